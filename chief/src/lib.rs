@@ -1,0 +1,2 @@
+//! The chief.
+pub mod placement;

@@ -1,0 +1,50 @@
+//! How many slices a variable is split into along axis 0, and where each begins.
+//! Does not know on which shard a slice will live.
+
+use messages::id::VariableId;
+use messages::placement::{PartitionerSpec, SliceSpec};
+use messages::variable::VariableSpec;
+
+/// The key of a number that must be at least 1 and is 0.
+pub(super) const fn zero_key(partitioner: PartitionerSpec) -> Option<&'static str> {
+    match partitioner {
+        PartitionerSpec::Fixed { slices: 0 } => Some("partitioner.fixed.slices"),
+        PartitionerSpec::MaxSliceBytes { bytes: 0 } => Some("partitioner.max_slice_bytes.bytes"),
+        PartitionerSpec::MinMax { bytes_min: 0 } => Some("partitioner.min_max.bytes_min"),
+        _ => None,
+    }
+}
+
+/// How many slices a valid variable gets: from 1 up to its number of rows. Allocates nothing, so that the
+/// whole job's slices can be counted before there are any.
+///
+/// The answer depends on this variable and the number of shards alone, never on other variables: (D).
+pub(super) fn slices(partitioner: PartitionerSpec, variable: &VariableSpec, shards: usize) -> u64 {
+    let rows = variable.rows() as u64;
+    let row_bytes = variable.bytes() / rows;
+    match partitioner {
+        PartitionerSpec::None => 1,
+        PartitionerSpec::Fixed { slices } => u64::from(slices).min(rows),
+        // (G): no slice of an even split has more than rows / slices rows, rounded up, and that is no more
+        // than the `fitting` that this number of slices comes from.
+        PartitionerSpec::MaxSliceBytes { bytes } => {
+            let fitting = (bytes / row_bytes).max(1);
+            rows.div_ceil(fitting)
+        }
+        // The smallest slice of an even split has rows / slices rows, rounded down: at least `needed`.
+        PartitionerSpec::MinMax { bytes_min } => {
+            let needed = bytes_min.div_ceil(row_bytes).max(1);
+            (shards as u64).min(rows / needed).max(1)
+        }
+    }
+}
+
+/// The slices of one variable in the order of rows. They differ by at most one row, the larger ones first.
+pub(super) fn split(id: VariableId, variable: &VariableSpec, slices: u64) -> impl Iterator<Item = SliceSpec> {
+    let (least, larger) = (variable.rows() as u64 / slices, variable.rows() as u64 % slices);
+    let first_row = move |position: u64| position * least + position.min(larger);
+    (0..slices).map(move |position| {
+        let row = first_row(position);
+        SliceSpec { variable: id, row, rows: first_row(position + 1) - row }
+    })
+}

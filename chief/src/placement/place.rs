@@ -1,0 +1,172 @@
+//! Puts partitioner, explicit devices and strategy together into one placement.
+//! Does not know why it is asked: at the start, or since the shards have changed.
+
+use std::collections::BTreeMap;
+
+use messages::id::{PlacementEpoch, ShardId, VariableId};
+use messages::placement::{PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec};
+use messages::variable::{DeviceSpec, VariableError, VariableSpec};
+
+use super::greedy::Greedy;
+use super::partitioner;
+use super::round_robin::RoundRobin;
+
+/// Most devices that an error lists.
+const LISTED_MAX: usize = 8;
+
+/// Why variables cannot be placed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// There is no shard to own anything.
+    #[error("there is no shard to place variables on: expected at least one ps task with one shard")]
+    NoShards,
+    /// The same shard stands twice in the list of shards.
+    #[error("{0} is listed twice among the shards: expected each shard once")]
+    DuplicateShard(ShardId),
+    /// A number of the partitioner cannot be used.
+    #[error("{key} is 0: expected at least 1, or leave the partitioner out to keep every variable whole")]
+    Partitioner {
+        /// Which number.
+        key: &'static str,
+    },
+    /// A variable cannot be used.
+    #[error(transparent)]
+    Variable(#[from] VariableError),
+    /// The partitioner makes too many slices.
+    #[error(
+        "the variables make {slices} slices: expected at most {SLICES_MAX}, so let the partitioner make fewer and larger ones"
+    )]
+    TooManySlices {
+        /// How many it makes.
+        slices: u64,
+    },
+    /// A variable asks for a shard that is not there.
+    #[error(
+        "variable '{variable}' asks for device '{device}', which is not in the cluster: expected one of {valid}"
+    )]
+    Device {
+        /// The variable.
+        variable: String,
+        /// What it asks for.
+        device: DeviceSpec,
+        /// The devices that are there; of many, the first few.
+        valid: String,
+    },
+}
+
+// Wanted properties, each of which has a property test:
+// (A) deterministic, and the same in whatever order the shards are listed;
+// (B) every slice exactly once, so that `Placement::validate` holds (P1);
+// (C) greedy load balancing: the heaviest shard is within one (the largest) slice of the mean, in bytes;
+// (D) adding a variable at the end moves no other;
+// (E) round robin: the shards' counts of slices differ by at most one;
+// (F) explicit devices are obeyed;
+// (G) no slice is larger than `max_slice_bytes` says, except single rows.
+// (C) and (E) are about what a strategy decides, and hold where no variable has an explicit device.
+
+/// Decides which slices the variables are split into, and which shard owns each.
+///
+/// An explicit device wins over the strategy: all slices of its variable go there. They take no turn of
+/// round robin, and their bytes count in greedy load balancing. The strategies deal out shard 0 of every ps
+/// task first, then shard 1 of every task and so on, so that a model of few variables spreads over the hosts.
+///
+/// # Errors
+/// Where a number, a variable or a device cannot be used, or there would be more than [`SLICES_MAX`] slices.
+pub fn place(
+    spec: &PlacementSpec,
+    variables: &[VariableSpec],
+    shards: &[ShardId],
+    epoch: PlacementEpoch,
+) -> Result<Placement, PlaceError> {
+    if let Some(key) = partitioner::zero_key(spec.partitioner) {
+        return Err(PlaceError::Partitioner { key });
+    }
+    let shards = sorted(shards)?;
+    let counts = counts(spec, variables, shards.len())?;
+    let mut dealing = shards.clone();
+    dealing.sort_unstable_by_key(|shard| (shard.shard, shard.ps));
+    let positions: BTreeMap<ShardId, usize> =
+        dealing.iter().enumerate().map(|(position, &shard)| (shard, position)).collect();
+
+    let mut strategy = match spec.strategy {
+        StrategySpec::RoundRobin => Strategy::RoundRobin(RoundRobin::new(shards.len())),
+        StrategySpec::GreedyLoadBalancing => Strategy::Greedy(Greedy::new(shards.len())),
+    };
+    let mut slices = Vec::with_capacity(counts.iter().sum::<u64>() as usize);
+    for ((id, variable), count) in (0u32..).zip(variables).zip(counts) {
+        let fixed =
+            variable.device.map(|device| position(&positions, &shards, variable, device)).transpose()?;
+        for slice in partitioner::split(VariableId(id), variable, count) {
+            let position = strategy.take(fixed, slice.elements(variable) as u64 * 4);
+            slices.push(PlacedSlice { slice, shard: dealing[position] });
+        }
+    }
+    let placement = Placement { epoch, shards, slices };
+    debug_assert_eq!(placement.validate(variables), Ok(()), "P1");
+    Ok(placement)
+}
+
+enum Strategy {
+    RoundRobin(RoundRobin),
+    Greedy(Greedy),
+}
+
+impl Strategy {
+    /// The position of the shard that gets the next slice; `fixed` where an explicit device says so.
+    fn take(&mut self, fixed: Option<usize>, bytes: u64) -> usize {
+        match (self, fixed) {
+            (Self::RoundRobin(_), Some(position)) => position,
+            (Self::RoundRobin(turn), None) => turn.take(),
+            (Self::Greedy(load), Some(position)) => {
+                load.add(position, bytes);
+                position
+            }
+            (Self::Greedy(load), None) => load.take(bytes),
+        }
+    }
+}
+
+/// (A): tasks register in any order, which must not matter.
+fn sorted(shards: &[ShardId]) -> Result<Vec<ShardId>, PlaceError> {
+    let mut shards = shards.to_vec();
+    shards.sort_unstable();
+    if shards.is_empty() {
+        return Err(PlaceError::NoShards);
+    }
+    match shards.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => Err(PlaceError::DuplicateShard(twice[0])),
+        None => Ok(shards),
+    }
+}
+
+/// How many slices each variable gets, bounded before any of them is allocated.
+fn counts(spec: &PlacementSpec, variables: &[VariableSpec], shards: usize) -> Result<Vec<u64>, PlaceError> {
+    if variables.len() > SLICES_MAX {
+        return Err(PlaceError::TooManySlices { slices: variables.len() as u64 });
+    }
+    let mut counts = Vec::with_capacity(variables.len());
+    for variable in variables {
+        variable.validate()?;
+        counts.push(partitioner::slices(spec.partitioner, variable, shards));
+    }
+    // At most 2^20 variables of at most 2^40 rows: the sum fits.
+    let slices = counts.iter().sum();
+    if slices > SLICES_MAX as u64 { Err(PlaceError::TooManySlices { slices }) } else { Ok(counts) }
+}
+
+fn position(
+    positions: &BTreeMap<ShardId, usize>,
+    shards: &[ShardId],
+    variable: &VariableSpec,
+    device: DeviceSpec,
+) -> Result<usize, PlaceError> {
+    positions.get(&device.shard).copied().ok_or_else(|| {
+        let listed: Vec<String> =
+            shards.iter().take(LISTED_MAX).map(|&shard| DeviceSpec { shard }.to_string()).collect();
+        let mut valid = listed.join(", ");
+        if shards.len() > LISTED_MAX {
+            valid.push_str(&format!(" and {} more", shards.len() - LISTED_MAX));
+        }
+        PlaceError::Device { variable: variable.name.clone(), device, valid }
+    })
+}

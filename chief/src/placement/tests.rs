@@ -1,0 +1,371 @@
+//! Tests of placement: a property test for each wanted property, and every refusal by its words.
+//! Knows only what the folder shows to others.
+
+use messages::id::{PlacementEpoch, ShardId, VariableId};
+use messages::placement::{PartitionerSpec, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec};
+use messages::tensor::Shape;
+use messages::variable::{DeviceSpec, InitializerSpec, VariableSpec};
+use proptest::prelude::*;
+
+use super::*;
+
+const ROUND_ROBIN: StrategySpec = StrategySpec::RoundRobin;
+const GREEDY: StrategySpec = StrategySpec::GreedyLoadBalancing;
+
+fn variable(name: &str, shape: &[usize]) -> VariableSpec {
+    VariableSpec {
+        name: name.into(),
+        shape: Shape(shape.to_vec()),
+        initializer: InitializerSpec::Zeros,
+        device: None,
+    }
+}
+
+fn on(device: &str, variable: VariableSpec) -> VariableSpec {
+    VariableSpec { device: Some(device.parse().unwrap()), ..variable }
+}
+
+fn one_shard_each(tasks: u32) -> Vec<ShardId> {
+    (0..tasks).map(|ps| ShardId::new(ps, 0)).collect()
+}
+
+fn placed(
+    strategy: StrategySpec,
+    partitioner: PartitionerSpec,
+    variables: &[VariableSpec],
+    shards: &[ShardId],
+) -> Result<Placement, PlaceError> {
+    place(&PlacementSpec { strategy, partitioner }, variables, shards, PlacementEpoch(1))
+}
+
+/// The rows of each slice of the only variable.
+fn rows(partitioner: PartitionerSpec, shape: &[usize], shards: u32) -> Vec<u64> {
+    let placement =
+        placed(ROUND_ROBIN, partitioner, &[variable("v", shape)], &one_shard_each(shards)).unwrap();
+    placement.slices.iter().map(|placed| placed.slice.rows).collect()
+}
+
+/// The ps task of each slice.
+fn tasks(placement: &Placement) -> Vec<u32> {
+    placement.slices.iter().map(|placed| placed.shard.ps).collect()
+}
+
+fn loads(placement: &Placement, variables: &[VariableSpec]) -> Vec<u64> {
+    let bytes =
+        |placed: &PlacedSlice| placed.slice.elements(&variables[placed.slice.variable.index()]) as u64 * 4;
+    let load = |&shard| placement.slices.iter().filter(|placed| placed.shard == shard).map(bytes).sum();
+    placement.shards.iter().map(load).collect()
+}
+
+#[test]
+fn partitioners_split_as_documented() {
+    assert_eq!(rows(PartitionerSpec::None, &[10, 3], 4), [10]);
+    assert_eq!(rows(PartitionerSpec::Fixed { slices: 4 }, &[10, 3], 2), [3, 3, 2, 2]);
+    assert_eq!(rows(PartitionerSpec::Fixed { slices: 4 }, &[3], 2), [1, 1, 1]);
+    assert_eq!(rows(PartitionerSpec::Fixed { slices: 4 }, &[], 2), [1]);
+    // A row has 12 bytes.
+    assert_eq!(rows(PartitionerSpec::MaxSliceBytes { bytes: 48 }, &[10, 3], 2), [4, 3, 3]);
+    assert_eq!(rows(PartitionerSpec::MaxSliceBytes { bytes: 47 }, &[10, 3], 2), [3, 3, 2, 2]);
+    assert_eq!(rows(PartitionerSpec::MaxSliceBytes { bytes: 120 }, &[10, 3], 2), [10]);
+    assert_eq!(rows(PartitionerSpec::MaxSliceBytes { bytes: 1 }, &[3, 3], 2), [1, 1, 1]);
+    assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 1 }, &[10, 3], 4), [3, 3, 2, 2]);
+    assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 24 }, &[10, 3], 4), [3, 3, 2, 2]);
+    assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 25 }, &[10, 3], 4), [4, 3, 3]);
+    assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 121 }, &[10, 3], 4), [10]);
+}
+
+#[test]
+fn round_robin_follows_creation_and_explicit_devices_take_no_turn() {
+    let variables = [
+        variable("a", &[4]),
+        on("/job:ps/task:2", variable("b", &[4])),
+        variable("c", &[4]),
+        variable("d", &[4]),
+        variable("e", &[4]),
+    ];
+    let placement = placed(ROUND_ROBIN, PartitionerSpec::None, &variables, &one_shard_each(3)).unwrap();
+    assert_eq!(tasks(&placement), [0, 2, 1, 2, 0]);
+    assert_eq!(placement.epoch, PlacementEpoch(1));
+}
+
+#[test]
+fn greedy_counts_the_bytes_of_explicit_devices() {
+    let variables = [
+        on("/job:ps/task:0", variable("a", &[100])),
+        variable("b", &[60]),
+        variable("c", &[60]),
+        variable("d", &[30]),
+        variable("e", &[5]),
+    ];
+    let placement = placed(GREEDY, PartitionerSpec::None, &variables, &one_shard_each(2)).unwrap();
+    // After c: 400 and 480 bytes. d goes to task 0, which has 520 then; e to task 1.
+    assert_eq!(tasks(&placement), [0, 1, 1, 0, 1]);
+    assert_eq!(loads(&placement, &variables), [520, 500]);
+}
+
+#[test]
+fn few_variables_spread_over_the_tasks_before_their_shards() {
+    let shards = [ShardId::new(0, 0), ShardId::new(0, 1), ShardId::new(1, 0), ShardId::new(1, 1)];
+    let variables = ["a", "b", "c", "d"].map(|name| variable(name, &[4]));
+    for strategy in [ROUND_ROBIN, GREEDY] {
+        let placement = placed(strategy, PartitionerSpec::None, &variables, &shards).unwrap();
+        let dealt: Vec<ShardId> = placement.slices.iter().map(|placed| placed.shard).collect();
+        assert_eq!(dealt, [shards[0], shards[2], shards[1], shards[3]]);
+        assert_eq!(placement.shards, shards);
+    }
+}
+
+#[test]
+fn what_cannot_be_placed_is_named() {
+    let shards = one_shard_each(10);
+    let variables = [variable("dense/kernel", &[4])];
+    let refused = |partitioner, variables: &[VariableSpec], shards: &[ShardId]| {
+        let text = placed(ROUND_ROBIN, partitioner, variables, shards).unwrap_err().to_string();
+        assert!(!text.contains('\n') && !text.ends_with('.'), "not one line without a full stop: {text}");
+        text
+    };
+    for (partitioner, key) in [
+        (PartitionerSpec::Fixed { slices: 0 }, "partitioner.fixed.slices"),
+        (PartitionerSpec::MaxSliceBytes { bytes: 0 }, "partitioner.max_slice_bytes.bytes"),
+        (PartitionerSpec::MinMax { bytes_min: 0 }, "partitioner.min_max.bytes_min"),
+    ] {
+        // Also where there is nothing to split.
+        for variables in [&variables[..], &[]] {
+            assert!(refused(partitioner, variables, &shards).starts_with(key));
+        }
+    }
+    let whole = PartitionerSpec::None;
+    assert!(refused(whole, &variables, &[]).contains("no shard"));
+    assert!(
+        refused(whole, &variables, &[shards[1], shards[0], shards[1]])
+            .contains("ps/1/shard/0 is listed twice")
+    );
+    assert!(refused(whole, &[variable("a", &[2, 0])], &shards).contains("'a' has shape [2, 0]"));
+
+    let elsewhere = [on("/job:ps/task:1/shard:1", variables[0].clone())];
+    let error = refused(whole, &elsewhere, &shards[..2]);
+    assert!(error.contains("'dense/kernel'") && error.contains("'/job:ps/task:1/shard:1'"), "{error}");
+    assert!(error.ends_with("expected one of /job:ps/task:0, /job:ps/task:1"), "{error}");
+    assert!(refused(whole, &elsewhere, &shards).ends_with("/job:ps/task:7 and 2 more"));
+}
+
+#[test]
+fn slices_are_bounded_before_they_are_allocated() {
+    let one_more = SLICES_MAX as u64 + 1;
+    let by_row = PartitionerSpec::MaxSliceBytes { bytes: 1 };
+    let place = |variables: &[VariableSpec]| placed(GREEDY, by_row, variables, &one_shard_each(2));
+    assert_eq!(place(&[variable("a", &[SLICES_MAX])]).unwrap().slices.len(), SLICES_MAX);
+    let error = place(&[variable("a", &[SLICES_MAX]), variable("b", &[])]).unwrap_err();
+    assert_eq!(error, PlaceError::TooManySlices { slices: one_more });
+    assert!(error.to_string().contains("at most 1048576"));
+    // 2^41 slices would take 80 TiB.
+    let error = place(&[variable("a", &[1 << 40]), variable("b", &[1 << 40])]).unwrap_err();
+    assert_eq!(error, PlaceError::TooManySlices { slices: 1 << 41 });
+}
+
+#[test]
+fn the_largest_sizes_do_not_overflow() {
+    let variables = [variable("a", &[1 << 40]), variable("b", &[1, 1 << 40]), variable("c", &[])];
+    for partitioner in [
+        PartitionerSpec::None,
+        PartitionerSpec::Fixed { slices: 1000 },
+        PartitionerSpec::MaxSliceBytes { bytes: u64::MAX },
+        PartitionerSpec::MinMax { bytes_min: u64::MAX },
+    ] {
+        let placement = placed(GREEDY, partitioner, &variables, &one_shard_each(3)).unwrap();
+        placement.validate(&variables).unwrap();
+        assert_eq!(loads(&placement, &variables).iter().sum::<u64>(), (2 << 42) + 4);
+    }
+}
+
+#[test]
+fn the_table_shows_every_slice_and_the_load_of_every_shard() {
+    let variables =
+        [variable("dense/kernel", &[784, 512]), variable("dense/bias", &[512]), variable("scale", &[])];
+    let partitioner = PartitionerSpec::MaxSliceBytes { bytes: 1 << 20 };
+    let placement = placed(ROUND_ROBIN, partitioner, &variables, &one_shard_each(2)).unwrap();
+    let expected = "\
+variable          rows  shape           bytes  shard
+dense/kernel    0..392  [784, 512]  784.0 KiB  ps/0/shard/0
+dense/kernel  392..784  [784, 512]  784.0 KiB  ps/1/shard/0
+dense/bias         all  [512]         2.0 KiB  ps/0/shard/0
+scale              all  []                4 B  ps/1/shard/0
+
+shard         slices      bytes  share
+ps/0/shard/0       2  786.0 KiB  50.1%
+ps/1/shard/0       2  784.0 KiB  49.9%
+total              4    1.5 MiB
+";
+    assert_eq!(table(&placement, &variables), expected);
+}
+
+#[test]
+fn the_table_of_a_job_without_variables_lists_its_shards() {
+    let placement = placed(ROUND_ROBIN, PartitionerSpec::None, &[], &one_shard_each(1)).unwrap();
+    let expected = "variable  rows  shape  bytes  shard\n\nshard         slices  bytes  share\n\
+                    ps/0/shard/0       0    0 B   0.0%\ntotal              0    0 B\n";
+    assert_eq!(table(&placement, &[]), expected);
+}
+
+fn any_strategy() -> impl Strategy<Value = StrategySpec> {
+    prop_oneof![Just(ROUND_ROBIN), Just(GREEDY)]
+}
+
+fn any_partitioner() -> impl Strategy<Value = PartitionerSpec> {
+    prop_oneof![
+        Just(PartitionerSpec::None),
+        (1..9u32).prop_map(|slices| PartitionerSpec::Fixed { slices }),
+        (1..400u64).prop_map(|bytes| PartitionerSpec::MaxSliceBytes { bytes }),
+        (1..400u64).prop_map(|bytes_min| PartitionerSpec::MinMax { bytes_min }),
+    ]
+}
+
+fn any_shape() -> impl Strategy<Value = Vec<usize>> {
+    prop_oneof![
+        Just(vec![]),
+        prop::collection::vec(1..60usize, 1),
+        (1..60usize, 1..20usize).prop_map(|(rows, row)| vec![rows, row]),
+    ]
+}
+
+fn named((position, (shape, device)): (usize, (Vec<usize>, Option<ShardId>))) -> VariableSpec {
+    let device = device.map(|shard| DeviceSpec { shard });
+    VariableSpec { device, ..variable(&format!("v{position}"), &shape) }
+}
+
+fn free_variables() -> impl Strategy<Value = Vec<VariableSpec>> {
+    prop::collection::vec(any_shape(), 0..20)
+        .prop_map(|shapes| shapes.into_iter().map(|shape| (shape, None)).enumerate().map(named).collect())
+}
+
+/// Up to 5 ps tasks of up to 3 shards each.
+fn any_shards() -> impl Strategy<Value = Vec<ShardId>> {
+    prop::collection::vec(1..4u32, 1..6).prop_map(|counts| {
+        let task = |(ps, count)| (0..count).map(move |shard| ShardId::new(ps, shard));
+        (0u32..).zip(counts).flat_map(task).collect()
+    })
+}
+
+/// Shards, and variables of which some name one of these shards.
+fn any_job() -> impl Strategy<Value = (Vec<ShardId>, Vec<VariableSpec>)> {
+    any_shards().prop_flat_map(|shards| {
+        let device = prop::option::weighted(0.3, prop::sample::select(shards.clone()));
+        let variables = prop::collection::vec((any_shape(), device), 0..20)
+            .prop_map(|variables| variables.into_iter().enumerate().map(named).collect());
+        (Just(shards), variables)
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_deterministic_in_whatever_order_the_shards_are_listed(
+        (strategy, partitioner, (shards, variables)) in (any_strategy(), any_partitioner(), any_job()),
+        rotation in any::<prop::sample::Index>(),
+    ) {
+        let placement = placed(strategy, partitioner, &variables, &shards).unwrap();
+        let mut rotated = shards.clone();
+        rotated.rotate_left(rotation.index(shards.len()));
+        let again = placed(strategy, partitioner, &variables, &rotated).unwrap();
+        prop_assert_eq!(placement.digest(), again.digest());
+        prop_assert_eq!(placement, again);
+    }
+
+    #[test]
+    fn b_every_slice_exactly_once_and_of_even_size(
+        (strategy, partitioner, (shards, variables)) in (any_strategy(), any_partitioner(), any_job()),
+    ) {
+        let placement = placed(strategy, partitioner, &variables, &shards).unwrap();
+        prop_assert_eq!(placement.validate(&variables), Ok(()));
+        prop_assert_eq!(&placement.shards, &shards);
+        for (id, variable) in (0u32..).zip(&variables) {
+            let rows = || placement.slices.iter().map(|placed| placed.slice)
+                .filter(|slice| slice.variable == VariableId(id)).map(|slice| slice.rows);
+            let (least, most, count) = (rows().min().unwrap(), rows().max().unwrap(), rows().count());
+            prop_assert!(most - least <= 1);
+            match partitioner {
+                PartitionerSpec::None => prop_assert_eq!(count, 1),
+                PartitionerSpec::Fixed { slices } => {
+                    prop_assert_eq!(count, (slices as usize).min(variable.rows()));
+                }
+                PartitionerSpec::MaxSliceBytes { .. } => {}
+                PartitionerSpec::MinMax { bytes_min } => {
+                    let row_bytes = variable.row_elements() as u64 * 4;
+                    prop_assert!(count <= shards.len());
+                    prop_assert!(count == 1 || least * row_bytes >= bytes_min);
+                    // No more slices would do: one more would be too many, or too small.
+                    let smaller = variable.rows() as u64 / (count as u64 + 1) * row_bytes;
+                    prop_assert!(count == shards.len() || smaller < bytes_min);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn c_greedy_keeps_the_heaviest_shard_within_one_slice_of_the_mean(
+        (partitioner, variables, shards) in (any_partitioner(), free_variables(), any_shards()),
+    ) {
+        let placement = placed(GREEDY, partitioner, &variables, &shards).unwrap();
+        let loads = loads(&placement, &variables);
+        let bytes = |placed: &PlacedSlice| {
+            placed.slice.elements(&variables[placed.slice.variable.index()]) as u64 * 4
+        };
+        let largest = placement.slices.iter().map(bytes).max().unwrap_or(0);
+        let (heaviest, total): (u64, u64) = (*loads.iter().max().unwrap(), loads.iter().sum());
+        // heaviest ≤ total / shards + largest, without the rounding of a division
+        prop_assert!(heaviest * shards.len() as u64 <= total + largest * shards.len() as u64);
+    }
+
+    #[test]
+    fn d_adding_a_variable_at_the_end_moves_no_other(
+        (strategy, partitioner, (shards, mut variables)) in (any_strategy(), any_partitioner(), any_job()),
+        shape in any_shape(),
+    ) {
+        let before = placed(strategy, partitioner, &variables, &shards).unwrap();
+        variables.push(variable("one_more", &shape));
+        let after = placed(strategy, partitioner, &variables, &shards).unwrap();
+        prop_assert!(after.slices.len() > before.slices.len());
+        prop_assert!(after.slices.starts_with(&before.slices));
+    }
+
+    #[test]
+    fn e_round_robin_deals_out_equal_counts(
+        (partitioner, variables, shards) in (any_partitioner(), free_variables(), any_shards()),
+    ) {
+        let placement = placed(ROUND_ROBIN, partitioner, &variables, &shards).unwrap();
+        let counts: Vec<usize> = shards.iter().map(|&shard| placement.on_shard(shard).count()).collect();
+        prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1);
+    }
+
+    #[test]
+    fn f_explicit_devices_are_obeyed(
+        (strategy, partitioner, (shards, variables)) in (any_strategy(), any_partitioner(), any_job()),
+    ) {
+        let placement = placed(strategy, partitioner, &variables, &shards).unwrap();
+        for placed in &placement.slices {
+            if let Some(device) = variables[placed.slice.variable.index()].device {
+                prop_assert_eq!(placed.shard, device.shard);
+            }
+        }
+        // Under round robin the others are where they would be without them.
+        if strategy == ROUND_ROBIN {
+            let free = |variable: &VariableSpec| variable.device.is_none();
+            let others: Vec<VariableSpec> = variables.iter().filter(|v| free(v)).cloned().collect();
+            let alone = placed(strategy, partitioner, &others, &shards).unwrap();
+            let here = placement.slices.iter()
+                .filter(|placed| free(&variables[placed.slice.variable.index()])).map(|placed| placed.shard);
+            prop_assert!(here.eq(alone.slices.iter().map(|placed| placed.shard)));
+        }
+    }
+
+    #[test]
+    fn g_max_slice_bytes_is_obeyed_except_by_single_rows(
+        (strategy, bytes, (shards, variables)) in (any_strategy(), 1..400u64, any_job()),
+    ) {
+        let placement = placed(strategy, PartitionerSpec::MaxSliceBytes { bytes }, &variables, &shards).unwrap();
+        for placed in &placement.slices {
+            let slice = placed.slice;
+            let slice_bytes = slice.elements(&variables[slice.variable.index()]) as u64 * 4;
+            prop_assert!(slice_bytes <= bytes || slice.rows == 1);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Throughput of the CPU kernels, on one thread: the products of an MNIST MLP (784-512-512-10, batch 64) and
+//! the element-wise kernels over a million floats.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use kernels::cpu::{self, AdamStep, Key, MatRef, Threads};
+
+const BATCH: usize = 64;
+const ELEMENTS: usize = 1 << 20;
+
+fn random(len: usize) -> Vec<f32> {
+    let mut x = vec![0.0; len];
+    cpu::fill_uniform(&mut x, Key { seed: 1, stream: len as u64 }, 0, -1.0, 1.0);
+    x
+}
+
+/// The three products of each dense layer: `y = x · w`, `dw = xᵀ · dy`, `dx = dy · wᵀ`. Throughput is in
+/// FLOP/s.
+fn matmul(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("matmul");
+    for (inputs, outputs) in [(784, 512), (512, 512), (512, 10)] {
+        let (x, w, dy) = (random(BATCH * inputs), random(inputs * outputs), random(BATCH * outputs));
+        let x = MatRef::new(&x, BATCH, inputs);
+        let w = MatRef::new(&w, inputs, outputs);
+        let dy = MatRef::new(&dy, BATCH, outputs);
+        group.throughput(Throughput::Elements((2 * BATCH * inputs * outputs) as u64));
+        for (name, a, b) in
+            [("y=x·w", x, w), ("dw=xᵀ·dy", x.transpose(), dy), ("dx=dy·wᵀ", dy, w.transpose())]
+        {
+            let mut dst = vec![0.0; a.rows() * b.cols()];
+            group.bench_function(format!("{inputs}x{outputs} {name}"), |bencher| {
+                bencher.iter(|| cpu::matmul(black_box(&mut dst), black_box(a), black_box(b), Threads::One));
+            });
+        }
+    }
+    group.finish();
+}
+
+fn million(criterion: &mut Criterion) {
+    let (value, grad) = (random(ELEMENTS), random(ELEMENTS));
+    let (mut next, mut m, mut v) = (vec![0.0; ELEMENTS], vec![0.0; ELEMENTS], vec![0.0; ELEMENTS]);
+    let mut group = criterion.benchmark_group("million");
+    let bytes = |slices: usize| Throughput::Bytes((slices * ELEMENTS * size_of::<f32>()) as u64);
+
+    group.throughput(bytes(3));
+    group.bench_function("sgd", |bencher| {
+        bencher.iter(|| cpu::sgd(black_box(&mut next), black_box(&value), black_box(&grad), 0.1));
+    });
+    group.throughput(bytes(5));
+    group.bench_function("momentum", |bencher| {
+        bencher.iter(|| {
+            cpu::momentum(black_box(&mut next), black_box(&value), &mut v, black_box(&grad), 0.1, 0.9, false)
+        });
+    });
+    group.throughput(bytes(7));
+    group.bench_function("adam", |bencher| {
+        v.fill(0.0);
+        let step = AdamStep { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, step: 1 };
+        bencher.iter(|| {
+            cpu::adam(black_box(&mut next), black_box(&value), &mut m, &mut v, black_box(&grad), step);
+        });
+    });
+    group.throughput(bytes(3));
+    group.bench_function("accumulate", |bencher| {
+        bencher.iter(|| cpu::accumulate(black_box(&mut next), black_box(&grad)));
+    });
+    group.throughput(bytes(1));
+    group.bench_function("all_finite", |bencher| bencher.iter(|| cpu::all_finite(black_box(&value))));
+    group.bench_function("sum_of_squares", |bencher| bencher.iter(|| cpu::sum_of_squares(black_box(&value))));
+    group.throughput(bytes(2));
+    group.bench_function("dot", |bencher| bencher.iter(|| cpu::dot(black_box(&value), black_box(&grad))));
+    group.throughput(bytes(1));
+    let key = Key { seed: 1, stream: 0 };
+    group.bench_function("fill_uniform", |bencher| {
+        bencher.iter(|| cpu::fill_uniform(black_box(&mut next), key, 0, -1.0, 1.0));
+    });
+    group.bench_function("fill_normal", |bencher| {
+        bencher.iter(|| cpu::fill_normal(black_box(&mut next), key, 0, 0.0, 1.0));
+    });
+    group.bench_function("fill_truncated_normal", |bencher| {
+        bencher.iter(|| cpu::fill_truncated_normal(black_box(&mut next), key, 0, 0.0, 1.0));
+    });
+    group.finish();
+}
+
+/// The row kernels of the MLP's layers.
+fn layers(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("layers");
+    for n in [512, 10] {
+        let (x, mut bias, mut dst) = (random(BATCH * n), random(n), vec![0.0; BATCH * n]);
+        group.throughput(Throughput::Elements((BATCH * n) as u64));
+        group.bench_function(format!("bias_relu 64x{n}"), |bencher| {
+            bencher.iter(|| cpu::bias_relu(black_box(&mut dst), black_box(&x), black_box(&bias)));
+        });
+        group.bench_function(format!("sum_rows 64x{n}"), |bencher| {
+            bencher.iter(|| cpu::sum_rows(black_box(&mut bias), black_box(&x)));
+        });
+    }
+    let (logits, mut dst) = (random(BATCH * 10), vec![0.0; BATCH * 10]);
+    let labels: Vec<i32> = (0..BATCH as i32).map(|row| row % 10).collect();
+    group.throughput(Throughput::Elements((BATCH * 10) as u64));
+    group.bench_function("softmax_cross_entropy 64x10", |bencher| {
+        bencher.iter(|| cpu::softmax_cross_entropy(black_box(&logits), black_box(&labels)));
+    });
+    group.bench_function("softmax_cross_entropy_grad 64x10", |bencher| {
+        bencher
+            .iter(|| cpu::softmax_cross_entropy_grad(black_box(&mut dst), black_box(&logits), &labels, 1.0));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, matmul, million, layers);
+criterion_main!(benches);

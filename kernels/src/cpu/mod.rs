@@ -1,0 +1,33 @@
+//! The CPU kernels: `f32`, row-major, on plain slices; the caller owns every buffer and every thread.
+//!
+//! A kernel overwrites its destination unless its name says otherwise, panics on a shape mismatch (the
+//! caller's bug), and picks the widest instruction set of this machine (AVX-512, AVX2, NEON, baseline) at run
+//! time. Its choice changes no bit of any result but a matrix product's.
+
+mod dispatch;
+mod shape;
+#[cfg(test)]
+mod testing;
+
+mod bias;
+mod matmul;
+mod matrix;
+mod relu;
+mod softmax;
+
+mod elementwise;
+mod optimizer;
+mod reduce;
+
+mod philox;
+mod random;
+
+pub use bias::{bias_add, bias_add_in_place, bias_relu, bias_relu_in_place, sum_rows};
+pub use elementwise::{accumulate, add, scale};
+pub use matmul::{Threads, matmul, matmul_accumulate};
+pub use matrix::MatRef;
+pub use optimizer::{AdamStep, adam, momentum, sgd};
+pub use random::{Key, fill_normal, fill_truncated_normal, fill_uniform};
+pub use reduce::{all_finite, dot, mean, sum, sum_of_squares};
+pub use relu::{relu, relu_grad, relu_grad_in_place, relu_in_place};
+pub use softmax::{LabelOutOfRange, count_correct, softmax_cross_entropy, softmax_cross_entropy_grad};

@@ -1,0 +1,168 @@
+//! Reductions of slices to one number. They must not know what the numbers stand for.
+//!
+//! Order of a sum, on every instruction set: element `i` is added to partial sum `i % 64`, in `f32` for a
+//! block of 4096 elements, then to 64 `f64` totals, which are added in order at the end. So the bits depend
+//! on the slice alone, and the rounding error does not grow with its length.
+
+use pulp::{Simd, WithSimd};
+
+use super::dispatch::dispatch;
+use super::shape::expect_len;
+
+/// Partial sums: four AVX-512 registers, enough to hide the latency of addition.
+const LANES: usize = 64;
+/// Elements that are added up in `f32`.
+const BLOCK: usize = 4096;
+
+/// `Σ x[i]`; 0 for an empty slice.
+pub fn sum(x: &[f32]) -> f32 {
+    dispatch(Sum { inputs: [x], term: |[x]: [f32; 1]| x }) as f32
+}
+
+/// `Σ x[i] / len`; NaN for an empty slice.
+pub fn mean(x: &[f32]) -> f32 {
+    (dispatch(Sum { inputs: [x], term: |[x]: [f32; 1]| x }) / x.len() as f64) as f32
+}
+
+/// `Σ a[i] · b[i]`; 0 for empty slices.
+///
+/// # Panics
+/// If the slices differ in length.
+#[track_caller]
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    expect_len("dot: b", b, a.len());
+    dispatch(Sum { inputs: [a, b], term: |[a, b]: [f32; 2]| a * b }) as f32
+}
+
+/// `Σ x[i]²`; 0 for an empty slice.
+pub fn sum_of_squares(x: &[f32]) -> f32 {
+    dispatch(Sum { inputs: [x], term: |[x]: [f32; 1]| x * x }) as f32
+}
+
+/// Whether no element is infinite or NaN.
+pub fn all_finite(x: &[f32]) -> bool {
+    dispatch(LargestMagnitude { x }) < f32::INFINITY.to_bits()
+}
+
+/// The sum of `term` over slices of one length.
+struct Sum<'a, F, const R: usize> {
+    inputs: [&'a [f32]; R],
+    term: F,
+}
+
+impl<F: Fn([f32; R]) -> f32, const R: usize> WithSimd for Sum<'_, F, R> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> f64 {
+        let Self { inputs, term } = self;
+        let len = inputs[0].len();
+        let mut totals = [0f64; LANES];
+        let mut start = 0;
+        while start < len {
+            let end = len.min(start + BLOCK);
+            let block = inputs.map(|x| &x[start..end]);
+            let partial = sum_block(block, &term);
+            for (total, partial) in totals.iter_mut().zip(partial) {
+                *total += f64::from(partial);
+            }
+            start = end;
+        }
+        totals.iter().sum()
+    }
+}
+
+#[inline(always)]
+fn sum_block<const R: usize>(block: [&[f32]; R], term: impl Fn([f32; R]) -> f32) -> [f32; LANES] {
+    let chunks = block.map(|x| x.as_chunks::<LANES>());
+    let mut partial = [0f32; LANES];
+    for i in 0..chunks[0].0.len() {
+        let row = chunks.map(|(rows, _)| &rows[i]);
+        for lane in 0..LANES {
+            partial[lane] += term(row.map(|row| row[lane]));
+        }
+    }
+    for lane in 0..chunks[0].1.len() {
+        partial[lane] += term(chunks.map(|(_, tail)| tail[lane]));
+    }
+    partial
+}
+
+/// The largest element but for its sign, as bits: those of finite numbers lie below infinity's, a NaN's
+/// above.
+struct LargestMagnitude<'a> {
+    x: &'a [f32],
+}
+
+impl WithSimd for LargestMagnitude<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> u32 {
+        // A maximum of integers, unlike one of floats, may be taken in any order: the compiler vectorises it.
+        self.x.iter().fold(0, |largest, x| largest.max(x.abs().to_bits()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use pulp::Arch;
+
+    use super::*;
+    use crate::cpu::testing::{assert_close, each_arch, floats};
+
+    /// Short slices, and slices around the block's length.
+    fn lengths() -> impl Strategy<Value = usize> {
+        prop_oneof![0usize..200, BLOCK - 2..BLOCK + 100, 0..3 * BLOCK]
+    }
+
+    proptest! {
+        #[test]
+        fn agree_with_f64(len in lengths(), seed: u32) {
+            let (a, b) = (floats(len, seed.into()), floats(len, 1));
+            let sum64 = |f: &dyn Fn(usize) -> f64| (0..len).map(f).sum::<f64>();
+            let (a64, b64) = (|i: usize| f64::from(a[i]), |i: usize| f64::from(b[i]));
+            let scale = (len as f64).sqrt();
+            assert_close(&[sum(&a)], [sum64(&a64)], scale);
+            assert_close(&[dot(&a, &b)], [sum64(&|i| a64(i) * b64(i))], scale);
+            assert_close(&[sum_of_squares(&a)], [sum64(&|i| a64(i) * a64(i))], 0.0);
+            if len > 0 {
+                assert_close(&[mean(&a)], [sum64(&a64) / len as f64], 1.0);
+            }
+        }
+
+        #[test]
+        fn every_instruction_set_gives_the_same_bits(len in lengths(), seed: u32) {
+            let (a, b) = (floats(len, seed.into()), floats(len, 1));
+            let product = |[a, b]: [f32; 2]| a * b;
+            let on = |arch: Arch| arch.dispatch(Sum { inputs: [&a, &b], term: product }).to_bits();
+            let scalar = on(Arch::Scalar);
+            prop_assert!(each_arch().into_iter().all(|arch| on(arch) == scalar));
+        }
+
+        #[test]
+        fn one_bad_element_is_found(len in 1usize..300, at: prop::sample::Index, bad in 0usize..4) {
+            let mut x = floats(len, 1);
+            x[0] = f32::MAX;
+            x[len / 2] = f32::MIN;
+            prop_assert!(all_finite(&x));
+            let nan_with_payload = f32::from_bits(0xff80_0001);
+            x[at.index(len)] = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, nan_with_payload][bad];
+            prop_assert!(!all_finite(&x));
+        }
+    }
+
+    #[test]
+    fn empty_slices() {
+        assert_eq!((sum(&[]), dot(&[], &[]), sum_of_squares(&[])), (0.0, 0.0, 0.0));
+        assert!(mean(&[]).is_nan());
+        assert!(all_finite(&[]));
+    }
+
+    /// 2²⁵ ones in `f32` one after the other would stop at 2²⁴.
+    #[test]
+    fn long_sums_stay_exact() {
+        assert_eq!(sum(&vec![1.0; 1 << 25]), (1 << 25) as f32);
+    }
+}

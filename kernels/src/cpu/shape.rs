@@ -1,0 +1,19 @@
+//! The shape checks that kernels share. A mismatch is the caller's bug, so it panics, at the caller's line.
+
+/// Checks that `slice` has `len` elements.
+#[track_caller]
+pub(super) fn expect_len<T>(name: &str, slice: &[T], len: usize) {
+    assert!(slice.len() == len, "{name} has {} elements, expected {len}", slice.len());
+}
+
+/// The rows of `x` as a row-major `[rows, cols]` matrix; an empty matrix may have any number of columns.
+#[track_caller]
+pub(super) fn expect_rows(name: &str, x: &[f32], cols: usize) -> usize {
+    let rows = x.len().checked_div(cols).unwrap_or(0);
+    assert!(
+        rows * cols == x.len(),
+        "{name} has {} elements, which is no whole number of rows of {cols}",
+        x.len()
+    );
+    rows
+}

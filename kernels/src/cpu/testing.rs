@@ -1,0 +1,38 @@
+//! What the tests of several kernels share: numbers to feed them, comparisons, the instruction sets of this
+//! machine.
+
+use pulp::Arch;
+
+use super::random::{Key, fill_normal};
+
+/// Normally distributed numbers.
+pub fn floats(len: usize, stream: u64) -> Vec<f32> {
+    let mut x = vec![0.0; len];
+    fill_normal(&mut x, Key { seed: 0, stream }, 0, 0.0, 1.0);
+    x
+}
+
+/// The bits of `x`: equal even where a NaN is, unequal for 0 and -0.
+pub fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Checks `got` against an `f64` reference, to a few units in the last place of the reference or of `scale`.
+#[track_caller]
+pub fn assert_close(got: &[f32], want: impl IntoIterator<Item = f64>, scale: f64) {
+    let want: Vec<f64> = want.into_iter().collect();
+    assert_eq!(got.len(), want.len());
+    for (i, (&got, &want)) in got.iter().zip(&want).enumerate() {
+        let error = (f64::from(got) - want).abs();
+        assert!(error <= 1e-6 * (want.abs() + scale), "element {i} is {got}, expected {want}");
+    }
+}
+
+/// The instruction sets that this machine has.
+pub fn each_arch() -> Vec<Arch> {
+    #[cfg(target_arch = "x86_64")]
+    let more = [pulp::x86::V3::try_new().map(Arch::V3), pulp::x86::V4::try_new().map(Arch::V4)];
+    #[cfg(not(target_arch = "x86_64"))]
+    let more = [Some(Arch::new())];
+    more.into_iter().flatten().chain([Arch::Scalar]).collect()
+}

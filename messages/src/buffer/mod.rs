@@ -1,0 +1,11 @@
+//! Memory for tensor bytes: aligned, pooled, and shared without a copy.
+//! Knows nothing of what the bytes mean.
+
+mod aligned;
+mod payload;
+mod pool;
+
+pub use aligned::{ALIGNMENT, Buffer};
+pub(crate) use payload::payload_layout;
+pub use payload::{Payload, Segment};
+pub use pool::BufferPool;

@@ -1,0 +1,116 @@
+//! Every way in which a user can say which cluster there is and which task this is, made one.
+//! Knows the flags' names for its messages; the command line and the environment are read elsewhere.
+
+use super::config::{ClusterConfig, job_names};
+use super::error::{ClusterError, quote};
+use super::spec::ClusterSpec;
+use super::tf_config::TfConfig;
+use crate::id::JobName;
+
+/// What a user wrote, in one of three spellings: `TF_CONFIG`, `--cluster-spec`, or a flag for each job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterFlags {
+    /// The environment's `TF_CONFIG`, JSON; empty is as good as unset.
+    pub tf_config: Option<String>,
+    /// `--cluster-spec`: `worker|w0:2222;w1:2222,ps|p0:2222`.
+    pub cluster_spec: Option<String>,
+    /// `--ps-hosts`: `p0:2222,p1:2222`.
+    pub ps_hosts: Option<String>,
+    /// `--worker-hosts`: `w0:2222,w1:2222`.
+    pub worker_hosts: Option<String>,
+    /// `--chief-host`, or `--chief-hosts`: `c0:2222`.
+    pub chief_hosts: Option<String>,
+    /// `--job-name`: which job this task is of.
+    pub job_name: Option<String>,
+    /// `--task-index`: which of the job's tasks this is.
+    pub task_index: Option<u32>,
+}
+
+impl ClusterFlags {
+    /// The cluster, and which of its tasks this is; `None` where no cluster is given at all.
+    ///
+    /// The flags may complete the task that `TF_CONFIG` names, but not contradict it.
+    ///
+    /// # Errors
+    /// The first thing that cannot be read, is missing, or is said twice.
+    pub fn resolve(&self) -> Result<Option<ClusterConfig>, ClusterError> {
+        let tf_config = TfConfig::parse(self.tf_config.as_deref().unwrap_or_default())?;
+        self.check_one_spelling(&tf_config)?;
+        let by_flags = match &self.cluster_spec {
+            Some(text) => Some(parse_cluster_spec(text)?),
+            None => self.parse_hosts()?,
+        };
+        let Some(cluster) = tf_config.cluster.or(by_flags) else {
+            return match (&self.job_name, self.task_index) {
+                (Some(_), _) => Err(ClusterError::NoCluster("--job-name")),
+                (None, Some(_)) => Err(ClusterError::NoCluster("--task-index")),
+                (None, None) => Ok(None),
+            };
+        };
+        let unknown = |name: &str| ClusterError::UnknownJob { key: "--job-name", name: quote(name) };
+        let job_name = self.job_name.as_deref().map(|name| name.parse().map_err(|_| unknown(name)));
+        let job = agreed("--job-name", tf_config.job, job_name.transpose()?)?;
+        let index = agreed("--task-index", tf_config.index, self.task_index)?;
+        let job = job.ok_or_else(|| ClusterError::NoJobName { valid: job_names(&cluster) })?;
+        ClusterConfig::new(cluster, job, index).map(Some)
+    }
+
+    /// A cluster that is given twice may be given differently, now or after the next change to one of them.
+    fn check_one_spelling(&self, tf_config: &TfConfig) -> Result<(), ClusterError> {
+        let mut given = [
+            ("TF_CONFIG", tf_config.cluster.is_some()),
+            ("--cluster-spec", self.cluster_spec.is_some()),
+            self.first_hosts().map_or(("--ps-hosts", false), |flag| (flag, true)),
+        ]
+        .into_iter()
+        .filter_map(|(key, is_given)| is_given.then_some(key));
+        match (given.next(), given.next()) {
+            (Some(first), Some(second)) => Err(ClusterError::TwoClusters { first, second }),
+            _ => Ok(()),
+        }
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = (JobName, &'static str, &str)> {
+        [
+            (JobName::Ps, "--ps-hosts", &self.ps_hosts),
+            (JobName::Worker, "--worker-hosts", &self.worker_hosts),
+            (JobName::Chief, "--chief-host", &self.chief_hosts),
+        ]
+        .into_iter()
+        .filter_map(|(job, flag, hosts)| Some((job, flag, hosts.as_deref()?)))
+    }
+
+    fn first_hosts(&self) -> Option<&'static str> {
+        self.hosts().next().map(|(_, flag, _)| flag)
+    }
+
+    fn parse_hosts(&self) -> Result<Option<ClusterSpec>, ClusterError> {
+        if self.first_hosts().is_none() {
+            return Ok(None);
+        }
+        ClusterSpec::new(self.hosts().map(|(job, _, hosts)| (job, hosts.split(',').collect()))).map(Some)
+    }
+}
+
+fn agreed<T: PartialEq + ToString>(
+    key: &'static str,
+    tf_config: Option<T>,
+    flag: Option<T>,
+) -> Result<Option<T>, ClusterError> {
+    match (tf_config, flag) {
+        (Some(tf_config), Some(flag)) if tf_config != flag => {
+            Err(ClusterError::TwoTasks { key, tf_config: tf_config.to_string(), flag: flag.to_string() })
+        }
+        (tf_config, flag) => Ok(tf_config.or(flag)),
+    }
+}
+
+fn parse_cluster_spec(text: &str) -> Result<ClusterSpec, ClusterError> {
+    let job = |part: &str| {
+        let (name, addresses) = part.split_once('|').ok_or_else(|| ClusterError::ClusterFlag(quote(part)))?;
+        let unknown = |_| ClusterError::UnknownJob { key: "--cluster-spec", name: quote(name) };
+        let job: JobName = name.trim().parse().map_err(unknown)?;
+        Ok((job, addresses.split(';').map(str::to_owned).collect()))
+    };
+    ClusterSpec::new(text.split(',').map(job).collect::<Result<Vec<(_, Vec<_>)>, ClusterError>>()?)
+}

@@ -1,0 +1,183 @@
+//! The cluster spec: the jobs, and an address for each of their tasks, the same on every task.
+//! Does not know which of the tasks this process is, nor how a user spells a cluster.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::address::Address;
+use super::error::ClusterError;
+use crate::id::{JobName, TaskId};
+
+/// Most tasks in one job.
+pub const TASKS_PER_JOB_MAX: usize = 4096;
+
+/// All tasks of the cluster and their addresses.
+///
+/// Has at least one ps and one worker, at most one chief, and no address twice. The evaluators may be left
+/// out, since they take no part in the training.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Jobs", into = "Jobs")]
+pub struct ClusterSpec {
+    chief: Vec<Address>,
+    ps: Vec<Address>,
+    worker: Vec<Address>,
+    evaluator: Vec<Address>,
+}
+
+/// How a cluster spec is written down; not checked yet.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Jobs {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    chief: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ps: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    worker: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    evaluator: Vec<String>,
+}
+
+impl ClusterSpec {
+    /// Checks the jobs and their addresses, which are in the order of the tasks. An empty job is as good as
+    /// none.
+    ///
+    /// # Errors
+    /// The first rule that does not hold.
+    pub fn new<A: AsRef<str>>(
+        jobs: impl IntoIterator<Item = (JobName, Vec<A>)>,
+    ) -> Result<Self, ClusterError> {
+        let mut given = BTreeMap::new();
+        for (job, addresses) in jobs {
+            if given.insert(job, addresses).is_some() {
+                return Err(ClusterError::DuplicateJob(job));
+            }
+        }
+        let mut checked = |job| checked_job(job, given.remove(&job).unwrap_or_default());
+        let cluster = Self {
+            chief: checked(JobName::Chief)?,
+            ps: checked(JobName::Ps)?,
+            worker: checked(JobName::Worker)?,
+            evaluator: checked(JobName::Evaluator)?,
+        };
+        if cluster.chief.len() > 1 {
+            return Err(ClusterError::ManyChiefs(cluster.chief.len()));
+        }
+        for job in [JobName::Ps, JobName::Worker] {
+            if cluster.addresses(job).is_empty() {
+                return Err(ClusterError::NoTask(job));
+            }
+        }
+        let mut owners = BTreeMap::new();
+        for (second, address) in cluster.tasks() {
+            if let Some(first) = owners.insert(address, second) {
+                return Err(ClusterError::DuplicateAddress { address: address.clone(), first, second });
+            }
+        }
+        Ok(cluster)
+    }
+
+    /// The addresses of one job, in the order of its tasks; none where the cluster does not have the job.
+    pub fn addresses(&self, job: JobName) -> &[Address] {
+        match job {
+            JobName::Chief => &self.chief,
+            JobName::Ps => &self.ps,
+            JobName::Worker => &self.worker,
+            JobName::Evaluator => &self.evaluator,
+        }
+    }
+
+    /// Where a task listens, if it is part of the cluster.
+    pub fn address(&self, task: TaskId) -> Option<&Address> {
+        self.addresses(task.job).get(task.index as usize)
+    }
+
+    /// Every job that has a task, in the order in which a cluster is written down.
+    pub fn jobs(&self) -> impl Iterator<Item = (JobName, &[Address])> {
+        JobName::ALL.into_iter().map(|job| (job, self.addresses(job))).filter(|(_, all)| !all.is_empty())
+    }
+
+    /// Every task and its address: chief, ps, workers, evaluators, each in order.
+    pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Address)> {
+        self.jobs().flat_map(|(job, addresses)| {
+            (0u32..).zip(addresses).map(move |(index, address)| (TaskId::new(job, index), address))
+        })
+    }
+
+    /// The task that hosts the chief: the chief itself, or worker/0 where the cluster names no chief.
+    pub fn chief_host(&self) -> TaskId {
+        if self.chief.is_empty() { TaskId::worker(0) } else { TaskId::CHIEF }
+    }
+
+    /// The cluster as `--cluster-spec` takes it, such as `chief|c:1,ps|p0:1;p1:1,worker|w0:1`.
+    ///
+    /// Equal clusters give equal text, and different ones different text.
+    pub fn to_flag(&self) -> String {
+        let job = |(job, addresses): (JobName, &[Address])| {
+            let addresses: Vec<&str> = addresses.iter().map(Address::as_str).collect();
+            format!("{job}|{}", addresses.join(";"))
+        };
+        self.jobs().map(job).collect::<Vec<_>>().join(",")
+    }
+
+    /// A short digest that all tasks compare: 64-bit FNV-1a of [`to_flag`](Self::to_flag).
+    ///
+    /// It guards against mistakes, not against attackers, who can easily make two clusters of one hash.
+    pub fn hash(&self) -> u64 {
+        const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        self.to_flag().bytes().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    }
+
+    /// The first difference from another task's spec in one line; `None` where they are equal.
+    pub fn difference(&self, there: &Self) -> Option<String> {
+        JobName::ALL.into_iter().find_map(|job| {
+            let (ours, theirs) = (self.addresses(job), there.addresses(job));
+            if ours.len() != theirs.len() {
+                let tasks = if ours.len() == 1 { "task" } else { "tasks" };
+                let (here, there) = (ours.len(), theirs.len());
+                return Some(format!("job '{job}' has {here} {tasks} here and {there} there"));
+            }
+            let (index, (here, there)) =
+                (0u32..).zip(ours.iter().zip(theirs)).find(|(_, (here, there))| here != there)?;
+            Some(format!("{} is '{here}' here and '{there}' there", TaskId::new(job, index)))
+        })
+    }
+}
+
+fn checked_job<A: AsRef<str>>(job: JobName, addresses: Vec<A>) -> Result<Vec<Address>, ClusterError> {
+    if addresses.len() > TASKS_PER_JOB_MAX {
+        return Err(ClusterError::ManyTasks { job, tasks: addresses.len() });
+    }
+    let parse = |(index, address): (u32, A)| {
+        let task = TaskId::new(job, index);
+        address.as_ref().trim().parse().map_err(|error| ClusterError::Address { task, error })
+    };
+    (0u32..).zip(addresses).map(parse).collect()
+}
+
+impl TryFrom<Jobs> for ClusterSpec {
+    type Error = ClusterError;
+
+    fn try_from(jobs: Jobs) -> Result<Self, ClusterError> {
+        Self::new([
+            (JobName::Chief, jobs.chief),
+            (JobName::Ps, jobs.ps),
+            (JobName::Worker, jobs.worker),
+            (JobName::Evaluator, jobs.evaluator),
+        ])
+    }
+}
+
+impl From<ClusterSpec> for Jobs {
+    fn from(cluster: ClusterSpec) -> Self {
+        let texts = |addresses: Vec<Address>| addresses.into_iter().map(String::from).collect();
+        Self {
+            chief: texts(cluster.chief),
+            ps: texts(cluster.ps),
+            worker: texts(cluster.worker),
+            evaluator: texts(cluster.evaluator),
+        }
+    }
+}

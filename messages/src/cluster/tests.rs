@@ -1,0 +1,444 @@
+//! Tests of the cluster: three spellings of one cluster are equal, and every mistake is named in one line.
+//! Knows only what the folder shows to others.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::id::{JobName, TaskId};
+
+fn cluster(flag: &str) -> ClusterSpec {
+    let flags = ClusterFlags {
+        cluster_spec: Some(flag.into()),
+        job_name: Some("worker".into()),
+        task_index: Some(0),
+        ..ClusterFlags::default()
+    };
+    flags.resolve().unwrap().unwrap().cluster().clone()
+}
+
+fn tf_config(text: &str) -> ClusterFlags {
+    ClusterFlags { tf_config: Some(text.into()), ..ClusterFlags::default() }
+}
+
+fn of_spec(flag: &str, job: &str, index: Option<u32>) -> ClusterFlags {
+    ClusterFlags {
+        cluster_spec: Some(flag.into()),
+        job_name: Some(job.into()),
+        task_index: index,
+        ..ClusterFlags::default()
+    }
+}
+
+fn refused(flags: &ClusterFlags) -> String {
+    let text = flags.resolve().unwrap_err().to_string();
+    assert!(!text.contains('\n') && !text.ends_with('.'), "not one line without a full stop: {text}");
+    text
+}
+
+#[test]
+fn addresses_have_one_canonical_spelling() {
+    for (given, canonical, host, port) in [
+        ("ps0:2222", "ps0:2222", "ps0", 2222),
+        ("PS-0.Train.svc.:00080", "ps-0.train.svc.:80", "ps-0.train.svc.", 80),
+        ("my_host:1", "my_host:1", "my_host", 1),
+        ("10.0.0.1:65535", "10.0.0.1:65535", "10.0.0.1", 65535),
+        ("[::1]:7", "[::1]:7", "::1", 7),
+        ("[0:0:0:0:0:0:0:A]:7", "[::a]:7", "::a", 7),
+    ] {
+        let address: Address = given.parse().unwrap();
+        assert_eq!((address.as_str(), address.host(), address.port()), (canonical, host, port));
+        assert_eq!(
+            serde_json::from_str::<Address>(&serde_json::to_string(&address).unwrap()).unwrap(),
+            address
+        );
+    }
+    assert_eq!(format!("{:>6}|", "a:1".parse::<Address>().unwrap()), "   a:1|");
+}
+
+#[test]
+fn what_is_no_address_is_refused() {
+    let long_label = format!("{}:1", "a".repeat(64));
+    let long = format!("{}:1", "a.".repeat(127));
+    assert!(long.len() > ADDRESS_BYTES_MAX);
+    for (given, why) in [
+        ("", "a port"),
+        ("host", "a port"),
+        (":1", "a host before"),
+        ("host:", "1 to 65535"),
+        ("host:0", "1 to 65535"),
+        ("host:65536", "1 to 65535"),
+        ("host:+1", "1 to 65535"),
+        ("host:1 ", "1 to 65535"),
+        ("::1:2222", "in brackets"),
+        ("[::1:2222", "in brackets"),
+        ("[::g]:1", "within the brackets"),
+        ("[10.0.0.1]:1", "within the brackets"),
+        ("10.0.0.256:1", "from 0 to 255"),
+        ("10.1:1", "from 0 to 255"),
+        (".:1", "from 0 to 255"),
+        ("a..b:1", "single dots"),
+        ("-a:1", "letters"),
+        ("a-:1", "letters"),
+        ("a b:1", "letters"),
+        ("http://a:1", "one ':'"),
+        ("ä:1", "letters"),
+        (&long_label, "63 bytes"),
+        (&long, "255 bytes"),
+    ] {
+        let error = given.parse::<Address>().unwrap_err().to_string();
+        assert!(error.contains(why), "'{given}' gave: {error}");
+    }
+    assert!("a\nb:1".parse::<Address>().unwrap_err().to_string().contains(r"'a\nb:1'"));
+    assert!(serde_json::from_str::<Address>("\"a\"").is_err());
+}
+
+#[test]
+fn a_spec_lists_its_tasks_in_order() {
+    let spec = cluster("worker|w0:1;w1:1, ps|p0:1; p1:1,evaluator|e:1,master|c:1");
+    assert_eq!(spec.to_flag(), "chief|c:1,ps|p0:1;p1:1,worker|w0:1;w1:1,evaluator|e:1");
+    let tasks: Vec<String> = spec.tasks().map(|(task, address)| format!("{task}={address}")).collect();
+    assert_eq!(
+        tasks,
+        ["chief/0=c:1", "ps/0=p0:1", "ps/1=p1:1", "worker/0=w0:1", "worker/1=w1:1", "evaluator/0=e:1"]
+    );
+    assert_eq!(spec.address(TaskId::ps(1)).unwrap().as_str(), "p1:1");
+    assert_eq!(spec.address(TaskId::ps(2)), None);
+    assert_eq!(spec.addresses(JobName::Worker).len(), 2);
+    assert_eq!(spec.chief_host(), TaskId::CHIEF);
+    assert_eq!(cluster("ps|p:1,worker|w:1").chief_host(), TaskId::worker(0));
+}
+
+#[test]
+fn the_hash_is_stable_between_versions_of_the_program() {
+    // FNV-1a of 'ps|p:1,worker|w:1', computed apart from this code: tasks of two versions must agree on it.
+    assert_eq!(cluster("ps|p:1,worker|w:1").hash(), 0x7da9_7945_eeaf_e7bd);
+}
+
+#[test]
+fn the_first_difference_is_named() {
+    let here = cluster("chief|c:1,ps|a:1;b:1,worker|w:1;x:1");
+    let difference = |there| here.difference(&cluster(there));
+    assert_eq!(difference("worker|w:1;x:1,ps|a:1;b:1,chief|c:1"), None);
+    assert_eq!(difference("chief|c:1,ps|a:1;c:2,worker|w:1").unwrap(), "ps/1 is 'b:1' here and 'c:2' there");
+    assert_eq!(
+        difference("chief|c:1,ps|a:1;b:1,worker|w:1;x:1;y:1").unwrap(),
+        "job 'worker' has 2 tasks here and 3 there"
+    );
+    assert_eq!(difference("ps|a:1;b:1,worker|w:1;x:1").unwrap(), "job 'chief' has 1 task here and 0 there");
+}
+
+#[test]
+fn a_spec_that_travels_is_checked_again() {
+    let spec = cluster("ps|p:1,worker|w:1");
+    let text = serde_json::to_string(&spec).unwrap();
+    assert_eq!(text, r#"{"ps":["p:1"],"worker":["w:1"]}"#);
+    assert_eq!(serde_json::from_str::<ClusterSpec>(&text).unwrap(), spec);
+    let bytes = rmp_serde::to_vec_named(&spec).unwrap();
+    assert_eq!(rmp_serde::from_slice::<ClusterSpec>(&bytes).unwrap(), spec);
+    for (bad, why) in [
+        (r#"{"ps":["p:1"],"worker":["p:1"]}"#, "both ps/0 and worker/0"),
+        (r#"{"ps":["p:1"],"worker":["w"]}"#, "worker/0"),
+        (r#"{"ps":["p:1"]}"#, "'worker' has no task"),
+        (r#"{"ps":["p:1"],"worker":["w:1"],"gpu":[]}"#, "gpu"),
+    ] {
+        let error = serde_json::from_str::<ClusterSpec>(bad).unwrap_err().to_string();
+        assert!(error.contains(why), "{bad} gave: {error}");
+    }
+}
+
+#[test]
+fn a_job_has_a_bounded_number_of_tasks() {
+    let ports = |count: usize| (1..=count).map(|port| format!("w:{port}")).collect::<Vec<_>>();
+    let with =
+        |count| ClusterSpec::new([(JobName::Ps, vec!["p:1".to_owned()]), (JobName::Worker, ports(count))]);
+    with(TASKS_PER_JOB_MAX).unwrap();
+    let error = with(TASKS_PER_JOB_MAX + 1).unwrap_err();
+    assert_eq!(error, ClusterError::ManyTasks { job: JobName::Worker, tasks: 4097 });
+    assert!(error.to_string().contains("at most 4096"));
+}
+
+#[test]
+fn no_cluster_at_all_means_embedded() {
+    for text in [
+        "",
+        " \n",
+        "{}",
+        r#"{"cluster": {}}"#,
+        r#"{"cluster": null, "task": null}"#,
+        r#"{"environment": "cloud", "task": {"type": "worker", "index": 0}}"#,
+    ] {
+        assert_eq!(tf_config(text).resolve().unwrap(), None, "{text}");
+    }
+    assert_eq!(ClusterFlags::default().resolve().unwrap(), None);
+}
+
+#[test]
+fn tf_config_is_read_as_kubeflow_writes_it() {
+    let config = tf_config(
+        r#"{"cluster": {"master": ["m:2222"], "ps": ["p0:2222", "p1:2222"], "worker": ["w0:2222"]},
+            "task": {"type": "ps", "index": 1}, "environment": "cloud", "rpc_layer": "grpc"}"#,
+    );
+    let config = config.resolve().unwrap().unwrap();
+    assert_eq!(config.task(), TaskId::ps(1));
+    assert!(!config.hosts_chief());
+    assert_eq!(config.cluster(), &cluster("chief|m:2222,ps|p0:2222;p1:2222,worker|w0:2222"));
+
+    let evaluator =
+        r#"{"cluster": {"ps": ["p:1"], "worker": ["w:1"]}, "task": {"type": "evaluator", "index": "3"}}"#;
+    let config = tf_config(evaluator).resolve().unwrap().unwrap();
+    assert_eq!(config.task(), TaskId::new(JobName::Evaluator, 3));
+    assert_eq!(config.cluster().address(config.task()), None);
+
+    let sparse =
+        r#"{"cluster": {"ps": {"1": "b:1", "0": "a:1"}, "worker": ["w:1"]}, "task": {"type": "worker"}}"#;
+    let config = tf_config(sparse).resolve().unwrap().unwrap();
+    assert_eq!(config.cluster(), &cluster("ps|a:1;b:1,worker|w:1"));
+    assert_eq!(config.task(), TaskId::worker(0));
+    assert!(config.hosts_chief());
+}
+
+#[test]
+fn a_sparse_job_may_leave_no_index_out() {
+    // More than ten, so that the order of numbers is not the order of their text.
+    let all: Vec<String> = (0..12).map(|index| format!(r#""{index}": "w:{}""#, index + 1)).collect();
+    let config = |tasks: &[String]| {
+        let tasks = tasks.join(", ");
+        tf_config(&format!(
+            r#"{{"cluster": {{"ps": ["p:1"], "worker": {{{tasks}}}}}, "task": {{"type": "ps"}}}}"#
+        ))
+    };
+    let resolved = config(&all).resolve().unwrap().unwrap();
+    assert_eq!(resolved.cluster().address(TaskId::worker(11)).unwrap().as_str(), "w:12");
+    let error = refused(&config(&all[1..]));
+    assert!(error.contains("cluster.worker") && error.contains("index 1 where 0 is next"), "{error}");
+}
+
+#[test]
+fn tf_config_names_the_part_that_cannot_be_read() {
+    let with = |cluster: &str, task: &str| format!(r#"{{"cluster": {cluster}, "task": {task}}}"#);
+    let good = r#"{"ps": ["p:1"], "worker": ["w:1", "x:1"]}"#;
+    for (text, parts) in [
+        ("[]".into(), ["JSON object", "[]"]),
+        ("{".into(), ["JSON object", "EOF"]),
+        ("null".into(), ["JSON object", "null"]),
+        (r#"{"cluster": 3}"#.into(), ["JSON object", "integer `3`"]),
+        (with(r#"{"ps": 3}"#, "{}"), ["cluster.ps", "came 3"]),
+        (with(r#"{"ps": ["p:1", 4]}"#, "{}"), ["cluster.ps.1", "came 4"]),
+        (with(r#"{"ps": {"x": "p:1"}}"#, "{}"), ["cluster.ps", "index 'x'"]),
+        (with(r#"{"boss": ["p:1"]}"#, "{}"), ["unknown job 'boss'", "expected chief"]),
+        (with(r#"{"ps": ["p:1"], "ps": ["q:1"]}"#, "{}"), ["'ps' is given twice", ""]),
+        (with(r#"{"chief": ["p:1"], "master": ["q:1"]}"#, "{}"), ["'chief' is given twice", "'master'"]),
+        (with(good, "[]"), ["task", "came []"]),
+        (with(good, r#"{"type": 1}"#), ["task.type", "came 1"]),
+        (with(good, r#"{"type": "boss"}"#), ["task.type", "unknown job 'boss'"]),
+        (with(good, r#"{"type": "worker", "index": -1}"#), ["task.index", "came -1"]),
+        (with(good, r#"{"type": "worker", "index": 0.0}"#), ["task.index", "came 0.0"]),
+        (with(good, r#"{"type": "worker", "index": "+1"}"#), ["task.index", "came \"+1\""]),
+        (with(good, r#"{"type": "worker", "index": ""}"#), ["task.index", "came \"\""]),
+        (with(good, r#"{"type": "worker", "index": [0]}"#), ["task.index", "came [0]"]),
+        (with(good, r#"{"type": "worker", "index": 4294967296}"#), ["task.index", "came 4294967296"]),
+        (with(good, r#"{"type": "worker", "index": 2}"#), ["task index 2", "0 to 1"]),
+        (with(good, r#"{"type": "worker"}"#), ["2 tasks", "0 to 1"]),
+        (with(good, r#"{"type": "chief"}"#), ["'chief' has no task", "ps, worker"]),
+        (with(good, r#"{"type": "evaluator", "index": 4096}"#), ["index 4096", "0 to 4095"]),
+        (with(good, "{}"), ["which task", "ps, worker"]),
+    ] {
+        let error = refused(&tf_config(&text));
+        assert!(parts.iter().all(|part| error.contains(part)), "{text} gave: {error}");
+    }
+}
+
+#[test]
+fn a_cluster_that_cannot_be_is_refused() {
+    for (flag, parts) in [
+        ("", ["--cluster-spec: ''", "job|host:port"]),
+        ("ps|p:1,", ["--cluster-spec: ''", "job|host:port"]),
+        ("ps:1", ["'ps:1'", "job|host:port"]),
+        ("gpu|g:1", ["unknown job 'gpu'", "worker"]),
+        ("ps|p:1;,worker|w:1", ["ps/1: ''", "port"]),
+        ("ps|p:1,worker|w", ["worker/0: 'w'", "port"]),
+        ("ps|p:1,worker|w:1;v:1;W:01", ["'w:1'", "both worker/0 and worker/2"]),
+        ("ps|p:1,worker|w:1,worker|v:1", ["'worker' is given twice", ""]),
+        ("ps|p:1,worker|w:1,chief|c:1;d:1", ["'chief' has 2 tasks", "one chief"]),
+        ("worker|w:1", ["'ps' has no task", "at least one ps"]),
+        ("ps|p:1", ["'worker' has no task", "at least one ps"]),
+    ] {
+        let error = refused(&of_spec(flag, "worker", Some(0)));
+        assert!(parts.iter().all(|part| error.contains(part)), "{flag} gave: {error}");
+    }
+}
+
+#[test]
+fn which_task_this_is_must_be_clear() {
+    let spec = "ps|p:1,worker|w:1;x:1";
+    assert_eq!(of_spec(spec, "ps", None).resolve().unwrap().unwrap().task(), TaskId::ps(0));
+    assert_eq!(of_spec(spec, "worker", Some(1)).resolve().unwrap().unwrap().task(), TaskId::worker(1));
+    let unnamed = ClusterFlags { job_name: None, ..of_spec(spec, "", Some(0)) };
+    let alone = ClusterFlags { job_name: Some("ps".into()), ..ClusterFlags::default() };
+    let index_alone = ClusterFlags { task_index: Some(0), ..ClusterFlags::default() };
+    for (flags, parts) in [
+        (of_spec(spec, "worker", None), ["2 tasks", "--task-index from 0 to 1"]),
+        (of_spec(spec, "worker", Some(2)), ["task index 2 of job 'worker'", "from 0 to 1"]),
+        (of_spec(spec, "ps", Some(1)), ["task index 1 of job 'ps'", "from 0 to 0"]),
+        (of_spec(spec, "chief", None), ["'chief' has no task", "one of ps, worker"]),
+        (of_spec(spec, "boss", None), ["--job-name: unknown job 'boss'", "expected chief, ps"]),
+        (unnamed, ["--job-name", "one of ps, worker"]),
+        (alone, ["--job-name", "without a cluster"]),
+        (index_alone, ["--task-index", "without a cluster"]),
+    ] {
+        let error = refused(&flags);
+        assert!(parts.iter().all(|part| error.contains(part)), "{flags:?} gave: {error}");
+    }
+}
+
+#[test]
+fn two_spellings_at_once_are_refused() {
+    let tf = Some(r#"{"cluster": {"ps": ["p:1"], "worker": ["w:1"]}}"#.to_owned());
+    let spec = Some("ps|p:1,worker|w:1".to_owned());
+    let hosts = Some("p:1".to_owned());
+    let none = ClusterFlags::default();
+    let tf_config = || ClusterFlags { tf_config: tf.clone(), ..none.clone() };
+    for (flags, first, second) in [
+        (ClusterFlags { cluster_spec: spec.clone(), ..tf_config() }, "TF_CONFIG", "--cluster-spec"),
+        (ClusterFlags { ps_hosts: hosts.clone(), ..tf_config() }, "TF_CONFIG", "--ps-hosts"),
+        (ClusterFlags { chief_hosts: hosts.clone(), ..tf_config() }, "TF_CONFIG", "--chief-host"),
+        (
+            ClusterFlags { cluster_spec: spec.clone(), worker_hosts: hosts.clone(), ..none.clone() },
+            "--cluster-spec",
+            "--worker-hosts",
+        ),
+    ] {
+        assert_eq!(flags.resolve().unwrap_err(), ClusterError::TwoClusters { first, second });
+        let error = refused(&flags);
+        assert!(error.contains(first) && error.contains(second), "{error}");
+    }
+}
+
+#[test]
+fn flags_may_complete_the_task_of_tf_config_but_not_contradict_it() {
+    let text = r#"{"cluster": {"ps": ["p:1"], "worker": ["w:1", "x:1"]}, "task": {"type": "worker"}}"#;
+    let with = |job: Option<&str>, task_index| ClusterFlags {
+        job_name: job.map(str::to_owned),
+        task_index,
+        ..tf_config(text)
+    };
+    assert_eq!(with(Some("worker"), Some(1)).resolve().unwrap().unwrap().task(), TaskId::worker(1));
+    let error = refused(&with(Some("ps"), Some(0)));
+    assert!(error.contains("TF_CONFIG says worker and --job-name says ps"), "{error}");
+    let indexed = ClusterFlags {
+        tf_config: Some(text.replace("\"worker\"}", "\"worker\", \"index\": 0}")),
+        ..with(None, Some(1))
+    };
+    let error = refused(&indexed);
+    assert!(error.contains("TF_CONFIG says 0 and --task-index says 1"), "{error}");
+}
+
+#[test]
+fn a_cluster_of_flags_takes_the_task_of_a_tf_config_without_cluster() {
+    let flags = ClusterFlags {
+        ps_hosts: Some("p:1".into()),
+        worker_hosts: Some("w:1,x:1".into()),
+        ..tf_config(r#"{"task": {"type": "worker", "index": 1}}"#)
+    };
+    assert_eq!(flags.resolve().unwrap().unwrap().task(), TaskId::worker(1));
+}
+
+fn host() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-zA-Z][a-z0-9_]{0,6}(\\.[a-z][a-z0-9]{0,4}){0,2}",
+        any::<[u8; 4]>().prop_map(|ip| std::net::Ipv4Addr::from(ip).to_string()),
+        any::<u128>().prop_map(|ip| format!("[{}]", std::net::Ipv6Addr::from(ip))),
+    ]
+}
+
+/// Hosts of chief, ps and workers; the ports make the addresses distinct.
+fn random_hosts() -> impl Strategy<Value = [Vec<String>; 3]> {
+    let hosts = |count| prop::collection::vec(host(), count);
+    (hosts(0..2), hosts(1..5), hosts(1..5)).prop_map(|(chief, ps, worker)| {
+        let mut port = 1000;
+        [chief, ps, worker].map(|hosts| {
+            let address = |host| {
+                port += 1;
+                format!("{host}:{port}")
+            };
+            hosts.into_iter().map(address).collect()
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn three_spellings_of_one_cluster_are_equal(hosts in random_hosts(), pick in any::<prop::sample::Index>()) {
+        let jobs = [JobName::Chief, JobName::Ps, JobName::Worker];
+        let spec = ClusterSpec::new(jobs.into_iter().zip(hosts.clone())).unwrap();
+        let tasks: Vec<TaskId> = spec.tasks().map(|(task, _)| task).collect();
+        let task = *pick.get(&tasks);
+        let who = ClusterFlags {
+            job_name: Some(task.job.to_string()),
+            task_index: Some(task.index),
+            ..ClusterFlags::default()
+        };
+        let [chief, ps, worker] = hosts.map(|hosts| Some(hosts.join(",")).filter(|text| !text.is_empty()));
+        for flags in [
+            tf_config(&spec.to_tf_config(task)),
+            ClusterFlags { cluster_spec: Some(spec.to_flag()), ..who.clone() },
+            ClusterFlags { ps_hosts: ps, worker_hosts: worker, chief_hosts: chief, ..who },
+        ] {
+            let config = flags.resolve().unwrap().unwrap();
+            prop_assert_eq!(config.task(), task);
+            prop_assert_eq!(config.cluster(), &spec);
+            prop_assert_eq!(config.cluster().hash(), spec.hash());
+            prop_assert_eq!(config.cluster().difference(&spec), None);
+        }
+    }
+
+    #[test]
+    fn one_changed_address_is_named_and_changes_the_hash(
+        mut hosts in random_hosts(),
+        pick in any::<prop::sample::Index>(),
+    ) {
+        let jobs = [JobName::Chief, JobName::Ps, JobName::Worker];
+        let spec = |hosts: &[Vec<String>; 3]| ClusterSpec::new(jobs.into_iter().zip(hosts.clone())).unwrap();
+        let here = spec(&hosts);
+        let tasks: Vec<TaskId> = here.tasks().map(|(task, _)| task).collect();
+        let task = *pick.get(&tasks);
+        let job = jobs.iter().position(|&job| job == task.job).unwrap();
+        hosts[job][task.index as usize] = "changed:1".into();
+        let there = spec(&hosts);
+        let address = here.address(task).unwrap();
+        let expected = format!("{task} is '{address}' here and 'changed:1' there");
+        prop_assert_eq!(here.difference(&there), Some(expected));
+        prop_assert_ne!(here.hash(), there.hash());
+    }
+
+    #[test]
+    fn no_text_panics(text in any::<String>(), near in "[\\[\\]{}a-c|;,:.\"0-9 -]{0,40}") {
+        for text in [text, near] {
+            if let Ok(address) = text.parse::<Address>() {
+                prop_assert_eq!(address.as_str().parse::<Address>().unwrap(), address.clone());
+                prop_assert!(address.as_str().len() <= ADDRESS_BYTES_MAX);
+            }
+            let job = format!(r#"{{"cluster": {text}, "task": {text}}}"#);
+            let jobs = format!(r#"{{"cluster": {{"ps": {text}}}, "task": {{"type": "ps", "index": {text}}}}}"#);
+            for tf in [&text, &job, &jobs] {
+                if let Err(error) = tf_config(tf).resolve() {
+                    prop_assert!(!error.to_string().contains('\n'));
+                }
+            }
+            for flag in [text.clone(), format!("ps|{text}"), format!("ps|p:1,worker|{text}")] {
+                if let Err(error) = of_spec(&flag, &text, None).resolve() {
+                    prop_assert!(!error.to_string().contains('\n'));
+                }
+            }
+            let hosts = ClusterFlags {
+                ps_hosts: Some(text.clone()),
+                worker_hosts: Some("w:1".into()),
+                job_name: Some("worker".into()),
+                ..ClusterFlags::default()
+            };
+            if let Ok(config) = hosts.resolve() {
+                prop_assert!(config.is_some());
+            }
+        }
+    }
+}

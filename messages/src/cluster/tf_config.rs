@@ -1,0 +1,168 @@
+//! The spelling `TF_CONFIG`: JSON in the environment, as TensorFlow reads it and Kubeflow's TFJob writes it.
+//! Checks the JSON; whether the cluster makes sense is the spec's matter.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::{Map, Value, json};
+
+use super::error::{ClusterError, quote};
+use super::spec::ClusterSpec;
+use crate::id::{JobName, TaskId};
+
+/// What `TF_CONFIG` says; each part may be missing.
+#[derive(Debug, Default)]
+pub(super) struct TfConfig {
+    /// The cluster.
+    pub cluster: Option<ClusterSpec>,
+    /// This task's job.
+    pub job: Option<JobName>,
+    /// This task's index.
+    pub index: Option<u32>,
+}
+
+/// Of all keys, the ones that are read. TFJob adds `environment`, others `rpc_layer`: they mean nothing here.
+#[derive(serde::Deserialize)]
+struct Text {
+    #[serde(default)]
+    cluster: Option<Jobs>,
+    #[serde(default)]
+    task: Option<Value>,
+}
+
+/// Job by job as written. A `Map` would hide that a job is given twice, and drop the tasks of one of the two.
+struct Jobs(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Jobs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Jobs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map from job to addresses")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Jobs, M::Error> {
+                let mut jobs = Vec::new();
+                while let Some(job) = map.next_entry()? {
+                    jobs.push(job);
+                }
+                Ok(Jobs(jobs))
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
+}
+
+impl TfConfig {
+    /// Reads the JSON. Empty text, and a cluster without jobs, say nothing.
+    ///
+    /// # Errors
+    /// Names the part that cannot be read, or what is wrong with the cluster.
+    pub fn parse(text: &str) -> Result<Self, ClusterError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        const OBJECT: &str = "a JSON object with 'cluster' and 'task'";
+        // A derived reader takes an array for a struct too.
+        if !text.starts_with('{') {
+            return Err(error("the whole", OBJECT, quote(text)));
+        }
+        let text: Text = serde_json::from_str(text)
+            .map_err(|json| error("the whole", OBJECT, quote(&json.to_string())))?;
+        let (job, index) = match &text.task {
+            None => (None, None),
+            Some(Value::Object(task)) => (task_type(task)?, task_index(task)?),
+            Some(other) => return Err(error("task", "an object with 'type' and 'index'", shown(other))),
+        };
+        let jobs = text.cluster.map_or_else(Vec::new, |jobs| jobs.0);
+        let cluster = if jobs.is_empty() {
+            None
+        } else {
+            Some(ClusterSpec::new(jobs.into_iter().map(read_job).collect::<Result<Vec<_>, _>>()?)?)
+        };
+        Ok(Self { cluster, job, index })
+    }
+}
+
+fn error(key: impl Into<String>, expected: &'static str, came: String) -> ClusterError {
+    ClusterError::TfConfig { key: key.into(), expected, came }
+}
+
+fn shown(value: &Value) -> String {
+    quote(&value.to_string())
+}
+
+fn read_job((name, addresses): (String, Value)) -> Result<(JobName, Vec<String>), ClusterError> {
+    const KEY: &str = "TF_CONFIG: cluster";
+    let unknown = |_| ClusterError::UnknownJob { key: KEY, name: quote(&name) };
+    let job: JobName = name.parse().map_err(unknown)?;
+    let in_order: Vec<Value> = match addresses {
+        Value::Array(addresses) => addresses,
+        Value::Object(sparse) => in_order(job, sparse)?,
+        other => return Err(error(format!("cluster.{job}"), "a list of 'host:port'", shown(&other))),
+    };
+    let text = |(index, address)| match address {
+        Value::String(address) => Ok(address),
+        other => Err(error(format!("cluster.{job}.{index}"), "a text 'host:port'", shown(&other))),
+    };
+    Ok((job, in_order.into_iter().enumerate().map(text).collect::<Result<_, _>>()?))
+}
+
+/// The addresses of a job that is given as a map from index to address, which must leave none out.
+fn in_order(job: JobName, sparse: Map<String, Value>) -> Result<Vec<Value>, ClusterError> {
+    const CONTIGUOUS: &str =
+        "a list, or a map from each index 0, 1, 2 and so on, none left out, to its 'host:port'";
+    let key = || format!("cluster.{job}");
+    let mut tasks = Vec::with_capacity(sparse.len());
+    for (index, address) in sparse {
+        let number =
+            number(&index).ok_or_else(|| error(key(), CONTIGUOUS, format!("index '{}'", quote(&index))))?;
+        tasks.push((number, address));
+    }
+    tasks.sort_by_key(|&(index, _)| index);
+    match (0u32..).zip(&tasks).find(|&(expected, &(index, _))| index != expected) {
+        Some((expected, (index, _))) => {
+            Err(error(key(), CONTIGUOUS, format!("index {index} where {expected} is next")))
+        }
+        None => Ok(tasks.into_iter().map(|(_, address)| address).collect()),
+    }
+}
+
+fn task_type(task: &Map<String, Value>) -> Result<Option<JobName>, ClusterError> {
+    match task.get("type") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(name)) => {
+            let unknown = |_| ClusterError::UnknownJob { key: "TF_CONFIG: task.type", name: quote(name) };
+            name.parse().map(Some).map_err(unknown)
+        }
+        Some(other) => Err(error("task.type", "the name of a job", shown(other))),
+    }
+}
+
+fn task_index(task: &Map<String, Value>) -> Result<Option<u32>, ClusterError> {
+    let found = match task.get("index") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Number(index)) => number(&index.to_string()),
+        // Older launchers put the index in quotes.
+        Some(Value::String(index)) => number(index),
+        Some(_) => None,
+    };
+    found.map(Some).ok_or_else(|| error("task.index", "a whole number from 0", shown(&task["index"])))
+}
+
+/// Digits alone: no sign, no point, no exponent.
+fn number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+impl ClusterSpec {
+    /// The cluster as `TF_CONFIG` has it for one task.
+    pub fn to_tf_config(&self, task: TaskId) -> String {
+        let cluster: Map<String, Value> =
+            self.jobs().map(|(job, addresses)| (job.to_string(), json!(addresses))).collect();
+        json!({"cluster": cluster, "task": {"type": task.job, "index": task.index}}).to_string()
+    }
+}

@@ -1,0 +1,14 @@
+//! The graph as data: what a model computes, checked before anything runs.
+//!
+//! It travels from the chief to workers that know no model. Running it is the worker's matter.
+
+mod builder;
+mod infer;
+mod op;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub use builder::GraphBuilder;
+pub use op::Op;
+pub use spec::{GraphError, GraphSpec, MetricSpec, NODES_MAX, NodeSpec, TENSOR_ELEMENTS_MAX};

@@ -1,0 +1,94 @@
+//! A whole job as data: what is trained, on what, how, and for how long. The job file is its JSON.
+//! Where it runs is the cluster spec's matter.
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::{GraphError, GraphSpec};
+use crate::id::GlobalStep;
+use crate::input::InputSpec;
+use crate::optimizer::{OptimizerError, OptimizerSpec};
+use crate::placement::PlacementSpec;
+use crate::sync::SyncSpec;
+
+/// Most examples in one worker's batch.
+pub const BATCH_SIZE_MAX: u32 = 1 << 20;
+/// Most bytes in a job file.
+pub const JOB_FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Everything that the tasks of a job need to know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobSpec {
+    /// What is trained.
+    pub graph: GraphSpec,
+    /// On what.
+    pub input: InputSpec,
+    /// Examples in one worker's batch.
+    pub batch_size: u32,
+    /// How a gradient becomes an update.
+    pub optimizer: OptimizerSpec,
+    /// How gradients of several workers meet.
+    #[serde(default)]
+    pub sync: SyncSpec,
+    /// Where variables go.
+    #[serde(default)]
+    pub placement: PlacementSpec,
+    /// So many updates are applied, not one more.
+    pub last_step: GlobalStep,
+    /// What initial values and the order of examples are drawn from.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// What is wrong with a job.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// The text is not a job in JSON.
+    #[error("not a job file: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The graph cannot run.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// The optimizer cannot run.
+    #[error(transparent)]
+    Optimizer(#[from] OptimizerError),
+    /// The batch has no examples, or too many.
+    #[error("batch_size must be from 1 to {BATCH_SIZE_MAX}, and is {0}")]
+    BatchSize(u32),
+    /// There is nothing to train.
+    #[error("last_step must be at least 1, and is 0")]
+    NoSteps,
+}
+
+impl JobSpec {
+    /// Reads a job file.
+    ///
+    /// # Errors
+    /// Where it is no JSON, names something unknown, or cannot run.
+    pub fn from_json(text: &str) -> Result<Self, JobError> {
+        let job: Self = serde_json::from_str(text)?;
+        job.validate()?;
+        Ok(job)
+    }
+
+    /// What a job file holds.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain data encodes")
+    }
+
+    /// Checks everything that can be checked before it runs.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn validate(&self) -> Result<(), JobError> {
+        if !(1..=BATCH_SIZE_MAX).contains(&self.batch_size) {
+            return Err(JobError::BatchSize(self.batch_size));
+        }
+        if self.last_step.0 == 0 {
+            return Err(JobError::NoSteps);
+        }
+        self.optimizer.validate()?;
+        self.graph.validate(self.batch_size as usize)?;
+        Ok(())
+    }
+}

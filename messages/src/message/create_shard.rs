@@ -1,0 +1,58 @@
+//! How the chief hands a shard its part of the variables.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Content, Invalid, no_payload};
+use crate::id::{GlobalStep, ShardId};
+use crate::optimizer::OptimizerSpec;
+use crate::placement::Placement;
+use crate::sync::SyncSpec;
+use crate::variable::VariableSpec;
+
+/// Chief to ps: own these slices, fill them, and begin to count.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CreateShard {
+    /// Which shard of this task.
+    pub shard: ShardId,
+    /// The whole placement: the shard finds its own slices in it (P2).
+    pub placement: Placement,
+    /// All variables of the job.
+    pub variables: Vec<VariableSpec>,
+    /// How a gradient becomes an update.
+    pub optimizer: OptimizerSpec,
+    /// How gradients of several workers meet.
+    pub sync: SyncSpec,
+    /// So many updates are applied, not one more.
+    pub last_step: GlobalStep,
+    /// What initial values are drawn from.
+    pub seed: u64,
+}
+
+impl Content for CreateShard {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        let invalid = |error: &dyn std::fmt::Display| Invalid(error.to_string());
+        for variable in &self.variables {
+            variable.validate().map_err(|error| invalid(&error))?;
+        }
+        self.placement.validate(&self.variables).map_err(|error| invalid(&error))?;
+        self.optimizer.validate().map_err(|error| invalid(&error))?;
+        if !self.placement.shards.contains(&self.shard) {
+            return Err(Invalid(format!("{} is not in the placement", self.shard)));
+        }
+        if self.last_step.0 == 0 {
+            return Err(Invalid("last_step must be at least 1".into()));
+        }
+        no_payload(segments)
+    }
+}
+
+/// Ps to chief: the shard has its initial values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardCreated {
+    /// How many slices it owns.
+    pub slices: u64,
+    /// Their bytes, without slots.
+    pub bytes: u64,
+}
+
+impl Content for ShardCreated {}

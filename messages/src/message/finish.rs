@@ -1,0 +1,47 @@
+//! How a worker leaves the training, and learns what is left to do.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Content, Invalid, no_payload, text_within};
+use crate::id::LocalStep;
+
+/// Worker to chief: this worker trains no more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finish {
+    /// How it ended.
+    pub result: TrainingResult,
+    /// Steps that this worker has taken.
+    pub local_step: LocalStep,
+    /// The mean loss over its last steps; NaN if there were none.
+    pub loss: f32,
+}
+
+/// How a worker's training ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrainingResult {
+    /// Every shard has reached the last step.
+    Completed,
+    /// The worker was told to leave before the end, by a signal or by the chief.
+    Interrupted,
+    /// It cannot go on, for this reason.
+    Failed(String),
+}
+
+impl Content for Finish {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        if let TrainingResult::Failed(reason) = &self.result {
+            text_within("reason", reason, 1 << 16)?;
+        }
+        no_payload(segments)
+    }
+}
+
+/// Chief to worker, once all live workers have finished: what is left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    /// Whether this worker shall evaluate the final variables; the others may go.
+    pub evaluate: bool,
+}
+
+impl Content for Finished {}

@@ -1,0 +1,159 @@
+//! Everything one task may say to another. One message, one file; the table below gives each its kind.
+//!
+//! Adding a message: its file, a line in the table. A kind is never used again for something else.
+
+mod create_shard;
+mod evaluate;
+mod finish;
+mod hello;
+mod observe;
+mod pull;
+mod push;
+mod refusal;
+mod register;
+mod report;
+mod stop;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use create_shard::{CreateShard, ShardCreated};
+pub use evaluate::{Evaluated, Evaluation, MetricValue, METRICS_MAX};
+pub use finish::{Finish, Finished, TrainingResult};
+pub use hello::{Hello, PROTOCOL, Welcome};
+pub use observe::{Observe, ShardCounters, ShardSnapshot, StalenessHistogram};
+pub use pull::{Pull, Pulled};
+pub use push::{Push, PushId, Pushed, Verdict};
+pub use refusal::{Refusal, RefusalCode};
+pub use register::{Register, Registered};
+pub use report::{Report, Reported};
+pub use stop::{Stop, StopReason, Stopped};
+
+/// A rule that a decoded message breaks, although its bytes could be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Invalid(pub String);
+
+/// What every message type can do.
+trait Content: Serialize + DeserializeOwned {
+    /// Checks what the types alone cannot say. `segments` are the payload's, in bytes.
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        no_payload(segments)
+    }
+}
+
+fn no_payload(segments: &[u64]) -> Result<(), Invalid> {
+    if segments.is_empty() { Ok(()) } else { Err(Invalid("expected no payload".into())) }
+}
+
+fn text_within(what: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
+    if text.len() <= bytes_max {
+        Ok(())
+    } else {
+        Err(Invalid(format!("{what} may have at most {bytes_max} bytes, and has {}", text.len())))
+    }
+}
+
+/// Why a header could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ContentError {
+    #[error("message kind {0} is unknown to this version")]
+    UnknownKind(u16),
+    #[error("{kind} cannot be decoded: {error}")]
+    Undecodable { kind: &'static str, error: String },
+    #[error("{kind} is not valid: {error}")]
+    Invalid { kind: &'static str, error: Invalid },
+}
+
+/// Deepest nesting in a header. Graphs are flat; this only has to stop a stack overflow.
+const DEPTH_MAX: usize = 64;
+
+fn decode<T: Content>(kind: &'static str, bytes: &[u8], segments: &[u64]) -> Result<T, ContentError> {
+    let undecodable = |error: String| ContentError::Undecodable { kind, error };
+    let mut decoder = rmp_serde::Deserializer::from_read_ref(bytes);
+    decoder.set_max_depth(DEPTH_MAX);
+    let content = T::deserialize(&mut decoder).map_err(|error| undecodable(error.to_string()))?;
+    content.validate(segments).map_err(|error| ContentError::Invalid { kind, error })?;
+    Ok(content)
+}
+
+macro_rules! messages {
+    ($($kind:literal $name:ident: $doc:literal,)*) => {
+        /// Anything that one task may say to another.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Message {
+            $(#[doc = $doc] $name(Box<$name>),)*
+        }
+
+        $(impl From<$name> for Message {
+            fn from(content: $name) -> Self {
+                Self::$name(Box::new(content))
+            }
+        }
+
+        impl TryFrom<Message> for $name {
+            type Error = Message;
+
+            fn try_from(message: Message) -> Result<Self, Message> {
+                match message {
+                    Message::$name(content) => Ok(*content),
+                    other => Err(other),
+                }
+            }
+        })*
+
+        impl Message {
+            /// Its name, for logs and errors.
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$name(_) => stringify!($name),)*
+                }
+            }
+
+            /// The number that stands for it on the wire.
+            pub const fn kind(&self) -> u16 {
+                match self {
+                    $(Self::$name(_) => $kind,)*
+                }
+            }
+
+            pub(crate) fn encode(&self) -> Vec<u8> {
+                match self {
+                    $(Self::$name(content) => rmp_serde::to_vec_named(content).expect("plain data encodes"),)*
+                }
+            }
+
+            pub(crate) fn decode(kind: u16, bytes: &[u8], segments: &[u64]) -> Result<Self, ContentError> {
+                match kind {
+                    $($kind => decode::<$name>(stringify!($name), bytes, segments).map(Self::from),)*
+                    unknown => Err(ContentError::UnknownKind(unknown)),
+                }
+            }
+        }
+    };
+}
+
+messages! {
+    1 Hello: "The first frame on every connection: who dials, and in which cluster.",
+    2 Welcome: "The answer to `Hello`.",
+    3 Refusal: "The answer to anything that was not done, with the reason.",
+    10 Register: "Worker to chief: ready to train.",
+    11 Registered: "Chief to worker: the job and the placement; go.",
+    12 Report: "Worker to chief, about once a second: how far it is.",
+    13 Reported: "Chief to worker: whether to go on.",
+    14 Finish: "Worker to chief: trained to the end, or cannot go on.",
+    15 Finished: "Chief to worker: what is left to do.",
+    16 Evaluated: "Worker to chief: the final evaluation.",
+    20 CreateShard: "Chief to ps: own these slices, and begin.",
+    21 ShardCreated: "Ps to chief: the shard has its initial values.",
+    22 Push: "Worker to ps: a gradient; may pull in the same round trip.",
+    23 Pushed: "Ps to worker: what became of the gradient, and the values if asked for.",
+    24 Pull: "Worker to ps: send values.",
+    25 Pulled: "Ps to worker: the values of one version.",
+    26 Observe: "To ps: what is the shard's state?",
+    27 ShardSnapshot: "The shard's state: version and counts.",
+    28 Stop: "Chief to ps: the job is over.",
+    29 Stopped: "Ps to chief: going.",
+}

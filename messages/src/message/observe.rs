@@ -1,0 +1,89 @@
+//! The state of a shard, for tests, for the report and for people: all of them read the same thing.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Content, Invalid, no_payload};
+use crate::id::Version;
+
+/// What is the state of this shard?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observe {
+    /// Which shard of the ps task.
+    pub shard: u32,
+}
+
+impl Content for Observe {}
+
+/// The state of a shard at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardSnapshot {
+    /// Updates applied.
+    pub version: Version,
+    /// Slices owned.
+    pub slices: u64,
+    /// Their bytes, without slots.
+    pub bytes: u64,
+    /// What became of every push.
+    pub pushes: ShardCounters,
+    /// Pulls answered, those within a push included.
+    pub pulls: u64,
+    /// Staleness of the applied pushes.
+    pub staleness: StalenessHistogram,
+}
+
+impl Content for ShardSnapshot {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        no_payload(segments)
+    }
+}
+
+/// What became of every push: V2, received = applied + stopped + duplicate + refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardCounters {
+    /// All that came.
+    pub received: u64,
+    /// In the variables.
+    pub applied: u64,
+    /// Came after the last step.
+    pub stopped: u64,
+    /// Came again, and got the first reply again.
+    pub duplicate: u64,
+    /// Did not fit, or was not finite.
+    pub refused: u64,
+}
+
+impl ShardCounters {
+    /// V2.
+    pub const fn add_up(&self) -> bool {
+        self.received == self.applied + self.stopped + self.duplicate + self.refused
+    }
+}
+
+/// How stale the applied pushes were: staleness = version at apply − version at read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StalenessHistogram {
+    /// Bucket 0 counts staleness 0; bucket i, 2^(i−1) up to 2^i − 1; the last one all beyond.
+    pub buckets: [u64; Self::BUCKETS],
+    /// The greatest seen.
+    pub max: u64,
+    /// Of all, for the mean.
+    pub sum: u64,
+}
+
+impl StalenessHistogram {
+    /// How many buckets there are.
+    pub const BUCKETS: usize = 16;
+
+    /// Counts one push.
+    pub fn record(&mut self, staleness: u64) {
+        let bucket = (u64::BITS - staleness.leading_zeros()) as usize;
+        self.buckets[bucket.min(Self::BUCKETS - 1)] += 1;
+        self.max = self.max.max(staleness);
+        self.sum = self.sum.saturating_add(staleness);
+    }
+
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+}

@@ -1,0 +1,76 @@
+//! A gradient on its way to a shard, and what became of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::pull::one_segment_per_slice;
+use super::{Content, Invalid};
+use crate::id::{Incarnation, LocalStep, PlacementEpoch, Sequence, SliceId, Version};
+
+/// Which push it is: a retry bears the same identity, and changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PushId {
+    /// The index of the worker task.
+    pub worker: u32,
+    /// Which life of that worker.
+    pub incarnation: Incarnation,
+    /// Which push within that life, from 1 on, one after the other.
+    pub sequence: Sequence,
+}
+
+/// Worker to ps: the gradients of one step for all slices of one shard, one payload segment each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Push {
+    /// Which shard of the ps task.
+    pub shard: u32,
+    /// Which push it is.
+    pub id: PushId,
+    /// The worker's step at which the gradient was computed.
+    pub local_step: LocalStep,
+    /// The placement that the worker holds.
+    pub epoch: PlacementEpoch,
+    /// Its digest (P2).
+    pub placement_digest: u32,
+    /// The shard's version at which the values were read that the gradient was computed from.
+    pub version: Version,
+    /// Which slices, one payload segment each.
+    pub slices: Vec<SliceId>,
+    /// Whether the reply shall bear the values after this push.
+    pub pull: bool,
+}
+
+impl Content for Push {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        if self.id.sequence.0 == 0 {
+            return Err(Invalid("a push's sequence begins at 1".into()));
+        }
+        one_segment_per_slice(&self.slices, segments)
+    }
+}
+
+/// What became of a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is in the variables.
+    Applied,
+    /// The shard has reached the job's last step; it was not applied.
+    Stopped,
+}
+
+/// Ps to worker: what became of the push. With the values after it where they were asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pushed {
+    /// What became of the gradient.
+    pub verdict: Verdict,
+    /// How many updates the shard has applied by now; the version of the values.
+    pub version: Version,
+    /// The slices whose values follow, one payload segment each.
+    #[serde(default)]
+    pub slices: Vec<SliceId>,
+}
+
+impl Content for Pushed {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        one_segment_per_slice(&self.slices, segments)
+    }
+}

@@ -1,0 +1,35 @@
+//! How a worker joins the job, and is told what the job is.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Content, Invalid, no_payload};
+use crate::job::JobSpec;
+use crate::placement::Placement;
+
+/// Worker to chief: ready to train. Who it is, the handshake has said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Register {}
+
+impl Content for Register {}
+
+/// Chief to worker, once every variable is there and every worker has registered: go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Registered {
+    /// What to train.
+    pub job: JobSpec,
+    /// Where its variables live.
+    pub placement: Placement,
+    /// How many workers share the examples.
+    pub workers: u32,
+}
+
+impl Content for Registered {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        self.job.validate().map_err(|error| Invalid(error.to_string()))?;
+        self.placement.validate(&self.job.graph.variables).map_err(|error| Invalid(error.to_string()))?;
+        if self.workers == 0 {
+            return Err(Invalid("a job has at least one worker".into()));
+        }
+        no_payload(segments)
+    }
+}

@@ -1,0 +1,229 @@
+//! Any message that can be said, for the codec's tests; and the rules that a decoded message must keep.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cluster::ClusterSpec;
+use crate::graph::GraphBuilder;
+use crate::id::*;
+use crate::input::{DatasetSpec, InputSpec};
+use crate::job::JobSpec;
+use crate::optimizer::OptimizerSpec;
+use crate::placement::{PlacedSlice, Placement, SliceSpec};
+use crate::variable::InitializerSpec;
+
+fn job(batch_size: u32, seed: u64) -> JobSpec {
+    let mut g = GraphBuilder::new("linear");
+    let x = g.input("features", [3]);
+    let labels = g.labels("labels");
+    let kernel = g.variable("kernel", [3, 2], InitializerSpec::HeNormal);
+    let logits = g.matmul(x, kernel);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    JobSpec {
+        graph: g.finish(loss, &[]).unwrap(),
+        input: InputSpec {
+            train: DatasetSpec::Digits { seed, examples: 10 },
+            test: DatasetSpec::Idx { images: "a".into(), labels: "b".into() },
+        },
+        batch_size,
+        optimizer: OptimizerSpec::adam(0.001),
+        sync: crate::sync::SyncSpec::Async,
+        placement: Default::default(),
+        last_step: GlobalStep(seed | 1),
+        seed,
+    }
+}
+
+fn placement() -> Placement {
+    let slice = SliceSpec { variable: VariableId(0), row: 0, rows: 3 };
+    let shard = ShardId::new(0, 0);
+    Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices: vec![PlacedSlice { slice, shard }] }
+}
+
+/// Any message, and the bytes of the payload segments that it needs.
+pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
+    let without = |message: BoxedStrategy<Message>| message.prop_map(|message| (message, vec![])).boxed();
+    let task = (0usize..4, any::<u32>()).prop_map(|(job, index)| TaskId::new(JobName::ALL[job], index));
+    let segments = prop::collection::vec(
+        (0usize..20).prop_flat_map(|floats| prop::collection::vec(any::<u8>(), floats * 4)),
+        0..5,
+    );
+    let slices = |segments: &Vec<Vec<u8>>| (0..segments.len() as u32).map(SliceId).collect::<Vec<_>>();
+    let push = (segments.clone(), any::<(u32, u32, u64, u64)>(), 1u64.., any::<(u64, u32, u64, bool)>()).prop_map(
+        move |(segments, (shard, worker, incarnation, step), sequence, (epoch, digest, version, pull))| {
+            let push = Push {
+                shard,
+                id: PushId { worker, incarnation: Incarnation(incarnation), sequence: Sequence(sequence) },
+                local_step: LocalStep(step),
+                epoch: PlacementEpoch(epoch),
+                placement_digest: digest,
+                version: Version(version),
+                slices: slices(&segments),
+                pull,
+            };
+            (push.into(), segments)
+        },
+    );
+    let pushed = (segments.clone(), any::<u64>(), any::<bool>()).prop_map(move |(segments, version, applied)| {
+        let verdict = if applied { Verdict::Applied } else { Verdict::Stopped };
+        (Pushed { verdict, version: Version(version), slices: slices(&segments) }.into(), segments)
+    });
+    let pulled = (segments, any::<u64>()).prop_map(move |(segments, version)| {
+        (Pulled { version: Version(version), slices: slices(&segments) }.into(), segments)
+    });
+    prop_oneof![
+        without(
+            (task.clone(), task.clone(), any::<(u16, u64)>(), 1u16.., any::<Option<u32>>())
+                .prop_map(|(task, to, (protocol, incarnation), port, graph)| {
+                    let jobs = [(JobName::Ps, format!("p:{port}")), (JobName::Worker, format!("w:{port}"))];
+                    let cluster = ClusterSpec::new(jobs.map(|(job, address)| (job, vec![address]))).unwrap();
+                    Hello { protocol, task, incarnation: Incarnation(incarnation), to, cluster, graph }.into()
+                })
+                .boxed()
+        ),
+        without(
+            (task, any::<(u16, u64, u32, u64, u32)>())
+                .prop_map(|(task, (protocol, incarnation, shards, payload_bytes_max, requests_max))| {
+                    let incarnation = Incarnation(incarnation);
+                    Welcome { protocol, task, incarnation, shards, payload_bytes_max, requests_max }.into()
+                })
+                .boxed()
+        ),
+        without(any::<String>().prop_map(|reason| Refusal::new(RefusalCode::Misfit, reason).into()).boxed()),
+        without(Just(Register {}.into()).boxed()),
+        without(
+            (1u32..1000, any::<u64>(), 1u32..9)
+                .prop_map(|(batch, seed, workers)| {
+                    Registered { job: job(batch, seed), placement: placement(), workers }.into()
+                })
+                .boxed()
+        ),
+        without(
+            (any::<(u64, u64)>(), -1e6f32..1e6)
+                .prop_map(|((step, local), loss)| {
+                    Report { global_step: GlobalStep(step), local_step: LocalStep(local), loss }.into()
+                })
+                .boxed()
+        ),
+        without(any::<Option<String>>().prop_map(|stop| Reported { stop }.into()).boxed()),
+        without(
+            (any::<u64>(), any::<Option<String>>())
+                .prop_map(|(step, failed)| {
+                    let result = failed.map_or(TrainingResult::Completed, TrainingResult::Failed);
+                    Finish { result, local_step: LocalStep(step), loss: 0.5 }.into()
+                })
+                .boxed()
+        ),
+        without(any::<bool>().prop_map(|evaluate| Finished { evaluate }.into()).boxed()),
+        without(
+            (any::<(u64, u32)>(), any::<Option<String>>())
+                .prop_map(|((examples, variables_crc32c), failed)| {
+                    let metrics = vec![MetricValue { name: "accuracy".into(), value: 0.9 }];
+                    let result = failed.map_or(
+                        Ok(Evaluation { loss: 0.1, metrics, examples, variables_crc32c }),
+                        Err,
+                    );
+                    Evaluated { result }.into()
+                })
+                .boxed()
+        ),
+        without(
+            any::<u64>()
+                .prop_map(|seed| {
+                    let job = job(1, seed);
+                    CreateShard {
+                        shard: ShardId::new(0, 0),
+                        placement: placement(),
+                        variables: job.graph.variables,
+                        optimizer: job.optimizer,
+                        sync: job.sync,
+                        last_step: job.last_step,
+                        seed,
+                    }
+                    .into()
+                })
+                .boxed()
+        ),
+        without(any::<(u64, u64)>().prop_map(|(slices, bytes)| ShardCreated { slices, bytes }.into()).boxed()),
+        push,
+        pushed,
+        without(
+            any::<(u32, u64, u32)>()
+                .prop_map(|(shard, epoch, placement_digest)| {
+                    Pull { shard, epoch: PlacementEpoch(epoch), placement_digest }.into()
+                })
+                .boxed()
+        ),
+        pulled,
+        without(any::<u32>().prop_map(|shard| Observe { shard }.into()).boxed()),
+        without(
+            any::<(u64, u64, u64)>()
+                .prop_map(|(version, received, staleness)| {
+                    let mut snapshot = ShardSnapshot { version: Version(version), ..Default::default() };
+                    snapshot.pushes.received = received;
+                    snapshot.staleness.record(staleness);
+                    snapshot.into()
+                })
+                .boxed()
+        ),
+        without(
+            any::<Option<String>>()
+                .prop_map(|failed| {
+                    Stop { reason: failed.map_or(StopReason::Completed, StopReason::Failed) }.into()
+                })
+                .boxed()
+        ),
+        without(Just(Stopped {}.into()).boxed()),
+    ]
+}
+
+/// What a decoder makes of a message that is encoded as it is, checks or no checks.
+fn reread(message: impl Into<Message>, segments: &[u64]) -> Result<Message, String> {
+    let message = message.into();
+    Message::decode(message.kind(), &message.encode(), segments).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_push_has_one_segment_of_floats_for_each_slice() {
+    let push = |slices: Vec<SliceId>, sequence| Push {
+        shard: 0,
+        id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(sequence) },
+        local_step: LocalStep(1),
+        epoch: PlacementEpoch(1),
+        placement_digest: 0,
+        version: Version(0),
+        slices,
+        pull: true,
+    };
+    reread(push(vec![SliceId(0)], 1), &[8]).unwrap();
+    assert!(reread(push(vec![SliceId(0)], 1), &[]).unwrap_err().contains("1 slices need as many"));
+    assert!(reread(push(vec![SliceId(0)], 1), &[7]).unwrap_err().contains("multiple of 4"));
+    assert!(reread(push(vec![SliceId(0)], 0), &[8]).unwrap_err().contains("begins at 1"));
+}
+
+#[test]
+fn a_job_or_placement_that_cannot_run_is_refused_at_decode() {
+    let good = Registered { job: job(4, 1), placement: placement(), workers: 2 };
+    reread(good.clone(), &[]).unwrap();
+    assert!(reread(good.clone(), &[4]).unwrap_err().contains("no payload"));
+    let mut bad = good.clone();
+    bad.job.graph.nodes[3].inputs[0] = NodeId(3);
+    assert!(reread(bad, &[]).unwrap_err().contains("mat_mul"));
+    let mut bad = good.clone();
+    bad.placement.slices[0].slice.rows = 2;
+    assert!(reread(bad, &[]).is_err());
+    let mut bad = good;
+    bad.workers = 0;
+    assert!(reread(bad, &[]).is_err());
+}
+
+#[test]
+fn staleness_falls_into_buckets_of_powers_of_two() {
+    let mut histogram = StalenessHistogram::default();
+    for staleness in [0, 1, 2, 3, 4, u64::MAX] {
+        histogram.record(staleness);
+    }
+    assert_eq!(histogram.buckets[..4], [1, 1, 2, 1]);
+    assert_eq!(histogram.buckets[15], 1);
+    assert_eq!((histogram.max, histogram.count()), (u64::MAX, 6));
+}

@@ -1,0 +1,242 @@
+//! Where every slice of every variable lives, as data. How that is decided is the chief's matter.
+//!
+//! P1: the slices of a variable are disjoint and cover it. P2: all tasks hold the same placement.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{PlacementEpoch, ShardId, SliceId, VariableId};
+use crate::variable::VariableSpec;
+
+/// Most slices in one placement.
+pub const SLICES_MAX: usize = 1 << 20;
+
+/// A run of rows (along axis 0) of one variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SliceSpec {
+    /// The variable it is part of.
+    pub variable: VariableId,
+    /// The first row.
+    pub row: u64,
+    /// How many rows; at least 1.
+    pub rows: u64,
+}
+
+impl SliceSpec {
+    /// The whole of a variable.
+    pub fn whole(id: VariableId, variable: &VariableSpec) -> Self {
+        Self { variable: id, row: 0, rows: variable.rows() as u64 }
+    }
+
+    /// The position of its first element within the variable.
+    pub fn first_element(&self, variable: &VariableSpec) -> usize {
+        self.row as usize * variable.row_elements()
+    }
+
+    /// How many elements it has.
+    pub fn elements(&self, variable: &VariableSpec) -> usize {
+        self.rows as usize * variable.row_elements()
+    }
+}
+
+/// A slice and the shard that owns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedSlice {
+    /// Which part of which variable.
+    pub slice: SliceSpec,
+    /// Who owns it.
+    pub shard: ShardId,
+}
+
+/// The whole placement: every slice of every variable, and its shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Goes up when slices move.
+    pub epoch: PlacementEpoch,
+    /// All shards of the job, also those that own nothing: each counts the job's steps.
+    pub shards: Vec<ShardId>,
+    /// Grouped by variable in the graph's order, and within a variable in the order of rows.
+    pub slices: Vec<PlacedSlice>,
+}
+
+/// What is wrong with a placement.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// There is no shard to own anything.
+    #[error("a placement needs at least one shard")]
+    NoShards,
+    /// Too much of something.
+    #[error("a placement may have at most {SLICES_MAX} slices, and has {0}")]
+    TooManySlices(usize),
+    /// The same shard stands twice in the list of shards.
+    #[error("{0} is listed twice among the shards")]
+    DuplicateShard(ShardId),
+    /// A slice lives on a shard that is not listed.
+    #[error("slice {slice} is on {shard}, which is not among the job's shards")]
+    UnknownShard {
+        /// The slice.
+        slice: SliceId,
+        /// Where it was said to live.
+        shard: ShardId,
+    },
+    /// The slices of a variable leave a gap, overlap, are out of order, or name a variable that is not there (P1).
+    #[error("slice {slice} should begin at row {expected_row} of variable {expected}, and does not")]
+    NotCovering {
+        /// The slice.
+        slice: SliceId,
+        /// The variable whose turn it is.
+        expected: VariableId,
+        /// The row that comes next.
+        expected_row: u64,
+    },
+    /// A variable is not covered to its end (P1).
+    #[error("variable {0} is not covered to its end")]
+    Incomplete(VariableId),
+}
+
+impl Placement {
+    /// Checks P1 against the job's variables.
+    ///
+    /// # Errors
+    /// The first rule that does not hold.
+    pub fn validate(&self, variables: &[VariableSpec]) -> Result<(), PlacementError> {
+        if self.shards.is_empty() {
+            return Err(PlacementError::NoShards);
+        }
+        if self.slices.len() > SLICES_MAX {
+            return Err(PlacementError::TooManySlices(self.slices.len()));
+        }
+        let mut shards = self.shards.clone();
+        shards.sort_unstable();
+        if let Some(twice) = shards.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(PlacementError::DuplicateShard(twice[0]));
+        }
+        let (mut variable, mut row) = (0usize, 0u64);
+        for (position, placed) in self.slices.iter().enumerate() {
+            let slice = SliceId(position as u32);
+            if shards.binary_search(&placed.shard).is_err() {
+                return Err(PlacementError::UnknownShard { slice, shard: placed.shard });
+            }
+            let expected = VariableId(variable as u32);
+            let rows = variables.get(variable).map_or(0, |spec| spec.rows() as u64);
+            let fits = placed.slice.rows >= 1 && placed.slice.rows <= rows.saturating_sub(row);
+            if placed.slice.variable != expected || placed.slice.row != row || !fits {
+                return Err(PlacementError::NotCovering { slice, expected, expected_row: row });
+            }
+            row += placed.slice.rows;
+            if row == rows {
+                (variable, row) = (variable + 1, 0);
+            }
+        }
+        if variable < variables.len() {
+            return Err(PlacementError::Incomplete(VariableId(variable as u32)));
+        }
+        Ok(())
+    }
+
+    /// The slices on one shard, in the placement's order.
+    pub fn on_shard(&self, shard: ShardId) -> impl Iterator<Item = (SliceId, SliceSpec)> + '_ {
+        self.slices
+            .iter()
+            .enumerate()
+            .filter(move |(_, placed)| placed.shard == shard)
+            .map(|(position, placed)| (SliceId(position as u32), placed.slice))
+    }
+
+    /// A short digest that all tasks compare (P2): crc32c of the placement's MessagePack bytes.
+    pub fn digest(&self) -> u32 {
+        crc32c::crc32c(&rmp_serde::to_vec(self).expect("plain data encodes"))
+    }
+}
+
+/// How the chief shall place, as the job says it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlacementSpec {
+    /// Which shard is next.
+    #[serde(default)]
+    pub strategy: StrategySpec,
+    /// What is split before it is placed.
+    #[serde(default)]
+    pub partitioner: PartitionerSpec,
+}
+
+/// Which shard the next slice goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StrategySpec {
+    /// One after the other, in the order of creation.
+    #[default]
+    RoundRobin,
+    /// To the shard with the fewest bytes so far.
+    GreedyLoadBalancing,
+}
+
+/// How a variable is split along axis 0 before it is placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PartitionerSpec {
+    /// Every variable stays whole.
+    #[default]
+    None,
+    /// Into so many slices, or as many as there are rows.
+    Fixed {
+        /// That number; at least 1.
+        slices: u32,
+    },
+    /// Into slices of at most so many bytes; a single row is never split.
+    MaxSliceBytes {
+        /// That size; at least 1.
+        bytes: u64,
+    },
+    /// Into as many slices as there are shards, but none smaller than `bytes_min`.
+    MinMax {
+        /// The least size of a slice; at least 1.
+        bytes_min: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::variable::InitializerSpec;
+
+    fn variable(name: &str, shape: &[usize]) -> VariableSpec {
+        VariableSpec {
+            name: name.into(),
+            shape: crate::tensor::Shape(shape.to_vec()),
+            initializer: InitializerSpec::Zeros,
+            device: None,
+        }
+    }
+
+    fn placed(variable: u32, row: u64, rows: u64, ps: u32) -> PlacedSlice {
+        let slice = SliceSpec { variable: VariableId(variable), row, rows };
+        PlacedSlice { slice, shard: ShardId::new(ps, 0) }
+    }
+
+    #[test]
+    fn covering_slices_pass_and_every_fault_is_named() {
+        let variables = [variable("a", &[4, 2]), variable("b", &[])];
+        let good = Placement {
+            epoch: PlacementEpoch(1),
+            shards: vec![ShardId::new(0, 0), ShardId::new(1, 0)],
+            slices: vec![placed(0, 0, 3, 0), placed(0, 3, 1, 1), placed(1, 0, 1, 0)],
+        };
+        good.validate(&variables).unwrap();
+        assert_eq!(good.on_shard(ShardId::new(0, 0)).map(|(id, _)| id.0).collect::<Vec<_>>(), [0, 2]);
+        let with = |change: fn(&mut Placement)| {
+            let mut placement = good.clone();
+            change(&mut placement);
+            assert_ne!(placement.digest(), good.digest());
+            placement.validate(&variables).unwrap_err()
+        };
+        assert_eq!(with(|p| p.shards.clear()), PlacementError::NoShards);
+        assert!(matches!(with(|p| p.shards[1] = p.shards[0]), PlacementError::DuplicateShard(_)));
+        assert!(matches!(with(|p| p.slices[0].shard.ps = 9), PlacementError::UnknownShard { .. }));
+        assert!(matches!(with(|p| p.slices[1].slice.row = 2), PlacementError::NotCovering { .. }));
+        assert!(matches!(with(|p| p.slices[1].slice.rows = u64::MAX), PlacementError::NotCovering { .. }));
+        assert!(matches!(with(|p| p.slices[0].slice.rows = 0), PlacementError::NotCovering { .. }));
+        assert!(matches!(with(|p| p.slices.push(placed(2, 0, 1, 0))), PlacementError::NotCovering { .. }));
+        assert_eq!(with(|p| p.slices.truncate(2)), PlacementError::Incomplete(VariableId(1)));
+    }
+}

@@ -1,0 +1,116 @@
+//! Shapes and element types: what a tensor looks like, never what is in it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    /// 32-bit floating point, little endian on the wire.
+    F32,
+    /// 32-bit signed integer, little endian on the wire: labels and ids.
+    I32,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub const fn bytes(self) -> usize {
+        4
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::I32 => "i32",
+        })
+    }
+}
+
+/// The extents of a tensor, outermost first; row-major. No extents at all: a scalar.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Shape(pub Vec<usize>);
+
+impl Shape {
+    /// A tensor of one element and no axis.
+    pub const fn scalar() -> Self {
+        Self(Vec::new())
+    }
+
+    /// How many axes there are.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// How many elements there are; `None` where that number does not fit.
+    pub fn checked_elements(&self) -> Option<usize> {
+        self.0.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
+    }
+
+    /// How many elements there are.
+    ///
+    /// # Panics
+    /// Where the number does not fit in a `usize`; a shape that was validated always fits.
+    pub fn elements(&self) -> usize {
+        self.checked_elements().expect("a validated shape's element count fits in usize")
+    }
+
+    /// This shape with another axis in front, such as the batch.
+    #[must_use]
+    pub fn with_leading(&self, extent: usize) -> Self {
+        let mut extents = Vec::with_capacity(self.0.len() + 1);
+        extents.push(extent);
+        extents.extend_from_slice(&self.0);
+        Self(extents)
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(extents: [usize; N]) -> Self {
+        Self(extents.to_vec())
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (axis, extent) in self.0.iter().enumerate() {
+            if axis > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{extent}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// Shape and element type together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorSpec {
+    /// The extents.
+    pub shape: Shape,
+    /// The element type.
+    pub dtype: DType,
+}
+
+impl TensorSpec {
+    /// Of 32-bit floats.
+    pub fn f32(shape: impl Into<Shape>) -> Self {
+        Self { shape: shape.into(), dtype: DType::F32 }
+    }
+
+    /// Of 32-bit integers.
+    pub fn i32(shape: impl Into<Shape>) -> Self {
+        Self { shape: shape.into(), dtype: DType::I32 }
+    }
+}
+
+impl fmt::Display for TensorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, self.shape)
+    }
+}

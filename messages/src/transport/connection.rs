@@ -1,0 +1,79 @@
+//! What every transport offers: listen, dial, and two halves of a connection that carry envelopes.
+
+use std::io;
+
+use futures_util::future::BoxFuture;
+
+use crate::wire::{Envelope, Limits, WireError};
+
+/// A way for envelopes to travel between tasks. Addresses are `host:port`, whatever the transport makes of them.
+pub trait Transport: Send + Sync + 'static {
+    /// Starts to listen.
+    fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, TransportError>>;
+
+    /// Opens a connection. The first frame is the caller's.
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Connection, TransportError>>;
+}
+
+/// Takes connections as they come.
+pub trait Listener: Send {
+    /// The next one.
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>>;
+
+    /// Where it listens; with the port that was given to it, if it asked for any.
+    fn address(&self) -> String;
+}
+
+/// Both halves, and who is at the other end as far as the transport can tell.
+pub struct Connection {
+    /// Writes.
+    pub sender: Box<dyn FrameSender>,
+    /// Reads.
+    pub receiver: Box<dyn FrameReceiver>,
+    /// For logs: the other end's address.
+    pub peer: String,
+}
+
+/// The half that writes.
+pub trait FrameSender: Send {
+    /// Writes one envelope; returns when the transport has taken all of it.
+    fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>>;
+}
+
+/// The half that reads.
+pub trait FrameReceiver: Send {
+    /// The next envelope; `None` when the other end has closed between two frames.
+    fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>>;
+
+    /// What it takes from now on. A new connection takes only [`Limits::STRANGER`].
+    fn set_limits(&mut self, limits: Limits);
+}
+
+/// Why a transport could not listen or dial.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// Somebody else listens there.
+    #[error("address {address} is already in use")]
+    InUse {
+        /// That address.
+        address: String,
+    },
+    /// The operating system's word.
+    #[error("{address}: {source}")]
+    Io {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl TransportError {
+    pub(super) fn io(address: &str, source: io::Error) -> Self {
+        let address = address.to_owned();
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse { address },
+            _ => Self::Io { address, source },
+        }
+    }
+}

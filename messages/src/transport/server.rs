@@ -1,0 +1,347 @@
+//! The answering end: accepts connections, shakes hands, bounds what each may ask, and hands requests to a service.
+//!
+//! Bad bytes close the one connection they came on, with a counted, named error; nobody else notices.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::connection::{Connection, FrameReceiver, FrameSender, Listener};
+use super::counters::ConnectionCounters;
+use super::handshake::Identity;
+use crate::buffer::Payload;
+use crate::id::{Incarnation, RequestId, TaskId};
+use crate::message::{Hello, Message, PROTOCOL, Refusal, RefusalCode, Welcome};
+use crate::wire::{Envelope, Limits, WireError};
+
+/// What a server takes at most.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Shards this task runs, as it tells its peers.
+    pub shards: u32,
+    /// What a frame may be after the handshake.
+    pub limits: Limits,
+    /// Requests on one connection that are not answered yet; beyond that it is not read from.
+    pub requests_max: u32,
+    /// Connections at a time; beyond that the next waits to be accepted.
+    pub connections_max: u32,
+    /// So long may a stranger take to introduce itself, in milliseconds.
+    pub handshake_ms: u64,
+    /// So long may replies take to be written when the server stops, in milliseconds.
+    pub drain_ms: u64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            shards: 0,
+            limits: Limits::default(),
+            requests_max: 16,
+            connections_max: 4096,
+            handshake_ms: 10_000,
+            drain_ms: 5_000,
+        }
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Which task.
+    pub task: TaskId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Which of this server's connections.
+    pub connection: u64,
+    /// Where it calls from.
+    pub address: String,
+}
+
+/// What answers requests. Called on the connection's task: it hands the work on and returns at once.
+pub trait Service: Send + Sync + 'static {
+    /// One more decision about a peer that fits the cluster, before it is welcomed.
+    ///
+    /// # Errors
+    /// Why it is not wanted.
+    fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
+        let _ = peer;
+        Ok(())
+    }
+
+    /// A request. The reply may be sent at any time, from anywhere.
+    fn call(&self, peer: &Peer, message: Message, payload: Payload, reply: Reply);
+
+    /// The connection is gone.
+    fn disconnected(&self, peer: &Peer) {
+        let _ = peer;
+    }
+}
+
+/// The right, and the duty, to answer one request. Dropped without an answer, it refuses by itself.
+#[derive(Debug)]
+pub struct Reply(Option<Open>);
+
+#[derive(Debug)]
+struct Open {
+    request: RequestId,
+    outgoing: mpsc::Sender<Outgoing>,
+    permit: OwnedSemaphorePermit,
+}
+
+/// A reply on its way; the permit is given back when it has been written.
+struct Outgoing {
+    envelope: Envelope,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Reply {
+    /// Answers.
+    pub fn send(mut self, message: impl Into<Message>, payload: Payload) {
+        self.deliver(message.into(), payload);
+    }
+
+    /// Answers that it was not done.
+    pub fn refuse(self, code: RefusalCode, reason: impl std::fmt::Display) {
+        self.send(Refusal::new(code, reason), Payload::EMPTY);
+    }
+
+    fn deliver(&mut self, message: Message, payload: Payload) {
+        if let Some(Open { request, outgoing, permit }) = self.0.take() {
+            let envelope = Envelope { request, message, payload };
+            // The queue has a place for every permit, so this fails only where the connection is gone.
+            let _ = outgoing.try_send(Outgoing { envelope, _permit: permit });
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            let refusal = Refusal::new(RefusalCode::Unavailable, "the task ended before it could answer");
+            self.deliver(refusal.into(), Payload::EMPTY);
+        }
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    stop: watch::Sender<bool>,
+    ended: watch::Receiver<bool>,
+    counters: Arc<ConnectionCounters>,
+    address: String,
+}
+
+impl Server {
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Its connections so far.
+    pub fn counters(&self) -> &ConnectionCounters {
+        &self.counters
+    }
+
+    /// Accepts and reads no more, writes what has been answered, and closes every connection.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        let _ = self.ended.wait_for(|&ended| ended).await;
+    }
+}
+
+/// Serves on the current runtime until the handle is stopped or dropped.
+pub fn serve(
+    listener: Box<dyn Listener>,
+    identity: Identity,
+    service: Arc<dyn Service>,
+    config: ServerConfig,
+) -> Server {
+    let (stop, stopping) = watch::channel(false);
+    let (end, ended) = watch::channel(false);
+    let counters = Arc::new(ConnectionCounters::default());
+    let address = listener.address();
+    let host = Arc::new(Host { identity, service, config, counters: Arc::clone(&counters), next: AtomicU64::new(1) });
+    tokio::spawn(async move {
+        accept(listener, host, stopping).await;
+        end.send_replace(true);
+    });
+    Server { stop, ended, counters, address }
+}
+
+struct Host {
+    identity: Identity,
+    service: Arc<dyn Service>,
+    config: ServerConfig,
+    counters: Arc<ConnectionCounters>,
+    next: AtomicU64,
+}
+
+async fn accept(mut listener: Box<dyn Listener>, host: Arc<Host>, mut stopping: watch::Receiver<bool>) {
+    let places = Arc::new(Semaphore::new(host.config.connections_max as usize));
+    let mut sessions = JoinSet::new();
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
+            (listener.accept().await, place)
+        };
+        let (connection, place) = tokio::select! {
+            next = next => next,
+            Some(_) = sessions.join_next() => continue,
+            _ = stopping.wait_for(|&stop| stop) => break,
+        };
+        match connection {
+            Ok(connection) => {
+                host.counters.accept();
+                let (host, stopping) = (Arc::clone(&host), stopping.clone());
+                sessions.spawn(async move {
+                    let address = connection.peer.clone();
+                    let reason = match session(&host, connection, stopping).await {
+                        Ok(()) => "closed",
+                        Err(error) => {
+                            tracing::warn!("closed the connection from {address}: {error}");
+                            error.reason()
+                        }
+                    };
+                    host.counters.close(reason);
+                    drop(place);
+                });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {
+                // The one who dialled has given up already.
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: others must close before the next can come.
+                tracing::error!("cannot accept a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+    drop(listener);
+    while sessions.join_next().await.is_some() {}
+}
+
+/// Why a session ended other than by its peer's closing.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("no handshake within {0} ms")]
+    NoHandshake(u64),
+    #[error("the first frame is {0}, not Hello")]
+    NotHello(&'static str),
+    #[error("refused: {0}")]
+    Refused(Refusal),
+}
+
+impl SessionError {
+    const fn reason(&self) -> &'static str {
+        match self {
+            Self::Wire(error) => error.reason(),
+            Self::NoHandshake(_) => "no_handshake",
+            Self::NotHello(_) => "not_hello",
+            Self::Refused(_) => "refused",
+        }
+    }
+}
+
+async fn session(
+    host: &Host,
+    connection: Connection,
+    stopping: watch::Receiver<bool>,
+) -> Result<(), SessionError> {
+    let Connection { mut sender, mut receiver, peer: address } = connection;
+    let limit = Duration::from_millis(host.config.handshake_ms);
+    let shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, address)).await;
+    let Some(peer) = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?? else {
+        return Ok(());
+    };
+    receiver.set_limits(host.config.limits);
+    let outcome = exchange(host, &peer, sender, receiver, stopping).await;
+    host.service.disconnected(&peer);
+    Ok(outcome?)
+}
+
+async fn handshake(
+    host: &Host,
+    sender: &mut dyn FrameSender,
+    receiver: &mut dyn FrameReceiver,
+    address: String,
+) -> Result<Option<Peer>, SessionError> {
+    let Some(Envelope { request, message, .. }) = receiver.receive().await? else {
+        return Ok(None);
+    };
+    let mut answer = async |message: Message| {
+        sender.send(Envelope { request, message, payload: Payload::EMPTY }).await
+    };
+    let hello = match Hello::try_from(message) {
+        Ok(hello) => hello,
+        Err(other) => {
+            let reason = format!("the first frame must be Hello, and is {}", other.name());
+            answer(Refusal::new(RefusalCode::Malformed, reason).into()).await?;
+            return Err(SessionError::NotHello(other.name()));
+        }
+    };
+    let connection = host.next.fetch_add(1, Ordering::Relaxed);
+    let peer = Peer { task: hello.task, incarnation: hello.incarnation, connection, address };
+    if let Err(refusal) = host.identity.admit(&hello).and_then(|()| host.service.admit(&peer)) {
+        answer(refusal.clone().into()).await?;
+        return Err(SessionError::Refused(refusal));
+    }
+    let welcome = Welcome {
+        protocol: PROTOCOL,
+        task: host.identity.task,
+        incarnation: host.identity.incarnation,
+        shards: host.config.shards,
+        payload_bytes_max: host.config.limits.payload_bytes_max,
+        requests_max: host.config.requests_max,
+    };
+    answer(welcome.into()).await?;
+    Ok(Some(peer))
+}
+
+/// Reads requests and writes replies until the peer closes, something breaks, or the server stops.
+async fn exchange(
+    host: &Host,
+    peer: &Peer,
+    mut sender: Box<dyn FrameSender>,
+    mut receiver: Box<dyn FrameReceiver>,
+    mut stopping: watch::Receiver<bool>,
+) -> Result<(), WireError> {
+    let requests_max = host.config.requests_max.max(1) as usize;
+    let (outgoing, mut queue) = mpsc::channel::<Outgoing>(requests_max);
+    let permits = Arc::new(Semaphore::new(requests_max));
+    let mut write = std::pin::pin!(async move {
+        while let Some(Outgoing { envelope, _permit }) = queue.recv().await {
+            sender.send(envelope).await?;
+        }
+        Ok(())
+    });
+    let read = async move {
+        loop {
+            let permit = Arc::clone(&permits).acquire_owned().await.expect("never closed");
+            let received = tokio::select! {
+                received = receiver.receive() => received?,
+                _ = stopping.wait_for(|&stop| stop) => return Ok::<bool, WireError>(true),
+            };
+            let Some(Envelope { request, message, payload }) = received else {
+                return Ok(false);
+            };
+            let reply = Reply(Some(Open { request, outgoing: outgoing.clone(), permit }));
+            host.service.call(peer, message, payload, reply);
+        }
+    };
+    let stopped: bool = tokio::select! {
+        read = read => read?,
+        write = &mut write => return write,
+    };
+    if stopped {
+        // The reading half has dropped its sender: this ends when every request has been answered.
+        return timeout(Duration::from_millis(host.config.drain_ms), write).await.unwrap_or(Ok(()));
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Frames over TCP: one vectored write per frame, payloads read straight into a pooled, aligned buffer.
+
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::connection::{Connection, FrameReceiver, FrameSender, Listener, Transport, TransportError};
+use crate::buffer::BufferPool;
+use crate::wire::{Envelope, FrameHead, Incoming, Limits, PADDING, PREFIX_BYTES, Prefix, WireError, encode_head};
+
+/// Within a frame, so long may nothing move before the peer counts as gone.
+const STALL: Duration = Duration::from_secs(30);
+/// Prefixes, headers and small payloads are read through a buffer of so many bytes; larger reads go around it.
+const READ_BUFFER_BYTES: usize = 16 << 10;
+
+/// The TCP transport.
+#[derive(Clone, Debug, Default)]
+pub struct Tcp {
+    pool: BufferPool,
+    payload_crc: bool,
+}
+
+impl Tcp {
+    /// Payloads are read into buffers of that pool.
+    pub fn new(pool: BufferPool) -> Self {
+        Self { pool, payload_crc: false }
+    }
+
+    /// Also sends a checksum with every payload. TCP has one too, but a weak one.
+    #[must_use]
+    pub fn with_payload_crc(mut self, on: bool) -> Self {
+        self.payload_crc = on;
+        self
+    }
+
+    /// Listens on a socket that was opened by somebody else, such as the parent process.
+    ///
+    /// # Errors
+    /// Where the socket cannot be used.
+    pub fn listen_on(&self, socket: std::net::TcpListener) -> io::Result<Box<dyn Listener>> {
+        socket.set_nonblocking(true)?;
+        Ok(Box::new(Socket { socket: TcpListener::from_std(socket)?, tcp: self.clone() }))
+    }
+
+    fn connection(&self, stream: TcpStream, peer: String) -> io::Result<Connection> {
+        stream.set_nodelay(true)?;
+        let (read, write) = stream.into_split();
+        let receiver = Receiver {
+            stream: BufReader::with_capacity(READ_BUFFER_BYTES, read),
+            header: Vec::new(),
+            limits: Limits::STRANGER,
+            pool: self.pool.clone(),
+        };
+        let sender = Sender { stream: write, payload_crc: self.payload_crc };
+        Ok(Connection { sender: Box::new(sender), receiver: Box::new(receiver), peer })
+    }
+}
+
+impl Transport for Tcp {
+    fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, TransportError>> {
+        async move {
+            let socket = TcpListener::bind(address).await.map_err(|error| TransportError::io(address, error))?;
+            Ok(Box::new(Socket { socket, tcp: self.clone() }) as Box<dyn Listener>)
+        }
+        .boxed()
+    }
+
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Connection, TransportError>> {
+        async move {
+            let stream = TcpStream::connect(address).await.map_err(|error| TransportError::io(address, error))?;
+            self.connection(stream, address.to_owned()).map_err(|error| TransportError::io(address, error))
+        }
+        .boxed()
+    }
+}
+
+struct Socket {
+    socket: TcpListener,
+    tcp: Tcp,
+}
+
+impl Listener for Socket {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>> {
+        async move {
+            let (stream, peer) = self.socket.accept().await?;
+            self.tcp.connection(stream, peer.to_string())
+        }
+        .boxed()
+    }
+
+    fn address(&self) -> String {
+        self.socket.local_addr().map_or_else(|_| "unknown".to_owned(), |address| address.to_string())
+    }
+}
+
+struct Sender {
+    stream: OwnedWriteHalf,
+    payload_crc: bool,
+}
+
+impl FrameSender for Sender {
+    fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
+        async move {
+            let FrameHead { bytes, starts } = encode_head(&envelope, self.payload_crc)?;
+            let segments = envelope.payload.segments();
+            let mut slices = Vec::with_capacity(1 + 2 * segments.len());
+            slices.push(IoSlice::new(&bytes));
+            let mut end = 0;
+            for (segment, start) in segments.iter().zip(starts) {
+                slices.push(IoSlice::new(&PADDING[..(start - end) as usize]));
+                slices.push(IoSlice::new(segment.as_bytes()));
+                end = start + segment.len() as u64;
+            }
+            let mut rest = slices.as_mut_slice();
+            // Drops empty slices, so that a write of 0 bytes can only mean a closed connection.
+            IoSlice::advance_slices(&mut rest, 0);
+            while !rest.is_empty() {
+                let written = moving(self.stream.write_vectored(rest)).await?;
+                if written == 0 {
+                    return Err(io::Error::from(io::ErrorKind::WriteZero).into());
+                }
+                IoSlice::advance_slices(&mut rest, written);
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+struct Receiver {
+    stream: BufReader<OwnedReadHalf>,
+    header: Vec<u8>,
+    limits: Limits,
+    pool: BufferPool,
+}
+
+impl FrameReceiver for Receiver {
+    fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>> {
+        async move {
+            let mut prefix_bytes = [0; PREFIX_BYTES];
+            // Between two frames a peer may take its time.
+            let first = self.stream.read(&mut prefix_bytes).await?;
+            if first == 0 {
+                return Ok(None);
+            }
+            read_full(&mut self.stream, &mut prefix_bytes[first..]).await?;
+            let prefix = Prefix::decode(&prefix_bytes, &self.limits)?;
+            self.read_header(prefix.header_bytes as usize).await?;
+            let incoming = Incoming::decode(&prefix_bytes, prefix, &self.header)?;
+            let mut payload = self.pool.take(incoming.payload_bytes());
+            read_full(&mut self.stream, payload.as_bytes_mut()).await?;
+            incoming.complete(payload).map(Some)
+        }
+        .boxed()
+    }
+
+    fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+}
+
+impl Receiver {
+    /// Grows with what really arrives: a prefix alone must not make us allocate a large header.
+    async fn read_header(&mut self, bytes: usize) -> Result<(), WireError> {
+        const CHUNK: usize = 64 << 10;
+        self.header.clear();
+        self.header.shrink_to(CHUNK);
+        while self.header.len() < bytes {
+            let start = self.header.len();
+            self.header.resize(bytes.min(start + CHUNK), 0);
+            read_full(&mut self.stream, &mut self.header[start..]).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn read_full(stream: &mut (impl AsyncRead + Unpin), mut bytes: &mut [u8]) -> Result<(), WireError> {
+    while !bytes.is_empty() {
+        let read = moving(stream.read(bytes)).await?;
+        if read == 0 {
+            return Err(WireError::Truncated);
+        }
+        bytes = &mut bytes[read..];
+    }
+    Ok(())
+}
+
+/// An operation in the middle of a frame, which must not wait for ever.
+async fn moving(operation: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
+    match timeout(STALL, operation).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(WireError::Stalled(STALL.as_secs())),
+    }
+}

@@ -1,0 +1,270 @@
+//! One body, every transport: calls, refusals, limits, and an end in good order.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::buffer::{Buffer, BufferPool, Payload, Segment};
+use crate::cluster::ClusterSpec;
+use crate::id::*;
+use crate::message::*;
+
+const PS: TaskId = TaskId::ps(0);
+
+fn identity(task: TaskId) -> Identity {
+    let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:2"])];
+    let cluster = ClusterSpec::new(jobs).unwrap();
+    Identity { task, incarnation: Incarnation(1), cluster, graph: None }
+}
+
+/// Answers a pull with the floats it was given; keeps the reply to an `Observe` until it is asked to let go.
+#[derive(Default)]
+struct Echo {
+    kept: Mutex<Vec<Reply>>,
+    gone: tokio::sync::Notify,
+}
+
+impl Service for Echo {
+    fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
+        if peer.task == TaskId::worker(1) {
+            return Err(Refusal::new(RefusalCode::Mismatch, "worker/1 is not wanted"));
+        }
+        Ok(())
+    }
+
+    fn call(&self, _peer: &Peer, message: Message, payload: Payload, reply: Reply) {
+        match message {
+            Message::Push(push) => {
+                let pushed = Pushed { verdict: Verdict::Applied, version: push.version, slices: push.slices };
+                reply.send(pushed, payload);
+            }
+            Message::Observe(_) => self.kept.lock().unwrap().push(reply),
+            Message::Stop(_) => {
+                reply.send(Stopped {}, Payload::EMPTY);
+                self.kept.lock().unwrap().clear();
+            }
+            other => reply.refuse(RefusalCode::Malformed, format!("no {} here", other.name())),
+        }
+    }
+
+    fn disconnected(&self, _peer: &Peer) {
+        self.gone.notify_one();
+    }
+}
+
+struct Setup {
+    transport: Box<dyn Transport>,
+    address: String,
+    server: Server,
+    echo: Arc<Echo>,
+}
+
+async fn setup(transport: Box<dyn Transport>, address: &str, config: ServerConfig) -> Setup {
+    let listener = transport.listen(address).await.unwrap();
+    let echo = Arc::new(Echo::default());
+    let server = serve(listener, identity(PS), Arc::clone(&echo) as Arc<dyn Service>, config);
+    Setup { transport, address: server.address().to_owned(), server, echo }
+}
+
+async fn both(check: impl AsyncFn(Setup)) {
+    let config = ServerConfig { requests_max: 2, ..Default::default() };
+    check(setup(Box::new(InProcess::new()), "p:1", config.clone()).await).await;
+    let tcp = Tcp::new(BufferPool::default());
+    check(setup(Box::new(tcp.clone()), "127.0.0.1:0", config.clone()).await).await;
+    check(setup(Box::new(tcp.with_payload_crc(true)), "127.0.0.1:0", config).await).await;
+}
+
+async fn client(setup: &Setup, task: TaskId) -> Result<Client, DialError> {
+    let patience = Patience::of(Duration::from_secs(20));
+    dial(&*setup.transport, &setup.address, &identity(task), PS, patience).await
+}
+
+fn push(version: u64, slices: u32) -> Push {
+    Push {
+        shard: 0,
+        id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(1) },
+        local_step: LocalStep(0),
+        epoch: PlacementEpoch(1),
+        placement_digest: 0,
+        version: Version(version),
+        slices: (0..slices).map(SliceId).collect(),
+        pull: false,
+    }
+}
+
+#[tokio::test]
+async fn calls_of_any_size_come_back_whole() {
+    both(async |setup| {
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        for lengths in [vec![], vec![1], vec![3, 0, 5_000_000, 17, 100]] {
+            let values: Vec<Vec<f32>> =
+                lengths.iter().map(|&length| (0..length).map(|i| i as f32).collect()).collect();
+            let segments = values.iter().map(|values| Segment::whole(Arc::new(Buffer::from_f32(values))));
+            let payload = Payload::new(segments.collect());
+            let (pushed, back): (Pushed, _) = client.call(push(7, lengths.len() as u32), payload).await.unwrap();
+            assert_eq!(pushed.version, Version(7));
+            let back: Vec<&[f32]> = back.segments().iter().map(Segment::as_f32).collect();
+            assert_eq!(back, values);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn replies_find_their_requests_in_any_order() {
+    both(async |setup| {
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        let kept = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
+        let later = async {
+            while setup.echo.kept.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let (pushed, _): (Pushed, _) = client.call(push(1, 0), Payload::EMPTY).await.unwrap();
+            assert_eq!(pushed.version, Version(1));
+            let reply = setup.echo.kept.lock().unwrap().pop().unwrap();
+            reply.send(ShardSnapshot { pulls: 5, ..Default::default() }, Payload::EMPTY);
+        };
+        let (kept, ()) = tokio::join!(kept, later);
+        assert_eq!(kept.unwrap().0.pulls, 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refusal_an_unexpected_reply_and_a_dropped_reply_are_errors() {
+    both(async |setup| {
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        let refused = client.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
+        assert_eq!(refused.to_string(), "ps/0: no Register here");
+        let odd = client.call::<Registered>(push(1, 0), Payload::EMPTY).await.unwrap_err();
+        assert_eq!(odd.to_string(), "ps/0 answered with Pushed where Registered was expected");
+        let kept = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
+        let drop_it = async {
+            while setup.echo.kept.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let stop = Stop { reason: StopReason::Completed };
+            client.call::<Stopped>(stop, Payload::EMPTY).await.unwrap();
+        };
+        let (dropped, ()) = tokio::join!(kept, drop_it);
+        assert!(dropped.unwrap_err().to_string().contains("ended before it could answer"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_belong_is_refused_with_the_difference() {
+    both(async |setup| {
+        let refused = async |change: fn(&mut Identity)| {
+            let mut identity = identity(TaskId::worker(0));
+            change(&mut identity);
+            let patience = Patience::of(Duration::from_secs(20));
+            dial(&*setup.transport, &setup.address, &identity, PS, patience).await.unwrap_err().to_string()
+        };
+        let other = |identity: &mut Identity| {
+            let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:3"])];
+            identity.cluster = ClusterSpec::new(jobs).unwrap();
+        };
+        let message = refused(other).await;
+        assert!(message.contains("worker/1") && message.contains("w:2") && message.contains("w:3"), "{message}");
+        assert!(refused(|identity| identity.task = TaskId::worker(7)).await.contains("worker/7 is not in"));
+        assert!(refused(|identity| identity.task = TaskId::worker(1)).await.contains("not wanted"));
+        let elsewhere = async {
+            let patience = Patience::of(Duration::from_secs(20));
+            let me = identity(TaskId::worker(0));
+            dial(&*setup.transport, &setup.address, &me, TaskId::CHIEF, patience).await.unwrap_err().to_string()
+        };
+        assert!(elsewhere.await.contains("worker/0 looks for chief/0, and this is ps/0"));
+        assert_eq!(setup.server.counters().snapshot().closed.get("refused"), Some(&4));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_hears_of_a_lost_connection_and_a_service_of_a_lost_peer() {
+    both(async |setup| {
+        let Setup { server, echo, .. } = &setup;
+        let client_to_drop = client(&setup, TaskId::worker(0)).await.unwrap();
+        drop(client_to_drop);
+        echo.gone.notified().await;
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        assert_eq!(server.counters().snapshot().accepted, 2);
+        setup.server.stop().await;
+        let error = client.call::<Pushed>(push(1, 0), Payload::EMPTY).await.unwrap_err();
+        assert!(matches!(error, CallError::Lost { .. }), "{error}");
+        assert!(client.is_lost());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stopping_server_still_writes_what_it_has_answered() {
+    both(async |setup| {
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        let kept = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
+        let echo = Arc::clone(&setup.echo);
+        let stop = async {
+            while echo.kept.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let reply = echo.kept.lock().unwrap().pop().unwrap();
+            reply.send(ShardSnapshot { pulls: 9, ..Default::default() }, Payload::EMPTY);
+            setup.server.stop().await;
+        };
+        let (kept, ()) = tokio::join!(kept, stop);
+        assert_eq!(kept.unwrap().0.pulls, 9);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bytes_of_anything_else_close_their_own_connection_and_are_counted() {
+    let config = ServerConfig { handshake_ms: 200, ..Default::default() };
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", config).await;
+    let good = client(&setup, TaskId::worker(0)).await.unwrap();
+    let talk = async |bytes: &[u8]| {
+        let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        // However it ends, it ends: the server closes this connection and no other.
+        let _ = stream.read_to_end(&mut answer).await;
+    };
+    talk(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n-------------------------").await;
+    let mut huge = crate::wire::Prefix {
+        kind: 1,
+        request: RequestId(0),
+        header_bytes: 0,
+        payload_bytes: 1 << 40,
+        payload_crc: None,
+    }
+    .encode(&[]);
+    talk(&huge).await;
+    huge[4] = 99;
+    talk(&huge).await;
+    talk(b"PPU").await;
+    talk(b"").await;
+    let closed = setup.server.counters().snapshot().closed;
+    assert_eq!(closed.get("magic"), Some(&1), "{closed:?}");
+    assert_eq!(closed.get("too_large"), Some(&1), "{closed:?}");
+    assert_eq!(closed.get("version"), Some(&1), "{closed:?}");
+    assert_eq!(closed.get("no_handshake"), Some(&2), "{closed:?}");
+    let (pushed, _): (Pushed, _) = good.call(push(3, 0), Payload::EMPTY).await.unwrap();
+    assert_eq!(pushed.version, Version(3));
+}
+
+#[tokio::test]
+async fn an_address_in_use_and_a_peer_that_never_comes_are_named() {
+    for transport in [Box::new(InProcess::new()) as Box<dyn Transport>, Box::new(Tcp::default())] {
+        let first = transport.listen("127.0.0.1:0").await.unwrap();
+        let error = transport.listen(&first.address()).await.err().unwrap();
+        assert!(error.to_string().contains("already in use"), "{error}");
+        let address = first.address();
+        drop(first);
+        let patience = Patience { deadline: tokio::time::Instant::now(), log_every: Duration::from_secs(1) };
+        let error =
+            dial(&*transport, &address, &identity(TaskId::worker(0)), PS, patience).await.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("ps/0 at {address} did not come up in time")), "{error}");
+    }
+}

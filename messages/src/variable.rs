@@ -1,0 +1,312 @@
+//! What a variable is: its name, its shape, how it starts and where it was asked to live.
+//! Where it does live is the placement's matter.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{JobName, ShardId};
+use crate::tensor::Shape;
+
+/// Most bytes in a variable's name.
+pub const VARIABLE_NAME_BYTES_MAX: usize = 256;
+/// Most elements in one variable: 2^40, far beyond what one shard holds, and far from overflow.
+pub const VARIABLE_ELEMENTS_MAX: usize = 1 << 40;
+
+/// A trainable tensor that lives on the ps tasks. Its elements are f32.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VariableSpec {
+    /// Unique in the graph, such as `dense1/kernel`.
+    pub name: String,
+    /// The extents; none is 0.
+    pub shape: Shape,
+    /// How it starts.
+    pub initializer: InitializerSpec,
+    /// Where the user asked it to live, if anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceSpec>,
+}
+
+/// What is wrong with a variable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VariableError {
+    /// The name cannot be used.
+    #[error(
+        "variable name '{0}' is not valid: expected 1 to {VARIABLE_NAME_BYTES_MAX} bytes of letters, digits, '_', '.', '-' and '/'"
+    )]
+    Name(String),
+    /// The shape cannot be used.
+    #[error("variable '{name}' has shape {shape}: every extent must be at least 1 and their product at most 2^40")]
+    Shape {
+        /// The variable.
+        name: String,
+        /// Its shape.
+        shape: Shape,
+    },
+    /// A number of the initializer cannot be used.
+    #[error("variable '{name}': {what} of its initializer must be finite and not negative, and is {value}")]
+    Initializer {
+        /// The variable.
+        name: String,
+        /// Which number.
+        what: &'static str,
+        /// Its value, as text since NaN compares with nothing.
+        value: String,
+    },
+}
+
+impl VariableSpec {
+    /// Checks all that can be checked without the rest of the graph.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn validate(&self) -> Result<(), VariableError> {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/".contains(&byte);
+        if self.name.is_empty()
+            || self.name.len() > VARIABLE_NAME_BYTES_MAX
+            || !self.name.bytes().all(letter)
+        {
+            return Err(VariableError::Name(self.name.chars().take(64).collect()));
+        }
+        match self.shape.checked_elements() {
+            Some(elements) if (1..=VARIABLE_ELEMENTS_MAX).contains(&elements) && self.shape.rank() <= 8 => {}
+            _ => {
+                return Err(VariableError::Shape { name: self.name.clone(), shape: self.shape.clone() });
+            }
+        }
+        for (what, value, may_be_negative) in self.initializer.numbers() {
+            if !value.is_finite() || (value < 0.0 && !may_be_negative) {
+                let (name, value) = (self.name.clone(), value.to_string());
+                return Err(VariableError::Initializer { name, what, value });
+            }
+        }
+        Ok(())
+    }
+
+    /// Elements in one step along axis 0; a scalar has one row of one element.
+    pub fn row_elements(&self) -> usize {
+        self.shape.0.iter().skip(1).product()
+    }
+
+    /// The extent of axis 0; 1 for a scalar.
+    pub fn rows(&self) -> usize {
+        self.shape.0.first().copied().unwrap_or(1)
+    }
+
+    /// The stream of random numbers that its initial values are drawn from: by name, so that neither the order
+    /// of variables nor their placement matters. FNV-1a, 64 bits.
+    pub fn random_stream(&self) -> u64 {
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        self.name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+    }
+
+    /// Bytes of all its elements.
+    pub fn bytes(&self) -> u64 {
+        self.shape.elements() as u64 * 4
+    }
+}
+
+/// How a variable starts. The scaled ones take the fans from the variable's shape.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum InitializerSpec {
+    /// All 0.
+    Zeros,
+    /// All the same.
+    Constant {
+        /// That value.
+        value: f32,
+    },
+    /// Evenly from `low` up to `high`.
+    Uniform {
+        /// The least value.
+        low: f32,
+        /// The bound above.
+        high: f32,
+    },
+    /// A normal distribution.
+    Normal {
+        /// Its mean.
+        mean: f32,
+        /// Its standard deviation.
+        stddev: f32,
+    },
+    /// A normal distribution, drawn again where a value lies beyond two standard deviations.
+    TruncatedNormal {
+        /// Its mean.
+        mean: f32,
+        /// The standard deviation before truncation.
+        stddev: f32,
+    },
+    /// Uniform within ±sqrt(6 / (fan_in + fan_out)): Glorot and Bengio, AISTATS 2010.
+    GlorotUniform,
+    /// Truncated normal with the variance 2 / fan_in: He et al., ICCV 2015.
+    HeNormal,
+}
+
+impl InitializerSpec {
+    fn numbers(&self) -> Vec<(&'static str, f32, bool)> {
+        match *self {
+            Self::Zeros | Self::GlorotUniform | Self::HeNormal => vec![],
+            Self::Constant { value } => vec![("value", value, true)],
+            Self::Uniform { low, high } => {
+                vec![("low", low, true), ("high", high, true), ("high - low", high - low, false)]
+            }
+            Self::Normal { mean, stddev } | Self::TruncatedNormal { mean, stddev } => {
+                vec![("mean", mean, true), ("stddev", stddev, false)]
+            }
+        }
+    }
+
+    /// The distribution to draw from for a variable of this shape: the scaled initializers become plain ones.
+    ///
+    /// The fans are those of the field: for `[in, out]` they are in and out; for a convolution's
+    /// `[height, width, in, out]` they are in and out times the window; a vector counts its length as both.
+    #[must_use]
+    pub fn resolve(&self, shape: &Shape) -> Self {
+        match self {
+            Self::GlorotUniform => {
+                let (fan_in, fan_out) = fans(shape);
+                let limit = (6.0 / (fan_in + fan_out)).sqrt() as f32;
+                Self::Uniform { low: -limit, high: limit }
+            }
+            Self::HeNormal => {
+                // A normal cut at two standard deviations keeps only this share of its standard deviation.
+                const TRUNCATED_STDDEV: f64 = 0.879_625_661_034_239_8;
+                let stddev = (2.0 / fans(shape).0).sqrt() / TRUNCATED_STDDEV;
+                Self::TruncatedNormal { mean: 0.0, stddev: stddev as f32 }
+            }
+            plain => plain.clone(),
+        }
+    }
+}
+
+fn fans(shape: &Shape) -> (f64, f64) {
+    match shape.0.as_slice() {
+        [] => (1.0, 1.0),
+        [length] => (*length as f64, *length as f64),
+        [window @ .., fan_in, fan_out] => {
+            let window: f64 = window.iter().map(|&extent| extent as f64).product();
+            (window * *fan_in as f64, window * *fan_out as f64)
+        }
+    }
+}
+
+/// A device string of the cluster form, such as `/job:ps/task:1` or `/job:ps/task:1/shard:0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DeviceSpec {
+    /// The shard it names; without `/shard:N`, the first of its task.
+    pub shard: ShardId,
+}
+
+/// A device string that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("device '{0}' is not valid: variables live on ps tasks, as in '/job:ps/task:0' or '/job:ps/task:0/shard:1'")]
+pub struct DeviceError(String);
+
+impl FromStr for DeviceSpec {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        let error = || DeviceError(text.chars().take(64).collect());
+        let mut parts = text.strip_prefix('/').ok_or_else(error)?.split('/');
+        let mut next = |key: &str| match parts.next() {
+            None => Ok(None),
+            Some(part) => match part.split_once(':') {
+                Some((found, value)) if found == key => Ok(Some(value)),
+                _ => Err(error()),
+            },
+        };
+        if next("job")? != Some(JobName::Ps.as_str()) {
+            return Err(error());
+        }
+        let number = |value: Option<&str>| value.map(|value| value.parse().map_err(|_| error())).transpose();
+        let ps = number(next("task")?)?.ok_or_else(error)?;
+        let shard = number(next("shard")?)?.unwrap_or(0);
+        if parts.next().is_some() {
+            return Err(error());
+        }
+        Ok(Self { shard: ShardId::new(ps, shard) })
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/job:ps/task:{}", self.shard.ps)?;
+        if self.shard.shard > 0 {
+            write!(f, "/shard:{}", self.shard.shard)?;
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for DeviceSpec {
+    type Error = DeviceError;
+
+    fn try_from(text: String) -> Result<Self, DeviceError> {
+        text.parse()
+    }
+}
+
+impl From<DeviceSpec> for String {
+    fn from(device: DeviceSpec) -> Self {
+        device.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_strings_round_trip() {
+        for text in ["/job:ps/task:0", "/job:ps/task:12", "/job:ps/task:1/shard:3"] {
+            assert_eq!(text.parse::<DeviceSpec>().unwrap().to_string(), text);
+        }
+        for text in
+            ["", "/", "ps/0", "/job:worker/task:0", "/job:ps", "/job:ps/task:x", "/job:ps/task:0/gpu:0", "/job:ps/task:0/shard:0/x:1"]
+        {
+            assert!(text.parse::<DeviceSpec>().is_err(), "{text} was taken");
+        }
+    }
+
+    #[test]
+    fn scaled_initializers_take_their_fans_from_the_shape() {
+        let InitializerSpec::Uniform { low, high } = InitializerSpec::GlorotUniform.resolve(&[784, 512].into())
+        else {
+            panic!("glorot is uniform")
+        };
+        assert_eq!(low, -high);
+        assert!((high - (6.0f32 / 1296.0).sqrt()).abs() < 1e-7);
+        let InitializerSpec::TruncatedNormal { stddev, .. } =
+            InitializerSpec::HeNormal.resolve(&[3, 3, 16, 32].into())
+        else {
+            panic!("he is a truncated normal")
+        };
+        assert!((stddev * 0.879_625_7 - (2.0f32 / 144.0).sqrt()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_bad_variable_is_named() {
+        let good = VariableSpec {
+            name: "dense/kernel".into(),
+            shape: [2, 3].into(),
+            initializer: InitializerSpec::Zeros,
+            device: None,
+        };
+        good.validate().unwrap();
+        let with = |change: fn(&mut VariableSpec)| {
+            let mut variable = good.clone();
+            change(&mut variable);
+            variable.validate().unwrap_err().to_string()
+        };
+        assert!(with(|v| v.name = "a b".into()).contains("'a b'"));
+        assert!(with(|v| v.shape = [2, 0].into()).contains("[2, 0]"));
+        assert!(with(|v| v.shape = [usize::MAX, 2].into()).contains("dense/kernel"));
+        assert!(with(|v| v.initializer = InitializerSpec::Constant { value: f32::NAN }).contains("NaN"));
+        assert!(with(|v| v.initializer = InitializerSpec::Uniform { low: 1.0, high: 0.0 }).contains("high - low"));
+    }
+}

@@ -1,0 +1,23 @@
+//! The bytes of a frame: fixed prefix, MessagePack header, raw payload aligned to 64 bytes.
+//! Pure: no socket, no clock. Whatever is decoded here is hostile until it has passed.
+//!
+//! ```text
+//! prefix, 40 bytes, little endian              header, MessagePack          payload, raw
+//! ┌───────┬─────────┬──────┬───────┬─────────┐ ┌──────────────────────────┐ ┌──────────────────┐
+//! │ magic │ version │ kind │ flags │ request │ │ segment lengths, message │ │ segment, padding │ …
+//! └───────┴─────────┴──────┴───────┴─────────┘ └──────────────────────────┘ └──────────────────┘
+//!   and: header bytes, payload bytes, crc32c of the payload (where flagged), crc32c of prefix and header
+//! ```
+
+mod error;
+mod frame;
+mod limits;
+mod prefix;
+#[cfg(test)]
+mod tests;
+
+pub use error::WireError;
+pub use frame::{Envelope, FrameHead, Incoming, encode_head};
+pub(crate) use frame::PADDING;
+pub use limits::{HEADER_BYTES_MAX, Limits};
+pub use prefix::{PREFIX_BYTES, Prefix};

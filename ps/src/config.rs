@@ -1,0 +1,41 @@
+//! What an operator may set on a ps task.
+
+use std::time::Duration;
+
+use messages::transport::ServerConfig;
+
+use crate::error::PsError;
+
+/// Most shards in one ps task.
+pub const SHARDS_MAX: u32 = 256;
+
+/// The settings of one ps task.
+#[derive(Clone, Debug)]
+pub struct PsConfig {
+    /// How many shards it runs, each on a thread of its own.
+    pub shards: u32,
+    /// So long it waits for the chief to come.
+    pub start_timeout: Duration,
+    /// What it takes from each connection.
+    pub server: ServerConfig,
+}
+
+impl Default for PsConfig {
+    fn default() -> Self {
+        Self { shards: 1, start_timeout: Duration::from_secs(300), server: ServerConfig::default() }
+    }
+}
+
+impl PsConfig {
+    /// Checks the numbers against each other.
+    ///
+    /// # Errors
+    /// Names the key that is out of range.
+    pub fn validate(&self) -> Result<(), PsError> {
+        if (1..=SHARDS_MAX).contains(&self.shards) {
+            Ok(())
+        } else {
+            Err(PsError::Config { key: "shards", expected: format!("1 to {SHARDS_MAX}"), got: self.shards.to_string() })
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The ps task: starts its shards, answers connections by handing each request to its shard, and ends when the
+//! chief says so.
+
+use std::sync::Arc;
+
+use actix::{Actor, Addr};
+use actix_rt::{Arbiter, ArbiterHandle};
+use messages::buffer::{BufferPool, Payload};
+use messages::id::{JobName, ShardId, TaskId};
+use messages::message::{Message, RefusalCode, StopReason, Stopped};
+use messages::transport::{Identity, Listener, Peer, Reply, Server, ServerConfig, Service, serve};
+use tokio::sync::watch;
+
+use crate::config::PsConfig;
+use crate::error::PsError;
+use crate::shard::{Shard, ShardRequest, ShardState};
+
+/// A ps task that serves.
+pub struct Ps {
+    server: Server,
+    shards: Vec<Arbiter>,
+    attendance: watch::Receiver<Attendance>,
+    config: PsConfig,
+    identity: Identity,
+}
+
+/// Who is here, and how the task is to end.
+#[derive(Debug, Default)]
+struct Attendance {
+    chief_came: bool,
+    chief_here: bool,
+    connections: usize,
+    end: Option<End>,
+}
+
+#[derive(Clone, Debug)]
+enum End {
+    Stop(StopReason),
+    Panic(ShardId, String),
+}
+
+impl Attendance {
+    /// The chief was here and is gone without a word, and nobody is left who might still train.
+    const fn deserted(&self) -> bool {
+        self.chief_came && !self.chief_here && self.connections == 0
+    }
+}
+
+impl Ps {
+    /// Starts the shards, each on an arbiter of its own, and serves on the current runtime.
+    ///
+    /// # Errors
+    /// Where a setting is out of range.
+    ///
+    /// # Panics
+    /// Outside of an actix system.
+    pub fn start(
+        config: PsConfig,
+        identity: Identity,
+        listener: Box<dyn Listener>,
+        pool: &BufferPool,
+    ) -> Result<Self, PsError> {
+        config.validate()?;
+        let (attend, attendance) = watch::channel(Attendance::default());
+        let attend = Arc::new(attend);
+        let mut addresses = Vec::new();
+        let mut arbiters = Vec::new();
+        for shard in 0..config.shards {
+            let id = ShardId::new(identity.task.index, shard);
+            let arbiter = Arbiter::new();
+            let (state, attend) = (ShardState::new(id, pool.clone()), Arc::clone(&attend));
+            addresses.push(start_shard(&arbiter.handle(), state, attend));
+            arbiters.push(arbiter);
+        }
+        let service = Arc::new(Desk { task: identity.task, shards: addresses, attend });
+        let server_config = ServerConfig { shards: config.shards, ..config.server.clone() };
+        let server = serve(listener, identity.clone(), service, server_config);
+        tracing::info!("serving {} shard(s) at {}", config.shards, server.address());
+        Ok(Self { server, shards: arbiters, attendance, config, identity })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        self.server.address()
+    }
+
+    /// Serves until the chief ends the job.
+    ///
+    /// # Errors
+    /// Where the chief never comes, leaves without a word, or says that the job failed; or a shard panics.
+    pub async fn run(mut self) -> Result<(), PsError> {
+        let result = self.end().await;
+        self.server.stop().await;
+        for shard in self.shards {
+            shard.stop();
+        }
+        result
+    }
+
+    async fn end(&mut self) -> Result<(), PsError> {
+        let came = self.attendance.wait_for(|now| now.chief_came || now.end.is_some());
+        if tokio::time::timeout(self.config.start_timeout, came).await.is_err() {
+            let chief = self.identity.cluster.chief_host();
+            let address = self.identity.cluster.address(chief).map(ToString::to_string).unwrap_or_default();
+            return Err(PsError::NoChief { chief, address, seconds: self.config.start_timeout.as_secs() });
+        }
+        let end = match self.attendance.wait_for(|now| now.end.is_some() || now.deserted()).await {
+            Ok(now) => now.end.clone(),
+            Err(_) => None,
+        };
+        match end {
+            Some(End::Stop(StopReason::Completed)) => Ok(()),
+            Some(End::Stop(StopReason::Failed(reason))) => Err(PsError::JobFailed(reason)),
+            Some(End::Panic(shard, reason)) => Err(PsError::ShardPanicked { shard, reason }),
+            None => Err(PsError::ChiefLost),
+        }
+    }
+}
+
+fn start_shard(
+    arbiter: &ArbiterHandle,
+    state: ShardState,
+    attend: Arc<watch::Sender<Attendance>>,
+) -> Addr<Shard> {
+    let id = state.id();
+    let on_panic = Box::new(move |reason: String| {
+        attend.send_modify(|now| now.end = Some(End::Panic(id, reason)));
+    });
+    Shard::start_in_arbiter(arbiter, |_| Shard::new(state, on_panic))
+}
+
+/// Takes requests from all connections and hands each to its shard.
+struct Desk {
+    task: TaskId,
+    shards: Vec<Addr<Shard>>,
+    attend: Arc<watch::Sender<Attendance>>,
+}
+
+impl Service for Desk {
+    fn admit(&self, peer: &Peer) -> Result<(), messages::message::Refusal> {
+        self.attend.send_modify(|now| {
+            now.connections += 1;
+            if peer.task.job == JobName::Chief {
+                now.chief_came = true;
+                now.chief_here = true;
+            }
+        });
+        Ok(())
+    }
+
+    fn call(&self, peer: &Peer, message: Message, payload: Payload, reply: Reply) {
+        let shard = match &message {
+            Message::CreateShard(create) if peer.task.job == JobName::Chief => create.shard.shard,
+            Message::Push(push)
+                if peer.task == TaskId::worker(push.id.worker) && peer.incarnation == push.id.incarnation =>
+            {
+                push.shard
+            }
+            Message::Pull(pull) => pull.shard,
+            Message::Observe(observe) => observe.shard,
+            Message::Stop(stop) if peer.task.job == JobName::Chief => {
+                let end = End::Stop(stop.reason.clone());
+                reply.send(Stopped {}, Payload::EMPTY);
+                self.attend.send_modify(|now| now.end = Some(end));
+                return;
+            }
+            other => {
+                let reason = format!("{} takes no {} from {}", self.task, other.name(), peer.task);
+                return reply.refuse(RefusalCode::Malformed, reason);
+            }
+        };
+        let Some(address) = self.shards.get(shard as usize) else {
+            let reason = format!("{} has {} shard(s), and no shard {shard}", self.task, self.shards.len());
+            return reply.refuse(RefusalCode::Misfit, reason);
+        };
+        match address.try_send(ShardRequest { message, payload, reply }) {
+            Ok(()) => {}
+            Err(actix::dev::SendError::Full(request)) => request
+                .reply
+                .refuse(RefusalCode::Overloaded, format!("the queue of {}/shard/{shard} is full", self.task)),
+            Err(actix::dev::SendError::Closed(request)) => {
+                request.reply.refuse(RefusalCode::Unavailable, format!("{}/shard/{shard} has ended", self.task));
+            }
+        }
+    }
+
+    fn disconnected(&self, peer: &Peer) {
+        self.attend.send_modify(|now| {
+            now.connections -= 1;
+            if peer.task.job == JobName::Chief {
+                now.chief_here = false;
+            }
+        });
+    }
+}

@@ -1,0 +1,23 @@
+//! Initial values: the same for every element, however its variable is split and wherever it lives.
+
+use kernels::cpu::random::{Key, fill_normal, fill_truncated_normal, fill_uniform};
+use messages::placement::SliceSpec;
+use messages::variable::{InitializerSpec, VariableSpec};
+
+/// Fills `values` with the part of `variable` that `slice` is.
+pub(super) fn fill(values: &mut [f32], variable: &VariableSpec, slice: &SliceSpec, seed: u64) {
+    let key = Key { seed, stream: variable.random_stream() };
+    let first = slice.first_element(variable) as u64;
+    match variable.initializer.resolve(&variable.shape) {
+        InitializerSpec::Zeros => values.fill(0.0),
+        InitializerSpec::Constant { value } => values.fill(value),
+        InitializerSpec::Uniform { low, high } => fill_uniform(values, key, first, low, high),
+        InitializerSpec::Normal { mean, stddev } => fill_normal(values, key, first, mean, stddev),
+        InitializerSpec::TruncatedNormal { mean, stddev } => {
+            fill_truncated_normal(values, key, first, mean, stddev);
+        }
+        scaled @ (InitializerSpec::GlorotUniform | InitializerSpec::HeNormal) => {
+            unreachable!("{scaled:?} resolves to a plain distribution")
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! A shard: the actor that owns slices. The state machine knows neither actor nor clock nor socket.
+
+mod actor;
+mod initial;
+mod ledger;
+mod optimizer;
+mod slice;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use actor::{SHARD_REQUESTS_MAX, Shard, ShardRequest};
+pub use state::ShardState;

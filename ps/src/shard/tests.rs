@@ -1,0 +1,202 @@
+//! Invariants V1–V3 of a shard, driven by pushes of every kind.
+
+use std::sync::Arc;
+
+use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use messages::id::*;
+use messages::message::*;
+use messages::optimizer::OptimizerSpec;
+use messages::placement::{PlacedSlice, Placement, SliceSpec};
+use messages::sync::SyncSpec;
+use messages::variable::{InitializerSpec, VariableSpec};
+use proptest::prelude::*;
+
+use super::ShardState;
+
+fn variable(name: &str, rows: usize, initializer: InitializerSpec) -> VariableSpec {
+    VariableSpec { name: name.into(), shape: [rows, 2].into(), initializer, device: None }
+}
+
+/// Two variables, the first split after its second row; the shard `ps/0/shard/0` owns all but the second slice.
+fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
+    let placed = |variable, row, rows, ps| PlacedSlice {
+        slice: SliceSpec { variable: VariableId(variable), row, rows },
+        shard: ShardId::new(ps, 0),
+    };
+    CreateShard {
+        shard: ShardId::new(0, 0),
+        placement: Placement {
+            epoch: PlacementEpoch(1),
+            shards: vec![ShardId::new(0, 0), ShardId::new(1, 0)],
+            slices: vec![placed(0, 0, 2, 0), placed(0, 2, 3, 1), placed(1, 0, 1, 0)],
+        },
+        variables: vec![
+            variable("a", 5, InitializerSpec::Normal { mean: 0.0, stddev: 1.0 }),
+            variable("b", 1, InitializerSpec::Constant { value: 3.0 }),
+        ],
+        optimizer,
+        sync: SyncSpec::Async,
+        last_step: GlobalStep(last_step),
+        seed: 7,
+    }
+}
+
+fn shard(optimizer: OptimizerSpec, last_step: u64) -> ShardState {
+    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default());
+    let created = state.create(create(optimizer, last_step)).unwrap();
+    assert_eq!(created, ShardCreated { slices: 2, bytes: 24 });
+    state
+}
+
+fn push(sequence: u64) -> Push {
+    let placement = create(OptimizerSpec::sgd(1.0), 1).placement;
+    Push {
+        shard: 0,
+        id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(sequence) },
+        local_step: LocalStep(sequence),
+        epoch: placement.epoch,
+        placement_digest: placement.digest(),
+        version: Version(0),
+        slices: vec![SliceId(0), SliceId(2)],
+        pull: true,
+    }
+}
+
+fn payload(segments: &[&[f32]]) -> Payload {
+    Payload::new(segments.iter().map(|values| Segment::whole(Arc::new(Buffer::from_f32(values)))).collect())
+}
+
+fn gradients(a: f32, b: f32) -> Payload {
+    payload(&[&[a; 4], &[b; 2]])
+}
+
+fn floats(payload: &Payload) -> Vec<Vec<f32>> {
+    payload.segments().iter().map(|segment| segment.as_f32().to_vec()).collect()
+}
+
+#[test]
+fn sgd_is_applied_and_the_reply_bears_the_values() {
+    let mut state = shard(OptimizerSpec::sgd(0.5), 10);
+    let pull = Pull { shard: 0, epoch: PlacementEpoch(1), placement_digest: push(1).placement_digest };
+    let (pulled, before) = state.pull(&pull).unwrap();
+    assert_eq!((pulled.version, pulled.slices), (Version(0), vec![SliceId(0), SliceId(2)]));
+    let before_values = floats(&before);
+    assert_eq!(before_values[1], [3.0, 3.0]);
+    let (pushed, after) = state.push(&push(1), gradients(2.0, -4.0)).unwrap();
+    assert_eq!((pushed.verdict, pushed.version), (Verdict::Applied, Version(1)));
+    let expected: Vec<f32> = before_values[0].iter().map(|value| value - 1.0).collect();
+    assert_eq!(floats(&after), [expected, vec![5.0, 5.0]]);
+    // What was pulled earlier has not moved: no read is torn.
+    assert_eq!(floats(&before), before_values);
+}
+
+#[test]
+fn initial_values_do_not_depend_on_how_a_variable_is_split() {
+    let mut whole = ShardState::new(ShardId::new(0, 0), BufferPool::default());
+    let mut create_whole = create(OptimizerSpec::sgd(1.0), 1);
+    create_whole.placement.slices[0].slice.rows = 5;
+    create_whole.placement.slices.remove(1);
+    let digest = create_whole.placement.digest();
+    whole.create(create_whole).unwrap();
+    let pull = |placement_digest| Pull { shard: 0, epoch: PlacementEpoch(1), placement_digest };
+    let (_, all) = whole.pull(&pull(digest)).unwrap();
+    let mut part = shard(OptimizerSpec::sgd(1.0), 1);
+    let (_, some) = part.pull(&pull(push(1).placement_digest)).unwrap();
+    assert_eq!(all.segments()[0].as_f32()[..4], *some.segments()[0].as_f32());
+}
+
+#[test]
+fn momentum_and_adam_keep_their_slots() {
+    let mut state = shard(OptimizerSpec::momentum(1.0, 0.5), 10);
+    state.push(&push(1), gradients(0.0, 1.0)).unwrap();
+    let (_, after) = state.push(&push(2), gradients(0.0, 1.0)).unwrap();
+    // velocity 1, then 1.5: 3 − 1 − 1.5
+    assert_eq!(floats(&after)[1], [0.5, 0.5]);
+    let mut state = shard(OptimizerSpec::adam(0.1), 10);
+    for sequence in 1..=3 {
+        let (pushed, after) = state.push(&push(sequence), gradients(0.0, 5.0)).unwrap();
+        // With a steady gradient every step of Adam is one learning rate.
+        let expected = 3.0 - 0.1 * sequence as f32;
+        assert!((floats(&after)[1][0] - expected).abs() < 1e-4, "{:?} at {:?}", floats(&after), pushed.version);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_changes_nothing() {
+    let mut state = shard(OptimizerSpec::sgd(1.0), 10);
+    let refused = |state: &mut ShardState, change: fn(&mut Push), payload: Payload| {
+        let mut push = push(1);
+        change(&mut push);
+        let refusal = state.push(&push, payload).unwrap_err();
+        assert_eq!(state.observe().version, Version(0));
+        refusal
+    };
+    let state = &mut state;
+    assert!(refused(state, |p| p.epoch = PlacementEpoch(2), gradients(1.0, 1.0)).reason.contains("epoch 1"));
+    assert!(refused(state, |p| p.placement_digest ^= 1, gradients(1.0, 1.0)).reason.contains("expected placement"));
+    assert!(refused(state, |p| p.slices[0] = SliceId(1), gradients(1.0, 1.0)).reason.contains("all 2 slices"));
+    assert!(refused(state, |p| p.version = Version(4), gradients(1.0, 1.0)).reason.contains("version 4"));
+    assert!(refused(state, |p| p.id.sequence = Sequence(2), gradients(1.0, 1.0)).reason.contains("number 1"));
+    let wrong_size = refused(state, |_| {}, payload(&[&[1.0; 4], &[1.0; 3]]));
+    assert!(wrong_size.reason.contains("variable 'b' should have 8 bytes, and has 12"));
+    for bad in [f32::NAN, f32::INFINITY] {
+        let refusal = refused(state, |_| {}, gradients(1.0, bad));
+        assert_eq!(refusal.code, RefusalCode::NotFinite);
+        assert!(refusal.reason.contains("variable 'b' from worker/0"));
+    }
+    let counters = state.observe().pushes;
+    assert_eq!((counters.received, counters.refused), (8, 8));
+    state.push(&push(1), gradients(1.0, 1.0)).unwrap();
+}
+
+#[test]
+fn nothing_is_served_before_creation_and_another_job_is_refused() {
+    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default());
+    assert_eq!(state.push(&push(1), gradients(1.0, 1.0)).unwrap_err().code, RefusalCode::Unavailable);
+    state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();
+    state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();
+    assert!(state.create(create(OptimizerSpec::sgd(2.0), 5)).is_err());
+}
+
+proptest! {
+    /// V1–V3 under pushes that are new, repeated, misfitting and too late, in any order.
+    #[test]
+    fn versions_never_decrease_and_counts_add_up(
+        last_step in 1u64..20,
+        pushes in prop::collection::vec((0u32..3, 0u8..10), 0..120),
+    ) {
+        let mut state = shard(OptimizerSpec::sgd(0.1), last_step);
+        let mut next = [1u64; 3];
+        let mut version = Version(0);
+        let mut applied = 0;
+        for (worker, kind) in pushes {
+            let mut push = push(next[worker as usize]);
+            push.id.worker = worker;
+            let gradients = if kind == 0 { gradients(f32::NAN, 0.0) } else { gradients(1.0, 1.0) };
+            if kind == 1 && push.id.sequence.0 > 1 {
+                push.id.sequence.0 -= 1;
+            } else if kind == 2 {
+                push.id.sequence.0 += 1;
+            }
+            let again = push.id.sequence.0 < next[worker as usize];
+            match state.push(&push, gradients) {
+                Ok((pushed, _)) => {
+                    prop_assert!(pushed.version >= version);
+                    if again {
+                        prop_assert_eq!(pushed.version, version);
+                    } else {
+                        next[worker as usize] += 1;
+                        applied += u64::from(pushed.verdict == Verdict::Applied);
+                    }
+                    version = pushed.version;
+                }
+                Err(_) => prop_assert!(kind == 0 || kind == 2),
+            }
+            let snapshot = state.observe();
+            prop_assert!(snapshot.pushes.add_up());
+            prop_assert_eq!(snapshot.version, Version(applied));
+            prop_assert_eq!(snapshot.staleness.count(), applied);
+            prop_assert!(applied <= last_step);
+        }
+    }
+}
