@@ -1,1 +1,38 @@
-//! pushpull
+//! pushpull: train a model over many hosts, with variables that live in shards on parameter server tasks.
+//!
+//! A model is a [`GraphSpec`], put together with a [`GraphBuilder`] and the layers of [`nn`]. [`TrainArgs`] turns it
+//! into a job by the flags that every example takes, and runs it: in this process, or as the task of a cluster
+//! that the flags or `TF_CONFIG` say it is.
+
+#![forbid(unsafe_code)]
+
+pub mod nn;
+
+mod cli;
+mod cluster;
+mod embedded;
+mod exit;
+mod local;
+mod logging;
+mod progress;
+mod report;
+mod roles;
+mod signals;
+mod threads;
+
+pub use chief::{ChiefConfig, ChiefError, JobProgress, JobReport};
+pub use cli::{TrainArgs, chief_main, local_main, main, ps_main, worker_main};
+pub use embedded::Embedded;
+pub use exit::{Failure, Outcome};
+pub use messages::cluster::{ClusterConfig, ClusterFlags, ClusterSpec};
+pub use messages::graph::{GraphBuilder, GraphError, GraphSpec, Op};
+pub use messages::id::{GlobalStep, NodeId};
+pub use messages::input::{DatasetSpec, InputSpec};
+pub use messages::job::{JobError, JobSpec};
+pub use messages::optimizer::OptimizerSpec;
+pub use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
+pub use messages::sync::SyncSpec;
+pub use messages::variable::{DeviceSpec, InitializerSpec};
+pub use ps::{PsConfig, PsError};
+pub use report::Report;
+pub use worker::{WorkerConfig, WorkerError};

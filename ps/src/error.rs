@@ -31,6 +31,9 @@ pub enum PsError {
     /// The chief says that the job failed.
     #[error("the job failed: {0}")]
     JobFailed(String),
+    /// A signal came.
+    #[error("interrupted before the job's end")]
+    Interrupted,
     /// A bug of ours: the process must go, so that the job can recover.
     #[error("{shard} panicked: {reason}")]
     ShardPanicked {

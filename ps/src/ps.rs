@@ -10,6 +10,7 @@ use messages::id::{JobName, ShardId, TaskId};
 use messages::message::{Message, RefusalCode, StopReason, Stopped};
 use messages::transport::{Identity, Listener, Peer, Reply, Server, ServerConfig, Service, serve};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::PsConfig;
 use crate::error::PsError;
@@ -84,12 +85,16 @@ impl Ps {
         self.server.address()
     }
 
-    /// Serves until the chief ends the job.
+    /// Serves until the chief ends the job, or `interrupt` is cancelled.
     ///
     /// # Errors
-    /// Where the chief never comes, leaves without a word, or says that the job failed; or a shard panics.
-    pub async fn run(mut self) -> Result<(), PsError> {
-        let result = self.end().await;
+    /// Where the chief never comes, leaves without a word, or says that the job failed; or a shard panics; or it
+    /// was interrupted.
+    pub async fn run(mut self, interrupt: CancellationToken) -> Result<(), PsError> {
+        let result = tokio::select! {
+            result = self.end() => result,
+            () = interrupt.cancelled() => Err(PsError::Interrupted),
+        };
         self.server.stop().await;
         for shard in self.shards {
             shard.stop();

@@ -1,2 +1,10 @@
-//! The command line.
-fn main() {}
+//! Tools: a cluster of processes on this machine.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    pushpull::local_main()
+}

@@ -1,1 +1,28 @@
-//! worker
+//! The worker: the only code that runs a graph or touches a device.
+//! Knows no update rule, no other worker, and writes no checkpoint.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod device;
+mod error;
+mod evaluate;
+mod gradients;
+pub mod graph;
+pub mod input;
+mod layout;
+mod parameters;
+mod replica;
+mod reporter;
+mod train;
+mod values;
+mod worker;
+
+pub use config::{MakeReplica, WorkerConfig};
+pub use error::WorkerError;
+pub use gradients::Gradients;
+pub use layout::Layout;
+pub use parameters::{Exchange, Parameters};
+pub use replica::{GraphReplica, Replica, ReplicaError};
+pub use values::{Values, ValuesError};
+pub use worker::Worker;

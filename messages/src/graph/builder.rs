@@ -14,7 +14,15 @@ pub struct GraphBuilder {
     graph: GraphSpec,
     names: BTreeSet<String>,
     device: Option<DeviceSpec>,
+    /// What every node gives, as long as nothing was wrong.
+    tensors: Vec<TensorSpec>,
+    /// The first thing that was wrong.
+    error: Option<GraphError>,
 }
+
+/// The batch that shapes are inferred for while a graph is built. Any will do: what fits for one size fits for
+/// every other.
+const BATCH: usize = 2;
 
 impl GraphBuilder {
     /// An empty graph of that name.
@@ -26,7 +34,7 @@ impl GraphBuilder {
             loss: NodeId(0),
             metrics: Vec::new(),
         };
-        Self { graph, names: BTreeSet::new(), device: None }
+        Self { graph, names: BTreeSet::new(), device: None, tensors: Vec::new(), error: None }
     }
 
     /// Asks for that device for the variables made within `build`.
@@ -106,7 +114,22 @@ impl GraphBuilder {
             number += 1;
         }
         self.graph.nodes.push(NodeSpec { name: unique, op, inputs: inputs.to_vec() });
-        NodeId(self.graph.nodes.len() as u32 - 1)
+        let id = NodeId(self.graph.nodes.len() as u32 - 1);
+        if self.error.is_none() {
+            let checked = self.graph.validate_links(id, &mut BTreeSet::new());
+            match checked.and_then(|()| self.graph.infer_node(id, &self.tensors, BATCH)) {
+                Ok(tensor) => self.tensors.push(tensor),
+                Err(error) => self.error = Some(error),
+            }
+        }
+        id
+    }
+
+    /// The shape of one example of a node's output: what a layer needs to know of its input. `None` once something
+    /// is wrong, which [`finish`](Self::finish) will tell.
+    pub fn example_shape(&self, node: NodeId) -> Option<Shape> {
+        let (_, example) = self.tensors.get(node.index())?.shape.0.split_first()?;
+        Some(Shape(example.to_vec()))
     }
 
     /// The graph that makes `loss` small, with scalars that are evaluated beside it.
@@ -117,8 +140,10 @@ impl GraphBuilder {
         self.graph.loss = loss;
         self.graph.metrics =
             metrics.iter().map(|&(name, node)| MetricSpec { name: name.to_owned(), node }).collect();
-        // Any batch will do: a shape that fits for one size fits for every other.
-        self.graph.validate(2)?;
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        self.graph.validate(BATCH)?;
         Ok(self.graph)
     }
 }

@@ -25,7 +25,7 @@ impl GraphSpec {
     }
 
     /// What node `id` gives, from what the nodes before it give. Its inputs exist and their number is right.
-    pub(crate) fn infer_node(
+    pub(super) fn infer_node(
         &self,
         id: NodeId,
         tensors: &[TensorSpec],

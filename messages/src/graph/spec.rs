@@ -214,7 +214,7 @@ impl GraphSpec {
         Ok(())
     }
 
-    fn validate_links(&self, id: NodeId, used: &mut BTreeSet<usize>) -> Result<(), GraphError> {
+    pub(super) fn validate_links(&self, id: NodeId, used: &mut BTreeSet<usize>) -> Result<(), GraphError> {
         let node = &self.nodes[id.index()];
         if let Some(&input) = node.inputs.iter().find(|&&input| input >= id) {
             return Err(GraphError::NotBefore { node: self.label(id), input });

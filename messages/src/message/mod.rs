@@ -27,7 +27,7 @@ pub use observe::{Observe, ShardCounters, ShardSnapshot, StalenessHistogram};
 pub use pull::{Pull, Pulled};
 pub use push::{Push, PushId, Pushed, Verdict};
 pub use refusal::{Refusal, RefusalCode};
-pub use register::{Register, Registered};
+pub use register::{Go, Ready, Register, Registered};
 pub use report::{Report, Reported};
 pub use stop::{Stop, StopReason, Stopped};
 
@@ -139,13 +139,15 @@ messages! {
     1 Hello: "The first frame on every connection: who dials, and in which cluster.",
     2 Welcome: "The answer to `Hello`.",
     3 Refusal: "The answer to anything that was not done, with the reason.",
-    10 Register: "Worker to chief: ready to train.",
-    11 Registered: "Chief to worker: the job and the placement; go.",
+    10 Register: "Worker to chief: here I am.",
+    11 Registered: "Chief to worker: the job and the placement.",
     12 Report: "Worker to chief, about once a second: how far it is.",
     13 Reported: "Chief to worker: whether to go on.",
     14 Finish: "Worker to chief: trained to the end, or cannot go on.",
     15 Finished: "Chief to worker: what is left to do.",
     16 Evaluated: "Worker to chief: the final evaluation.",
+    17 Ready: "Worker to chief: everything is prepared.",
+    18 Go: "Chief to worker: begin.",
     20 CreateShard: "Chief to ps: own these slices, and begin.",
     21 ShardCreated: "Ps to chief: the shard has its initial values.",
     22 Push: "Worker to ps: a gradient; may pull in the same round trip.",

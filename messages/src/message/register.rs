@@ -6,13 +6,13 @@ use super::{Content, Invalid, no_payload};
 use crate::job::JobSpec;
 use crate::placement::Placement;
 
-/// Worker to chief: ready to train. Who it is, the handshake has said.
+/// Worker to chief: here I am. Who it is, the handshake has said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Register {}
 
 impl Content for Register {}
 
-/// Chief to worker, once every variable is there and every worker has registered: go.
+/// Chief to worker, once every variable has its initial value: what to prepare for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Registered {
     /// What to train.
@@ -33,3 +33,15 @@ impl Content for Registered {
         no_payload(segments)
     }
 }
+
+/// Worker to chief: everything is prepared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {}
+
+impl Content for Ready {}
+
+/// Chief to worker, once every worker is ready: begin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Go {}
+
+impl Content for Go {}

@@ -91,6 +91,8 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
         ),
         without(any::<String>().prop_map(|reason| Refusal::new(RefusalCode::Misfit, reason).into()).boxed()),
         without(Just(Register {}.into()).boxed()),
+        without(Just(Ready {}.into()).boxed()),
+        without(Just(Go {}.into()).boxed()),
         without(
             (1u32..1000, any::<u64>(), 1u32..9)
                 .prop_map(|(batch, seed, workers)| {

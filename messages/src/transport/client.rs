@@ -123,6 +123,12 @@ impl Client {
         self.pending.lock().lost.is_some()
     }
 
+    /// Waits until the connection is gone, and says why.
+    pub async fn wait_lost(&self) -> String {
+        self.outgoing.closed().await;
+        self.pending.reason()
+    }
+
     /// Sends a request and waits for the reply. Waits first while as many requests are in flight as the peer takes.
     ///
     /// # Errors
@@ -188,14 +194,15 @@ async fn run(
     mut queue: mpsc::Receiver<Envelope>,
     pending: Arc<Pending>,
 ) {
-    let write = async {
+    // Pinned here, so that the queue closes only when the reason is known.
+    let mut write = std::pin::pin!(async move {
         while let Some(envelope) = queue.recv().await {
             if let Err(error) = sender.send(envelope).await {
                 return error.to_string();
             }
         }
         "closed by this task".to_owned()
-    };
+    });
     let read = async {
         loop {
             match receiver.receive().await {
@@ -213,10 +220,11 @@ async fn run(
         }
     };
     let reason = tokio::select! {
-        reason = write => reason,
+        reason = &mut write => reason,
         reason = read => reason,
     };
     let mut calls = pending.lock();
     calls.lost = Some(reason);
     calls.waiting.clear();
+    drop(calls);
 }

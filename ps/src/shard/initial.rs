@@ -1,6 +1,6 @@
 //! Initial values: the same for every element, however its variable is split and wherever it lives.
 
-use kernels::cpu::random::{Key, fill_normal, fill_truncated_normal, fill_uniform};
+use kernels::cpu::{Key, fill_normal, fill_truncated_normal, fill_uniform};
 use messages::placement::SliceSpec;
 use messages::variable::{InitializerSpec, VariableSpec};
 

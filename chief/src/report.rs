@@ -1,0 +1,40 @@
+//! What is known of a job while it runs, and when it has ended.
+
+use std::time::Duration;
+
+use messages::id::{GlobalStep, ShardId, TaskId};
+use messages::message::{Evaluation, ShardSnapshot};
+
+/// A job in the middle of its run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobProgress {
+    /// Whether the workers train.
+    pub running: bool,
+    /// How many updates have been applied, as far as the workers have told.
+    pub global_step: GlobalStep,
+    /// How many there will be.
+    pub last_step: GlobalStep,
+    /// The mean of what the workers told last; `None` before the first report.
+    pub loss: Option<f32>,
+    /// Workers that train.
+    pub workers: usize,
+    /// Workers that have not come, while the job has not begun.
+    pub missing: Vec<TaskId>,
+}
+
+/// A job that trained to its end.
+#[derive(Clone, Debug)]
+pub struct JobReport {
+    /// From the word to begin until the last worker had finished.
+    pub training: Duration,
+    /// Updates applied; the same on every shard.
+    pub updates_applied: u64,
+    /// The mean over every worker's last steps.
+    pub train_loss: f32,
+    /// The test examples at the final variables.
+    pub evaluation: Evaluation,
+    /// Every shard as it was at the end.
+    pub shards: Vec<(ShardId, ShardSnapshot)>,
+    /// Workers that finished.
+    pub workers: usize,
+}

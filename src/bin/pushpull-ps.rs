@@ -1,0 +1,10 @@
+//! The generic ps program of a cluster.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    pushpull::ps_main()
+}

@@ -1,0 +1,116 @@
+//! Flags that several programs share.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use messages::cluster::{ClusterConfig, ClusterError, ClusterFlags};
+use messages::id::JobName;
+use messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
+
+use crate::exit::Failure;
+use crate::roles::Network;
+
+/// Which cluster, and who in it: one of three spellings.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Cluster (one spelling; none: the whole cluster in this process)")]
+pub(crate) struct ClusterArgs {
+    /// Cluster and task as JSON, as Kubeflow sets it
+    #[arg(long, env = "TF_CONFIG", value_name = "JSON", hide_env_values = true)]
+    tf_config: Option<String>,
+    /// Such as 'ps|p0:2222,worker|w0:2222;w1:2222,chief|c0:2222'
+    #[arg(long, value_name = "SPEC")]
+    cluster_spec: Option<String>,
+    /// Addresses of the ps tasks, by commas
+    #[arg(long, value_name = "HOST:PORT,..")]
+    ps_hosts: Option<String>,
+    /// Addresses of the worker tasks, by commas
+    #[arg(long, value_name = "HOST:PORT,..")]
+    worker_hosts: Option<String>,
+    /// Address of the chief; without one, worker 0 hosts it
+    #[arg(long, value_name = "HOST:PORT", alias = "chief-hosts")]
+    chief_host: Option<String>,
+    /// What this task is for: chief, ps or worker
+    #[arg(long, value_name = "JOB")]
+    job_name: Option<String>,
+    /// Which task of that job it is
+    #[arg(long, value_name = "N")]
+    task_index: Option<u32>,
+    /// Where to listen, if not at the task's address in the cluster
+    #[arg(long, value_name = "HOST:PORT")]
+    bind: Option<String>,
+    /// How long to wait for the other tasks to come up, in seconds
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    start_timeout_s: u64,
+    /// Send a checksum with every payload
+    #[arg(long)]
+    payload_crc: bool,
+}
+
+impl ClusterArgs {
+    fn flags(&self, job_name: Option<String>) -> ClusterFlags {
+        ClusterFlags {
+            tf_config: self.tf_config.clone(),
+            cluster_spec: self.cluster_spec.clone(),
+            ps_hosts: self.ps_hosts.clone(),
+            worker_hosts: self.worker_hosts.clone(),
+            chief_hosts: self.chief_host.clone(),
+            job_name,
+            task_index: self.task_index,
+        }
+    }
+
+    /// The task that the flags say this process is; `None` where they name no cluster.
+    pub(crate) fn resolve(&self) -> Result<Option<ClusterConfig>, Failure> {
+        self.flags(self.job_name.clone()).resolve().map_err(Failure::usage)
+    }
+
+    /// The task of that job that the flags say this process is.
+    pub(crate) fn resolve_as(&self, job: JobName) -> Result<ClusterConfig, Failure> {
+        let resolved = match self.flags(self.job_name.clone()).resolve() {
+            Err(ClusterError::NoJobName { .. }) => self.flags(Some(job.to_string())).resolve(),
+            other => other,
+        };
+        let Some(config) = resolved.map_err(Failure::usage)? else {
+            return Err(Failure::usage(
+                "no cluster is given: expected TF_CONFIG, --cluster-spec, or --ps-hosts and --worker-hosts",
+            ));
+        };
+        if config.task().job != job {
+            let reason = format!("this program runs a {job} task, and is told that it is {}", config.task());
+            return Err(Failure::Usage(reason));
+        }
+        Ok(config)
+    }
+
+    pub(crate) fn network(&self) -> Network {
+        Network { bind: self.bind.clone(), payload_crc: self.payload_crc }
+    }
+
+    pub(crate) const fn start_timeout(&self) -> Duration {
+        Duration::from_secs(self.start_timeout_s)
+    }
+}
+
+/// Reads a job file.
+pub(crate) fn read_job(path: &Path) -> Result<JobSpec, Failure> {
+    let shown = path.display();
+    let size = std::fs::metadata(path).with_context(|| format!("cannot read the job file {shown}"))?.len();
+    if size > JOB_FILE_BYTES_MAX {
+        let reason = format!("the job file {shown} has {size} bytes, and may have at most {JOB_FILE_BYTES_MAX}");
+        return Err(Failure::Error(anyhow::anyhow!(reason)));
+    }
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the job file {shown}"))?;
+    Ok(JobSpec::from_json(&text).with_context(|| format!("the job file {shown} cannot be used"))?)
+}
+
+/// An absolute path that can be written into a job file.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    let absolute = std::path::absolute(path).with_context(|| format!("{} is no path", path.display()))?;
+    match absolute.to_str() {
+        Some(_) => Ok(absolute),
+        None => Err(Failure::usage(format!("{} is not UTF-8, and a job file is", absolute.display()))),
+    }
+}

@@ -1,0 +1,10 @@
+//! Command lines: flags of every program, and how a program begins and ends.
+
+mod flags;
+mod parse;
+mod programs;
+mod train;
+
+pub use parse::main;
+pub use programs::{chief_main, local_main, ps_main, worker_main};
+pub use train::TrainArgs;

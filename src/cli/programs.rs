@@ -1,0 +1,199 @@
+//! The role binaries and `pushpull local`: generic programs that know no model.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use chief::ChiefConfig;
+use clap::{Parser, Subcommand};
+use messages::id::JobName;
+use ps::PsConfig;
+use worker::WorkerConfig;
+
+use super::flags::{ClusterArgs, absolute, read_job};
+use super::parse::main;
+use crate::exit::Failure;
+use crate::local::Local;
+use crate::roles::{self, ChiefOrders};
+use crate::{logging, threads};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    actix_rt::System::new().block_on(future)
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "pushpull-ps", version, about = "Hold variables: one ps task of a cluster")]
+struct PsArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Shards, each on a thread of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    shards: u32,
+}
+
+/// The program `pushpull-ps`.
+pub fn ps_main() -> ExitCode {
+    main(|args: PsArgs| {
+        let cluster = args.cluster.resolve_as(JobName::Ps)?;
+        logging::start(&cluster.task().to_string());
+        let config = PsConfig {
+            shards: args.shards,
+            start_timeout: args.cluster.start_timeout(),
+            ..Default::default()
+        };
+        block_on(roles::ps(&cluster, &args.cluster.network(), config, None))
+    })
+}
+
+/// What a chief is told, by flags.
+#[derive(Debug, clap::Args)]
+struct OrderArgs {
+    /// The job to run, as an example writes it with --export-job
+    #[arg(long, value_name = "FILE")]
+    job: Option<PathBuf>,
+    /// Write what the job came to, as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Print where every variable lives
+    #[arg(long)]
+    log_placement: bool,
+}
+
+impl OrderArgs {
+    fn orders(&self, cluster: &ClusterArgs, host: &str) -> Result<ChiefOrders<'_>, Failure> {
+        let Some(job) = &self.job else {
+            return Err(Failure::Usage(format!("{host} needs --job FILE")));
+        };
+        let config = ChiefConfig {
+            start_timeout: cluster.start_timeout(),
+            log_placement: self.log_placement,
+            ..Default::default()
+        };
+        Ok(ChiefOrders { job: read_job(job)?, config, report: self.report.as_deref() })
+    }
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "pushpull-worker", version, about = "Compute gradients: one worker task of a cluster")]
+struct WorkerArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Threads for one step [default: all cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Where this host keeps the data, instead of the job's directory
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Chief (for worker 0 of a cluster that names none)")]
+    orders: OrderArgs,
+}
+
+/// The program `pushpull-worker`.
+pub fn worker_main() -> ExitCode {
+    main(|args: WorkerArgs| {
+        let cluster = args.cluster.resolve_as(JobName::Worker)?;
+        let orders = if cluster.hosts_chief() {
+            Some(args.orders.orders(&args.cluster, "the cluster names no chief, so worker/0 hosts it and")?)
+        } else {
+            None
+        };
+        logging::start(&cluster.task().to_string());
+        let config = WorkerConfig {
+            threads: args.threads.unwrap_or_else(|| threads::threads_per_worker(1)),
+            data_dir: args.data_dir,
+            start_timeout: args.cluster.start_timeout(),
+            ..Default::default()
+        };
+        block_on(roles::worker(&cluster, &args.cluster.network(), config, None, orders))
+    })
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "pushpull-chief", version, about = "Decide for the whole job: the chief task of a cluster")]
+struct ChiefArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    orders: OrderArgs,
+}
+
+/// The program `pushpull-chief`.
+pub fn chief_main() -> ExitCode {
+    main(|args: ChiefArgs| {
+        let cluster = args.cluster.resolve_as(JobName::Chief)?;
+        let orders = args.orders.orders(&args.cluster, "the chief")?;
+        logging::start(&cluster.task().to_string());
+        block_on(roles::chief(&cluster, &args.cluster.network(), orders))
+    })
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "pushpull", version, about = "A parameter server: tools")]
+struct ToolArgs {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Tool {
+    /// Run a job on a cluster of real processes on this machine
+    Local(LocalArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct LocalArgs {
+    /// Ps tasks
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    ps: u32,
+    /// Worker tasks
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    workers: u32,
+    /// The job to run, as an example writes it with --export-job
+    #[arg(long, value_name = "FILE")]
+    job: PathBuf,
+    /// Write what the job came to, as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Print where every variable lives
+    #[arg(long)]
+    log_placement: bool,
+    /// Shards of each ps task
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    shards: u32,
+    /// Threads for one step of each worker [default: the cores, shared among the workers]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Where this host keeps the data, instead of the job's directory
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// How long to wait for all tasks to come up, in seconds
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    start_timeout_s: u64,
+}
+
+/// The program `pushpull`.
+pub fn local_main() -> ExitCode {
+    main(|ToolArgs { tool: Tool::Local(args) }: ToolArgs| {
+        // Better one line from here than the same from a child.
+        read_job(&args.job)?;
+        let timeout = format!("--start-timeout-s={}", args.start_timeout_s);
+        let threads = args.threads.unwrap_or_else(|| threads::threads_per_worker(args.workers as usize));
+        let mut chief_flags = vec![timeout.clone()];
+        if let Some(report) = &args.report {
+            chief_flags.push(format!("--report={}", absolute(report)?.display()));
+        }
+        chief_flags.extend(args.log_placement.then(|| "--log-placement".to_owned()));
+        let mut worker_flags = vec![timeout.clone(), format!("--threads={threads}")];
+        if let Some(data_dir) = &args.data_dir {
+            worker_flags.push(format!("--data-dir={}", absolute(data_dir)?.display()));
+        }
+        let local = Local {
+            ps: args.ps,
+            workers: args.workers,
+            job: args.job,
+            chief_flags,
+            ps_flags: vec![timeout, format!("--shards={}", args.shards)],
+            worker_flags,
+        };
+        block_on(local.run())
+    })
+}

@@ -1,0 +1,260 @@
+//! The flags that every example takes, and what they do with its model.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use chief::{ChiefConfig, JobProgress};
+use clap::{Args, ValueEnum};
+use messages::cluster::ClusterConfig;
+use messages::graph::GraphSpec;
+use messages::id::{GlobalStep, JobName};
+use messages::input::InputSpec;
+use messages::job::JobSpec;
+use messages::optimizer::OptimizerSpec;
+use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
+use messages::sync::SyncSpec;
+use ps::PsConfig;
+use tokio::sync::watch;
+use worker::WorkerConfig;
+use worker::input::{examples_in, in_directory};
+
+use super::flags::{ClusterArgs, absolute};
+use crate::embedded::Embedded;
+use crate::exit::{Failure, Outcome};
+use crate::report::Report;
+use crate::roles::{self, ChiefOrders};
+use crate::signals::Signals;
+use crate::{logging, progress, threads};
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Optimizer {
+    Sgd,
+    Momentum,
+    Adam,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Strategy {
+    #[default]
+    RoundRobin,
+    GreedyLoadBalancing,
+}
+
+/// The flags that every example takes.
+#[derive(Clone, Debug, Args)]
+pub struct TrainArgs {
+    /// Where the data lie; without it, on data that the example makes itself
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Updates in all
+    #[arg(long, value_name = "N", conflicts_with = "epochs", value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
+    /// As many updates as it takes to see every example so many times
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    epochs: u64,
+    /// Examples in one worker's batch
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    batch_size: u32,
+    /// How gradients become updates
+    #[arg(long, value_enum, default_value = "sgd")]
+    optimizer: Optimizer,
+    /// The step size [default: 0.1 for sgd, 0.02 for momentum, 0.001 for adam]
+    #[arg(long, value_name = "X")]
+    learning_rate: Option<f32>,
+    /// What initial values and the order of examples are drawn from
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Which shard the next variable goes to
+    #[arg(long, value_enum, default_value = "round_robin")]
+    placement: Strategy,
+    /// How variables are split: none, fixed:N, max_slice_bytes:N or min_max:N
+    #[arg(long, value_name = "HOW", default_value = "none", value_parser = partitioner)]
+    partitioner: PartitionerSpec,
+    /// Print where every variable lives
+    #[arg(long)]
+    log_placement: bool,
+    /// Write what the job came to, as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Write the job for the role binaries, and do not train
+    #[arg(long, value_name = "FILE")]
+    export_job: Option<PathBuf>,
+    /// Ps tasks of the embedded cluster [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    ps: Option<u32>,
+    /// Worker tasks of the embedded cluster [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    workers: Option<u32>,
+    /// Shards of each ps task, each on a thread of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    shards: u32,
+    /// Threads for one step of each worker [default: the cores, shared among the workers of this process]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+fn partitioner(text: &str) -> Result<PartitionerSpec, String> {
+    let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
+    let parsed = number.map(str::parse::<u64>).transpose().ok().flatten().filter(|&number| number > 0);
+    match (name, number, parsed) {
+        ("none", None, _) => Ok(PartitionerSpec::None),
+        ("fixed", _, Some(slices)) if u32::try_from(slices).is_ok() => {
+            Ok(PartitionerSpec::Fixed { slices: slices as u32 })
+        }
+        ("max_slice_bytes", _, Some(bytes)) => Ok(PartitionerSpec::MaxSliceBytes { bytes }),
+        ("min_max", _, Some(bytes_min)) => Ok(PartitionerSpec::MinMax { bytes_min }),
+        _ => Err("expected none, fixed:N, max_slice_bytes:N or min_max:N with N of at least 1".into()),
+    }
+}
+
+impl TrainArgs {
+    /// Does with a model and its data what the flags say: trains it in this process, plays a task of a cluster, or
+    /// writes the job to a file.
+    ///
+    /// # Errors
+    /// Where the flags contradict each other, or the job does not train to its end.
+    pub fn run(&self, graph: GraphSpec, input: InputSpec) -> Outcome {
+        let cluster = self.cluster.resolve()?;
+        if cluster.is_some() && (self.ps.is_some() || self.workers.is_some()) {
+            return Err(Failure::usage(
+                "--ps and --workers size the embedded cluster, and a cluster is given: leave them out",
+            ));
+        }
+        if let Some(path) = &self.export_job {
+            let json = self.job(graph, input)?.to_json();
+            std::fs::write(path, json + "\n")
+                .with_context(|| format!("cannot write the job to {}", path.display()))?;
+            println!("the job is in {}: run it with `pushpull local --job {0}`", path.display());
+            return Ok(());
+        }
+        let system = actix_rt::System::new();
+        match cluster {
+            Some(cluster) => {
+                logging::start(&cluster.task().to_string());
+                system.block_on(self.run_task(&cluster, graph, input))
+            }
+            None => {
+                logging::start(&graph.name);
+                system.block_on(self.run_embedded(self.job(graph, input)?))
+            }
+        }
+    }
+
+    /// The job that the flags make of a model and its data.
+    fn job(&self, graph: GraphSpec, input: InputSpec) -> Result<JobSpec, Failure> {
+        let input = match &self.data_dir {
+            Some(directory) => {
+                let directory = absolute(directory)?;
+                InputSpec {
+                    train: in_directory(&input.train, &directory)?,
+                    test: in_directory(&input.test, &directory)?,
+                }
+            }
+            None => input,
+        };
+        let last_step = match self.steps {
+            Some(steps) => steps,
+            None => {
+                let examples = examples_in(&input.train)?.saturating_mul(self.epochs);
+                examples.div_ceil(u64::from(self.batch_size))
+            }
+        };
+        let job = JobSpec {
+            graph,
+            input,
+            batch_size: self.batch_size,
+            optimizer: match self.optimizer {
+                Optimizer::Sgd => OptimizerSpec::sgd(self.learning_rate.unwrap_or(0.1)),
+                Optimizer::Momentum => OptimizerSpec::momentum(self.learning_rate.unwrap_or(0.02), 0.9),
+                Optimizer::Adam => OptimizerSpec::adam(self.learning_rate.unwrap_or(0.001)),
+            },
+            sync: SyncSpec::Async,
+            placement: PlacementSpec {
+                strategy: match self.placement {
+                    Strategy::RoundRobin => StrategySpec::RoundRobin,
+                    Strategy::GreedyLoadBalancing => StrategySpec::GreedyLoadBalancing,
+                },
+                partitioner: self.partitioner,
+            },
+            last_step: GlobalStep(last_step),
+            seed: self.seed,
+        };
+        job.validate().map_err(Failure::usage)?;
+        Ok(job)
+    }
+
+    fn ps_config(&self) -> PsConfig {
+        PsConfig { shards: self.shards, start_timeout: self.cluster.start_timeout(), ..Default::default() }
+    }
+
+    fn worker_config(&self, workers: u32) -> WorkerConfig {
+        WorkerConfig {
+            threads: self.threads.unwrap_or_else(|| threads::threads_per_worker(workers as usize)),
+            data_dir: self.data_dir.clone(),
+            start_timeout: self.cluster.start_timeout(),
+            ..Default::default()
+        }
+    }
+
+    fn chief_config(&self) -> ChiefConfig {
+        ChiefConfig {
+            start_timeout: self.cluster.start_timeout(),
+            log_placement: self.log_placement,
+            ..Default::default()
+        }
+    }
+
+    async fn run_task(&self, cluster: &ClusterConfig, graph: GraphSpec, input: InputSpec) -> Outcome {
+        let network = self.cluster.network();
+        let leads = cluster.task().job == JobName::Chief || cluster.hosts_chief();
+        let digest_of = graph.clone();
+        let orders = if leads {
+            let job = self.job(graph, input)?;
+            Some(ChiefOrders { job, config: self.chief_config(), report: self.report.as_deref() })
+        } else {
+            None
+        };
+        match (cluster.task().job, orders) {
+            (JobName::Ps, _) => roles::ps(cluster, &network, self.ps_config(), Some(&digest_of)).await,
+            (JobName::Worker, orders) => {
+                roles::worker(cluster, &network, self.worker_config(1), Some(&digest_of), orders).await
+            }
+            (JobName::Chief, Some(orders)) => roles::chief(cluster, &network, orders).await,
+            (job, _) => Err(Failure::Usage(format!("the {job} job is not there yet: a worker evaluates at the end"))),
+        }
+    }
+
+    async fn run_embedded(&self, job: JobSpec) -> Outcome {
+        let signals = Signals::listen()?;
+        let workers = self.workers.unwrap_or(2);
+        let embedded = Embedded {
+            ps: self.ps.unwrap_or(1),
+            workers,
+            ps_config: self.ps_config(),
+            worker_config: self.worker_config(workers),
+            chief_config: self.chief_config(),
+        };
+        embedded.ps_config.validate().map_err(Failure::usage)?;
+        embedded.worker_config.validate().map_err(Failure::usage)?;
+        let (tell, told) = watch::channel(JobProgress::default());
+        let shown = tokio::spawn(progress::show(told, job.batch_size));
+        let cluster = embedded.cluster()?;
+        let result = embedded.run(job.clone(), tell, signals.interrupt.clone()).await;
+        let _ = shown.await;
+        match result {
+            Err(error) if signals.interrupt.is_cancelled() => {
+                Err(Failure::Signal { reason: format!("{error:#}"), number: signals.number() })
+            }
+            Err(error) => Err(Failure::Error(error)),
+            Ok(outcome) => {
+                let report = Report::new(&job, &cluster, &outcome);
+                report.print();
+                Ok(self.report.as_deref().map_or(Ok(()), |path| report.write(path))?)
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A whole cluster in this process: the same tasks, the same messages, handed over without being encoded.
+
+use std::sync::Arc;
+
+use actix_rt::Arbiter;
+use anyhow::{Context, anyhow};
+use chief::{Chief, ChiefConfig, JobProgress, JobReport};
+use messages::buffer::BufferPool;
+use messages::cluster::ClusterSpec;
+use messages::id::{JobName, TaskId};
+use messages::job::JobSpec;
+use messages::transport::{Identity, InProcess, Transport};
+use ps::{Ps, PsConfig};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use worker::{Worker, WorkerConfig};
+
+use crate::cluster::incarnation;
+use crate::threads::run_on;
+
+/// An embedded cluster, not started yet. Any number of them may run in one process.
+#[derive(Clone)]
+pub struct Embedded {
+    /// Ps tasks.
+    pub ps: u32,
+    /// Worker tasks.
+    pub workers: u32,
+    /// For every ps task.
+    pub ps_config: PsConfig,
+    /// For every worker task.
+    pub worker_config: WorkerConfig,
+    /// For the chief.
+    pub chief_config: ChiefConfig,
+}
+
+impl Embedded {
+    /// Of so many tasks, with their usual settings and the machine's cores shared among the workers.
+    pub fn new(ps: u32, workers: u32) -> Self {
+        let threads = crate::threads::threads_per_worker(workers as usize);
+        Self {
+            ps,
+            workers,
+            ps_config: PsConfig::default(),
+            worker_config: WorkerConfig { threads, ..Default::default() },
+            chief_config: ChiefConfig::default(),
+        }
+    }
+
+    /// The cluster spec that its tasks hold. The addresses are names, and nothing listens there.
+    ///
+    /// # Errors
+    /// Where there is no ps or no worker, or too many.
+    pub fn cluster(&self) -> anyhow::Result<ClusterSpec> {
+        let addresses = |job: JobName, count: u32| {
+            (job, (0..count).map(|index| format!("{job}{index}:1")).collect::<Vec<_>>())
+        };
+        let jobs = [
+            addresses(JobName::Chief, 1),
+            addresses(JobName::Ps, self.ps),
+            addresses(JobName::Worker, self.workers),
+        ];
+        Ok(ClusterSpec::new(jobs)?)
+    }
+
+    /// Trains a job to its end.
+    ///
+    /// # Errors
+    /// Whatever kept it from that.
+    ///
+    /// # Panics
+    /// Outside of an actix system.
+    pub async fn run(
+        &self,
+        job: JobSpec,
+        progress: watch::Sender<JobProgress>,
+        interrupt: CancellationToken,
+    ) -> anyhow::Result<JobReport> {
+        let cluster = self.cluster()?;
+        let (transport, pool) = (InProcess::new(), BufferPool::default());
+        let identity = |task: TaskId| Identity {
+            task,
+            incarnation: incarnation(),
+            cluster: cluster.clone(),
+            graph: Some(job.graph.digest()),
+        };
+        let address = |task: TaskId| cluster.address(task).expect("every task is in the cluster").to_string();
+        // Nobody but the chief listens to signals: it tells the others.
+        let uninterrupted = CancellationToken::new();
+        let mut arbiters = Vec::new();
+        let mut tasks = Vec::new();
+        for index in 0..self.ps {
+            let task = TaskId::ps(index);
+            let listener = transport.listen(&address(task)).await?;
+            let (config, identity) = (self.ps_config.clone(), identity(task));
+            let (pool, interrupt) = (pool.clone(), uninterrupted.clone());
+            let arbiter = Arbiter::new();
+            let ps = run_on(&arbiter, move || async move {
+                Ps::start(config, identity, listener, &pool)?.run(interrupt).await?;
+                anyhow::Ok(())
+            });
+            tasks.push((task, ps));
+            arbiters.push(arbiter);
+        }
+        for index in 0..self.workers {
+            let task = TaskId::worker(index);
+            let (config, identity) = (self.worker_config.clone(), identity(task));
+            let (transport, pool) = (Arc::new(transport.clone()), pool.clone());
+            let worker = Worker::new(config, identity, transport, pool, uninterrupted.clone())?;
+            let arbiter = Arbiter::new();
+            let worker = run_on(&arbiter, move || async move { anyhow::Ok(worker.run().await?) });
+            tasks.push((task, worker));
+            arbiters.push(arbiter);
+        }
+        let listener = transport.listen(&address(TaskId::CHIEF)).await?;
+        let (config, identity) = (self.chief_config.clone(), identity(TaskId::CHIEF));
+        let chief = Chief::new(config, identity, Arc::new(transport), job, progress, interrupt);
+        // The chief's word is the reason; what the others say when it ends the job only follows from it.
+        let result = chief.run(listener).await;
+        let mut others = Ok(());
+        for (task, ended) in tasks {
+            let ended = match ended.await {
+                Ok(ended) => ended.with_context(|| task.to_string()),
+                Err(_) => Err(anyhow!("{task}: a thread of this task panicked: see above")),
+            };
+            others = others.and(ended);
+        }
+        for arbiter in arbiters {
+            arbiter.stop();
+        }
+        let report = result?;
+        others.map(|()| report)
+    }
+}

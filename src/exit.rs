@@ -1,0 +1,54 @@
+//! How a program ends: what it prints last, and its exit status.
+
+use std::process::ExitCode;
+
+/// Why a program did not do what it was started for.
+#[derive(Debug)]
+pub enum Failure {
+    /// It was called wrongly: status 2.
+    Usage(String),
+    /// It went wrong: status 1.
+    Error(anyhow::Error),
+    /// A signal ended it before its job was done: status 128 + the signal's number, as shells have it.
+    Signal {
+        /// What was left undone.
+        reason: String,
+        /// Which one.
+        number: u8,
+    },
+}
+
+/// How a program ends.
+pub type Outcome = Result<(), Failure>;
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+impl Failure {
+    /// A wrong call, from an error that is one line.
+    pub(crate) fn usage(error: impl std::fmt::Display) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+/// Prints the failure, on one line, and gives the status.
+pub(crate) fn finish(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(reason)) => {
+            eprintln!("error: {reason}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Error(error)) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(1)
+        }
+        Err(Failure::Signal { reason, number }) => {
+            eprintln!("{reason}");
+            ExitCode::from(128 + number)
+        }
+    }
+}

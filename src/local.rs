@@ -1,0 +1,166 @@
+//! A cluster of real processes on this machine: starts the role binaries, merges their logs, ends when they end.
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use command_fds::{CommandFdExt, FdMapping};
+use messages::cluster::ClusterSpec;
+use messages::id::{JobName, TaskId};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+use crate::exit::{Failure, Outcome};
+use crate::logging::PREFIXED;
+use crate::signals::Signals;
+
+/// When the chief has ended, so long the others may take.
+const LEAVE: Duration = Duration::from_secs(15);
+/// Where systemd's protocol for inherited sockets puts the first one.
+const FIRST_INHERITED_FD: i32 = 3;
+
+/// What to start.
+pub(crate) struct Local {
+    pub ps: u32,
+    pub workers: u32,
+    /// The job file.
+    pub job: PathBuf,
+    /// What else each role binary is told.
+    pub chief_flags: Vec<String>,
+    pub ps_flags: Vec<String>,
+    pub worker_flags: Vec<String>,
+}
+
+impl Local {
+    /// Runs the cluster to the job's end.
+    pub(crate) async fn run(self) -> Outcome {
+        let signals = Signals::listen()?;
+        // Every socket is opened here and handed down, so that no port can be taken by somebody else in between.
+        let mut sockets = Vec::new();
+        let mut jobs = Vec::new();
+        for (job, count) in [(JobName::Chief, 1), (JobName::Ps, self.ps), (JobName::Worker, self.workers)] {
+            let mut addresses = Vec::new();
+            for index in 0..count {
+                let socket = TcpListener::bind("127.0.0.1:0").context("cannot open a socket on loopback")?;
+                addresses.push(socket.local_addr()?.to_string());
+                sockets.push((TaskId::new(job, index), socket));
+            }
+            jobs.push((job, addresses));
+        }
+        let cluster = ClusterSpec::new(jobs)?;
+        let mut children = JoinSet::new();
+        // A worker listens nowhere yet; its socket only keeps the port.
+        let mut kept = Vec::new();
+        let mut chief_pid = None;
+        for (task, socket) in sockets {
+            let inherits = match task.job {
+                JobName::Worker => {
+                    kept.push(socket);
+                    None
+                }
+                _ => Some(socket.into()),
+            };
+            let child = self.start(task, &cluster, inherits)?;
+            if task == TaskId::CHIEF {
+                chief_pid = child.id();
+            }
+            children.spawn(attend(task, child));
+        }
+        let mut failed = Vec::new();
+        let mut deadline = None;
+        let mut interrupted = false;
+        while !children.is_empty() {
+            let out_of_time = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(ended) = children.join_next() => {
+                    let (task, status) = ended.context("a task was cancelled")??;
+                    if !status.success() {
+                        failed.push(format!("{task} ended with {status}"));
+                    }
+                    if task == TaskId::CHIEF {
+                        deadline = Some(tokio::time::Instant::now() + LEAVE);
+                    }
+                }
+                () = out_of_time => {
+                    // Dropping the set kills what is left of it.
+                    return Err(anyhow!("{} task(s) did not end within {} s of the chief, and were killed", children.len(), LEAVE.as_secs()).into());
+                }
+                () = signals.interrupt.cancelled(), if !interrupted => {
+                    interrupted = true;
+                    // The chief tells the others.
+                    terminate(chief_pid);
+                    deadline = Some(tokio::time::Instant::now() + LEAVE);
+                }
+            }
+        }
+        if interrupted {
+            return Err(Failure::Signal { reason: "interrupted".into(), number: signals.number() });
+        }
+        if failed.is_empty() { Ok(()) } else { Err(anyhow!(failed.join("; ")).into()) }
+    }
+
+    fn start(&self, task: TaskId, cluster: &ClusterSpec, socket: Option<OwnedFd>) -> anyhow::Result<Child> {
+        let program = beside_this_program(&format!("pushpull-{}", task.job))?;
+        let mut command = std::process::Command::new(&program);
+        // A group of its own: Ctrl-C reaches only this process, which then ends the others in good order.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.env("TF_CONFIG", cluster.to_tf_config(task)).env(PREFIXED, "1");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        match task.job {
+            JobName::Chief => command.arg("--job").arg(&self.job).args(&self.chief_flags),
+            JobName::Ps => command.args(&self.ps_flags),
+            _ => command.args(&self.worker_flags),
+        };
+        if let Some(parent_fd) = socket {
+            command.env("LISTEN_FDS", "1").env_remove("LISTEN_PID");
+            command.fd_mappings(vec![FdMapping { parent_fd, child_fd: FIRST_INHERITED_FD }])?;
+        }
+        let mut command = Command::from(command);
+        command.kill_on_drop(true);
+        command.spawn().with_context(|| format!("cannot start {}", program.display()))
+    }
+}
+
+fn terminate(process: Option<u32>) {
+    let process = process.and_then(|id| rustix::process::Pid::from_raw(id as i32));
+    if let Some(process) = process {
+        // Where this fails it has ended already.
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+    }
+}
+
+fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe().context("this program's own path is not known")?;
+    let program = this.parent().unwrap_or(Path::new(".")).join(name);
+    if program.exists() {
+        return Ok(program);
+    }
+    Err(anyhow!("{} is missing: build all programs with `cargo build --release`", program.display()))
+}
+
+/// Prints what a child says, with its name in front, until it ends.
+async fn attend(task: TaskId, mut child: Child) -> anyhow::Result<(TaskId, ExitStatus)> {
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let result = task == TaskId::CHIEF;
+    let out = lines(out, |line| if result { println!("{line}") } else { println!("[{task}] {line}") });
+    let err = lines(err, |line| eprintln!("[{task}] {line}"));
+    tokio::join!(out, err);
+    Ok((task, child.wait().await?))
+}
+
+async fn lines(pipe: Option<impl AsyncRead + Unpin>, print: impl Fn(&str)) {
+    let Some(pipe) = pipe else { return };
+    let mut lines = BufReader::new(pipe).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        print(&line);
+    }
+}

@@ -1,0 +1,56 @@
+//! How a person sees that a job goes on: a bar on a terminal, a line every few seconds otherwise.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use chief::JobProgress;
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Between two lines.
+const LINE_EVERY: Duration = Duration::from_secs(3);
+/// Between two changes of the bar.
+const BAR_EVERY: Duration = Duration::from_millis(200);
+
+/// Shows the job's progress until its sender is gone. `batch_size` turns steps into examples.
+pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size: u32) {
+    let terminal = std::io::stderr().is_terminal();
+    if progress.wait_for(|now| now.running).await.is_err() {
+        return;
+    }
+    let started = Instant::now();
+    let bar = terminal.then(|| bar(progress.borrow().last_step.0));
+    let mut ticks = tokio::time::interval(if terminal { BAR_EVERY } else { LINE_EVERY });
+    ticks.tick().await;
+    while progress.has_changed().is_ok() {
+        ticks.tick().await;
+        let now = progress.borrow_and_update().clone();
+        if !now.running {
+            continue;
+        }
+        let examples = now.global_step.0 as f64 * f64::from(batch_size);
+        let rate = examples / started.elapsed().as_secs_f64();
+        let loss = now.loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.4}"));
+        match &bar {
+            Some(bar) => {
+                bar.set_position(now.global_step.0);
+                bar.set_message(format!("{rate:.0} examples/s  loss {loss}"));
+            }
+            None => tracing::info!(
+                "step {} of {}, {rate:.0} examples/s, loss {loss}, {} worker(s)",
+                now.global_step,
+                now.last_step,
+                now.workers
+            ),
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+}
+
+fn bar(last_step: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} steps  {msg}  {eta} left");
+    ProgressBar::new(last_step).with_style(style.expect("the template is a constant"))
+}

@@ -1,0 +1,125 @@
+//! What a job came to: a short table for people, JSON for programs.
+
+use std::path::Path;
+
+use anyhow::Context;
+use chief::JobReport;
+use messages::cluster::ClusterSpec;
+use messages::id::JobName;
+use messages::job::JobSpec;
+use serde::Serialize;
+
+/// The report's JSON. Other programs rely on these names.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The graph's name.
+    pub model: String,
+    /// The synchronisation policy.
+    pub sync: String,
+    /// Ps tasks.
+    pub ps: usize,
+    /// Worker tasks.
+    pub workers: usize,
+    /// Updates that the job asked for.
+    pub steps: u64,
+    /// Updates that the ps tasks count as applied.
+    pub updates_applied: u64,
+    /// From the first step to the last, without start-up and evaluation.
+    pub seconds: f64,
+    /// Over all workers.
+    pub examples_per_second: f64,
+    /// The mean over every worker's last steps.
+    pub train_loss: f32,
+    /// Over all test examples.
+    pub test_loss: f32,
+    /// Over all test examples; `null` where the model has no such metric.
+    pub test_accuracy: Option<f32>,
+    /// crc32c over the final variables' bytes in order of name, whatever their placement.
+    pub variables_crc32c: u32,
+    /// What became of every push, by shard.
+    pub shards: Vec<ShardReport>,
+}
+
+/// One shard's part of the report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ShardReport {
+    /// Which one.
+    pub shard: String,
+    /// Bytes of its variables.
+    pub bytes: u64,
+    /// Updates applied.
+    pub version: u64,
+    /// Pushes that came: the sum of the next four.
+    pub received: u64,
+    /// In the variables.
+    pub applied: u64,
+    /// Came after the last step.
+    pub stopped: u64,
+    /// Came again.
+    pub duplicate: u64,
+    /// Did not fit.
+    pub refused: u64,
+    /// Of the applied pushes.
+    pub staleness_mean: f64,
+    /// Of the applied pushes.
+    pub staleness_max: u64,
+}
+
+impl Report {
+    pub(crate) fn new(job: &JobSpec, cluster: &ClusterSpec, report: &JobReport) -> Self {
+        let seconds = report.training.as_secs_f64();
+        let examples = report.updates_applied as f64 * f64::from(job.batch_size);
+        let evaluation = &report.evaluation;
+        let accuracy = evaluation.metrics.iter().find(|metric| metric.name == "accuracy");
+        let shards = report.shards.iter().map(|(shard, snapshot)| ShardReport {
+            shard: shard.to_string(),
+            bytes: snapshot.bytes,
+            version: snapshot.version.0,
+            received: snapshot.pushes.received,
+            applied: snapshot.pushes.applied,
+            stopped: snapshot.pushes.stopped,
+            duplicate: snapshot.pushes.duplicate,
+            refused: snapshot.pushes.refused,
+            staleness_mean: snapshot.staleness.sum as f64 / snapshot.staleness.count().max(1) as f64,
+            staleness_max: snapshot.staleness.max,
+        });
+        Self {
+            model: job.graph.name.clone(),
+            sync: job.sync.to_string(),
+            ps: cluster.addresses(JobName::Ps).len(),
+            workers: cluster.addresses(JobName::Worker).len(),
+            steps: job.last_step.0,
+            updates_applied: report.updates_applied,
+            seconds,
+            examples_per_second: if seconds > 0.0 { examples / seconds } else { 0.0 },
+            train_loss: report.train_loss,
+            test_loss: evaluation.loss,
+            test_accuracy: accuracy.map(|metric| metric.value),
+            variables_crc32c: evaluation.variables_crc32c,
+            shards: shards.collect(),
+        }
+    }
+
+    /// A short table for people, to standard output.
+    pub(crate) fn print(&self) {
+        let accuracy = self.test_accuracy.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0));
+        let staleness = self.shards.first().map_or(0.0, |shard| shard.staleness_mean);
+        println!("model          {}", self.model);
+        println!("cluster        {} ps, {} worker(s), {}", self.ps, self.workers, self.sync);
+        println!("updates        {} of {} applied, mean staleness {staleness:.2}", self.updates_applied, self.steps);
+        println!("time           {:.2} s, {:.0} examples/s", self.seconds, self.examples_per_second);
+        println!("train loss     {:.4}", self.train_loss);
+        println!("test loss      {:.4}", self.test_loss);
+        println!("test accuracy  {accuracy}");
+    }
+
+    /// JSON into a file, which appears there whole or not at all.
+    pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let json = serde_json::to_string_pretty(self).context("cannot write the report as JSON")?;
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".partial");
+        std::fs::write(&beside, json + "\n")
+            .and_then(|()| std::fs::rename(&beside, path))
+            .with_context(|| format!("cannot write the report to {}", path.display()))
+    }
+}

@@ -1,0 +1,147 @@
+//! One task of a cluster as a process: ps, worker or chief.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use actix_rt::Arbiter;
+use anyhow::anyhow;
+use chief::{Chief, ChiefConfig, JobProgress};
+use messages::buffer::BufferPool;
+use messages::cluster::ClusterConfig;
+use messages::graph::GraphSpec;
+use messages::job::JobSpec;
+use messages::transport::{Identity, Tcp};
+use ps::{Ps, PsConfig, PsError};
+use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::watch;
+use worker::{Worker, WorkerConfig, WorkerError};
+
+use crate::cluster::{identity, listen};
+use crate::exit::{Failure, Outcome};
+use crate::progress;
+use crate::report::Report;
+use crate::signals::Signals;
+use crate::threads::run_on;
+
+/// What every task of a cluster may be told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Network {
+    /// Where to listen, if not at the task's address in the cluster spec.
+    pub bind: Option<String>,
+    /// Whether payloads bear a checksum.
+    pub payload_crc: bool,
+}
+
+impl Network {
+    fn tcp(&self, pool: &BufferPool) -> Tcp {
+        Tcp::new(pool.clone()).with_payload_crc(self.payload_crc)
+    }
+}
+
+/// What a chief is told.
+#[derive(Clone, Debug)]
+pub(crate) struct ChiefOrders<'a> {
+    pub job: JobSpec,
+    pub config: ChiefConfig,
+    pub report: Option<&'a Path>,
+}
+
+fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
+    result.map_err(|_| anyhow!("a thread of this task panicked: see above"))
+}
+
+/// Runs a ps task to the job's end.
+pub(crate) async fn ps(
+    cluster: &ClusterConfig,
+    network: &Network,
+    config: PsConfig,
+    graph: Option<&GraphSpec>,
+) -> Outcome {
+    let signals = Signals::listen()?;
+    let (pool, identity) = (BufferPool::default(), identity(cluster, graph));
+    let tcp = network.tcp(&pool);
+    config.validate().map_err(Failure::usage)?;
+    let (cluster, bind, interrupt) = (cluster.clone(), network.bind.clone(), signals.interrupt.clone());
+    let io = Arbiter::new();
+    let result = run_on(&io, move || async move {
+        let listener = listen(&tcp, &cluster, &identity, bind.as_deref()).await?;
+        anyhow::Ok(Ps::start(config, identity, listener, &pool)?.run(interrupt).await)
+    });
+    match panicked(result.await)?? {
+        Err(error @ PsError::Interrupted) => {
+            Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Runs a worker task to the job's end; also the chief, where the cluster names none and this is worker 0.
+pub(crate) async fn worker(
+    cluster: &ClusterConfig,
+    network: &Network,
+    config: WorkerConfig,
+    graph: Option<&GraphSpec>,
+    orders: Option<ChiefOrders<'_>>,
+) -> Outcome {
+    let signals = Signals::listen()?;
+    let (pool, identity) = (BufferPool::default(), identity(cluster, graph));
+    let tcp = network.tcp(&pool);
+    let interrupt = signals.interrupt.clone();
+    let worker = Worker::new(config, identity.clone(), Arc::new(tcp.clone()), pool, interrupt);
+    let worker = worker.map_err(Failure::usage)?;
+    let io = Arbiter::new();
+    let train = run_on(&io, move || worker.run());
+    let trained = match orders {
+        None => train.await,
+        Some(orders) => {
+            let chief = run_chief(cluster, network, &tcp, &identity, orders, &signals);
+            let (trained, led) = tokio::join!(train, chief);
+            led?;
+            trained
+        }
+    };
+    match panicked(trained)? {
+        Err(error @ WorkerError::Interrupted { .. }) => {
+            Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Runs the chief to the job's end.
+pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: ChiefOrders<'_>) -> Outcome {
+    let signals = Signals::listen()?;
+    let identity = identity(cluster, Some(&orders.job.graph));
+    let tcp = network.tcp(&BufferPool::default());
+    run_chief(cluster, network, &tcp, &identity, orders, &signals).await
+}
+
+async fn run_chief(
+    cluster: &ClusterConfig,
+    network: &Network,
+    tcp: &Tcp,
+    identity: &Identity,
+    orders: ChiefOrders<'_>,
+    signals: &Signals,
+) -> Outcome {
+    let ChiefOrders { job, config, report: path } = orders;
+    let listener = listen(tcp, cluster, identity, network.bind.as_deref()).await?;
+    let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
+    let (tell, told) = watch::channel(JobProgress::default());
+    let shown = tokio::spawn(progress::show(told, job.batch_size));
+    let transport = Arc::new(tcp.clone());
+    let chief = Chief::new(config, identity, transport, job.clone(), tell, signals.interrupt.clone());
+    let result = chief.run(listener).await;
+    let _ = shown.await;
+    match result {
+        Ok(outcome) => {
+            let report = Report::new(&job, cluster.cluster(), &outcome);
+            report.print();
+            Ok(path.map_or(Ok(()), |path| report.write(path))?)
+        }
+        Err(error) if error.is_interrupt() => {
+            Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
+        }
+        Err(error) => Err(error.into()),
+    }
+}

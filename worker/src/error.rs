@@ -1,0 +1,73 @@
+//! Why a worker ended before the job's last step.
+
+use messages::message::RefusalCode;
+use messages::transport::{CallError, DialError};
+
+use crate::input::InputError;
+use crate::replica::ReplicaError;
+use crate::values::ValuesError;
+
+/// Anything that ends a worker early.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// A setting out of range.
+    #[error("{key} must be {expected}, and is {got}")]
+    Config {
+        /// Which one.
+        key: &'static str,
+        /// What it may be.
+        expected: String,
+        /// What it is.
+        got: String,
+    },
+    /// A peer could not be reached.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The cluster spec does not say where a peer is.
+    #[error("the placement names {0}, which is not in the cluster spec")]
+    NotInCluster(messages::id::TaskId),
+    /// A call failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The job did not begin in time.
+    #[error("the job did not begin within {0} s of this worker's registration: see the chief's log for what it waits for")]
+    NotStarted(u64),
+    /// The data cannot be used.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// The model cannot be computed.
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
+    /// A shard sent something else than its slices.
+    #[error(transparent)]
+    Values(#[from] ValuesError),
+    /// A bug of ours.
+    #[error("the thread that computes gradients panicked: see above")]
+    DevicePanicked,
+    /// A shard does not hold what the job's end should have left there.
+    #[error("{shard} is at version {version} after the job's end, and should be at {last_step}")]
+    WrongVersion {
+        /// The shard.
+        shard: messages::id::ShardId,
+        /// Its version.
+        version: messages::id::Version,
+        /// The job's last step.
+        last_step: messages::id::GlobalStep,
+    },
+    /// The chief ends the job early.
+    #[error("the chief ends the job: {0}")]
+    Stopped(String),
+    /// A signal came.
+    #[error("interrupted after {local_step} steps of this worker, before the job's last step")]
+    Interrupted {
+        /// How far it was.
+        local_step: messages::id::LocalStep,
+    },
+}
+
+impl WorkerError {
+    /// Whether a gradient was refused because it is not finite.
+    pub fn is_not_finite(&self) -> bool {
+        matches!(self, Self::Call(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::NotFinite)
+    }
+}

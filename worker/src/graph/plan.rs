@@ -1,0 +1,100 @@
+//! The memory plan: where in one arena each value lies, so that values which never live at the same time share
+//! memory.
+//!
+//! Wanted properties: (A) two values that live at the same time do not overlap; (B) every value begins on a cache
+//! line; (C) the arena is never larger than all values side by side.
+
+use std::ops::Range;
+
+/// Floats in a cache line.
+const LINE: usize = 16;
+
+/// A value that needs memory: its size, and the first and last instruction at which it is there.
+#[derive(Clone, Debug)]
+pub(super) struct Lifetime {
+    /// In floats.
+    pub elements: usize,
+    /// The instruction that writes it.
+    pub first: usize,
+    /// The last instruction that reads it; at least `first`.
+    pub last: usize,
+}
+
+/// Where every value lies.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// In floats; one for each lifetime, in the same order.
+    pub places: Vec<Range<usize>>,
+    /// Floats in the arena.
+    pub arena: usize,
+}
+
+/// Lays out values, the largest first, each at the lowest place that is free for the whole of its life. Largest
+/// first because small values fit into the gaps that large ones leave, and not the other way round.
+pub(super) fn plan(lifetimes: &[Lifetime]) -> Plan {
+    let mut order: Vec<usize> = (0..lifetimes.len()).collect();
+    order.sort_by_key(|&value| (std::cmp::Reverse(lifetimes[value].elements), value));
+    let mut places = vec![0..0; lifetimes.len()];
+    let mut placed: Vec<usize> = Vec::new();
+    let mut arena = 0;
+    for value in order {
+        let life = &lifetimes[value];
+        let mut busy: Vec<Range<usize>> = placed
+            .iter()
+            .filter(|&&other| lifetimes[other].first <= life.last && life.first <= lifetimes[other].last)
+            .map(|&other| places[other].clone())
+            .collect();
+        busy.sort_by_key(|range| range.start);
+        let mut start = 0;
+        for range in busy {
+            if start + life.elements <= range.start {
+                break;
+            }
+            start = start.max(range.end.next_multiple_of(LINE));
+        }
+        places[value] = start..start + life.elements;
+        arena = arena.max(start + life.elements);
+        placed.push(value);
+    }
+    Plan { places, arena }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_lives_together_does_not_overlap(
+            values in prop::collection::vec((0usize..300, 0usize..40, 0usize..10), 0..40),
+        ) {
+            let lifetimes: Vec<Lifetime> = values
+                .into_iter()
+                .map(|(elements, first, length)| Lifetime { elements, first, last: first + length })
+                .collect();
+            let plan = plan(&lifetimes);
+            for (position, place) in plan.places.iter().enumerate() {
+                let life = &lifetimes[position];
+                prop_assert_eq!(place.len(), life.elements);
+                prop_assert_eq!(place.start % LINE, 0);
+                prop_assert!(place.end <= plan.arena);
+                for other in 0..position {
+                    let theirs = &lifetimes[other];
+                    let together = life.first <= theirs.last && theirs.first <= life.last;
+                    let apart = place.end <= plan.places[other].start || plan.places[other].end <= place.start;
+                    prop_assert!(!together || apart, "{:?} and {:?}", place, plan.places[other]);
+                }
+            }
+            let side_by_side: usize = lifetimes.iter().map(|life| life.elements.next_multiple_of(LINE)).sum();
+            prop_assert!(plan.arena <= side_by_side);
+        }
+    }
+
+    #[test]
+    fn values_that_never_meet_share_memory() {
+        let life = |first, last| Lifetime { elements: 64, first, last };
+        assert_eq!(plan(&[life(0, 1), life(1, 2), life(2, 3), life(3, 4)]).arena, 128);
+    }
+}

@@ -1,0 +1,93 @@
+//! Which examples are whose: every worker its own part of the training set.
+//! Knows neither the examples nor the order in which they are read.
+
+use super::InputError;
+
+/// The part of a data set that one worker reads: the examples whose index is `worker` modulo `workers`.
+///
+/// (A) The shares of all workers are disjoint and cover the set. (B) Their sizes differ by at most 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataShare {
+    worker: u32,
+    workers: u32,
+    examples: u32,
+}
+
+impl DataShare {
+    /// The share of `worker`, counted from 0, of `workers`, in a set of `examples`.
+    ///
+    /// # Errors
+    /// [`InputError::Share`] where there is no such worker, or fewer examples than workers, so that someone would
+    /// have none; [`InputError::Extent`] for more examples than a `u32` counts.
+    pub fn new(worker: u32, workers: u32, examples: usize) -> Result<Self, InputError> {
+        let examples = u32::try_from(examples).map_err(|_| InputError::Extent {
+            examples: examples as u64,
+            elements: 1,
+            max: u32::MAX.into(),
+        })?;
+        if worker >= workers || workers > examples {
+            return Err(InputError::Share { worker, workers, examples });
+        }
+        Ok(Self { worker, workers, examples })
+    }
+
+    /// How many examples are in the share; at least 1.
+    #[expect(clippy::len_without_is_empty, reason = "a share is never empty")]
+    pub fn len(&self) -> u32 {
+        (self.examples - self.worker).div_ceil(self.workers)
+    }
+
+    /// The share's examples, as indices into the whole set, rising.
+    pub fn examples(&self) -> impl Iterator<Item = u32> + use<> {
+        (self.worker..self.examples).step_by(self.workers as usize)
+    }
+
+    /// The worker whose share this is.
+    pub fn worker(&self) -> u32 {
+        self.worker
+    }
+
+    /// How many examples the whole set has.
+    pub fn examples_of_all(&self) -> u32 {
+        self.examples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn shares_are_disjoint_cover_the_set_and_differ_by_one(workers in 1u32..20, more in 0usize..200) {
+            let examples = workers as usize + more;
+            let mut owners = vec![0; examples];
+            let mut sizes = Vec::new();
+            for worker in 0..workers {
+                let share = DataShare::new(worker, workers, examples).unwrap();
+                prop_assert_eq!(share.examples().count(), share.len() as usize);
+                sizes.push(share.len());
+                for example in share.examples() {
+                    prop_assert_eq!(example % workers, worker);
+                    owners[example as usize] += 1;
+                }
+            }
+            prop_assert!(owners.iter().all(|&owners| owners == 1), "{:?}", owners);
+            prop_assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{:?}", sizes);
+        }
+    }
+
+    #[test]
+    fn refuses_a_worker_without_a_share() {
+        assert!(matches!(DataShare::new(2, 2, 100), Err(InputError::Share { worker: 2, .. })));
+        assert!(matches!(DataShare::new(0, 0, 100), Err(InputError::Share { workers: 0, .. })));
+        assert!(matches!(DataShare::new(0, 3, 2), Err(InputError::Share { examples: 2, .. })));
+        assert!(matches!(
+            DataShare::new(0, 1, 1 << 32),
+            Err(InputError::Extent { examples: 0x1_0000_0000, .. })
+        ));
+        assert_eq!(DataShare::new(0, 1, u32::MAX as usize).unwrap().len(), u32::MAX);
+    }
+}

@@ -1,0 +1,112 @@
+//! A small sheet on which a pen leaves ink, anti-aliased by each pixel's distance from the pen's way.
+//! Knows no digit and no chance.
+
+/// Pixels along an edge.
+pub(super) const SIDE: usize = 28;
+
+/// Pixels of a sheet.
+pub(super) const PIXELS: usize = SIDE * SIDE;
+
+/// Half the width, in pixels, over which ink fades at most.
+const FADE_MAX: f32 = 1.0;
+
+/// For every pixel, how far from the nearest stroke's edge its centre lies: negative inside the stroke.
+pub(super) struct Sheet {
+    distance: [f32; PIXELS],
+}
+
+impl Sheet {
+    /// Without ink.
+    pub(super) fn blank() -> Self {
+        Self { distance: [f32::MAX; PIXELS] }
+    }
+
+    /// Draws a straight line as wide as two `radius`, in pixels; pixel centres have whole coordinates.
+    pub(super) fn line(&mut self, from: (f32, f32), to: (f32, f32), radius: f32) {
+        let reach = radius + FADE_MAX;
+        let (columns, rows) = (span(from.0, to.0, reach), span(from.1, to.1, reach));
+        let (along_x, along_y) = (to.0 - from.0, to.1 - from.1);
+        let length_squared = along_x * along_x + along_y * along_y;
+        // Of a line without length, every point is its begin.
+        let scale = if length_squared > 0.0 { 1.0 / length_squared } else { 0.0 };
+        for row in rows {
+            for column in columns.clone() {
+                let (x, y) = (column as f32 - from.0, row as f32 - from.1);
+                let part = ((x * along_x + y * along_y) * scale).clamp(0.0, 1.0);
+                let (away_x, away_y) = (x - part * along_x, y - part * along_y);
+                let distance = (away_x * away_x + away_y * away_y).sqrt() - radius;
+                let nearest = &mut self.distance[row * SIDE + column];
+                *nearest = nearest.min(distance);
+            }
+        }
+    }
+
+    /// How much ink each pixel has, from 0 to 1: full where the stroke is deeper than `fade`, none where the edge is
+    /// farther than `fade`, in pixels.
+    pub(super) fn coverage(&self, fade: f32) -> impl Iterator<Item = f32> + '_ {
+        assert!(fade > 0.0 && fade <= FADE_MAX, "lines are drawn for a fade up to {FADE_MAX}");
+        let scale = 0.5 / fade;
+        self.distance.iter().map(move |&distance| (0.5 - distance * scale).clamp(0.0, 1.0))
+    }
+}
+
+/// The whole numbers on the sheet from `reach` below both to `reach` above both.
+fn span(one: f32, other: f32, reach: f32) -> std::ops::Range<usize> {
+    let last = SIDE as f32;
+    let begin = (one.min(other) - reach).ceil().clamp(0.0, last);
+    let end = (one.max(other) + reach).floor().clamp(-1.0, last - 1.0) + 1.0;
+    begin as usize..end as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_as_wide_as_asked_for() {
+        let mut sheet = Sheet::blank();
+        sheet.line((5.0, 10.0), (20.0, 10.0), 2.0);
+        let ink: Vec<f32> = sheet.coverage(0.5).collect();
+        let at = |column: usize, row: usize| ink[row * SIDE + column];
+        assert_eq!([at(12, 10), at(12, 11), at(12, 12), at(12, 13)], [1.0, 1.0, 0.5, 0.0]);
+        assert_eq!([at(20, 10), at(21, 10), at(22, 10), at(23, 10)], [1.0, 1.0, 0.5, 0.0]);
+        assert_eq!([at(5, 8), at(3, 10), at(2, 10)], [0.5, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn no_pixel_in_reach_is_left_out() {
+        let mut sheet = Sheet::blank();
+        let (from, to, radius) = ((3.3, 4.7), (9.1, 6.2), 1.3);
+        sheet.line(from, to, radius);
+        // The distance from the line's ends and from many points between, without the window.
+        for pixel in 0..PIXELS {
+            let (x, y) = ((pixel % SIDE) as f32, (pixel / SIDE) as f32);
+            let nearest = (0..=1000)
+                .map(|i| i as f32 / 1000.0)
+                .map(|t| (x - from.0 - t * (to.0 - from.0)).hypot(y - from.1 - t * (to.1 - from.1)) - radius)
+                .fold(f32::MAX, f32::min);
+            if nearest <= FADE_MAX {
+                assert!((sheet.distance[pixel] - nearest).abs() < 0.01, "{x} {y}");
+            } else {
+                assert!(sheet.distance[pixel] > FADE_MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn lines_off_the_sheet_leave_no_ink() {
+        let mut sheet = Sheet::blank();
+        sheet.line((-50.0, -50.0), (-9.0, -4.0), 2.0);
+        sheet.line((40.0, 5.0), (400.0, 5.0), 2.0);
+        assert_eq!(sheet.coverage(1.0).sum::<f32>(), 0.0);
+        sheet.line((-50.0, 13.0), (50.0, 13.0), 1.0);
+        assert_eq!(sheet.coverage(0.5).filter(|&ink| ink == 1.0).count(), SIDE);
+    }
+
+    #[test]
+    fn a_line_without_length_is_a_dot() {
+        let mut sheet = Sheet::blank();
+        sheet.line((7.0, 7.0), (7.0, 7.0), 1.0);
+        assert_eq!(sheet.coverage(0.5).sum::<f32>(), 1.0 + 4.0 * 0.5 + 4.0 * (0.5 + (1.0 - 2.0f32.sqrt())));
+    }
+}

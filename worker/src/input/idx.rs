@@ -1,0 +1,244 @@
+//! The IDX format, plain or gzipped: a magic number, the extents, then `u8` elements, all row-major. Trusts nothing
+//! that a file says about itself. Knows neither images nor labels.
+//!
+//! The format: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits".
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use super::InputError;
+
+/// Most bytes of data that are unpacked from one file.
+pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
+
+/// How much is allocated before any data has arrived; from there on, never more than twice what has arrived.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Most unpacked bytes for a packed one that deflate can reach (zlib's technical details).
+const DEFLATE_RATIO_MAX: u64 = 1032;
+
+/// What a gzip file begins with, whatever its name is. No IDX file does: those begin with two zeros.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// The IDX magic number for `u8` elements, less the number of axes in its last byte.
+const MAGIC_U8: u32 = 0x0000_0800;
+
+/// An IDX file whose header has been read and checked, and whose data has not been read.
+pub struct IdxFile {
+    path: PathBuf,
+    input: Box<dyn Read + Send>,
+    magic: u32,
+    extents: Vec<u32>,
+    /// Product of the extents, which is the number of bytes of data.
+    data_bytes: usize,
+}
+
+/// Says what the header says.
+impl fmt::Debug for IdxFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdxFile")
+            .field("path", &self.path)
+            .field("extents", &self.extents)
+            .finish_non_exhaustive()
+    }
+}
+
+impl IdxFile {
+    /// Opens `path`, or where there is no such file the same name with `.gz` added or taken away, and reads its header.
+    ///
+    /// # Errors
+    /// [`InputError::Missing`], [`InputError::Read`] and whatever can be wrong with a header:
+    /// [`InputError::Magic`], [`InputError::Truncated`], [`InputError::Empty`], [`InputError::TooLarge`]; also
+    /// [`InputError::Trailing`] and [`InputError::Truncated`] where the file's size shows that the header lies.
+    pub fn open(path: &Path) -> Result<Self, InputError> {
+        let (path, file) = open_either(path)?;
+        let read_error = |offset| {
+            let file = path.clone();
+            move |source| InputError::Read { file, offset, source }
+        };
+        let metadata = file.metadata().map_err(read_error(0))?;
+        let (mut input, packed) = unpacked(file).map_err(read_error(0))?;
+
+        let magic = read_u32(&mut input, &path, 0)?;
+        let axes = magic & 0xff;
+        if magic & !0xff != MAGIC_U8 || axes == 0 {
+            let expected = "0x000008 and the number of axes (u8 elements)";
+            return Err(InputError::Magic { file: path, expected, got: magic });
+        }
+        let mut extents = Vec::new();
+        for axis in 0..axes {
+            extents.push(read_u32(&mut input, &path, 4 + 4 * u64::from(axis))?);
+        }
+        if extents.contains(&0) {
+            return Err(InputError::Empty { file: path, extents });
+        }
+        let product = extents.iter().try_fold(1u64, |product, &extent| product.checked_mul(extent.into()));
+        let Some(data_bytes) = product
+            .filter(|&bytes| bytes <= UNPACKED_BYTES_MAX)
+            .and_then(|bytes| usize::try_from(bytes).ok())
+        else {
+            return Err(InputError::TooLarge { file: path, extents, max: UNPACKED_BYTES_MAX });
+        };
+
+        // A pipe has no size to compare with; what it lacks shows when it is read.
+        if metadata.is_file() {
+            let (offset, expected) = (4 + 4 * u64::from(axes), data_bytes as u64);
+            let ratio = if packed { DEFLATE_RATIO_MAX } else { 1 };
+            let got = metadata.len().saturating_mul(ratio).saturating_sub(offset);
+            if got < expected {
+                return Err(InputError::Truncated { file: path, offset, expected, got });
+            }
+            if got > expected && !packed {
+                return Err(InputError::Trailing { file: path, offset: offset + expected });
+            }
+        }
+        Ok(Self { path, input, magic, extents, data_bytes })
+    }
+
+    /// This file, where it has as many axes as are expected.
+    ///
+    /// # Errors
+    /// [`InputError::Magic`], where `expected` says in words what was.
+    pub(super) fn with_axes(self, axes: u32, expected: &'static str) -> Result<Self, InputError> {
+        if self.magic == MAGIC_U8 + axes {
+            Ok(self)
+        } else {
+            Err(InputError::Magic { file: self.path, expected, got: self.magic })
+        }
+    }
+
+    /// The file that was opened, which may be the one with or without `.gz`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The extents, outermost first: examples, then for example rows and columns. None is 0.
+    pub fn extents(&self) -> &[u32] {
+        &self.extents
+    }
+
+    /// How many examples the header counts; at least 1.
+    pub fn examples(&self) -> u64 {
+        self.extents[0].into()
+    }
+
+    /// The data: as many bytes as the product of the extents.
+    ///
+    /// # Errors
+    /// [`InputError::Truncated`], [`InputError::Trailing`], [`InputError::Read`] (also for a broken gzip) and
+    /// [`InputError::Memory`].
+    pub fn read(mut self) -> Result<Vec<u8>, InputError> {
+        let header = 4 + 4 * self.extents.len() as u64;
+        let mut data = Vec::new();
+        match read_exactly(&mut self.input, self.data_bytes, &mut data) {
+            Ok(()) => {}
+            Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                let (expected, got) = (self.data_bytes as u64, data.len() as u64);
+                return Err(InputError::Truncated { file: self.path, offset: header, expected, got });
+            }
+            Err(source) if source.kind() == io::ErrorKind::OutOfMemory => {
+                return Err(InputError::Memory { file: self.path, bytes: self.data_bytes - data.len() });
+            }
+            Err(source) => {
+                return Err(InputError::Read { file: self.path, offset: header + data.len() as u64, source });
+            }
+        }
+        // Reading on to the end is also what makes gzip compare its checksum.
+        let offset = header + self.data_bytes as u64;
+        match read_up_to(&mut self.input, &mut [0]) {
+            Ok(0) => Ok(data),
+            Ok(_) => Err(InputError::Trailing { file: self.path, offset }),
+            Err(source) => Err(InputError::Read { file: self.path, offset, source }),
+        }
+    }
+}
+
+/// How many examples an IDX file has by its header, which alone is read.
+///
+/// # Errors
+/// As [`IdxFile::open`].
+pub fn count_examples(path: &Path) -> Result<u64, InputError> {
+    Ok(IdxFile::open(path)?.examples())
+}
+
+/// Opens the file, or its twin with or without `.gz`.
+fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
+    let open = |file: PathBuf| match File::open(&file) {
+        Ok(opened) => Ok(Some((file, opened))),
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(InputError::Read { file, offset: 0, source }),
+    };
+    if let Some(found) = open(path.to_path_buf())? {
+        return Ok(found);
+    }
+    let twin = if path.extension() == Some(OsStr::new("gz")) {
+        path.with_extension("")
+    } else {
+        let mut name = path.as_os_str().to_os_string();
+        name.push(".gz");
+        PathBuf::from(name)
+    };
+    open(twin.clone())?.ok_or_else(|| InputError::Missing { file: path.to_path_buf(), twin })
+}
+
+/// The file's unpacked bytes from its begin on, and whether it is packed.
+fn unpacked(file: File) -> io::Result<(Box<dyn Read + Send>, bool)> {
+    let mut input = BufReader::new(file);
+    let mut first = [0; 2];
+    let got = read_up_to(&mut input, &mut first)?;
+    let whole = Cursor::new(first).take(got as u64).chain(input);
+    if got == 2 && first == GZIP_MAGIC {
+        // The decoder asks for small pieces, and a chain hands on the buffer's rest in one.
+        Ok((Box::new(BufReader::new(MultiGzDecoder::new(whole))), true))
+    } else {
+        Ok((Box::new(whole), false))
+    }
+}
+
+/// Fills `buffer` as far as the input reaches; says how far.
+fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(got) => filled += got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// A big-endian number of the header, which lies at `offset`.
+fn read_u32(input: &mut impl Read, path: &Path, offset: u64) -> Result<u32, InputError> {
+    let mut bytes = [0; 4];
+    let truncated = |got| InputError::Truncated { file: path.to_path_buf(), offset, expected: 4, got };
+    match read_up_to(input, &mut bytes) {
+        Ok(4) => Ok(u32::from_be_bytes(bytes)),
+        Ok(got) => Err(truncated(got as u64)),
+        Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => Err(truncated(0)),
+        Err(source) => Err(InputError::Read { file: path.to_path_buf(), offset, source }),
+    }
+}
+
+/// Appends exactly `expected` bytes. Room is made as data arrives, so that a header that lies costs nothing.
+///
+/// What has arrived stays in `data` on every error; `UnexpectedEof` and `OutOfMemory` are errors of this function.
+fn read_exactly(input: &mut impl Read, expected: usize, data: &mut Vec<u8>) -> io::Result<()> {
+    while data.len() < expected {
+        let step = (expected - data.len()).min(data.len().max(CHUNK_BYTES));
+        data.try_reserve_exact(step).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        if input.by_ref().take(step as u64).read_to_end(data)? < step {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! The order in which a worker reads its share: shuffled anew each epoch, for ever, in batches of one size.
+//! Knows no example, only numbers; the same seed gives the same order on every machine.
+
+use super::random::SplitMix64;
+use super::{DataShare, InputError};
+
+/// Most examples in one batch.
+pub const BATCH_EXAMPLES_MAX: usize = 1 << 20;
+
+/// Sets the sampler's random streams apart from all others of the same seed.
+const STREAM: u64 = 0x5341_4d50_4c45; // "SAMPLE"
+
+/// A place in the endless sequence of examples: what to save so that a worker can go on where it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// How often the whole share has been read.
+    pub epoch: u64,
+    /// How many examples of this epoch have been read; less than the share's length.
+    pub offset: u32,
+}
+
+/// Batches of example indices, without end.
+///
+/// (A) An epoch reads every example of the share exactly once. (B) Every batch has exactly `batch` examples: where an
+/// epoch ends inside a batch, the next one begins there. (C) The order depends on seed, worker and epoch only, so
+/// that a [`Position`] is enough to go on.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    share: DataShare,
+    batch: usize,
+    seed: u64,
+    position: Position,
+    /// This epoch's order.
+    order: Vec<u32>,
+}
+
+impl Sampler {
+    /// Over `share`, in batches of `batch` examples, shuffled by the job's `seed`; starts at the first epoch's begin.
+    ///
+    /// # Errors
+    /// [`InputError::Batch`] for a batch of no example or of more than [`BATCH_EXAMPLES_MAX`].
+    pub fn new(share: DataShare, batch: usize, seed: u64) -> Result<Self, InputError> {
+        check_batch(batch)?;
+        let mut sampler = Self { share, batch, seed, position: Position::default(), order: Vec::new() };
+        sampler.shuffle();
+        Ok(sampler)
+    }
+
+    /// The share that is read.
+    pub fn share(&self) -> DataShare {
+        self.share
+    }
+
+    /// How many examples every batch has.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Where the next batch begins.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Goes to a position that a sampler with the same seed and share gave.
+    ///
+    /// # Errors
+    /// [`InputError::Position`] where the share has no such offset; the sampler then stays where it was.
+    pub fn restore(&mut self, position: Position) -> Result<(), InputError> {
+        let Position { epoch, offset } = position;
+        if offset >= self.share.len() {
+            return Err(InputError::Position { epoch, offset, len: self.share.len() });
+        }
+        self.position = position;
+        self.shuffle();
+        Ok(())
+    }
+
+    /// Replaces what is in `examples` by the next batch. Does not allocate where `examples` has room.
+    pub fn next_into(&mut self, examples: &mut Vec<u32>) {
+        examples.clear();
+        while examples.len() < self.batch {
+            let rest = &self.order[self.position.offset as usize..];
+            let taken = rest.len().min(self.batch - examples.len());
+            examples.extend_from_slice(&rest[..taken]);
+            if taken < rest.len() {
+                self.position.offset += taken as u32;
+            } else {
+                self.position = Position { epoch: self.position.epoch.wrapping_add(1), offset: 0 };
+                self.shuffle();
+            }
+        }
+    }
+
+    /// Puts the share in this epoch's order, by Fisher and Yates. Begins from the rising order every time, as the
+    /// order must not depend on the epochs before, which a restored sampler has not seen.
+    fn shuffle(&mut self) {
+        let mut random =
+            SplitMix64::stream(&[STREAM, self.seed, self.share.worker().into(), self.position.epoch]);
+        self.order.clear();
+        self.order.extend(self.share.examples());
+        for last in (1..self.share.len()).rev() {
+            self.order.swap(last as usize, random.below(last + 1) as usize);
+        }
+    }
+}
+
+/// Never ends; each batch is a new `Vec`.
+impl Iterator for Sampler {
+    type Item = Vec<u32>;
+
+    fn next(&mut self) -> Option<Vec<u32>> {
+        let mut examples = Vec::with_capacity(self.batch);
+        self.next_into(&mut examples);
+        Some(examples)
+    }
+}
+
+/// Whether batches of this size are allowed.
+pub(super) fn check_batch(batch: usize) -> Result<(), InputError> {
+    if (1..=BATCH_EXAMPLES_MAX).contains(&batch) {
+        Ok(())
+    } else {
+        Err(InputError::Batch { got: batch, max: BATCH_EXAMPLES_MAX })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sampler(worker: u32, workers: u32, examples: usize, batch: usize, seed: u64) -> Sampler {
+        Sampler::new(DataShare::new(worker, workers, examples).unwrap(), batch, seed).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn an_epoch_has_every_example_of_the_share_once(
+            workers in 1u32..5, more in 0usize..60, batch in 1usize..40, seed: u64, pick: u32,
+        ) {
+            let worker = pick % workers;
+            let mut sampler = sampler(worker, workers, workers as usize + more, batch, seed);
+            let len = sampler.share().len() as usize;
+            let batches: Vec<Vec<u32>> = sampler.by_ref().take((3 * len).div_ceil(batch)).collect();
+            prop_assert!(batches.iter().all(|examples| examples.len() == batch));
+            let read: Vec<u32> = batches.concat();
+            let expected: Vec<u32> = sampler.share().examples().collect();
+            for epoch in 0..3 {
+                let mut seen = read[epoch * len..(epoch + 1) * len].to_vec();
+                seen.sort_unstable();
+                prop_assert_eq!(&seen, &expected);
+            }
+            let position = sampler.position();
+            prop_assert_eq!(position.epoch as usize * len + position.offset as usize, read.len());
+        }
+
+        #[test]
+        fn goes_on_as_if_it_had_never_stopped(
+            examples in 1usize..80, batch in 1usize..30, seed: u64, before in 0usize..12,
+        ) {
+            let mut first = sampler(0, 1, examples, batch, seed);
+            first.by_ref().take(before).for_each(drop);
+            let mut second = sampler(0, 1, examples, batch, seed);
+            second.restore(first.position()).unwrap();
+            for _ in 0..8 {
+                prop_assert_eq!(first.next(), second.next());
+                prop_assert_eq!(first.position(), second.position());
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_differs_by_seed_worker_and_epoch() {
+        let order = |worker, seed, epoch| {
+            let mut sampler = sampler(worker, 2, 200, 100, seed);
+            sampler.restore(Position { epoch, offset: 0 }).unwrap();
+            // Worker 1 reads odd numbers: halved, its order can be compared with worker 0's.
+            sampler.next().unwrap().into_iter().map(|example| example / 2).collect::<Vec<_>>()
+        };
+        let base = order(0, 7, 0);
+        assert_eq!(base, order(0, 7, 0));
+        for other in [order(0, 8, 0), order(1, 7, 0), order(0, 7, 1), (0..100).collect()] {
+            let same = base.iter().zip(&other).filter(|(a, b)| a == b).count();
+            // A random order keeps one example in its place on average.
+            assert!(same < 10, "{same} of 100 examples at the same place");
+        }
+    }
+
+    #[test]
+    fn an_order_is_fair() {
+        // Over many epochs every example comes first about equally often.
+        let mut first = [0; 5];
+        for batch in sampler(0, 1, 5, 5, 11).take(10_000) {
+            first[batch[0] as usize] += 1;
+        }
+        // 2 000 each is expected, with a standard deviation of 40.
+        assert!(first.iter().all(|count| (1_800..2_200).contains(count)), "{first:?}");
+    }
+
+    #[test]
+    fn refuses_bad_batches_and_positions() {
+        let share = DataShare::new(0, 1, 10).unwrap();
+        assert!(matches!(Sampler::new(share, 0, 0), Err(InputError::Batch { got: 0, .. })));
+        assert!(matches!(Sampler::new(share, BATCH_EXAMPLES_MAX + 1, 0), Err(InputError::Batch { .. })));
+        let mut sampler = Sampler::new(share, 3, 0).unwrap();
+        sampler.next();
+        let before = sampler.position();
+        let refused = sampler.restore(Position { epoch: 4, offset: 10 });
+        assert!(matches!(refused, Err(InputError::Position { epoch: 4, offset: 10, len: 10 })));
+        assert_eq!(sampler.position(), before);
+    }
+
+    #[test]
+    fn does_not_allocate_anew() {
+        let mut sampler = sampler(0, 1, 10, 4, 0);
+        let mut examples = Vec::with_capacity(4);
+        let place = examples.as_ptr();
+        for _ in 0..20 {
+            sampler.next_into(&mut examples);
+        }
+        assert_eq!((examples.as_ptr(), examples.len()), (place, 4));
+    }
+}

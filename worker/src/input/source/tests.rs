@@ -1,0 +1,126 @@
+//! Data sets from specs: small files written here, and the real MNIST where it lies.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn write_pair(folder: &Path, images: u32, labels: u32) -> DatasetSpec {
+    let header = |magic: u32, extents: &[u32]| {
+        [magic].iter().chain(extents).flat_map(|number| number.to_be_bytes()).collect::<Vec<u8>>()
+    };
+    let pixels = (0..images * 6).map(|i| i as u8).collect::<Vec<u8>>();
+    fs::write(folder.join("images"), [header(0x803, &[images, 2, 3]), pixels].concat()).unwrap();
+    fs::write(folder.join("labels"), [header(0x801, &[labels]), (0..labels as u8).rev().collect()].concat())
+        .unwrap();
+    DatasetSpec::Idx { images: folder.join("images"), labels: folder.join("labels") }
+}
+
+#[test]
+fn loads_images_with_their_labels() {
+    let folder = TempDir::new().unwrap();
+    let spec = write_pair(folder.path(), 4, 4);
+    let set = load(&spec, None).unwrap();
+    assert_eq!((set.len(), set.feature_shape(), set.classes()), (4, &Shape::from([2, 3]), None));
+    assert_eq!(set.labels(), [3, 2, 1, 0]);
+    assert_eq!(set.pixels(1), [6, 7, 8, 9, 10, 11]);
+    assert_eq!(examples_in(&spec).unwrap(), 4);
+}
+
+#[test]
+fn another_directory_takes_the_place_of_the_named_one() {
+    let folder = TempDir::new().unwrap();
+    write_pair(folder.path(), 2, 2);
+    let elsewhere = DatasetSpec::Idx { images: "/no/such/images".into(), labels: "relative/labels".into() };
+    assert_eq!(load(&elsewhere, Some(folder.path())).unwrap().len(), 2);
+    assert!(
+        matches!(load(&elsewhere, None), Err(InputError::Missing { file, .. }) if file.starts_with("/no/such"))
+    );
+
+    let nameless = DatasetSpec::Idx { images: "/".into(), labels: "labels".into() };
+    assert!(matches!(load(&nameless, Some(folder.path())), Err(InputError::NoFileName { .. })));
+}
+
+#[test]
+fn refuses_images_and_labels_that_do_not_belong_together() {
+    let folder = TempDir::new().unwrap();
+    let spec = write_pair(folder.path(), 4, 3);
+    let error = load(&spec, None).unwrap_err();
+    assert!(matches!(error, InputError::CountMismatch { image_count: 4, label_count: 3, .. }), "{error}");
+
+    let DatasetSpec::Idx { images, labels } = write_pair(folder.path(), 4, 4) else { unreachable!() };
+    let swapped = DatasetSpec::Idx { images: labels, labels: images };
+    assert!(matches!(load(&swapped, None), Err(InputError::Magic { got: 0x801, .. })));
+}
+
+#[test]
+fn draws_digits() {
+    let spec = DatasetSpec::Digits { seed: 5, examples: 12 };
+    let set = load(&spec, Some(Path::new("/ignored"))).unwrap();
+    assert_eq!((set.len(), set.feature_shape(), set.classes()), (12, &Shape::from([28, 28]), Some(10)));
+    assert_eq!(examples_in(&spec).unwrap(), 12);
+    let endless = DatasetSpec::Digits { seed: 5, examples: u64::MAX };
+    assert!(matches!(load(&endless, None), Err(InputError::Extent { examples: u64::MAX, .. })));
+    assert!(matches!(examples_in(&endless), Err(InputError::Extent { .. })));
+}
+
+/// What is known of one of MNIST's two sets.
+struct Known {
+    name: &'static str,
+    examples: u64,
+    first_labels: [i32; 10],
+    mean_pixel: f64,
+    histogram: [usize; 10],
+}
+
+#[test]
+fn reads_the_real_mnist() {
+    let data = std::env::var_os("PUSHPULL_DATA_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"), PathBuf::from);
+    let folder = data.join("mnist");
+    if !folder.is_dir() {
+        eprintln!(
+            "SKIPPED: no MNIST in {}: set PUSHPULL_DATA_DIR to the folder above mnist/",
+            folder.display()
+        );
+        return;
+    }
+    // From shared/data/README.md.
+    let known = [
+        Known {
+            name: "train",
+            examples: 60_000,
+            first_labels: [5, 0, 4, 1, 9, 2, 1, 3, 1, 4],
+            mean_pixel: 0.130_660,
+            histogram: [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
+        },
+        Known {
+            name: "t10k",
+            examples: 10_000,
+            first_labels: [7, 2, 1, 0, 4, 1, 4, 9, 5, 9],
+            mean_pixel: 0.132_515,
+            histogram: [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009],
+        },
+    ];
+    for Known { name, examples, first_labels, mean_pixel, histogram } in known {
+        // Named without `.gz`: the files lie there gzipped.
+        let spec = DatasetSpec::Idx {
+            images: format!("{name}-images-idx3-ubyte").into(),
+            labels: format!("{name}-labels-idx1-ubyte").into(),
+        };
+        assert_eq!(examples_in(&in_directory(&spec, &folder).unwrap()).unwrap(), examples);
+        let set = load(&spec, Some(&folder)).unwrap();
+        assert_eq!((set.len() as u64, set.feature_shape()), (examples, &Shape::from([28, 28])));
+        assert_eq!(set.labels()[..10], first_labels);
+        let counted: Vec<usize> =
+            (0..10).map(|class| set.labels().iter().filter(|&&l| l == class).count()).collect();
+        assert_eq!(counted, histogram);
+        let sum: u64 =
+            (0..set.len() as u32).flat_map(|example| set.pixels(example)).map(|&p| u64::from(p)).sum();
+        assert!(
+            (sum as f64 / 255.0 / (examples * 784) as f64 - mean_pixel).abs() < 5e-7,
+            "mean pixel of {name}"
+        );
+    }
+}

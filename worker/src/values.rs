@@ -1,0 +1,133 @@
+//! The values of all variables as they were pulled: read where they arrived, without a copy.
+
+use std::sync::Arc;
+
+use messages::buffer::{BufferPool, Payload, Segment};
+use messages::id::VariableId;
+
+use crate::layout::Layout;
+
+/// Every variable's value.
+#[derive(Clone, Debug)]
+pub struct Values {
+    variables: Vec<Segment>,
+}
+
+/// A shard sent other slices than it owns by the placement.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{shard} sent {got} as slice number {position}, and by the placement it has {expected} bytes")]
+pub struct ValuesError {
+    shard: messages::id::ShardId,
+    position: usize,
+    expected: usize,
+    got: String,
+}
+
+impl Values {
+    /// From what each shard sent, in the layout's order. A variable of several slices is put together; the others are
+    /// read where they are.
+    ///
+    /// # Errors
+    /// Where a shard sent something else than its slices.
+    pub fn assemble(layout: &Layout, shards: &[Payload], pool: &BufferPool) -> Result<Self, ValuesError> {
+        for (shard, payload) in layout.shards.iter().zip(shards) {
+            for (position, &(_, expected)) in shard.segments.iter().enumerate() {
+                let got = payload.segments().get(position).map(Segment::len);
+                if got != Some(expected) {
+                    let got = got.map_or("nothing".to_owned(), |bytes| format!("{bytes} bytes"));
+                    return Err(ValuesError { shard: shard.shard, position, expected, got });
+                }
+            }
+        }
+        let variables = layout.variables.iter().map(|variable| match &variable.parts[..] {
+            [whole] => shards[whole.shard].segments()[whole.position].clone(),
+            parts => {
+                let mut piece = pool.take(variable.elements * 4);
+                for part in parts {
+                    let from = shards[part.shard].segments()[part.position].as_f32();
+                    piece.as_f32_mut()[part.first_element..part.first_element + part.elements]
+                        .copy_from_slice(from);
+                }
+                Segment::whole(Arc::new(piece))
+            }
+        });
+        Ok(Self { variables: variables.collect() })
+    }
+
+    /// One variable's value, row-major.
+    pub fn variable(&self, variable: VariableId) -> &[f32] {
+        self.variables[variable.index()].as_f32()
+    }
+
+    /// The bytes of one variable's value.
+    pub fn bytes(&self, variable: VariableId) -> &[u8] {
+        self.variables[variable.index()].as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::buffer::Buffer;
+    use messages::id::{PlacementEpoch, ShardId};
+    use messages::placement::{PlacedSlice, Placement, SliceSpec};
+    use messages::variable::{InitializerSpec, VariableSpec};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::gradients::Gradients;
+
+    proptest! {
+        /// However variables are split and placed: what is written as gradients comes back as values.
+        #[test]
+        fn gradients_and_values_agree_on_every_layout(
+            variables in prop::collection::vec((1usize..6, 1usize..20, any::<u8>()), 1..6),
+            shards in 1u32..4,
+        ) {
+            let mut placement = Placement {
+                epoch: PlacementEpoch(1),
+                shards: (0..shards).map(|ps| ShardId::new(ps, 0)).collect(),
+                slices: Vec::new(),
+            };
+            let mut specs = Vec::new();
+            for (id, &(rows, cols, how)) in variables.iter().enumerate() {
+                let split = 1 + how as usize % rows;
+                let mut row = 0;
+                for part in 0..split {
+                    let rows_here = if part + 1 == split { rows - row } else { 1 };
+                    let (variable, ps) = (VariableId(id as u32), (how as u32 + part as u32) % shards);
+                    let slice = SliceSpec { variable, row: row as u64, rows: rows_here as u64 };
+                    placement.slices.push(PlacedSlice { slice, shard: ShardId::new(ps, 0) });
+                    row += rows_here;
+                }
+                specs.push(VariableSpec {
+                    name: format!("v{id}"),
+                    shape: [rows, cols].into(),
+                    initializer: InitializerSpec::Zeros,
+                    device: None,
+                });
+            }
+            placement.validate(&specs).unwrap();
+            let layout = Arc::new(Layout::new(&placement, &specs));
+            let pool = BufferPool::default();
+            let mut gradients = Gradients::take(&layout, &pool);
+            let mut expected = Vec::new();
+            for (id, spec) in specs.iter().enumerate() {
+                let numbers: Vec<f32> = (0..spec.shape.elements()).map(|i| (id * 1000 + i) as f32).collect();
+                gradients.variable_mut(VariableId(id as u32)).copy_from_slice(&numbers);
+                expected.push(numbers);
+            }
+            let payloads = gradients.into_payloads();
+            let values = Values::assemble(&layout, &payloads, &pool).unwrap();
+            for (id, expected) in expected.iter().enumerate() {
+                prop_assert_eq!(values.variable(VariableId(id as u32)), &expected[..]);
+            }
+            // One slice too short is named.
+            let mut wrong = payloads;
+            let odd = wrong.iter().position(|payload| !payload.segments().is_empty()).unwrap();
+            let mut segments = wrong[odd].clone().into_segments();
+            segments[0] = Segment::whole(Arc::new(Buffer::zeroed(2)));
+            wrong[odd] = Payload::new(segments);
+            prop_assert!(Values::assemble(&layout, &wrong, &pool).is_err());
+        }
+    }
+}
