@@ -68,4 +68,3 @@ async fn owner_of(tcp: &Tcp, address: &str, identity: &Identity) -> String {
         _ => "another program".to_owned(),
     }
 }
-

@@ -23,9 +23,13 @@ pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size:
     let bar = terminal.then(|| bar(progress.borrow().last_step.0));
     let mut ticks = tokio::time::interval(if terminal { BAR_EVERY } else { LINE_EVERY });
     ticks.tick().await;
-    while progress.has_changed().is_ok() {
-        ticks.tick().await;
-        let now = progress.borrow_and_update().clone();
+    loop {
+        let gone = async { while progress.changed().await.is_ok() {} };
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = gone => break,
+        }
+        let now = progress.borrow().clone();
         if !now.running {
             continue;
         }

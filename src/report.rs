@@ -102,11 +102,15 @@ impl Report {
 
     /// A short table for people, to standard output.
     pub(crate) fn print(&self) {
-        let accuracy = self.test_accuracy.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0));
+        let accuracy =
+            self.test_accuracy.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0));
         let staleness = self.shards.first().map_or(0.0, |shard| shard.staleness_mean);
         println!("model          {}", self.model);
         println!("cluster        {} ps, {} worker(s), {}", self.ps, self.workers, self.sync);
-        println!("updates        {} of {} applied, mean staleness {staleness:.2}", self.updates_applied, self.steps);
+        println!(
+            "updates        {} of {} applied, mean staleness {staleness:.2}",
+            self.updates_applied, self.steps
+        );
         println!("time           {:.2} s, {:.0} examples/s", self.seconds, self.examples_per_second);
         println!("train loss     {:.4}", self.train_loss);
         println!("test loss      {:.4}", self.test_loss);

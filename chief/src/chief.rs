@@ -286,8 +286,15 @@ impl Actor for Desk {
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 enum Turn {
-    Request { peer: Peer, message: Message, reply: Reply },
-    Disconnected { index: u32, incarnation: Incarnation },
+    Request {
+        peer: Peer,
+        message: Message,
+        reply: Reply,
+    },
+    Disconnected {
+        index: u32,
+        incarnation: Incarnation,
+    },
     /// Every variable has its initial value.
     Created(Placement),
     /// The job cannot go on.

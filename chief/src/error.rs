@@ -26,7 +26,9 @@ pub enum ChiefError {
     #[error(transparent)]
     Place(#[from] PlaceError),
     /// A shard would hold more than a frame may carry.
-    #[error("{shard} would hold {bytes} bytes, and a ps task sends at most {max} in one frame: use more ps tasks or shards, or a partitioner")]
+    #[error(
+        "{shard} would hold {bytes} bytes, and a ps task sends at most {max} in one frame: use more ps tasks or shards, or a partitioner"
+    )]
     ShardTooLarge {
         /// The shard.
         shard: ShardId,

@@ -112,7 +112,11 @@ impl<R> JobState<R> {
         if !matches!(self.phase, Phase::Starting) {
             return Vec::new();
         }
-        self.workers.iter().filter(|(_, worker)| !worker.is_here()).map(|(&index, _)| TaskId::worker(index)).collect()
+        self.workers
+            .iter()
+            .filter(|(_, worker)| !worker.is_here())
+            .map(|(&index, _)| TaskId::worker(index))
+            .collect()
     }
 
     /// Whether it has failed, and waits for the workers to leave.
@@ -175,7 +179,9 @@ impl<R> JobState<R> {
                 worker.state = State::Ready(reply);
                 self.begin_if_ready()
             }
-            (Message::Report(report), State::Training) if of_this_life => self.reported(index, &report, reply),
+            (Message::Report(report), State::Training) if of_this_life => {
+                self.reported(index, &report, reply)
+            }
             (Message::Finish(finish), state)
                 if of_this_life && matches!(state, State::Preparing | State::Ready(_) | State::Training) =>
             {
@@ -198,7 +204,9 @@ impl<R> JobState<R> {
         worker.state = if starting { State::Absent } else { State::Left };
         worker.loss = None;
         match &self.phase {
-            Phase::Starting => tracing::warn!("worker/{index} is gone before the job began; it may come again"),
+            Phase::Starting => {
+                tracing::warn!("worker/{index} is gone before the job began; it may come again")
+            }
             Phase::Ended => return Vec::new(),
             _ => tracing::warn!("worker/{index} is lost at step {}; the others go on", self.global_step),
         }
@@ -218,7 +226,8 @@ impl<R> JobState<R> {
         for worker in self.workers.values_mut() {
             match std::mem::replace(&mut worker.state, State::Left) {
                 State::Registered(reply) | State::Ready(reply) | State::Finished(reply) => {
-                    let refusal = Refusal::new(RefusalCode::Unavailable, format!("the job is ending: {reason}"));
+                    let refusal =
+                        Refusal::new(RefusalCode::Unavailable, format!("the job is ending: {reason}"));
                     effects.push(Effect::Reply(reply, refusal.into()));
                 }
                 // Their next word is answered with the reason.
@@ -338,7 +347,8 @@ impl<R> JobState<R> {
             Ok(evaluation) => {
                 for other in self.in_state(|state| matches!(state, State::Finished(_))) {
                     let reply = self.release(other, State::Left);
-                    effects.extend(reply.map(|reply| Effect::Reply(reply, Finished { evaluate: false }.into())));
+                    effects
+                        .extend(reply.map(|reply| Effect::Reply(reply, Finished { evaluate: false }.into())));
                 }
                 let losses: Vec<f32> = self.workers.values().filter_map(|worker| worker.loss).collect();
                 let train_loss = losses.iter().sum::<f32>() / losses.len() as f32;

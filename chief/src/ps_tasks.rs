@@ -96,9 +96,8 @@ impl PsTasks {
 
     /// Waits until the first of them is gone.
     pub(crate) async fn wait_lost(&self) -> (TaskId, String) {
-        let lost = self.0.iter().map(|client| {
-            Box::pin(async move { (client.peer(), client.wait_lost().await) })
-        });
+        let lost =
+            self.0.iter().map(|client| Box::pin(async move { (client.peer(), client.wait_lost().await) }));
         futures_util::future::select_all(lost).await.0
     }
 

@@ -3,17 +3,17 @@
 
 #![forbid(unsafe_code)]
 
-pub mod id;
-pub mod tensor;
-pub mod variable;
+pub mod buffer;
+pub mod cluster;
 pub mod graph;
-pub mod placement;
-pub mod optimizer;
-pub mod sync;
+pub mod id;
 pub mod input;
 pub mod job;
-pub mod cluster;
-pub mod buffer;
 pub mod message;
-pub mod wire;
+pub mod optimizer;
+pub mod placement;
+pub mod sync;
+pub mod tensor;
 pub mod transport;
+pub mod variable;
+pub mod wire;

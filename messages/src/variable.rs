@@ -38,7 +38,9 @@ pub enum VariableError {
     )]
     Name(String),
     /// The shape cannot be used.
-    #[error("variable '{name}' has shape {shape}: every extent must be at least 1 and their product at most 2^40")]
+    #[error(
+        "variable '{name}' has shape {shape}: every extent must be at least 1 and their product at most 2^40"
+    )]
     Shape {
         /// The variable.
         name: String,
@@ -64,9 +66,7 @@ impl VariableSpec {
     /// The first thing that is wrong.
     pub fn validate(&self) -> Result<(), VariableError> {
         let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/".contains(&byte);
-        if self.name.is_empty()
-            || self.name.len() > VARIABLE_NAME_BYTES_MAX
-            || !self.name.bytes().all(letter)
+        if self.name.is_empty() || self.name.len() > VARIABLE_NAME_BYTES_MAX || !self.name.bytes().all(letter)
         {
             return Err(VariableError::Name(self.name.chars().take(64).collect()));
         }
@@ -204,7 +204,9 @@ pub struct DeviceSpec {
 
 /// A device string that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("device '{0}' is not valid: variables live on ps tasks, as in '/job:ps/task:0' or '/job:ps/task:0/shard:1'")]
+#[error(
+    "device '{0}' is not valid: variables live on ps tasks, as in '/job:ps/task:0' or '/job:ps/task:0/shard:1'"
+)]
 pub struct DeviceError(String);
 
 impl FromStr for DeviceSpec {
@@ -266,16 +268,24 @@ mod tests {
         for text in ["/job:ps/task:0", "/job:ps/task:12", "/job:ps/task:1/shard:3"] {
             assert_eq!(text.parse::<DeviceSpec>().unwrap().to_string(), text);
         }
-        for text in
-            ["", "/", "ps/0", "/job:worker/task:0", "/job:ps", "/job:ps/task:x", "/job:ps/task:0/gpu:0", "/job:ps/task:0/shard:0/x:1"]
-        {
+        for text in [
+            "",
+            "/",
+            "ps/0",
+            "/job:worker/task:0",
+            "/job:ps",
+            "/job:ps/task:x",
+            "/job:ps/task:0/gpu:0",
+            "/job:ps/task:0/shard:0/x:1",
+        ] {
             assert!(text.parse::<DeviceSpec>().is_err(), "{text} was taken");
         }
     }
 
     #[test]
     fn scaled_initializers_take_their_fans_from_the_shape() {
-        let InitializerSpec::Uniform { low, high } = InitializerSpec::GlorotUniform.resolve(&[784, 512].into())
+        let InitializerSpec::Uniform { low, high } =
+            InitializerSpec::GlorotUniform.resolve(&[784, 512].into())
         else {
             panic!("glorot is uniform")
         };
@@ -307,6 +317,8 @@ mod tests {
         assert!(with(|v| v.shape = [2, 0].into()).contains("[2, 0]"));
         assert!(with(|v| v.shape = [usize::MAX, 2].into()).contains("dense/kernel"));
         assert!(with(|v| v.initializer = InitializerSpec::Constant { value: f32::NAN }).contains("NaN"));
-        assert!(with(|v| v.initializer = InitializerSpec::Uniform { low: 1.0, high: 0.0 }).contains("high - low"));
+        assert!(
+            with(|v| v.initializer = InitializerSpec::Uniform { low: 1.0, high: 0.0 }).contains("high - low")
+        );
     }
 }

@@ -35,7 +35,11 @@ impl PsConfig {
         if (1..=SHARDS_MAX).contains(&self.shards) {
             Ok(())
         } else {
-            Err(PsError::Config { key: "shards", expected: format!("1 to {SHARDS_MAX}"), got: self.shards.to_string() })
+            Err(PsError::Config {
+                key: "shards",
+                expected: format!("1 to {SHARDS_MAX}"),
+                got: self.shards.to_string(),
+            })
         }
     }
 }

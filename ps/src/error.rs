@@ -16,7 +16,9 @@ pub enum PsError {
         got: String,
     },
     /// The chief never came.
-    #[error("{chief} at {address} did not connect within {seconds} s: is it started, with the same cluster spec?")]
+    #[error(
+        "{chief} at {address} did not connect within {seconds} s: is it started, with the same cluster spec?"
+    )]
     NoChief {
         /// Who hosts the chief.
         chief: TaskId,

@@ -184,7 +184,9 @@ impl Service for Desk {
                 .reply
                 .refuse(RefusalCode::Overloaded, format!("the queue of {}/shard/{shard} is full", self.task)),
             Err(actix::dev::SendError::Closed(request)) => {
-                request.reply.refuse(RefusalCode::Unavailable, format!("{}/shard/{shard} has ended", self.task));
+                request
+                    .reply
+                    .refuse(RefusalCode::Unavailable, format!("{}/shard/{shard} has ended", self.task));
             }
         }
     }

@@ -98,11 +98,11 @@ pub(crate) fn read_job(path: &Path) -> Result<JobSpec, Failure> {
     let shown = path.display();
     let size = std::fs::metadata(path).with_context(|| format!("cannot read the job file {shown}"))?.len();
     if size > JOB_FILE_BYTES_MAX {
-        let reason = format!("the job file {shown} has {size} bytes, and may have at most {JOB_FILE_BYTES_MAX}");
+        let reason =
+            format!("the job file {shown} has {size} bytes, and may have at most {JOB_FILE_BYTES_MAX}");
         return Err(Failure::Error(anyhow::anyhow!(reason)));
     }
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read the job file {shown}"))?;
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the job file {shown}"))?;
     Ok(JobSpec::from_json(&text).with_context(|| format!("the job file {shown} cannot be used"))?)
 }
 

@@ -29,7 +29,8 @@ fn with_dashes(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsS
         verbatim |= arg == "--";
         match arg.to_str() {
             Some(text) if text.starts_with("--") && !verbatim => {
-                let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+                let (name, value) =
+                    text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
                 let name = name.replace('_', "-");
                 value.map_or(name.clone(), |value| format!("{name}={value}")).into()
             }

@@ -60,7 +60,7 @@ pub struct TrainArgs {
     /// How gradients become updates
     #[arg(long, value_enum, default_value = "sgd")]
     optimizer: Optimizer,
-    /// The step size [default: 0.1 for sgd, 0.02 for momentum, 0.001 for adam]
+    /// The step size [default: 0.2 for sgd, 0.02 for momentum, 0.001 for adam]
     #[arg(long, value_name = "X")]
     learning_rate: Option<f32>,
     /// What initial values and the order of examples are drawn from
@@ -168,7 +168,7 @@ impl TrainArgs {
             input,
             batch_size: self.batch_size,
             optimizer: match self.optimizer {
-                Optimizer::Sgd => OptimizerSpec::sgd(self.learning_rate.unwrap_or(0.1)),
+                Optimizer::Sgd => OptimizerSpec::sgd(self.learning_rate.unwrap_or(0.2)),
                 Optimizer::Momentum => OptimizerSpec::momentum(self.learning_rate.unwrap_or(0.02), 0.9),
                 Optimizer::Adam => OptimizerSpec::adam(self.learning_rate.unwrap_or(0.001)),
             },
@@ -224,7 +224,9 @@ impl TrainArgs {
                 roles::worker(cluster, &network, self.worker_config(1), Some(&digest_of), orders).await
             }
             (JobName::Chief, Some(orders)) => roles::chief(cluster, &network, orders).await,
-            (job, _) => Err(Failure::Usage(format!("the {job} job is not there yet: a worker evaluates at the end"))),
+            (job, _) => {
+                Err(Failure::Usage(format!("the {job} job is not there yet: a worker evaluates at the end")))
+            }
         }
     }
 

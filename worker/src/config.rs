@@ -43,7 +43,8 @@ impl Default for WorkerConfig {
             in_flight_bytes_max: 1 << 30,
             report_every: Duration::from_secs(1),
             replica: Arc::new(|job, features, threads| {
-                let replica = GraphReplica::new(job.graph.clone(), job.batch_size as usize, features, threads)?;
+                let replica =
+                    GraphReplica::new(job.graph.clone(), job.batch_size as usize, features, threads)?;
                 Ok(Box::new(replica))
             }),
         }

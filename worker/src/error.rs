@@ -30,7 +30,9 @@ pub enum WorkerError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// The job did not begin in time.
-    #[error("the job did not begin within {0} s of this worker's registration: see the chief's log for what it waits for")]
+    #[error(
+        "the job did not begin within {0} s of this worker's registration: see the chief's log for what it waits for"
+    )]
     NotStarted(u64),
     /// The data cannot be used.
     #[error(transparent)]

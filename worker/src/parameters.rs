@@ -170,7 +170,12 @@ impl Parameters {
         Ok(Exchange { values, versions, verdicts })
     }
 
-    async fn push(&self, client: &Client, push: Push, payload: Payload) -> Result<(Pushed, Payload), CallError> {
+    async fn push(
+        &self,
+        client: &Client,
+        push: Push,
+        payload: Payload,
+    ) -> Result<(Pushed, Payload), CallError> {
         // One push larger than all credits still goes, alone.
         let credits = payload.bytes().div_ceil(CREDIT_BYTES).min(self.credits_max);
         let credits = u32::try_from(credits).unwrap_or(u32::MAX).min(self.credits_max as u32);

@@ -86,9 +86,8 @@ impl GraphReplica {
             return Err(ReplicaError::Features { expected: expected.clone(), got: features.clone() });
         }
         let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
-        let pool = pool
-            .transpose()
-            .map_err(|error| ReplicaError::Threads { threads, reason: error.to_string() })?;
+        let pool =
+            pool.transpose().map_err(|error| ReplicaError::Threads { threads, reason: error.to_string() })?;
         Ok(Self {
             graph,
             training: Executor::new(program),

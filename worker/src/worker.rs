@@ -8,9 +8,7 @@ use actix_rt::Arbiter;
 use messages::buffer::{BufferPool, Payload};
 use messages::id::TaskId;
 use messages::job::JobSpec;
-use messages::message::{
-    Evaluated, Finish, Finished, Go, Ready, Register, Registered, TrainingResult,
-};
+use messages::message::{Evaluated, Finish, Finished, Go, Ready, Register, Registered, TrainingResult};
 use messages::transport::{CallError, Client, Identity, Patience, Transport, dial};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -56,15 +56,15 @@ impl GraphBuilder {
     }
 
     /// A variable that lives on the ps tasks.
-    pub fn variable(
-        &mut self,
-        name: &str,
-        shape: impl Into<Shape>,
-        initializer: InitializerSpec,
-    ) -> NodeId {
+    pub fn variable(&mut self, name: &str, shape: impl Into<Shape>, initializer: InitializerSpec) -> NodeId {
         let variable = VariableId(self.graph.variables.len() as u32);
         let (name, device) = (name.to_owned(), self.device);
-        self.graph.variables.push(VariableSpec { name: name.clone(), shape: shape.into(), initializer, device });
+        self.graph.variables.push(VariableSpec {
+            name: name.clone(),
+            shape: shape.into(),
+            initializer,
+            device,
+        });
         self.push(&name, Op::Variable { variable }, &[])
     }
 

@@ -36,7 +36,12 @@ impl GraphSpec {
         let misfit = |expected: String| GraphError::Shape {
             node: self.label(id),
             expected,
-            got: node.inputs.iter().map(|input| tensors[input.index()].to_string()).collect::<Vec<_>>().join(", "),
+            got: node
+                .inputs
+                .iter()
+                .map(|input| tensors[input.index()].to_string())
+                .collect::<Vec<_>>()
+                .join(", "),
         };
         let f32 = |position: usize| input(position).dtype == DType::F32;
         let matrix = |position: usize, transposed: bool| match input(position).shape.0[..] {
@@ -55,9 +60,7 @@ impl GraphSpec {
             Op::Input { example } => {
                 Ok(TensorSpec { shape: example.shape.with_leading(batch), dtype: example.dtype })
             }
-            Op::Variable { variable } => {
-                Ok(TensorSpec::f32(self.variables[variable.index()].shape.clone()))
-            }
+            Op::Variable { variable } => Ok(TensorSpec::f32(self.variables[variable.index()].shape.clone())),
             Op::Constant { .. } => Ok(TensorSpec::f32(Shape::scalar())),
             Op::MatMul { transpose_a, transpose_b } => {
                 match (matrix(0, *transpose_a), matrix(1, *transpose_b)) {

@@ -67,7 +67,9 @@ pub enum GraphError {
         count: usize,
     },
     /// A name that cannot be used.
-    #[error("{what} {position} has a name that is empty, longer than {VARIABLE_NAME_BYTES_MAX} bytes, or has control characters")]
+    #[error(
+        "{what} {position} has a name that is empty, longer than {VARIABLE_NAME_BYTES_MAX} bytes, or has control characters"
+    )]
     Name {
         /// Node, metric or graph.
         what: &'static str,
@@ -86,7 +88,9 @@ pub enum GraphError {
     #[error(transparent)]
     Variable(#[from] VariableError),
     /// A node refers to itself or to a later one: a cycle, or a list in the wrong order.
-    #[error("{node} takes node {input} as an input, which does not come before it: a graph has no cycles, and inputs stand first")]
+    #[error(
+        "{node} takes node {input} as an input, which does not come before it: a graph has no cycles, and inputs stand first"
+    )]
     NotBefore {
         /// The node.
         node: String,
@@ -166,9 +170,11 @@ impl GraphSpec {
     /// # Errors
     /// The first thing that is wrong, with the node's or the variable's name.
     pub fn validate(&self, batch: usize) -> Result<(), GraphError> {
-        for (what, count) in
-            [("nodes", self.nodes.len()), ("variables", self.variables.len()), ("metrics", self.metrics.len())]
-        {
+        for (what, count) in [
+            ("nodes", self.nodes.len()),
+            ("variables", self.variables.len()),
+            ("metrics", self.metrics.len()),
+        ] {
             if count > NODES_MAX {
                 return Err(GraphError::TooMany { what, count });
             }

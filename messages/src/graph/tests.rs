@@ -28,7 +28,8 @@ fn classifier() -> GraphSpec {
 #[test]
 fn shapes_follow_the_batch() {
     let graph = classifier();
-    let of = |batch: usize, name: &str| graph.infer(batch).unwrap()[graph.find(name).unwrap().index()].clone();
+    let of =
+        |batch: usize, name: &str| graph.infer(batch).unwrap()[graph.find(name).unwrap().index()].clone();
     assert_eq!(of(5, "features"), TensorSpec::f32([5, 2, 3]));
     assert_eq!(of(5, "labels"), TensorSpec::i32([5]));
     assert_eq!(of(7, "reshape"), TensorSpec::f32([7, 6]));
@@ -108,8 +109,12 @@ fn any_op() -> impl Strategy<Value = Op> {
     let extents = prop::collection::vec(prop_oneof![0usize..5, Just(usize::MAX)], 0..3);
     let shape = extents.prop_map(Shape);
     prop_oneof![
-        shape.clone().prop_map(|shape| Op::Input { example: TensorSpec { shape, dtype: crate::tensor::DType::F32 } }),
-        shape.clone().prop_map(|shape| Op::Input { example: TensorSpec { shape, dtype: crate::tensor::DType::I32 } }),
+        shape
+            .clone()
+            .prop_map(|shape| Op::Input { example: TensorSpec { shape, dtype: crate::tensor::DType::F32 } }),
+        shape
+            .clone()
+            .prop_map(|shape| Op::Input { example: TensorSpec { shape, dtype: crate::tensor::DType::I32 } }),
         shape.prop_map(|shape| Op::Reshape { shape }),
         (0u32..4).prop_map(|variable| Op::Variable { variable: VariableId(variable) }),
         any::<f32>().prop_map(|value| Op::Constant { value }),

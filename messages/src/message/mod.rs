@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use create_shard::{CreateShard, ShardCreated};
-pub use evaluate::{Evaluated, Evaluation, MetricValue, METRICS_MAX};
+pub use evaluate::{Evaluated, Evaluation, METRICS_MAX, MetricValue};
 pub use finish::{Finish, Finished, TrainingResult};
 pub use hello::{Hello, PROTOCOL, Welcome};
 pub use observe::{Observe, ShardCounters, ShardSnapshot, StalenessHistogram};

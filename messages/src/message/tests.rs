@@ -49,25 +49,36 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
         0..5,
     );
     let slices = |segments: &Vec<Vec<u8>>| (0..segments.len() as u32).map(SliceId).collect::<Vec<_>>();
-    let push = (segments.clone(), any::<(u32, u32, u64, u64)>(), 1u64.., any::<(u64, u32, u64, bool)>()).prop_map(
-        move |(segments, (shard, worker, incarnation, step), sequence, (epoch, digest, version, pull))| {
-            let push = Push {
-                shard,
-                id: PushId { worker, incarnation: Incarnation(incarnation), sequence: Sequence(sequence) },
-                local_step: LocalStep(step),
-                epoch: PlacementEpoch(epoch),
-                placement_digest: digest,
-                version: Version(version),
-                slices: slices(&segments),
-                pull,
-            };
-            (push.into(), segments)
-        },
-    );
-    let pushed = (segments.clone(), any::<u64>(), any::<bool>()).prop_map(move |(segments, version, applied)| {
-        let verdict = if applied { Verdict::Applied } else { Verdict::Stopped };
-        (Pushed { verdict, version: Version(version), slices: slices(&segments) }.into(), segments)
-    });
+    let push = (segments.clone(), any::<(u32, u32, u64, u64)>(), 1u64.., any::<(u64, u32, u64, bool)>())
+        .prop_map(
+            move |(
+                segments,
+                (shard, worker, incarnation, step),
+                sequence,
+                (epoch, digest, version, pull),
+            )| {
+                let push = Push {
+                    shard,
+                    id: PushId {
+                        worker,
+                        incarnation: Incarnation(incarnation),
+                        sequence: Sequence(sequence),
+                    },
+                    local_step: LocalStep(step),
+                    epoch: PlacementEpoch(epoch),
+                    placement_digest: digest,
+                    version: Version(version),
+                    slices: slices(&segments),
+                    pull,
+                };
+                (push.into(), segments)
+            },
+        );
+    let pushed =
+        (segments.clone(), any::<u64>(), any::<bool>()).prop_map(move |(segments, version, applied)| {
+            let verdict = if applied { Verdict::Applied } else { Verdict::Stopped };
+            (Pushed { verdict, version: Version(version), slices: slices(&segments) }.into(), segments)
+        });
     let pulled = (segments, any::<u64>()).prop_map(move |(segments, version)| {
         (Pulled { version: Version(version), slices: slices(&segments) }.into(), segments)
     });
@@ -121,10 +132,8 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
             (any::<(u64, u32)>(), any::<Option<String>>())
                 .prop_map(|((examples, variables_crc32c), failed)| {
                     let metrics = vec![MetricValue { name: "accuracy".into(), value: 0.9 }];
-                    let result = failed.map_or(
-                        Ok(Evaluation { loss: 0.1, metrics, examples, variables_crc32c }),
-                        Err,
-                    );
+                    let result =
+                        failed.map_or(Ok(Evaluation { loss: 0.1, metrics, examples, variables_crc32c }), Err);
                     Evaluated { result }.into()
                 })
                 .boxed()
@@ -146,7 +155,9 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                 })
                 .boxed()
         ),
-        without(any::<(u64, u64)>().prop_map(|(slices, bytes)| ShardCreated { slices, bytes }.into()).boxed()),
+        without(
+            any::<(u64, u64)>().prop_map(|(slices, bytes)| ShardCreated { slices, bytes }.into()).boxed()
+        ),
         push,
         pushed,
         without(

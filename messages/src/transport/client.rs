@@ -80,11 +80,8 @@ impl Client {
         let lost = |reason: String| {
             DialError::Transport(TransportError::io(&address, std::io::Error::other(reason)))
         };
-        let hello = Envelope {
-            request: RequestId(0),
-            message: identity.hello(to).into(),
-            payload: Payload::EMPTY,
-        };
+        let hello =
+            Envelope { request: RequestId(0), message: identity.hello(to).into(), payload: Payload::EMPTY };
         let answer = async {
             sender.send(hello).await?;
             receiver.receive().await
@@ -149,9 +146,7 @@ impl Client {
         let (message, payload) = reply.await.map_err(|_| self.lost(self.pending.reason()))?;
         match R::try_from(message) {
             Ok(content) => Ok((content, payload)),
-            Err(Message::Refusal(refusal)) => {
-                Err(CallError::Refused { peer: self.peer, refusal: *refusal })
-            }
+            Err(Message::Refusal(refusal)) => Err(CallError::Refused { peer: self.peer, refusal: *refusal }),
             Err(other) => Err(CallError::Unexpected {
                 peer: self.peer,
                 expected: std::any::type_name::<R>().rsplit("::").next().unwrap_or("another"),

@@ -101,7 +101,7 @@ async fn attempt(
         let connection = transport.dial(address).await?;
         Client::handshake(connection, identity, to).await
     };
-    tokio::time::timeout_at(deadline, attempt).await.unwrap_or_else(|_| {
-        Err(TransportError::io(address, std::io::ErrorKind::TimedOut.into()).into())
-    })
+    tokio::time::timeout_at(deadline, attempt)
+        .await
+        .unwrap_or_else(|_| Err(TransportError::io(address, std::io::ErrorKind::TimedOut.into()).into()))
 }

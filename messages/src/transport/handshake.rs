@@ -44,7 +44,9 @@ impl Identity {
             ));
         }
         if let Some(difference) = self.cluster.difference(&hello.cluster) {
-            return mismatch(format!("the cluster specs of {me} (here) and {peer} (there) differ: {difference}"));
+            return mismatch(format!(
+                "the cluster specs of {me} (here) and {peer} (there) differ: {difference}"
+            ));
         }
         if hello.to != me {
             return mismatch(format!("{peer} looks for {}, and this is {me}", hello.to));

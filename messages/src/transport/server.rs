@@ -165,7 +165,13 @@ pub fn serve(
     let (end, ended) = watch::channel(false);
     let counters = Arc::new(ConnectionCounters::default());
     let address = listener.address();
-    let host = Arc::new(Host { identity, service, config, counters: Arc::clone(&counters), next: AtomicU64::new(1) });
+    let host = Arc::new(Host {
+        identity,
+        service,
+        config,
+        counters: Arc::clone(&counters),
+        next: AtomicU64::new(1),
+    });
     tokio::spawn(async move {
         accept(listener, host, stopping).await;
         end.send_replace(true);
@@ -275,9 +281,8 @@ async fn handshake(
     let Some(Envelope { request, message, .. }) = receiver.receive().await? else {
         return Ok(None);
     };
-    let mut answer = async |message: Message| {
-        sender.send(Envelope { request, message, payload: Payload::EMPTY }).await
-    };
+    let mut answer =
+        async |message: Message| sender.send(Envelope { request, message, payload: Payload::EMPTY }).await;
     let hello = match Hello::try_from(message) {
         Ok(hello) => hello,
         Err(other) => {

@@ -11,7 +11,9 @@ use tokio::time::timeout;
 
 use super::connection::{Connection, FrameReceiver, FrameSender, Listener, Transport, TransportError};
 use crate::buffer::BufferPool;
-use crate::wire::{Envelope, FrameHead, Incoming, Limits, PADDING, PREFIX_BYTES, Prefix, WireError, encode_head};
+use crate::wire::{
+    Envelope, FrameHead, Incoming, Limits, PADDING, PREFIX_BYTES, Prefix, WireError, encode_head,
+};
 
 /// Within a frame, so long may nothing move before the peer counts as gone.
 const STALL: Duration = Duration::from_secs(30);
@@ -64,7 +66,8 @@ impl Tcp {
 impl Transport for Tcp {
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, TransportError>> {
         async move {
-            let socket = TcpListener::bind(address).await.map_err(|error| TransportError::io(address, error))?;
+            let socket =
+                TcpListener::bind(address).await.map_err(|error| TransportError::io(address, error))?;
             Ok(Box::new(Socket { socket, tcp: self.clone() }) as Box<dyn Listener>)
         }
         .boxed()
@@ -72,7 +75,8 @@ impl Transport for Tcp {
 
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Connection, TransportError>> {
         async move {
-            let stream = TcpStream::connect(address).await.map_err(|error| TransportError::io(address, error))?;
+            let stream =
+                TcpStream::connect(address).await.map_err(|error| TransportError::io(address, error))?;
             self.connection(stream, address.to_owned()).map_err(|error| TransportError::io(address, error))
         }
         .boxed()

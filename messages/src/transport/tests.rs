@@ -103,7 +103,8 @@ async fn calls_of_any_size_come_back_whole() {
                 lengths.iter().map(|&length| (0..length).map(|i| i as f32).collect()).collect();
             let segments = values.iter().map(|values| Segment::whole(Arc::new(Buffer::from_f32(values))));
             let payload = Payload::new(segments.collect());
-            let (pushed, back): (Pushed, _) = client.call(push(7, lengths.len() as u32), payload).await.unwrap();
+            let (pushed, back): (Pushed, _) =
+                client.call(push(7, lengths.len() as u32), payload).await.unwrap();
             assert_eq!(pushed.version, Version(7));
             let back: Vec<&[f32]> = back.segments().iter().map(Segment::as_f32).collect();
             assert_eq!(back, values);
@@ -168,13 +169,19 @@ async fn whoever_does_not_belong_is_refused_with_the_difference() {
             identity.cluster = ClusterSpec::new(jobs).unwrap();
         };
         let message = refused(other).await;
-        assert!(message.contains("worker/1") && message.contains("w:2") && message.contains("w:3"), "{message}");
+        assert!(
+            message.contains("worker/1") && message.contains("w:2") && message.contains("w:3"),
+            "{message}"
+        );
         assert!(refused(|identity| identity.task = TaskId::worker(7)).await.contains("worker/7 is not in"));
         assert!(refused(|identity| identity.task = TaskId::worker(1)).await.contains("not wanted"));
         let elsewhere = async {
             let patience = Patience::of(Duration::from_secs(20));
             let me = identity(TaskId::worker(0));
-            dial(&*setup.transport, &setup.address, &me, TaskId::CHIEF, patience).await.unwrap_err().to_string()
+            dial(&*setup.transport, &setup.address, &me, TaskId::CHIEF, patience)
+                .await
+                .unwrap_err()
+                .to_string()
         };
         assert!(elsewhere.await.contains("worker/0 looks for chief/0, and this is ps/0"));
         assert_eq!(setup.server.counters().snapshot().closed.get("refused"), Some(&4));
@@ -263,8 +270,10 @@ async fn an_address_in_use_and_a_peer_that_never_comes_are_named() {
         let address = first.address();
         drop(first);
         let patience = Patience { deadline: tokio::time::Instant::now(), log_every: Duration::from_secs(1) };
-        let error =
-            dial(&*transport, &address, &identity(TaskId::worker(0)), PS, patience).await.unwrap_err().to_string();
+        let error = dial(&*transport, &address, &identity(TaskId::worker(0)), PS, patience)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with(&format!("ps/0 at {address} did not come up in time")), "{error}");
     }
 }

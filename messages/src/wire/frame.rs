@@ -111,7 +111,11 @@ impl Incoming {
     ///
     /// # Errors
     /// Where a checksum, the segments or the message are wrong.
-    pub fn decode(prefix_bytes: &[u8; PREFIX_BYTES], prefix: Prefix, header: &[u8]) -> Result<Self, WireError> {
+    pub fn decode(
+        prefix_bytes: &[u8; PREFIX_BYTES],
+        prefix: Prefix,
+        header: &[u8],
+    ) -> Result<Self, WireError> {
         Prefix::check_header(prefix_bytes, header)?;
         let mut decoder = rmp_serde::Deserializer::from_read_ref(header);
         decoder.set_max_depth(8);
@@ -156,10 +160,6 @@ impl Incoming {
             Segment::new(Arc::clone(&payload), start as usize, bytes as usize)
         };
         let segments = self.starts.iter().zip(&self.lengths).map(segment).collect();
-        Ok(Envelope {
-            request: self.prefix.request,
-            message: self.message,
-            payload: Payload::new(segments),
-        })
+        Ok(Envelope { request: self.prefix.request, message: self.message, payload: Payload::new(segments) })
     }
 }

@@ -124,8 +124,13 @@ fn every_kind_of_wrong_frame_has_its_own_error() {
 #[test]
 fn a_message_of_an_unknown_kind_is_named() {
     let header = rmp_serde::to_vec(&(Vec::<u64>::new(), rmp_serde::to_vec(&0).unwrap())).unwrap();
-    let prefix =
-        Prefix { kind: 999, request: RequestId(1), header_bytes: header.len() as u32, payload_bytes: 0, payload_crc: None };
+    let prefix = Prefix {
+        kind: 999,
+        request: RequestId(1),
+        header_bytes: header.len() as u32,
+        payload_bytes: 0,
+        payload_crc: None,
+    };
     let mut bytes = prefix.encode(&header).to_vec();
     bytes.extend_from_slice(&header);
     // A list of numbers is no byte string; say so rather than guess.

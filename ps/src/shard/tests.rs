@@ -117,7 +117,12 @@ fn momentum_and_adam_keep_their_slots() {
         let (pushed, after) = state.push(&push(sequence), gradients(0.0, 5.0)).unwrap();
         // With a steady gradient every step of Adam is one learning rate.
         let expected = 3.0 - 0.1 * sequence as f32;
-        assert!((floats(&after)[1][0] - expected).abs() < 1e-4, "{:?} at {:?}", floats(&after), pushed.version);
+        assert!(
+            (floats(&after)[1][0] - expected).abs() < 1e-4,
+            "{:?} at {:?}",
+            floats(&after),
+            pushed.version
+        );
     }
 }
 
@@ -133,8 +138,14 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     };
     let state = &mut state;
     assert!(refused(state, |p| p.epoch = PlacementEpoch(2), gradients(1.0, 1.0)).reason.contains("epoch 1"));
-    assert!(refused(state, |p| p.placement_digest ^= 1, gradients(1.0, 1.0)).reason.contains("expected placement"));
-    assert!(refused(state, |p| p.slices[0] = SliceId(1), gradients(1.0, 1.0)).reason.contains("all 2 slices"));
+    assert!(
+        refused(state, |p| p.placement_digest ^= 1, gradients(1.0, 1.0))
+            .reason
+            .contains("expected placement")
+    );
+    assert!(
+        refused(state, |p| p.slices[0] = SliceId(1), gradients(1.0, 1.0)).reason.contains("all 2 slices")
+    );
     assert!(refused(state, |p| p.version = Version(4), gradients(1.0, 1.0)).reason.contains("version 4"));
     assert!(refused(state, |p| p.id.sequence = Sequence(2), gradients(1.0, 1.0)).reason.contains("number 1"));
     let wrong_size = refused(state, |_| {}, payload(&[&[1.0; 4], &[1.0; 3]]));

@@ -285,7 +285,9 @@ impl<'a> Compiler<'a> {
             // Straight into the gradient's own memory where nobody else reads it, which is nearly always.
             match (writer, &from) {
                 (Some(writer), Source::Node(root)) if self.readers[*root] == 1 => writer.output = into,
-                _ => drafts.push(Draft { kernel: Kernel::Copy, output: into, inputs: vec![from], over: None }),
+                _ => {
+                    drafts.push(Draft { kernel: Kernel::Copy, output: into, inputs: vec![from], over: None })
+                }
             }
         }
         drafts
@@ -344,7 +346,8 @@ impl<'a> Compiler<'a> {
             Op::Accuracy => Kernel::Accuracy,
         };
         let read = inputs.into_iter().enumerate();
-        let inputs = read.filter(|(input, _)| over.map(|(over, _)| over) != Some(*input)).map(|(_, from)| from);
+        let inputs =
+            read.filter(|(input, _)| over.map(|(over, _)| over) != Some(*input)).map(|(_, from)| from);
         Some(Draft {
             kernel,
             output: Source::Node(position),

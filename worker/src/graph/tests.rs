@@ -42,7 +42,10 @@ fn interpret(graph: &GraphSpec, batch: &Batch, variables: &[Vec<f64>]) -> Vec<Ve
                 let cell = |row: usize, col: usize| {
                     (0..k).map(|i| at(0, row, i, *transpose_a) * at(1, i, col, *transpose_b)).sum()
                 };
-                (0..m).flat_map(|row| (0..n).map(move |col| (row, col))).map(|(row, col)| cell(row, col)).collect()
+                (0..m)
+                    .flat_map(|row| (0..n).map(move |col| (row, col)))
+                    .map(|(row, col)| cell(row, col))
+                    .collect()
             }
             Op::BiasAdd => {
                 let bias = input(1);
@@ -53,7 +56,8 @@ fn interpret(graph: &GraphSpec, batch: &Batch, variables: &[Vec<f64>]) -> Vec<Ve
             Op::Reshape { .. } => input(0).clone(),
             Op::SoftmaxCrossEntropy => {
                 let rows = input(0).chunks(shape(0)[1]).zip(labels());
-                let loss = rows.map(|(row, label)| row.iter().map(|x| x.exp()).sum::<f64>().ln() - row[label]);
+                let loss =
+                    rows.map(|(row, label)| row.iter().map(|x| x.exp()).sum::<f64>().ln() - row[label]);
                 vec![loss.sum::<f64>() / batch.examples as f64]
             }
             Op::Accuracy => {
@@ -117,12 +121,8 @@ struct Layer {
 }
 
 fn any_layers() -> impl Strategy<Value = Vec<Layer>> {
-    let layer = (1usize..7, any::<[bool; 4]>()).prop_map(|(width, [transposed, bias, relu, residual])| Layer {
-        width,
-        transposed,
-        bias,
-        relu,
-        residual,
+    let layer = (1usize..7, any::<[bool; 4]>()).prop_map(|(width, [transposed, bias, relu, residual])| {
+        Layer { width, transposed, bias, relu, residual }
     });
     prop::collection::vec(layer, 1..4)
 }
@@ -150,7 +150,8 @@ fn network(layers: &[Layer], features: [usize; 2], classes: usize) -> GraphSpec 
         if layer.residual {
             let square = g.variable(&format!("{position}/square"), [width, width], normal.clone());
             let once = g.matmul(x, square);
-            let twice = g.push("again", Op::MatMul { transpose_a: false, transpose_b: true }, &[once, square]);
+            let twice =
+                g.push("again", Op::MatMul { transpose_a: false, transpose_b: true }, &[once, square]);
             x = g.add(x, twice);
         }
     }
@@ -260,8 +261,7 @@ proptest! {
 }
 
 fn mlp() -> GraphSpec {
-    let layer =
-        |width| Layer { width, transposed: false, bias: true, relu: true, residual: false };
+    let layer = |width| Layer { width, transposed: false, bias: true, relu: true, residual: false };
     network(&[layer(32), layer(16)], [4, 4], 3)
 }
 
@@ -345,7 +345,10 @@ fn what_cannot_be_trained_or_fed_is_refused_with_the_node_named() {
 #[test]
 fn a_label_beyond_the_classes_is_an_error() {
     let graph = mlp();
-    let at = values(&layout(&graph), &graph.variables.iter().map(|v| vec![0.0; v.shape.elements()]).collect::<Vec<_>>());
+    let at = values(
+        &layout(&graph),
+        &graph.variables.iter().map(|v| vec![0.0; v.shape.elements()]).collect::<Vec<_>>(),
+    );
     let mut executor = Executor::new(Program::evaluation(&graph, 1).unwrap());
     let batch = Batch { features: vec![0.0; 16], labels: vec![3], examples: 1, resume_at: None };
     let error = executor.run(&batch, &at, None, Threads::One).unwrap_err();
