@@ -3,7 +3,7 @@
 //! Every push goes to every shard, also to one that owns nothing, so that each shard's version counts the job's
 //! steps (V3). Bytes in flight are bounded by credits, taken before a push is sent and given back with its reply.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -73,15 +73,13 @@ impl Parameters {
         in_flight_bytes_max: usize,
     ) -> Result<Self, WorkerError> {
         let layout = Arc::new(Layout::new(placement, variables));
-        let mut tasks: BTreeMap<TaskId, Arc<Client>> = BTreeMap::new();
-        for shard in &layout.shards {
-            let task = shard.shard.task();
-            if !tasks.contains_key(&task) {
-                let address = identity.cluster.address(task).ok_or(WorkerError::NotInCluster(task))?;
-                let client = dial(transport, address.as_str(), identity, task, patience).await?;
-                tasks.insert(task, Arc::new(client));
-            }
-        }
+        let tasks: BTreeSet<TaskId> = layout.shards.iter().map(|shard| shard.shard.task()).collect();
+        let dials = tasks.into_iter().map(|task| async move {
+            let address = identity.cluster.address(task).ok_or(WorkerError::NotInCluster(task))?;
+            let client = dial(transport, address.as_str(), identity, task, patience).await?;
+            Ok::<_, WorkerError>((task, Arc::new(client)))
+        });
+        let tasks: BTreeMap<TaskId, Arc<Client>> = try_join_all(dials).await?.into_iter().collect();
         let clients = layout.shards.iter().map(|shard| Arc::clone(&tasks[&shard.shard.task()])).collect();
         let credits_max = in_flight_bytes_max.div_ceil(CREDIT_BYTES).min(Semaphore::MAX_PERMITS);
         Ok(Self {

@@ -27,8 +27,8 @@ pub(super) enum Turn {
     New,
     /// The last of its worker once more.
     Duplicate(Verdict),
-    /// Neither; says why.
-    OutOfTurn(String),
+    /// Not its turn; says why.
+    NotDue(String),
 }
 
 impl Ledger {
@@ -38,7 +38,7 @@ impl Ledger {
         if let Some(entry) = entry
             && id.incarnation < entry.incarnation
         {
-            return Turn::OutOfTurn(format!(
+            return Turn::NotDue(format!(
                 "worker/{} has been started again: incarnation {} is over",
                 id.worker, id.incarnation
             ));
@@ -48,7 +48,7 @@ impl Ledger {
         match entry {
             Some(entry) if id.sequence == last => Turn::Duplicate(entry.verdict),
             _ if id.sequence == last.next() => Turn::New,
-            _ => Turn::OutOfTurn(format!(
+            _ => Turn::NotDue(format!(
                 "worker/{} pushes number {} where number {} is expected",
                 id.worker,
                 id.sequence,
@@ -80,11 +80,11 @@ mod tests {
         ledger.record(&id(0, 5, 1), Verdict::Applied);
         assert_eq!(ledger.turn(&id(0, 5, 1)), Turn::Duplicate(Verdict::Applied));
         assert_eq!(ledger.turn(&id(0, 5, 2)), Turn::New);
-        assert!(matches!(ledger.turn(&id(0, 5, 3)), Turn::OutOfTurn(_)));
-        assert!(matches!(ledger.turn(&id(0, 4, 1)), Turn::OutOfTurn(_)));
+        assert!(matches!(ledger.turn(&id(0, 5, 3)), Turn::NotDue(_)));
+        assert!(matches!(ledger.turn(&id(0, 4, 1)), Turn::NotDue(_)));
         assert_eq!(ledger.turn(&id(0, 6, 1)), Turn::New);
         assert_eq!(ledger.turn(&id(1, 1, 1)), Turn::New);
-        assert!(matches!(ledger.turn(&id(1, 1, 2)), Turn::OutOfTurn(_)));
+        assert!(matches!(ledger.turn(&id(1, 1, 2)), Turn::NotDue(_)));
     }
 
     proptest! {
@@ -109,10 +109,10 @@ mod tests {
                         taken.push(push);
                     }
                     Turn::Duplicate(verdict) => {
-                        prop_assert_eq!(of_worker().last(), Some(&push));
+                        prop_assert_eq!(of_worker().next_back(), Some(&push));
                         prop_assert_eq!(verdict == Verdict::Applied, sequence % 2 == 0);
                     }
-                    Turn::OutOfTurn(_) => prop_assert_ne!(of_worker().last(), Some(&push)),
+                    Turn::NotDue(_) => prop_assert_ne!(of_worker().next_back(), Some(&push)),
                 }
                 prop_assert!(ledger.0.len() <= 3);
             }

@@ -101,7 +101,7 @@ impl ShardState {
                 self.counters.duplicate += 1;
                 return Ok((verdict, held.version));
             }
-            Turn::OutOfTurn(reason) => return Err(misfit(reason)),
+            Turn::NotDue(reason) => return Err(misfit(reason)),
         }
         held.check_gradients(push, gradients)?;
         let verdict = match held.policy.admit(held.version) {

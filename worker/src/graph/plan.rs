@@ -80,11 +80,10 @@ mod tests {
                 prop_assert_eq!(place.len(), life.elements);
                 prop_assert_eq!(place.start % LINE, 0);
                 prop_assert!(place.end <= plan.arena);
-                for other in 0..position {
-                    let theirs = &lifetimes[other];
+                for (theirs, other) in lifetimes.iter().zip(&plan.places).take(position) {
                     let together = life.first <= theirs.last && theirs.first <= life.last;
-                    let apart = place.end <= plan.places[other].start || plan.places[other].end <= place.start;
-                    prop_assert!(!together || apart, "{:?} and {:?}", place, plan.places[other]);
+                    let apart = place.end <= other.start || other.end <= place.start;
+                    prop_assert!(!together || apart, "{:?} and {:?}", place, other);
                 }
             }
             let side_by_side: usize = lifetimes.iter().map(|life| life.elements.next_multiple_of(LINE)).sum();

@@ -1,0 +1,160 @@
+//! Who may import whom: the manifests, as `cargo metadata` reads them, against the table of rooms.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::source::{code, words};
+use crate::tree::{self, File, hold};
+
+struct Room {
+    package: &'static str,
+    may_import: &'static [&'static str],
+    /// Crates that this room must never name, with all that begins with such a name and a dash.
+    never: &'static [&'static str],
+}
+
+const ACTORS: &str = "actix";
+const ROOMS: &[Room] = &[
+    Room {
+        package: "pushpull",
+        may_import: &[
+            "pushpull-ps",
+            "pushpull-worker",
+            "pushpull-chief",
+            "pushpull-messages",
+            "pushpull-kernels",
+        ],
+        never: &[],
+    },
+    Room { package: "pushpull-ps", may_import: &["pushpull-messages", "pushpull-kernels"], never: &[] },
+    Room { package: "pushpull-worker", may_import: &["pushpull-messages", "pushpull-kernels"], never: &[] },
+    Room {
+        package: "pushpull-chief",
+        may_import: &["pushpull-messages"],
+        never: &["gemm", "pulp", "rayon", "cudarc"],
+    },
+    Room {
+        package: "pushpull-messages",
+        may_import: &[],
+        never: &[ACTORS, "gemm", "pulp", "rayon", "cudarc"],
+    },
+    Room { package: "pushpull-kernels", may_import: &[], never: &[ACTORS, "tokio", "serde"] },
+];
+
+/// The crates of the rooms, as code spells them.
+const ROOM_CRATES: &[&str] = &["ps", "worker", "chief", "messages", "kernels"];
+
+#[test]
+fn rooms_import_only_what_lies_below_them() {
+    hold(
+        "A room imports what its row in tests/tidy/layers.rs does not allow. Move the code to the room it belongs \
+         to (CONTRIBUTING.md, \"Is this my room?\"), or pass it in from above; dev-dependencies count too:",
+        &wrong_imports(&metadata()),
+    );
+}
+
+#[test]
+fn a_wrong_import_is_noticed() {
+    let package = |name: &str, dependencies: &[&str]| {
+        let dependencies: Vec<_> =
+            dependencies.iter().map(|name| serde_json::json!({"name": name, "kind": "dev"})).collect();
+        serde_json::json!({"name": name, "dependencies": dependencies})
+    };
+    let bad = serde_json::json!({"packages": [
+        package("pushpull", &["pushpull-ps", "actix"]),
+        package("pushpull-ps", &["pushpull-messages", "pushpull-worker"]),
+        package("pushpull-worker", &["pushpull"]),
+        package("pushpull-chief", &["pushpull-kernels"]),
+        package("pushpull-messages", &["serde", "actix-rt"]),
+        package("pushpull-kernels", &["serde_json", "tokio"]),
+        package("pushpull-extra", &[]),
+    ]});
+    assert_eq!(
+        wrong_imports(&bad),
+        [
+            "pushpull-ps imports pushpull-worker",
+            "pushpull-worker imports pushpull",
+            "pushpull-chief imports pushpull-kernels",
+            "pushpull-messages imports actix-rt",
+            "pushpull-kernels imports serde_json",
+            "pushpull-kernels imports tokio",
+            "pushpull-extra has no row",
+        ]
+    );
+}
+
+#[test]
+fn every_room_of_the_table_exists() {
+    let bad = serde_json::json!({"packages": [{"name": "pushpull", "dependencies": []}]});
+    assert_eq!(missing_rooms(&bad).len(), ROOMS.len() - 1);
+    hold("A row of tests/tidy/layers.rs names no package; take it out:", &missing_rooms(&metadata()));
+}
+
+#[test]
+fn examples_import_the_facade_only() {
+    let bad = [File::new("examples/x.rs", "use pushpull::nn;\nuse messages::graph::Op;\nfn f(ps: u32) {}")];
+    assert_eq!(private_imports(&bad), ["examples/x.rs:2: messages"]);
+    hold(
+        "An example shows the public API as a user meets it: re-export what it needs from src/lib.rs, and import \
+         that:",
+        &private_imports(&tree::sources()),
+    );
+}
+
+fn metadata() -> Value {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--locked", "--offline", "--format-version=1"])
+        .current_dir(tree::top())
+        .output()
+        .expect("cargo can be run");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
+}
+
+fn packages(metadata: &Value) -> impl Iterator<Item = (&str, Vec<&str>)> {
+    metadata["packages"].as_array().expect("packages").iter().map(|package| {
+        let imports = package["dependencies"].as_array().expect("dependencies").iter();
+        let imports = imports.map(|import| import["name"].as_str().expect("a name")).collect();
+        (package["name"].as_str().expect("a name"), imports)
+    })
+}
+
+fn wrong_imports(metadata: &Value) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (package, imports) in packages(metadata) {
+        let Some(room) = ROOMS.iter().find(|room| room.package == package) else {
+            complaints.push(format!("{package} has no row"));
+            continue;
+        };
+        let wrong = |import: &&str| {
+            let ours = *import == "pushpull" || import.starts_with("pushpull-");
+            let banned = |never: &&str| {
+                let rest = import.strip_prefix(never);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '_']))
+            };
+            (ours && !room.may_import.contains(import)) || room.never.iter().any(banned)
+        };
+        let imports = imports.into_iter().filter(wrong);
+        complaints.extend(imports.map(|import| format!("{package} imports {import}")));
+    }
+    complaints
+}
+
+fn missing_rooms(metadata: &Value) -> Vec<String> {
+    let there: Vec<_> = packages(metadata).map(|(name, _)| name).collect();
+    let missing = ROOMS.iter().filter(|room| !there.contains(&room.package));
+    missing.map(|room| room.package.to_owned()).collect()
+}
+
+fn private_imports(files: &[File]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for file in tree::under(files, "examples") {
+        let code = code(&file.text);
+        let paths =
+            words(&code).filter(|(_, word, after)| ROOM_CRATES.contains(word) && after.starts_with("::"));
+        complaints.extend(paths.map(|(line, word, _)| format!("{}:{line}: {word}", file.path)));
+    }
+    complaints
+}
