@@ -66,19 +66,8 @@ impl PsTasks {
     pub(crate) async fn create(&self, job: &JobSpec) -> Result<Placement, ChiefError> {
         let shards: Vec<ShardId> = self.shards().map(|(shard, _)| shard).collect();
         let placement = place(&job.placement, &job.graph.variables, &shards, PlacementEpoch(1))?;
+        let mut creations = Vec::new();
         for (shard, client) in self.shards() {
-            let slice_bytes = |slice: messages::placement::SliceSpec| {
-                // Each slice begins on a cache line.
-                let bytes = slice.elements(&job.graph.variables[slice.variable.index()]) as u64 * 4;
-                bytes.next_multiple_of(messages::buffer::ALIGNMENT as u64)
-            };
-            let bytes: u64 = placement.on_shard(shard).map(|(_, slice)| slice_bytes(slice)).sum();
-            let max = client.welcome().payload_bytes_max;
-            if bytes > max {
-                return Err(ChiefError::ShardTooLarge { shard, bytes, max });
-            }
-        }
-        let creations = self.shards().map(|(shard, client)| {
             let create = CreateShard {
                 shard,
                 placement: placement.clone(),
@@ -88,8 +77,12 @@ impl PsTasks {
                 last_step: job.last_step,
                 seed: job.seed,
             };
-            client.call::<ShardCreated>(create, Payload::EMPTY)
-        });
+            let (bytes, max) = (create.bytes(), client.welcome().payload_bytes_max);
+            if bytes > max {
+                return Err(ChiefError::ShardTooLarge { shard, bytes, max });
+            }
+            creations.push(client.call::<ShardCreated>(create, Payload::EMPTY));
+        }
         futures_util::future::try_join_all(creations).await?;
         Ok(placement)
     }

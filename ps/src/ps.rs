@@ -64,12 +64,13 @@ impl Ps {
         config.validate()?;
         let (attend, attendance) = watch::channel(Attendance::default());
         let attend = Arc::new(attend);
+        let bytes_max = config.server.limits.payload_bytes_max;
         let mut addresses = Vec::new();
         let mut arbiters = Vec::new();
         for shard in 0..config.shards {
             let id = ShardId::new(identity.task.index, shard);
             let arbiter = Arbiter::new();
-            let (state, attend) = (ShardState::new(id, pool.clone()), Arc::clone(&attend));
+            let (state, attend) = (ShardState::new(id, pool.clone(), bytes_max), Arc::clone(&attend));
             addresses.push(start_shard(&arbiter.handle(), state, attend));
             arbiters.push(arbiter);
         }

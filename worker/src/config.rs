@@ -24,7 +24,7 @@ pub struct WorkerConfig {
     /// So long it waits for its peers to come up.
     pub start_timeout: Duration,
     /// Gradient bytes that are on their way to the ps tasks at most; a push beyond that waits.
-    pub in_flight_bytes_max: usize,
+    pub in_flight_bytes_max: u64,
     /// Between two reports to the chief.
     pub report_every: Duration,
     /// The engine: our own graph executor, unless told otherwise.

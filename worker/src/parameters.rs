@@ -7,21 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use messages::buffer::{BufferPool, Payload};
+use messages::buffer::{Budget, BufferPool, Payload};
 use messages::id::{GlobalStep, LocalStep, Sequence, ShardId, TaskId, Version};
 use messages::message::{Pull, Pulled, Push, PushId, Pushed, Verdict};
 use messages::placement::Placement;
 use messages::transport::{CallError, Client, Identity, Patience, Transport, dial};
 use messages::variable::VariableSpec;
-use tokio::sync::Semaphore;
 
 use crate::error::WorkerError;
 use crate::gradients::Gradients;
 use crate::layout::Layout;
 use crate::values::Values;
-
-/// Credits are counted in so many bytes.
-const CREDIT_BYTES: usize = 1 << 10;
 
 /// All shards of a job, for one worker.
 pub struct Parameters {
@@ -29,8 +25,7 @@ pub struct Parameters {
     /// For every shard of the layout the connection to its task.
     clients: Vec<Arc<Client>>,
     pool: BufferPool,
-    credits: Semaphore,
-    credits_max: usize,
+    credits: Budget,
     identity: Identity,
     sequence: Sequence,
 }
@@ -70,7 +65,7 @@ impl Parameters {
         variables: &[VariableSpec],
         pool: &BufferPool,
         patience: Patience,
-        in_flight_bytes_max: usize,
+        in_flight_bytes_max: u64,
     ) -> Result<Self, WorkerError> {
         let layout = Arc::new(Layout::new(placement, variables));
         let tasks: BTreeSet<TaskId> = layout.shards.iter().map(|shard| shard.shard.task()).collect();
@@ -81,13 +76,11 @@ impl Parameters {
         });
         let tasks: BTreeMap<TaskId, Arc<Client>> = try_join_all(dials).await?.into_iter().collect();
         let clients = layout.shards.iter().map(|shard| Arc::clone(&tasks[&shard.shard.task()])).collect();
-        let credits_max = in_flight_bytes_max.div_ceil(CREDIT_BYTES).min(Semaphore::MAX_PERMITS);
         Ok(Self {
             layout,
             clients,
             pool: pool.clone(),
-            credits: Semaphore::new(credits_max),
-            credits_max,
+            credits: Budget::new(in_flight_bytes_max),
             identity: identity.clone(),
             sequence: Sequence(0),
         })
@@ -174,10 +167,7 @@ impl Parameters {
         push: Push,
         payload: Payload,
     ) -> Result<(Pushed, Payload), CallError> {
-        // One push larger than all credits still goes, alone.
-        let credits = payload.bytes().div_ceil(CREDIT_BYTES).min(self.credits_max);
-        let credits = u32::try_from(credits).unwrap_or(u32::MAX).min(self.credits_max as u32);
-        let _credits = self.credits.acquire_many(credits).await.expect("never closed");
+        let _credit = self.credits.take(payload.bytes() as u64).await;
         client.call::<Pushed>(push, payload).await
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytemuck::{Pod, Zeroable};
 
+use super::budget::Credit;
 use super::pool::BufferPool;
 
 /// Every buffer, and every segment within a payload, begins at a multiple of so many bytes.
@@ -19,6 +20,8 @@ pub struct Buffer {
     lines: Vec<Line>,
     bytes: usize,
     pool: Option<BufferPool>,
+    /// Held as long as the memory is.
+    credit: Option<Credit>,
 }
 
 impl Buffer {
@@ -36,7 +39,14 @@ impl Buffer {
 
     pub(super) fn from_lines(lines: Vec<Line>, bytes: usize, pool: Option<BufferPool>) -> Self {
         debug_assert!(bytes <= lines.len() * ALIGNMENT);
-        Self { lines, bytes, pool }
+        Self { lines, bytes, pool, credit: None }
+    }
+
+    /// With the bytes that were taken from a budget for it, to be given back with its memory.
+    #[must_use]
+    pub fn with_credit(mut self, credit: Credit) -> Self {
+        self.credit = Some(credit);
+        self
     }
 
     /// How many bytes it has.

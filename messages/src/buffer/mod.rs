@@ -2,10 +2,12 @@
 //! Knows nothing of what the bytes mean.
 
 mod aligned;
+mod budget;
 mod payload;
 mod pool;
 
 pub use aligned::{ALIGNMENT, Buffer};
+pub use budget::{Budget, Credit};
 pub(crate) use payload::payload_layout;
 pub use payload::{Payload, Segment};
 pub use pool::BufferPool;

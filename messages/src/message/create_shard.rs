@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
+use crate::buffer::ALIGNMENT;
 use crate::id::{GlobalStep, ShardId};
 use crate::optimizer::OptimizerSpec;
-use crate::placement::Placement;
+use crate::placement::{Placement, SliceSpec};
 use crate::sync::SyncSpec;
 use crate::variable::VariableSpec;
 
@@ -26,6 +27,17 @@ pub struct CreateShard {
     pub last_step: GlobalStep,
     /// What initial values are drawn from.
     pub seed: u64,
+}
+
+impl CreateShard {
+    /// The bytes of the shard's values as they travel, each slice on a cache line.
+    pub fn bytes(&self) -> u64 {
+        let slice_bytes = |slice: SliceSpec| {
+            let bytes = slice.elements(&self.variables[slice.variable.index()]) as u64 * 4;
+            bytes.next_multiple_of(ALIGNMENT as u64)
+        };
+        self.placement.on_shard(self.shard).map(|(_, slice)| slice_bytes(slice)).sum()
+    }
 }
 
 impl Content for CreateShard {

@@ -96,7 +96,7 @@ impl Client {
             Message::Refusal(refusal) => return Err(DialError::Refused { to, refusal: *refusal }),
             other => return Err(lost(format!("answered the handshake with {}", other.name()))),
         };
-        receiver.set_limits(Limits::default());
+        receiver.trust(Limits::default(), None);
         let requests_max = welcome.requests_max.clamp(1, 1 << 16) as usize;
         let (outgoing, queue) = mpsc::channel(requests_max);
         let calls = Calls { next: 1, waiting: BTreeMap::new(), lost: None };

@@ -4,6 +4,7 @@ use std::io;
 
 use futures_util::future::BoxFuture;
 
+use crate::buffer::Budget;
 use crate::wire::{Envelope, Limits, WireError};
 
 /// A way for envelopes to travel between tasks. Addresses are `host:port`, whatever the transport makes of them.
@@ -45,8 +46,9 @@ pub trait FrameReceiver: Send {
     /// The next envelope; `None` when the other end has closed between two frames.
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>>;
 
-    /// What it takes from now on. A new connection takes only [`Limits::STRANGER`].
-    fn set_limits(&mut self, limits: Limits);
+    /// What it takes from now on: frames within `limits`, and payloads as far as `budget` has room for them; until
+    /// then nothing more is read. A new connection takes only [`Limits::STRANGER`].
+    fn trust(&mut self, limits: Limits, budget: Option<Budget>);
 }
 
 /// Why a transport could not listen or dial.

@@ -9,6 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::mpsc;
 
 use super::connection::{Connection, FrameReceiver, FrameSender, Listener, Transport, TransportError};
+use crate::buffer::Budget;
 use crate::wire::{Envelope, Limits, WireError};
 
 /// Envelopes that wait in one direction of a connection; beyond that the sender waits.
@@ -114,7 +115,7 @@ impl FrameReceiver for Receiver {
         async move { Ok(self.0.recv().await) }.boxed()
     }
 
-    fn set_limits(&mut self, _limits: Limits) {
+    fn trust(&mut self, _: Limits, _: Option<Budget>) {
         // Nothing is allocated here for what the other end sends: it is there already, and it is our own.
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::connection::{Connection, FrameReceiver, FrameSender, Listener};
 use super::counters::ConnectionCounters;
 use super::handshake::Identity;
-use crate::buffer::Payload;
+use crate::buffer::{Budget, Payload};
 use crate::id::{Incarnation, RequestId, TaskId};
 use crate::message::{Hello, Message, PROTOCOL, Refusal, RefusalCode, Welcome};
 use crate::wire::{Envelope, Limits, WireError};
@@ -27,6 +27,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Requests on one connection that are not answered yet; beyond that it is not read from.
     pub requests_max: u32,
+    /// Payload bytes of all connections together that are not answered yet; beyond that none is read from.
+    pub in_flight_bytes_max: u64,
     /// Connections at a time; beyond that the next waits to be accepted.
     pub connections_max: u32,
     /// So long may a stranger take to introduce itself, in milliseconds.
@@ -41,6 +43,7 @@ impl Default for ServerConfig {
             shards: 0,
             limits: Limits::default(),
             requests_max: 16,
+            in_flight_bytes_max: 8 << 30,
             connections_max: 4096,
             handshake_ms: 10_000,
             drain_ms: 5_000,
@@ -165,7 +168,9 @@ pub fn serve(
     let (end, ended) = watch::channel(false);
     let counters = Arc::new(ConnectionCounters::default());
     let address = listener.address();
+    let budget = Budget::new(config.in_flight_bytes_max);
     let host = Arc::new(Host {
+        budget,
         identity,
         service,
         config,
@@ -182,6 +187,7 @@ pub fn serve(
 struct Host {
     identity: Identity,
     service: Arc<dyn Service>,
+    budget: Budget,
     config: ServerConfig,
     counters: Arc<ConnectionCounters>,
     next: AtomicU64,
@@ -266,7 +272,7 @@ async fn session(
     let Some(peer) = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?? else {
         return Ok(());
     };
-    receiver.set_limits(host.config.limits);
+    receiver.trust(host.config.limits, Some(host.budget.clone()));
     let outcome = exchange(host, &peer, sender, receiver, stopping).await;
     host.service.disconnected(&peer);
     Ok(outcome?)

@@ -10,13 +10,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::connection::{Connection, FrameReceiver, FrameSender, Listener, Transport, TransportError};
-use crate::buffer::BufferPool;
+use crate::buffer::{Budget, Buffer, BufferPool};
 use crate::wire::{
     Envelope, FrameHead, Incoming, Limits, PADDING, PREFIX_BYTES, Prefix, WireError, encode_head,
 };
 
 /// Within a frame, so long may nothing move before the peer counts as gone.
 const STALL: Duration = Duration::from_secs(30);
+/// A payload that comes slower than this, over all of it, counts as stalled.
+const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 /// Prefixes, headers and small payloads are read through a buffer of so many bytes; larger reads go around it.
 const READ_BUFFER_BYTES: usize = 16 << 10;
 
@@ -56,6 +58,7 @@ impl Tcp {
             stream: BufReader::with_capacity(READ_BUFFER_BYTES, read),
             header: Vec::new(),
             limits: Limits::STRANGER,
+            budget: None,
             pool: self.pool.clone(),
         };
         let sender = Sender { stream: write, payload_crc: self.payload_crc };
@@ -140,6 +143,7 @@ struct Receiver {
     stream: BufReader<OwnedReadHalf>,
     header: Vec<u8>,
     limits: Limits,
+    budget: Option<Budget>,
     pool: BufferPool,
 }
 
@@ -156,19 +160,37 @@ impl FrameReceiver for Receiver {
             let prefix = Prefix::decode(&prefix_bytes, &self.limits)?;
             self.read_header(prefix.header_bytes as usize).await?;
             let incoming = Incoming::decode(&prefix_bytes, prefix, &self.header)?;
-            let mut payload = self.pool.take(incoming.payload_bytes());
-            read_full(&mut self.stream, payload.as_bytes_mut()).await?;
+            let payload = self.read_payload(incoming.payload_bytes()).await?;
             incoming.complete(payload).map(Some)
         }
         .boxed()
     }
 
-    fn set_limits(&mut self, limits: Limits) {
+    fn trust(&mut self, limits: Limits, budget: Option<Budget>) {
         self.limits = limits;
+        self.budget = budget;
     }
 }
 
 impl Receiver {
+    async fn read_payload(&mut self, bytes: usize) -> Result<Buffer, WireError> {
+        let credit = match &self.budget {
+            Some(budget) if bytes > 0 => Some(budget.take(bytes as u64).await),
+            _ => None,
+        };
+        let buffer = self.pool.take(bytes);
+        let mut buffer = match credit {
+            Some(credit) => buffer.with_credit(credit),
+            None => buffer,
+        };
+        // A peer that trickles must not hold the memory for ever either.
+        let limit = STALL + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN);
+        match timeout(limit, read_full(&mut self.stream, buffer.as_bytes_mut())).await {
+            Ok(read) => read.map(|()| buffer),
+            Err(_) => Err(WireError::Stalled(limit.as_secs())),
+        }
+    }
+
     /// Grows with what really arrives: a prefix alone must not make us allocate a large header.
     async fn read_header(&mut self, bytes: usize) -> Result<(), WireError> {
         const CHUNK: usize = 64 << 10;

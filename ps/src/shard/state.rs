@@ -18,6 +18,8 @@ use crate::sync::{self, Admission, Policy};
 pub struct ShardState {
     id: ShardId,
     pool: BufferPool,
+    /// Most bytes of values: all of them must fit into one frame.
+    bytes_max: u64,
     held: Option<Held>,
     counters: ShardCounters,
     pulls: u64,
@@ -36,11 +38,12 @@ struct Held {
 }
 
 impl ShardState {
-    /// An empty shard.
-    pub fn new(id: ShardId, pool: BufferPool) -> Self {
+    /// An empty shard, for values of at most so many bytes.
+    pub fn new(id: ShardId, pool: BufferPool, bytes_max: u64) -> Self {
         Self {
             id,
             pool,
+            bytes_max,
             held: None,
             counters: ShardCounters::default(),
             pulls: 0,
@@ -67,6 +70,10 @@ impl ShardState {
                 return Err(Refusal::new(RefusalCode::Unavailable, reason));
             }
             Some(_) => {}
+            None if create.bytes() > self.bytes_max => {
+                let (id, bytes, max) = (self.id, create.bytes(), self.bytes_max);
+                return Err(misfit(format!("{id} would hold {bytes} bytes, and may hold at most {max}")));
+            }
             None => self.held = Some(Held::new(self.id, create, &self.pool)),
         }
         let snapshot = self.observe();

@@ -42,7 +42,7 @@ fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
 }
 
 fn shard(optimizer: OptimizerSpec, last_step: u64) -> ShardState {
-    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default());
+    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 1 << 20);
     let created = state.create(create(optimizer, last_step)).unwrap();
     assert_eq!(created, ShardCreated { slices: 2, bytes: 24 });
     state
@@ -92,7 +92,7 @@ fn sgd_is_applied_and_the_reply_bears_the_values() {
 
 #[test]
 fn initial_values_do_not_depend_on_how_a_variable_is_split() {
-    let mut whole = ShardState::new(ShardId::new(0, 0), BufferPool::default());
+    let mut whole = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 1 << 20);
     let mut create_whole = create(OptimizerSpec::sgd(1.0), 1);
     create_whole.placement.slices[0].slice.rows = 5;
     create_whole.placement.slices.remove(1);
@@ -161,8 +161,18 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn more_than_a_frame_can_carry_is_refused_before_it_is_allocated() {
+    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 100);
+    let mut huge = create(OptimizerSpec::sgd(1.0), 5);
+    huge.variables[1].shape = [1, 1 << 39].into();
+    let refusal = state.create(huge).unwrap_err();
+    assert!(refusal.reason.contains("may hold at most 100"), "{refusal}");
+    assert_eq!(state.observe().slices, 0);
+}
+
+#[test]
 fn nothing_is_served_before_creation_and_another_job_is_refused() {
-    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default());
+    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 1 << 20);
     assert_eq!(state.push(&push(1), gradients(1.0, 1.0)).unwrap_err().code, RefusalCode::Unavailable);
     state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();
     state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();

@@ -1,0 +1,116 @@
+//! A cluster whose processes a test starts one by one; each binds its own port.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use messages::cluster::ClusterSpec;
+use messages::id::{JobName, TaskId};
+use tempfile::TempDir;
+
+use super::job::Job;
+use super::ports::free_port;
+use super::program::{Program, example, role};
+use super::report::Report;
+
+/// Addresses, a job and a directory; no process yet.
+pub(crate) struct Cluster {
+    pub(crate) spec: ClusterSpec,
+    pub(crate) job: Job,
+    dir: TempDir,
+}
+
+impl Cluster {
+    /// With a chief of its own.
+    pub(crate) fn new(ps: u32, workers: u32, steps: u64) -> Self {
+        Self::with(1, ps, workers, |dir| Job::new(dir, steps))
+    }
+
+    /// Worker 0 hosts the chief.
+    pub(crate) fn without_chief(ps: u32, workers: u32, steps: u64) -> Self {
+        Self::with(0, ps, workers, |dir| Job::new(dir, steps))
+    }
+
+    pub(crate) fn with(chiefs: u32, ps: u32, workers: u32, job: impl FnOnce(&Path) -> Job) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let addresses = |count| (0..count).map(|_| format!("127.0.0.1:{}", free_port())).collect();
+        let jobs: [(JobName, Vec<String>); 3] = [
+            (JobName::Chief, addresses(chiefs)),
+            (JobName::Ps, addresses(ps)),
+            (JobName::Worker, addresses(workers)),
+        ];
+        let spec = ClusterSpec::new(jobs).expect("a cluster");
+        Self { spec, job: job(dir.path()), dir }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn address(&self, task: TaskId) -> String {
+        let task = if task == TaskId::CHIEF { self.spec.chief_host() } else { task };
+        self.spec.address(task).expect("a task of the cluster").to_string()
+    }
+
+    /// The generic program for a task, told by `TF_CONFIG` who it is.
+    pub(crate) fn role(&self, task: TaskId) -> Command {
+        let mut command = role(task.job);
+        command.env("TF_CONFIG", self.spec.to_tf_config(task)).args(self.usual(task));
+        command
+    }
+
+    /// The flags that a task needs, whichever way it learns who it is.
+    pub(crate) fn usual(&self, task: TaskId) -> Vec<String> {
+        let mut flags = Vec::new();
+        if task.job == JobName::Worker {
+            flags.push("--threads=1".to_owned());
+        }
+        if task == self.spec.chief_host() {
+            flags.push(format!("--job={}", self.job.path().display()));
+            flags.push(format!("--report={}", self.report_path().display()));
+        }
+        flags
+    }
+
+    /// The example as a task, told by `TF_CONFIG` who it is.
+    pub(crate) fn example(&self, task: TaskId) -> Command {
+        let mut command = example();
+        command.env("TF_CONFIG", self.spec.to_tf_config(task)).args(["--threads=1", "--batch-size=16"]);
+        command.arg(format!("--steps={}", self.job.steps));
+        command.arg("--report").arg(self.report_path());
+        command
+    }
+
+    #[track_caller]
+    pub(crate) fn start(&self, task: TaskId) -> Program {
+        self.start_with(task, &[])
+    }
+
+    #[track_caller]
+    pub(crate) fn start_with(&self, task: TaskId, flags: &[&str]) -> Program {
+        self.spawn(task, self.role(task).args(flags))
+    }
+
+    #[track_caller]
+    pub(crate) fn spawn(&self, task: TaskId, command: &mut Command) -> Program {
+        Program::start(self.dir(), &task.to_string(), command)
+    }
+
+    /// Every task, in the order of the cluster spec: chief, ps, workers.
+    #[track_caller]
+    pub(crate) fn start_all(&self) -> Vec<Program> {
+        self.spec.tasks().map(|(task, _)| self.start(task)).collect()
+    }
+
+    pub(crate) fn report_path(&self) -> PathBuf {
+        self.dir().join("report.json")
+    }
+
+    /// The report, and all that must hold of it.
+    #[track_caller]
+    pub(crate) fn finished(&self) -> Report {
+        let report = Report::read(&self.report_path());
+        let tasks = |job| self.spec.addresses(job).len() as u64;
+        report.holds(self.job.steps, tasks(JobName::Ps), tasks(JobName::Worker));
+        report
+    }
+}

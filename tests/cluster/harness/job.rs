@@ -1,0 +1,50 @@
+//! Job files: written by the example, as a user would have them, and then changed where a test needs it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::program::{Program, example};
+
+/// A job file.
+pub(crate) struct Job {
+    path: PathBuf,
+    pub(crate) steps: u64,
+}
+
+impl Job {
+    /// Digits that are drawn on the spot, small batches, so many steps; with more of the example's flags.
+    pub(crate) fn with(dir: &Path, steps: u64, flags: &[&str]) -> Self {
+        let path = dir.join("job.json");
+        let mut command = example();
+        command.args(["--batch-size=16", &format!("--steps={steps}")]).args(flags);
+        command.arg("--export-job").arg(&path);
+        Program::run(dir, "export", &mut command).expect(0);
+        let job = Self { path, steps };
+        // Every worker draws all of them before it begins.
+        job.edit(|job| {
+            for (part, examples) in [("train", 2000), ("test", 500)] {
+                if let Some(digits) = job["input"][part].get_mut("digits") {
+                    digits["examples"] = json!(examples);
+                }
+            }
+        });
+        job
+    }
+
+    pub(crate) fn new(dir: &Path, steps: u64) -> Self {
+        Self::with(dir, steps, &[])
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn edit(&self, edit: impl FnOnce(&mut Value)) {
+        let text = fs::read_to_string(&self.path).expect("the job file is there");
+        let mut job = serde_json::from_str(&text).expect("the job file is JSON");
+        edit(&mut job);
+        fs::write(&self.path, job.to_string()).expect("the job file can be written");
+    }
+}

@@ -1,0 +1,198 @@
+//! One process: its output is kept in files and shown when a test fails, and it never outlives its test.
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use messages::id::JobName;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::wait::{PATIENCE, wait_until};
+
+/// A process that was started.
+pub(crate) struct Program {
+    name: String,
+    child: Child,
+    out: PathBuf,
+    err: PathBuf,
+    ended: Option<i32>,
+}
+
+/// A process that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    name: String,
+    /// Its exit status, or minus the number of the signal that killed it.
+    pub(crate) status: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// The program of one job.
+pub(crate) fn role(job: JobName) -> Command {
+    clean(match job {
+        JobName::Ps => env!("CARGO_BIN_EXE_pushpull-ps"),
+        JobName::Worker => env!("CARGO_BIN_EXE_pushpull-worker"),
+        JobName::Chief => env!("CARGO_BIN_EXE_pushpull-chief"),
+        JobName::Evaluator => panic!("there is no program for an evaluator yet"),
+    })
+}
+
+/// The program `pushpull`.
+pub(crate) fn tool() -> Command {
+    clean(env!("CARGO_BIN_EXE_pushpull"))
+}
+
+/// The example `mnist`.
+pub(crate) fn example() -> Command {
+    let programs = Path::new(env!("CARGO_BIN_EXE_pushpull")).parent().expect("a program lies in a directory");
+    let example = programs.join("examples/mnist");
+    assert!(
+        example.exists(),
+        "{} is missing. `cargo test` builds it, `cargo test --test cluster` does not: run \
+         `cargo build --example mnist` first, with the same profile",
+        example.display()
+    );
+    clean(example.to_str().expect("the path of the build is UTF-8"))
+}
+
+/// Nothing in the environment of whoever runs the tests may change them.
+fn clean(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for variable in ["TF_CONFIG", "RUST_LOG", "LISTEN_FDS", "LISTEN_PID", "PUSHPULL_LOG_PREFIXED"] {
+        command.env_remove(variable);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+impl Program {
+    /// Starts a command; its output goes to files in `dir`.
+    #[track_caller]
+    pub(crate) fn start(dir: &Path, name: &str, command: &mut Command) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let file = |end: &str| dir.join(format!("{}-{number}.{end}", name.replace('/', "-")));
+        let (out, err) = (file("out"), file("err"));
+        let open = |path: &Path| File::create(path).expect("the test's directory can be written");
+        command.stdout(open(&out)).stderr(open(&err));
+        let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        Self { name: name.to_owned(), child, out, err, ended: None }
+    }
+
+    /// Starts a command, and waits for its end.
+    #[track_caller]
+    pub(crate) fn run(dir: &Path, name: &str, command: &mut Command) -> Ended {
+        Self::start(dir, name, command).wait()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn out(&self) -> String {
+        read(&self.out)
+    }
+
+    pub(crate) fn err(&self) -> String {
+        read(&self.err)
+    }
+
+    fn status(&mut self) -> Option<i32> {
+        if self.ended.is_none() {
+            let status = self.child.try_wait().expect("a child can be waited for")?;
+            self.ended = status.code().or_else(|| status.signal().map(|signal| -signal));
+        }
+        self.ended
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.status().is_none()
+    }
+
+    /// Waits until it ends by itself.
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> Ended {
+        self.wait_within(PATIENCE)
+    }
+
+    /// Waits until it ends by itself, which must not take longer.
+    #[track_caller]
+    pub(crate) fn wait_within(&mut self, limit: Duration) -> Ended {
+        let what = format!("the end of {}", self.name);
+        let status = wait_until(&what, limit, || self.status());
+        Ended { name: self.name.clone(), status, out: self.out(), err: self.err() }
+    }
+
+    /// Waits until it has logged that text.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        let what = format!("'{text}' from {}", self.name);
+        wait_until(&what, PATIENCE, || {
+            let running = self.is_running();
+            if self.err().contains(text) {
+                return Some(());
+            }
+            assert!(running, "{} ended without '{text}'", self.name);
+            None
+        });
+    }
+
+    /// Sends it a signal.
+    #[track_caller]
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        assert!(self.is_running(), "{} has ended before the signal", self.name);
+        let process = Pid::from_child(&self.child);
+        kill_process(process, signal).expect("a running child takes signals");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Where it has ended there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- {}: status {:?}\n{}{}", self.name, self.ended, self.out(), self.err());
+        }
+    }
+}
+
+impl Ended {
+    #[track_caller]
+    pub(crate) fn expect(self, status: i32) -> Self {
+        assert_eq!(self.status, status, "{} said:\n{}{}", self.name, self.out, self.err);
+        self
+    }
+
+    /// It went wrong by its own account: it was neither killed nor called wrongly.
+    #[track_caller]
+    pub(crate) fn expect_failure(self) -> Self {
+        self.expect(1)
+    }
+
+    #[track_caller]
+    pub(crate) fn says(self, text: &str) -> Self {
+        assert!(self.err.contains(text), "{} should say '{text}', and said:\n{}", self.name, self.err);
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn does_not_say(self, text: &str) -> Self {
+        assert!(!self.err.contains(text), "{} should not say '{text}', and said:\n{}", self.name, self.err);
+        self
+    }
+
+    /// The last line of what it said.
+    pub(crate) fn last_line(&self) -> &str {
+        self.err.lines().last().unwrap_or_default()
+    }
+}
+
+fn read(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,82 @@
+//! The report as another program reads it: JSON with names that must not change.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// What other programs rely on.
+const KEYS: [&str; 12] = [
+    "examples_per_second",
+    "steps",
+    "seconds",
+    "train_loss",
+    "test_loss",
+    "test_accuracy",
+    "model",
+    "sync",
+    "ps",
+    "workers",
+    "updates_applied",
+    "variables_crc32c",
+];
+
+/// A report that was read.
+pub(crate) struct Report(Value);
+
+impl Report {
+    #[track_caller]
+    pub(crate) fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self(serde_json::from_str(&text).expect("a report is JSON"))
+    }
+
+    #[track_caller]
+    pub(crate) fn count(&self, key: &str) -> u64 {
+        self.0[key].as_u64().unwrap_or_else(|| panic!("{key} is no count in {:#}", self.0))
+    }
+
+    #[track_caller]
+    pub(crate) fn number(&self, key: &str) -> f64 {
+        self.0[key].as_f64().unwrap_or_else(|| panic!("{key} is no number in {:#}", self.0))
+    }
+
+    #[track_caller]
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.0[key].as_str().unwrap_or_else(|| panic!("{key} is no text in {:#}", self.0))
+    }
+
+    pub(crate) fn variables_crc32c(&self) -> u64 {
+        self.count("variables_crc32c")
+    }
+
+    pub(crate) fn shards(&self) -> &[Value] {
+        self.0["shards"].as_array().expect("shards is a list")
+    }
+
+    /// The contract, V2 and V3: what must hold of every job that trained to its end.
+    #[track_caller]
+    pub(crate) fn holds(&self, steps: u64, ps: u64, workers: u64) {
+        let keys: BTreeSet<&str> =
+            self.0.as_object().expect("a report is an object").keys().map(String::as_str).collect();
+        let expected: BTreeSet<&str> = KEYS.into_iter().chain(["shards"]).collect();
+        assert_eq!(keys, expected);
+        assert_eq!((self.text("model"), self.text("sync")), ("mlp", "async"));
+        assert_eq!((self.count("ps"), self.count("workers")), (ps, workers));
+        assert_eq!((self.count("steps"), self.count("updates_applied")), (steps, steps));
+        assert!(self.variables_crc32c() <= u64::from(u32::MAX));
+        assert!(self.number("seconds") > 0.0 && self.number("examples_per_second") > 0.0);
+        for loss in ["train_loss", "test_loss"] {
+            // Ten classes guessed at random are at ln 10 = 2.3.
+            assert!((0.0..5.0).contains(&self.number(loss)), "{loss} in {:#}", self.0);
+        }
+        assert!((0.0..=1.0).contains(&self.number("test_accuracy")));
+        for shard in self.shards() {
+            let count = |key: &str| shard[key].as_u64().unwrap_or_else(|| panic!("{key} in {shard:#}"));
+            let sum = count("applied") + count("stopped") + count("duplicate") + count("refused");
+            assert_eq!(count("received"), sum, "V2 in {shard:#}");
+            assert_eq!((count("applied"), count("version")), (steps, steps), "V3 in {shard:#}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! A connection of our own to a task, as a peer that knows the cluster may open it: looks into a shard while it works.
+
+use std::time::Duration;
+
+use messages::buffer::Payload;
+use messages::id::{Incarnation, TaskId};
+use messages::message::{Observe, ShardSnapshot};
+use messages::transport::{Client, DialError, Identity, Patience, Tcp, dial};
+use tokio::time::Instant;
+
+use super::cluster::Cluster;
+use super::wait::PATIENCE;
+
+/// Talks to a task of the cluster as `identity` says we are, on a connection that is closed at the end.
+pub(crate) fn whisper<T>(
+    cluster: &Cluster,
+    to: TaskId,
+    identity: &Identity,
+    talk: impl AsyncFnOnce(Client) -> T,
+) -> Result<T, DialError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client =
+            dial(&Tcp::default(), &cluster.address(to), identity, to, Patience::of(PATIENCE)).await?;
+        Ok(talk(client).await)
+    })
+}
+
+impl Cluster {
+    /// Who says it is worker 0, in a life of its own.
+    pub(crate) fn impostor(&self) -> Identity {
+        let cluster = self.spec.clone();
+        Identity { task: TaskId::worker(0), incarnation: Incarnation(1), cluster, graph: None }
+    }
+}
+
+/// Waits until the first shard of ps 0 has applied so many updates.
+#[track_caller]
+pub(crate) fn wait_for_version(cluster: &Cluster, at_least: u64) -> ShardSnapshot {
+    let watch = async |client: Client| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (seen, _) = client
+                .call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY)
+                .await
+                .expect("a shard lets itself be observed");
+            if seen.version.0 >= at_least {
+                return seen;
+            }
+            assert!(Instant::now() < deadline, "still at {seen:?}, and {at_least} is waited for");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    whisper(cluster, TaskId::ps(0), &cluster.impostor(), watch).expect("ps/0 can be reached")
+}

@@ -1,0 +1,20 @@
+//! Waiting for something that another process does.
+
+use std::time::{Duration, Instant};
+
+/// Far beyond what anything here takes, even on a machine that is busy with something else.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Asks again and again until there is an answer.
+#[track_caller]
+pub(crate) fn wait_until<T>(what: &str, within: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + within;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {within:?}");
+        std::thread::sleep(PAUSE);
+    }
+}

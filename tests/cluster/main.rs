@@ -1,0 +1,16 @@
+//! Whatever needs two tasks at once: the real programs on loopback, and the embedded cluster, driven as a user or an
+//! enemy drives them.
+//! Knows the programs by their flags, exit statuses, logs and reports, and the wire as any peer may.
+
+mod harness;
+
+mod accuracy;
+mod bad_data;
+mod bad_flags;
+mod bad_peers;
+mod embedded;
+mod hostile;
+mod local;
+mod signals;
+mod starting;
+mod training;
