@@ -1,6 +1,7 @@
 //! A whole cluster in this process: the same tasks, the same messages, handed over without being encoded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_rt::Arbiter;
 use anyhow::{Context, anyhow};
@@ -17,6 +18,9 @@ use worker::{Worker, WorkerConfig};
 
 use crate::cluster::incarnation;
 use crate::threads::run_on;
+
+/// So long the other tasks may take to hear from the chief that the job has ended.
+const LEAVE: Duration = Duration::from_secs(5);
 
 /// An embedded cluster, not started yet. Any number of them may run in one process.
 #[derive(Clone)]
@@ -84,15 +88,15 @@ impl Embedded {
             graph: Some(job.graph.digest()),
         };
         let address = |task: TaskId| cluster.address(task).expect("every task is in the cluster").to_string();
-        // Nobody but the chief listens to signals: it tells the others.
-        let uninterrupted = CancellationToken::new();
+        // Nobody but the chief listens to signals: it tells the others. Whoever has not heard of the end is told so here.
+        let leave = CancellationToken::new();
         let mut arbiters = Vec::new();
         let mut tasks = Vec::new();
         for index in 0..self.ps {
             let task = TaskId::ps(index);
             let listener = transport.listen(&address(task)).await?;
             let (config, identity) = (self.ps_config.clone(), identity(task));
-            let (pool, interrupt) = (pool.clone(), uninterrupted.clone());
+            let (pool, interrupt) = (pool.clone(), leave.clone());
             let arbiter = Arbiter::new();
             let ps = run_on(&arbiter, move || async move {
                 Ps::start(config, identity, listener, &pool)?.run(interrupt).await?;
@@ -105,7 +109,7 @@ impl Embedded {
             let task = TaskId::worker(index);
             let (config, identity) = (self.worker_config.clone(), identity(task));
             let (transport, pool) = (Arc::new(transport.clone()), pool.clone());
-            let worker = Worker::new(config, identity, transport, pool, uninterrupted.clone())?;
+            let worker = Worker::new(config, identity, transport, pool, leave.clone())?;
             let arbiter = Arbiter::new();
             let worker = run_on(&arbiter, move || async move { anyhow::Ok(worker.run().await?) });
             tasks.push((task, worker));
@@ -116,6 +120,11 @@ impl Embedded {
         let chief = Chief::new(config, identity, Arc::new(transport), job, progress, interrupt);
         // The chief's word is the reason; what the others say when it ends the job only follows from it.
         let result = chief.run(listener).await;
+        let out_of_patience = leave.clone();
+        let patience = actix_rt::spawn(async move {
+            tokio::time::sleep(LEAVE).await;
+            out_of_patience.cancel();
+        });
         let mut others = Ok(());
         for (task, ended) in tasks {
             let ended = match ended.await {
@@ -124,6 +133,7 @@ impl Embedded {
             };
             others = others.and(ended);
         }
+        patience.abort();
         for arbiter in arbiters {
             arbiter.stop();
         }

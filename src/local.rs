@@ -1,15 +1,18 @@
 //! A cluster of real processes on this machine: starts the role binaries, merges their logs, ends when they end.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use command_fds::{CommandFdExt, FdMapping};
 use messages::cluster::ClusterSpec;
 use messages::id::{JobName, TaskId};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
@@ -19,7 +22,7 @@ use crate::logging::PREFIXED;
 use crate::signals::Signals;
 
 /// When the chief has ended, so long the others may take.
-const LEAVE: Duration = Duration::from_secs(15);
+const LEAVE: Duration = Duration::from_secs(30);
 /// Where systemd's protocol for inherited sockets puts the first one.
 const FIRST_INHERITED_FD: i32 = 3;
 
@@ -38,7 +41,9 @@ pub(crate) struct Local {
 impl Local {
     /// Runs the cluster to the job's end.
     pub(crate) async fn run(self) -> Outcome {
-        let signals = Signals::listen()?;
+        let running = Running::default();
+        let last = running.clone();
+        let signals = Signals::listen_and(move || last.kill_all())?;
         // Every socket is opened here and handed down, so that no port can be taken by somebody else in between.
         let mut sockets = Vec::new();
         let mut jobs = Vec::new();
@@ -55,7 +60,6 @@ impl Local {
         let mut children = JoinSet::new();
         // A worker listens nowhere yet; its socket only keeps the port.
         let mut kept = Vec::new();
-        let mut chief_pid = None;
         for (task, socket) in sockets {
             let inherits = match task.job {
                 JobName::Worker => {
@@ -65,9 +69,7 @@ impl Local {
                 _ => Some(socket.into()),
             };
             let child = self.start(task, &cluster, inherits)?;
-            if task == TaskId::CHIEF {
-                chief_pid = child.id();
-            }
+            running.add(task, child.id());
             children.spawn(attend(task, child));
         }
         let mut failed = Vec::new();
@@ -83,6 +85,7 @@ impl Local {
             tokio::select! {
                 Some(ended) = children.join_next() => {
                     let (task, status) = ended.context("a task was cancelled")??;
+                    running.remove(task);
                     if !status.success() {
                         failed.push(format!("{task} ended with {status}"));
                     }
@@ -92,18 +95,20 @@ impl Local {
                 }
                 () = out_of_time => {
                     // Dropping the set kills what is left of it.
-                    return Err(anyhow!("{} task(s) did not end within {} s of the chief, and were killed", children.len(), LEAVE.as_secs()).into());
+                    failed.push(format!("{} did not end within {} s of the chief, and were killed", running.names(), LEAVE.as_secs()));
+                    break;
                 }
                 () = signals.interrupt.cancelled(), if !interrupted => {
                     interrupted = true;
                     // The chief tells the others.
-                    terminate(chief_pid);
+                    running.terminate(TaskId::CHIEF);
                     deadline = Some(tokio::time::Instant::now() + LEAVE);
                 }
             }
         }
         if interrupted {
-            return Err(Failure::Signal { reason: "interrupted".into(), number: signals.number() });
+            let reason = format!("interrupted: {}", failed.join("; "));
+            return Err(Failure::Signal { reason, number: signals.number() });
         }
         if failed.is_empty() { Ok(()) } else { Err(anyhow!(failed.join("; ")).into()) }
     }
@@ -130,11 +135,39 @@ impl Local {
     }
 }
 
-fn terminate(process: Option<u32>) {
-    let process = process.and_then(|id| rustix::process::Pid::from_raw(id as i32));
-    if let Some(process) = process {
-        // Where this fails it has ended already.
-        let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+/// The processes that run now. One that has ended is forgotten at once: its number may be another's by then.
+#[derive(Clone, Default)]
+struct Running(Arc<Mutex<BTreeMap<TaskId, Pid>>>);
+
+impl Running {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TaskId, Pid>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, task: TaskId, process: Option<u32>) {
+        let process = process.and_then(|number| Pid::from_raw(number.cast_signed()));
+        self.lock().extend(process.map(|process| (task, process)));
+    }
+
+    fn remove(&self, task: TaskId) {
+        self.lock().remove(&task);
+    }
+
+    fn names(&self) -> String {
+        self.lock().keys().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    fn terminate(&self, task: TaskId) {
+        if let Some(&process) = self.lock().get(&task) {
+            // Where this fails it has just ended.
+            let _ = kill_process(process, Signal::TERM);
+        }
+    }
+
+    fn kill_all(&self) {
+        for &process in self.lock().values() {
+            let _ = kill_process(process, Signal::KILL);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_rt::Arbiter;
 use anyhow::anyhow;
@@ -10,7 +11,7 @@ use messages::buffer::BufferPool;
 use messages::cluster::ClusterConfig;
 use messages::graph::GraphSpec;
 use messages::job::JobSpec;
-use messages::transport::{Identity, Tcp};
+use messages::transport::{Identity, Listener, Tcp};
 use ps::{Ps, PsConfig, PsError};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
@@ -24,17 +25,19 @@ use crate::signals::Signals;
 use crate::threads::run_on;
 
 /// What every task of a cluster may be told.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Network {
     /// Where to listen, if not at the task's address in the cluster spec.
     pub bind: Option<String>,
     /// Whether payloads bear a checksum.
     pub payload_crc: bool,
+    /// When a peer that says nothing counts as lost.
+    pub lost_after: Duration,
 }
 
 impl Network {
     fn tcp(&self, pool: &BufferPool) -> Tcp {
-        Tcp::new(pool.clone()).with_payload_crc(self.payload_crc)
+        Tcp::new(pool.clone()).with_payload_crc(self.payload_crc).with_lost_after(self.lost_after)
     }
 }
 
@@ -90,11 +93,13 @@ pub(crate) async fn worker(
     let worker = Worker::new(config, identity.clone(), Arc::new(tcp.clone()), pool, interrupt);
     let worker = worker.map_err(Failure::usage)?;
     let io = Arbiter::new();
-    let train = run_on(&io, move || worker.run());
     let trained = match orders {
-        None => train.await,
+        None => run_on(&io, move || worker.run()).await,
         Some(orders) => {
-            let chief = run_chief(cluster, network, &tcp, &identity, orders, &signals);
+            // First, so that an address that cannot be had is told at once.
+            let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
+            let train = run_on(&io, move || worker.run());
+            let chief = run_chief(cluster, listener, &tcp, &identity, orders, &signals);
             let (trained, led) = tokio::join!(train, chief);
             led?;
             trained
@@ -113,19 +118,19 @@ pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: Ch
     let signals = Signals::listen()?;
     let identity = identity(cluster, Some(&orders.job.graph));
     let tcp = network.tcp(&BufferPool::default());
-    run_chief(cluster, network, &tcp, &identity, orders, &signals).await
+    let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
+    run_chief(cluster, listener, &tcp, &identity, orders, &signals).await
 }
 
 async fn run_chief(
     cluster: &ClusterConfig,
-    network: &Network,
+    listener: Box<dyn Listener>,
     tcp: &Tcp,
     identity: &Identity,
     orders: ChiefOrders<'_>,
     signals: &Signals,
 ) -> Outcome {
     let ChiefOrders { job, config, report: path } = orders;
-    let listener = listen(tcp, cluster, identity, network.bind.as_deref()).await?;
     let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
     let (tell, told) = watch::channel(JobProgress::default());
     let shown = tokio::spawn(progress::show(told, job.batch_size));

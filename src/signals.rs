@@ -18,24 +18,29 @@ pub(crate) struct Signals {
 impl Signals {
     /// Listens from now on, on the current runtime.
     pub(crate) fn listen() -> std::io::Result<Self> {
+        Self::listen_and(|| {})
+    }
+
+    /// Also does something before a second signal ends the process.
+    pub(crate) fn listen_and(last: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         let (mut interrupts, mut terminates) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let (set_number, number) = watch::channel(SIGTERM);
         let interrupt = CancellationToken::new();
         let set_interrupt = interrupt.clone();
         tokio::spawn(async move {
-            loop {
-                let number = tokio::select! {
+            let mut next = async || {
+                tokio::select! {
                     _ = interrupts.recv() => SIGINT,
                     _ = terminates.recv() => SIGTERM,
-                };
-                if set_interrupt.is_cancelled() {
-                    eprintln!("a second signal: ending at once");
-                    std::process::exit(128 + i32::from(number));
                 }
-                set_number.send_replace(number);
-                set_interrupt.cancel();
-            }
+            };
+            set_number.send_replace(next().await);
+            set_interrupt.cancel();
+            let number = next().await;
+            eprintln!("a second signal: ending at once");
+            last();
+            std::process::exit(128 + i32::from(number));
         });
         Ok(Self { interrupt, number })
     }

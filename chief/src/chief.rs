@@ -3,13 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix::{Actor, Addr, AsyncContext, Context, Handler};
+use actix::dev::SendError;
+use actix::{Actor, Addr, AsyncContext, Context, Handler, SpawnHandle};
 use messages::buffer::Payload;
-use messages::id::{Incarnation, JobName, TaskId};
+use messages::id::{JobName, TaskId};
 use messages::job::JobSpec;
 use messages::message::{Message, Refusal, RefusalCode, StopReason};
 use messages::placement::Placement;
-use messages::transport::{Identity, Listener, Patience, Peer, Reply, Service, Transport, serve};
+use messages::transport::{
+    Identity, Listener, Patience, Peer, Reply, ServerConfig, Service, Transport, serve,
+};
+use messages::wire::Limits;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -65,14 +69,18 @@ impl Chief {
             progress: self.progress.clone(),
             events,
             leave_timeout: self.config.leave_timeout,
-            leaving: false,
+            leaving: None,
         }
         .start();
         let server = serve(
             listener,
             Identity { task: TaskId::CHIEF, ..self.identity.clone() },
             Arc::new(Door(desk.clone())),
-            self.config.server.clone(),
+            // It carries no tensors.
+            ServerConfig {
+                limits: Limits { payload_bytes_max: 0, ..self.config.server.limits },
+                ..self.config.server.clone()
+            },
         );
         tracing::info!(
             "job '{}': {} steps, waiting for {} ps and {workers} worker task(s) at {}",
@@ -81,9 +89,9 @@ impl Chief {
             self.identity.cluster.addresses(JobName::Ps).len(),
             server.address()
         );
-        let mut ps = PsTasks::default();
+        let ps = PsTasks::default();
         let ended = {
-            let mut everybody = std::pin::pin!(self.lead(&desk, &mut ps));
+            let mut everybody = std::pin::pin!(self.lead(&desk, &ps));
             let mut clock = Clock::default();
             loop {
                 tokio::select! {
@@ -102,7 +110,7 @@ impl Chief {
         };
         let reason = match &result {
             Ok(_) => StopReason::Completed,
-            Err(error) => StopReason::Failed(error.to_string()),
+            Err(error) => StopReason::failed(error),
         };
         ps.stop(reason).await;
         server.stop().await;
@@ -110,7 +118,7 @@ impl Chief {
     }
 
     /// Brings the cluster up, then watches over it. Never returns: the desk says when the job has ended.
-    async fn lead(&self, desk: &Addr<Desk>, ps: &mut PsTasks) -> std::convert::Infallible {
+    async fn lead(&self, desk: &Addr<Desk>, ps: &PsTasks) -> std::convert::Infallible {
         tokio::select! {
             Err(error) = self.bring_up_and_watch(desk, ps) => desk.do_send(Turn::Fail(error)),
             () = self.interrupt.cancelled() => {
@@ -124,43 +132,38 @@ impl Chief {
     async fn bring_up_and_watch(
         &self,
         desk: &Addr<Desk>,
-        ps: &mut PsTasks,
+        ps: &PsTasks,
     ) -> Result<std::convert::Infallible, ChiefError> {
-        let mut deadline = std::pin::pin!(tokio::time::sleep(self.config.start_timeout));
+        let deadline = tokio::time::Instant::now() + self.config.start_timeout;
         // Beyond the deadline, which is watched here for all tasks together.
         let patience = Patience::of(self.config.start_timeout + Duration::from_secs(60));
-        let arrived = std::cell::RefCell::new(Vec::new());
-        let arrive = |client| arrived.borrow_mut().push(client);
-        let connected = tokio::select! {
-            connected = PsTasks::connect(&*self.transport, &self.identity, patience, arrive) => Some(connected),
-            () = &mut deadline => None,
+        let bring_up = async {
+            ps.connect(&*self.transport, &self.identity, patience).await?;
+            ps.create(&self.job).await
         };
-        *ps = PsTasks::new(arrived.into_inner());
-        match connected {
-            Some(connected) => connected?,
-            None => return Err(self.missing(ps)),
-        }
-        let placement = ps.create(&self.job).await?;
+        let placement = match tokio::time::timeout_at(deadline, bring_up).await {
+            Ok(placement) => placement?,
+            Err(_) => return Err(self.missing(ps)),
+        };
         if self.config.log_placement {
             tracing::info!("placement:\n{}", table(&placement, &self.job.graph.variables));
         }
         desk.do_send(Turn::Created(placement));
         let mut log = tokio::time::interval(Duration::from_secs(3));
         log.tick().await;
-        let mut starting = true;
+        let mut progress = self.progress.subscribe();
         loop {
             tokio::select! {
                 (task, reason) = ps.wait_lost() => {
                     let step = self.progress.borrow().global_step;
                     return Err(ChiefError::PsLost { task, step, reason });
                 }
-                () = &mut deadline, if starting => {
-                    starting = false;
-                    if !self.progress.borrow().missing.is_empty() {
-                        return Err(self.missing(ps));
-                    }
+                // Whoever is missing when the time is up, or gets lost after that, does not keep the others.
+                () = tokio::time::sleep_until(deadline), if !self.progress.borrow().missing.is_empty() => {
+                    return Err(self.missing(ps));
                 }
-                _ = log.tick(), if starting => {
+                _ = progress.changed() => {}
+                _ = log.tick() => {
                     let missing = self.progress.borrow().missing.clone();
                     if !missing.is_empty() {
                         tracing::info!("waiting for {}", self.named(&missing).join(", "));
@@ -172,7 +175,7 @@ impl Chief {
 
     /// Everybody who is not there now.
     fn missing(&self, ps: &PsTasks) -> ChiefError {
-        let here: Vec<TaskId> = ps.tasks().collect();
+        let here = ps.tasks();
         let mut missing: Vec<TaskId> = self.identity.cluster.tasks().map(|(task, _)| task).collect();
         missing.retain(|task| task.job == JobName::Ps && !here.contains(task));
         missing.extend(&self.progress.borrow().missing);
@@ -252,8 +255,8 @@ struct Desk {
     progress: watch::Sender<JobProgress>,
     events: mpsc::UnboundedSender<Event>,
     leave_timeout: Duration,
-    /// Whether the time that workers have to leave has begun.
-    leaving: bool,
+    /// The end of the time that workers have to leave, once that has begun.
+    leaving: Option<SpawnHandle>,
 }
 
 impl Desk {
@@ -293,7 +296,7 @@ enum Turn {
     },
     Disconnected {
         index: u32,
-        incarnation: Incarnation,
+        connection: u64,
     },
     /// Every variable has its initial value.
     Created(Placement),
@@ -312,9 +315,9 @@ impl Handler<Turn> for Desk {
         let state = &mut self.state;
         let effects = match turn {
             Turn::Request { peer, message, reply } => {
-                state.request(peer.task.index, peer.incarnation, message, reply)
+                state.request(peer.task.index, peer.connection, message, reply)
             }
-            Turn::Disconnected { index, incarnation } => state.disconnected(index, incarnation),
+            Turn::Disconnected { index, connection } => state.disconnected(index, connection),
             Turn::Created(placement) => state.created(placement),
             Turn::Fail(error) => state.fail(error),
             Turn::Interrupt => {
@@ -324,8 +327,11 @@ impl Handler<Turn> for Desk {
             Turn::EndFailing => state.end_failing(),
         };
         self.carry_out(effects);
-        if self.state.is_failing() && !std::mem::replace(&mut self.leaving, true) {
-            ctx.notify_later(Turn::EndFailing, self.leave_timeout);
+        if !self.state.is_failing() {
+            // A timer that still runs would keep this actor, and all that it holds, alive.
+            self.leaving.take().map(|timer| ctx.cancel_future(timer));
+        } else if self.leaving.is_none() {
+            self.leaving = Some(ctx.notify_later(Turn::EndFailing, self.leave_timeout));
         }
     }
 }
@@ -346,14 +352,13 @@ impl Service for Door {
 
     fn call(&self, peer: &Peer, message: Message, _: Payload, reply: Reply) {
         let turn = Turn::Request { peer: peer.clone(), message, reply };
-        // Dropped with its turn, the reply refuses by itself.
-        if self.0.try_send(turn).is_err() {
-            tracing::error!("a request of {} came when the chief's queue was full", peer.task);
+        if let Err(SendError::Full(Turn::Request { reply, .. })) = self.0.try_send(turn) {
+            reply.refuse(RefusalCode::Overloaded, "the chief's queue is full");
         }
     }
 
     fn disconnected(&self, peer: &Peer) {
         // Must not get lost; there is at most one for each connection, and their number is bounded.
-        self.0.do_send(Turn::Disconnected { index: peer.task.index, incarnation: peer.incarnation });
+        self.0.do_send(Turn::Disconnected { index: peer.task.index, connection: peer.connection });
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use messages::id::{GlobalStep, Incarnation, TaskId};
+use messages::id::{GlobalStep, TaskId};
 use messages::job::JobSpec;
 use messages::message::{
     Evaluated, Evaluation, Finish, Finished, Go, Message, Refusal, RefusalCode, Registered, Report, Reported,
@@ -58,7 +58,8 @@ enum Phase {
 }
 
 struct Worker<R> {
-    incarnation: Option<Incarnation>,
+    /// The connection on which it has registered: only that one speaks for it, and only its end is the worker's.
+    connection: Option<u64>,
     state: State<R>,
     /// What it told last.
     loss: Option<f32>,
@@ -89,7 +90,7 @@ impl<R> Worker<R> {
 
 impl<R> JobState<R> {
     pub(crate) fn new(job: JobSpec, workers: u32) -> Self {
-        let worker = |_| Worker { incarnation: None, state: State::Absent, loss: None };
+        let worker = |_| Worker { connection: None, state: State::Absent, loss: None };
         Self {
             job,
             placement: None,
@@ -145,11 +146,11 @@ impl<R> JobState<R> {
         waiting.into_iter().flat_map(|index| self.tell_job(index)).collect()
     }
 
-    /// A request of worker `index`.
+    /// A request of worker `index`, on one of the chief's connections.
     pub(crate) fn request(
         &mut self,
         index: u32,
-        incarnation: Incarnation,
+        connection: u64,
         message: Message,
         reply: R,
     ) -> Vec<Effect<R>> {
@@ -160,34 +161,35 @@ impl<R> JobState<R> {
             Phase::Failing(error) if !matches!(message, Message::Report(_) | Message::Finish(_)) => {
                 return refuse(reply, format!("the job is ending: {error}"));
             }
+            Phase::Evaluating(_) if matches!(message, Message::Register(_)) => {
+                return refuse(reply, "the job has been trained, and is being evaluated".into());
+            }
             Phase::Ended => return refuse(reply, "the job has ended".into()),
             _ => {}
         }
         let worker = self.workers.get_mut(&index).expect("only workers of the job are admitted");
-        let of_this_life = worker.incarnation == Some(incarnation);
+        let its_own = worker.connection == Some(connection);
         match (message, &worker.state) {
             (Message::Register(_), State::Absent | State::Left) => {
-                worker.incarnation = Some(incarnation);
+                worker.connection = Some(connection);
                 worker.state = State::Registered(reply);
                 tracing::info!("worker/{index} is here");
                 if self.placement.is_some() { self.tell_job(index) } else { Vec::new() }
             }
-            (Message::Register(_), _) if !of_this_life => {
+            (Message::Register(_), _) if !its_own => {
                 refuse(reply, format!("worker/{index} is here already: is the same task started twice?"))
             }
-            (Message::Ready(_), State::Preparing) if of_this_life => {
+            (Message::Ready(_), State::Preparing) if its_own => {
                 worker.state = State::Ready(reply);
                 self.begin_if_ready()
             }
-            (Message::Report(report), State::Training) if of_this_life => {
-                self.reported(index, &report, reply)
-            }
+            (Message::Report(report), State::Training) if its_own => self.reported(index, &report, reply),
             (Message::Finish(finish), state)
-                if of_this_life && matches!(state, State::Preparing | State::Ready(_) | State::Training) =>
+                if its_own && matches!(state, State::Preparing | State::Ready(_) | State::Training) =>
             {
                 self.finished(index, *finish, reply)
             }
-            (Message::Evaluated(evaluated), State::Evaluating) if of_this_life => {
+            (Message::Evaluated(evaluated), State::Evaluating) if its_own => {
                 self.evaluated(index, *evaluated, reply)
             }
             (message, _) => refuse(reply, format!("worker/{index} says {} out of turn", message.name())),
@@ -195,10 +197,10 @@ impl<R> JobState<R> {
     }
 
     /// A worker's connection is gone.
-    pub(crate) fn disconnected(&mut self, index: u32, incarnation: Incarnation) -> Vec<Effect<R>> {
+    pub(crate) fn disconnected(&mut self, index: u32, connection: u64) -> Vec<Effect<R>> {
         let starting = matches!(self.phase, Phase::Starting);
         let Some(worker) = self.workers.get_mut(&index) else { return Vec::new() };
-        if !worker.is_here() || worker.incarnation != Some(incarnation) {
+        if !worker.is_here() || worker.connection != Some(connection) {
             return Vec::new();
         }
         worker.state = if starting { State::Absent } else { State::Left };

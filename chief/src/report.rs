@@ -35,6 +35,6 @@ pub struct JobReport {
     pub evaluation: Evaluation,
     /// Every shard as it was at the end.
     pub shards: Vec<(ShardId, ShardSnapshot)>,
-    /// Workers that finished.
+    /// Workers whose losses are in `train_loss`.
     pub workers: usize,
 }

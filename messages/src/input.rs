@@ -24,6 +24,27 @@ pub enum DatasetSpec {
     },
 }
 
+/// A path that no message can carry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} is not UTF-8, and a job's paths must be", .0.display())]
+pub struct InputSpecError(PathBuf);
+
+impl InputSpec {
+    /// Checks that it can travel.
+    ///
+    /// # Errors
+    /// Names the path that cannot.
+    pub fn validate(&self) -> Result<(), InputSpecError> {
+        for dataset in [&self.train, &self.test] {
+            let DatasetSpec::Idx { images, labels } = dataset else { continue };
+            if let Some(path) = [images, labels].into_iter().find(|path| path.to_str().is_none()) {
+                return Err(InputSpecError(path.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The examples to train on, and those to test on at the end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

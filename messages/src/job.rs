@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::{GraphError, GraphSpec};
 use crate::id::GlobalStep;
-use crate::input::InputSpec;
+use crate::input::{InputSpec, InputSpecError};
 use crate::optimizer::{OptimizerError, OptimizerSpec};
-use crate::placement::PlacementSpec;
+use crate::placement::{PartitionerError, PlacementSpec};
 use crate::sync::SyncSpec;
 
 /// Most examples in one worker's batch.
@@ -52,6 +52,12 @@ pub enum JobError {
     /// The optimizer cannot run.
     #[error(transparent)]
     Optimizer(#[from] OptimizerError),
+    /// The input cannot be written down.
+    #[error(transparent)]
+    Input(#[from] InputSpecError),
+    /// The partitioner cannot split anything.
+    #[error(transparent)]
+    Partitioner(#[from] PartitionerError),
     /// The batch has no examples, or too many.
     #[error("batch_size must be from 1 to {BATCH_SIZE_MAX}, and is {0}")]
     BatchSize(u32),
@@ -88,6 +94,8 @@ impl JobSpec {
             return Err(JobError::NoSteps);
         }
         self.optimizer.validate()?;
+        self.input.validate()?;
+        self.placement.partitioner.validate()?;
         self.graph.validate(self.batch_size as usize)?;
         Ok(())
     }

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::id::{PlacementEpoch, ShardId, SliceId, VariableId};
 use crate::variable::VariableSpec;
 
+/// Most shards in one ps task.
+pub const SHARDS_PER_TASK_MAX: u32 = 256;
+/// Most shards in one placement.
+pub const SHARDS_MAX: usize = 1 << 16;
 /// Most slices in one placement.
 pub const SLICES_MAX: usize = 1 << 20;
 
@@ -67,6 +71,9 @@ pub enum PlacementError {
     /// Too much of something.
     #[error("a placement may have at most {SLICES_MAX} slices, and has {0}")]
     TooManySlices(usize),
+    /// Too much of something.
+    #[error("a placement may have at most {SHARDS_MAX} shards, and has {0}")]
+    TooManyShards(usize),
     /// The same shard stands twice in the list of shards.
     #[error("{0} is listed twice among the shards")]
     DuplicateShard(ShardId),
@@ -101,6 +108,9 @@ impl Placement {
     pub fn validate(&self, variables: &[VariableSpec]) -> Result<(), PlacementError> {
         if self.shards.is_empty() {
             return Err(PlacementError::NoShards);
+        }
+        if self.shards.len() > SHARDS_MAX {
+            return Err(PlacementError::TooManyShards(self.shards.len()));
         }
         if self.slices.len() > SLICES_MAX {
             return Err(PlacementError::TooManySlices(self.slices.len()));
@@ -193,6 +203,26 @@ pub enum PartitionerSpec {
         /// The least size of a slice; at least 1.
         bytes_min: u64,
     },
+}
+
+/// A number that splits nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("partitioner: {0} must be at least 1, and is 0")]
+pub struct PartitionerError(pub &'static str);
+
+impl PartitionerSpec {
+    /// Checks its number.
+    ///
+    /// # Errors
+    /// Names it where it is 0.
+    pub const fn validate(&self) -> Result<(), PartitionerError> {
+        match self {
+            Self::Fixed { slices: 0 } => Err(PartitionerError("fixed.slices")),
+            Self::MaxSliceBytes { bytes: 0 } => Err(PartitionerError("max_slice_bytes.bytes")),
+            Self::MinMax { bytes_min: 0 } => Err(PartitionerError("min_max.bytes_min")),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
+use messages::placement::SHARDS_PER_TASK_MAX;
 use messages::transport::ServerConfig;
 
 use crate::error::PsError;
-
-/// Most shards in one ps task.
-pub const SHARDS_MAX: u32 = 256;
 
 /// The settings of one ps task.
 #[derive(Clone, Debug)]
@@ -32,12 +30,12 @@ impl PsConfig {
     /// # Errors
     /// Names the key that is out of range.
     pub fn validate(&self) -> Result<(), PsError> {
-        if (1..=SHARDS_MAX).contains(&self.shards) {
+        if (1..=SHARDS_PER_TASK_MAX).contains(&self.shards) {
             Ok(())
         } else {
             Err(PsError::Config {
                 key: "shards",
-                expected: format!("1 to {SHARDS_MAX}"),
+                expected: format!("1 to {SHARDS_PER_TASK_MAX}"),
                 got: self.shards.to_string(),
             })
         }

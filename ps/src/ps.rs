@@ -29,7 +29,6 @@ pub struct Ps {
 #[derive(Debug, Default)]
 struct Attendance {
     chief_came: bool,
-    chief_here: bool,
     connections: usize,
     end: Option<End>,
 }
@@ -43,7 +42,7 @@ enum End {
 impl Attendance {
     /// The chief was here and is gone without a word, and nobody is left who might still train.
     const fn deserted(&self) -> bool {
-        self.chief_came && !self.chief_here && self.connections == 0
+        self.chief_came && self.connections == 0
     }
 }
 
@@ -146,10 +145,7 @@ impl Service for Desk {
     fn admit(&self, peer: &Peer) -> Result<(), messages::message::Refusal> {
         self.attend.send_modify(|now| {
             now.connections += 1;
-            if peer.task.job == JobName::Chief {
-                now.chief_came = true;
-                now.chief_here = true;
-            }
+            now.chief_came |= peer.task.job == JobName::Chief;
         });
         Ok(())
     }
@@ -192,12 +188,7 @@ impl Service for Desk {
         }
     }
 
-    fn disconnected(&self, peer: &Peer) {
-        self.attend.send_modify(|now| {
-            now.connections -= 1;
-            if peer.task.job == JobName::Chief {
-                now.chief_here = false;
-            }
-        });
+    fn disconnected(&self, _: &Peer) {
+        self.attend.send_modify(|now| now.connections -= 1);
     }
 }

@@ -43,6 +43,9 @@ pub(crate) struct ClusterArgs {
     /// How long to wait for the other tasks to come up, in seconds
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     start_timeout_s: u64,
+    /// When a task that says nothing counts as lost, in seconds; the same for all tasks
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(3..=86_400))]
+    lost_after_s: u64,
     /// Send a checksum with every payload
     #[arg(long)]
     payload_crc: bool,
@@ -85,7 +88,11 @@ impl ClusterArgs {
     }
 
     pub(crate) fn network(&self) -> Network {
-        Network { bind: self.bind.clone(), payload_crc: self.payload_crc }
+        Network {
+            bind: self.bind.clone(),
+            payload_crc: self.payload_crc,
+            lost_after: Duration::from_secs(self.lost_after_s),
+        }
     }
 
     pub(crate) const fn start_timeout(&self) -> Duration {

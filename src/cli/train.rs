@@ -16,7 +16,7 @@ use messages::sync::SyncSpec;
 use ps::PsConfig;
 use tokio::sync::watch;
 use worker::WorkerConfig;
-use worker::input::{examples_in, in_directory};
+use worker::input::{describe, in_directory};
 
 use super::flags::{ClusterArgs, absolute};
 use crate::embedded::Embedded;
@@ -159,7 +159,7 @@ impl TrainArgs {
         let last_step = match self.steps {
             Some(steps) => steps,
             None => {
-                let examples = examples_in(&input.train)?.saturating_mul(self.epochs);
+                let examples = describe(&input.train)?.examples.saturating_mul(self.epochs);
                 examples.div_ceil(u64::from(self.batch_size))
             }
         };

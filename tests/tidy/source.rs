@@ -52,9 +52,9 @@ fn literal_or_comment(text: &str, after_word: bool) -> Option<usize> {
     if text.starts_with('"') {
         return Some(quoted(text, '"'));
     }
-    if text.starts_with('\'') {
+    if let Some(quoted_part) = text.strip_prefix('\'') {
         // A lifetime has no second quote where a character would.
-        let mut chars = text[1..].chars();
+        let mut chars = quoted_part.chars();
         let first = chars.next()?;
         return (first == '\\' || chars.next() == Some('\'')).then(|| quoted(text, '\''));
     }

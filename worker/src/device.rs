@@ -69,7 +69,7 @@ impl Handler<Evaluate> for Device {
     }
 }
 
-/// A mailbox closes only when its arbiter's thread is gone.
+/// A mailbox closes only when its actor has panicked.
 impl From<actix::MailboxError> for WorkerError {
     fn from(_: actix::MailboxError) -> Self {
         Self::DevicePanicked

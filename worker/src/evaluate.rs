@@ -14,6 +14,13 @@ use crate::values::Values;
 /// Examples that are evaluated at a time.
 const BATCH: usize = 250;
 
+/// The sizes of the batches that so many examples are evaluated in.
+pub(crate) fn batch_sizes(examples: u64) -> Vec<usize> {
+    let (whole, rest) = (examples / BATCH as u64, (examples % BATCH as u64) as usize);
+    let whole = (whole > 0).then_some(BATCH);
+    whole.into_iter().chain((rest > 0).then_some(rest)).collect()
+}
+
 /// Pulls the final variables, and evaluates them.
 pub(crate) async fn evaluate(
     parameters: &Parameters,

@@ -1,10 +1,14 @@
 //! Where each variable's slices lie in what travels to and from each shard: one buffer a shard, slices one after the
 //! other, each on a cache line. Made once from the placement.
 
+use std::collections::BTreeMap;
+
 use messages::buffer::ALIGNMENT;
 use messages::id::{PlacementEpoch, ShardId, SliceId, VariableId};
 use messages::placement::Placement;
 use messages::variable::VariableSpec;
+
+use crate::values::ValuesError;
 
 /// The layout of all shards and variables.
 #[derive(Debug)]
@@ -24,6 +28,13 @@ pub(crate) struct ShardLayout {
     pub segments: Vec<(usize, usize)>,
     /// Bytes of the shard's buffer.
     pub bytes: usize,
+}
+
+impl ShardLayout {
+    /// Whether a reply bears all slices of this shard, in order.
+    pub fn check(&self, slices: &[SliceId]) -> Result<(), ValuesError> {
+        if self.slices == slices { Ok(()) } else { Err(ValuesError::Slices { shard: self.shard }) }
+    }
 }
 
 /// Where the slices of one variable are.
@@ -56,10 +67,11 @@ impl Layout {
             .iter()
             .map(|variable| VariableLayout { elements: variable.shape.elements(), parts: Vec::new() })
             .collect();
+        let positions = placement.shards.iter().enumerate().map(|(position, &shard)| (shard, position));
+        let positions: BTreeMap<ShardId, usize> = positions.collect();
         for (id, placed) in placement.slices.iter().enumerate() {
             let variable = &variables[placed.slice.variable.index()];
-            let shard = placement.shards.iter().position(|&shard| shard == placed.shard);
-            let shard = shard.expect("a valid placement lists every shard");
+            let shard = *positions.get(&placed.shard).expect("a valid placement lists every shard");
             let ShardLayout { slices, segments, bytes, .. } = &mut shards[shard];
             let (start, elements) = (bytes.next_multiple_of(ALIGNMENT), placed.slice.elements(variable));
             let first_element = placed.slice.first_element(variable);

@@ -111,7 +111,8 @@ impl Parameters {
         });
         let mut versions = Vec::with_capacity(self.clients.len());
         let mut payloads = Vec::with_capacity(self.clients.len());
-        for (pulled, payload) in try_join_all(calls).await? {
+        for (shard, (pulled, payload)) in self.layout.shards.iter().zip(try_join_all(calls).await?) {
+            shard.check(&pulled.slices)?;
             versions.push(pulled.version);
             payloads.push(payload);
         }
@@ -151,7 +152,8 @@ impl Parameters {
             self.push(&self.clients[position], push, payload)
         });
         let mut exchange = (Vec::new(), Vec::new(), Vec::new());
-        for (pushed, payload) in try_join_all(calls).await? {
+        for (shard, (pushed, payload)) in self.layout.shards.iter().zip(try_join_all(calls).await?) {
+            shard.check(&pushed.slices)?;
             exchange.0.push(pushed.version);
             exchange.1.push(pushed.verdict);
             exchange.2.push(payload);

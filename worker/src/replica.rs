@@ -1,6 +1,7 @@
 //! The border to whatever computes gradients: our own graph executor here, another engine behind the same trait.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use kernels::cpu::{LabelOutOfRange, Threads};
 use messages::graph::GraphSpec;
@@ -24,7 +25,13 @@ pub trait Replica: Send {
         gradients: &mut Gradients,
     ) -> Result<f32, ReplicaError>;
 
-    /// Computes the loss and every metric of a batch, of any size, at these values: means over the batch.
+    /// Makes ready to evaluate batches of that size.
+    ///
+    /// # Errors
+    /// Where the model cannot be computed on such batches.
+    fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError>;
+
+    /// Computes the loss and every metric of a batch at these values: means over the batch.
     ///
     /// # Errors
     /// Where the batch does not fit the model.
@@ -62,7 +69,8 @@ pub enum ReplicaError {
 pub struct GraphReplica {
     graph: GraphSpec,
     training: Executor,
-    /// Compiled when first asked for: a test set has at most two sizes of batches.
+    features: Shape,
+    /// By batch size: a test set has at most two.
     evaluation: BTreeMap<usize, Executor>,
     pool: Option<rayon::ThreadPool>,
     threads: Threads,
@@ -80,21 +88,27 @@ impl GraphReplica {
         threads: usize,
     ) -> Result<Self, ReplicaError> {
         let program = Program::training(&graph, batch)?;
-        if let Some(expected) = program.features()
-            && expected != features
-        {
-            return Err(ReplicaError::Features { expected: expected.clone(), got: features.clone() });
-        }
+        check_features(&program, features)?;
         let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
         let pool =
             pool.transpose().map_err(|error| ReplicaError::Threads { threads, reason: error.to_string() })?;
         Ok(Self {
             graph,
             training: Executor::new(program),
+            features: features.clone(),
             evaluation: BTreeMap::new(),
             pool,
             threads: if threads > 1 { Threads::Pool(threads) } else { Threads::One },
         })
+    }
+}
+
+fn check_features(program: &Program, features: &Shape) -> Result<(), ReplicaError> {
+    match program.features() {
+        Some(expected) if expected != features => {
+            Err(ReplicaError::Features { expected: expected.clone(), got: features.clone() })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -120,13 +134,19 @@ impl Replica for GraphReplica {
         })
     }
 
+    fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError> {
+        if let Entry::Vacant(entry) = self.evaluation.entry(examples) {
+            let program = Program::evaluation(&self.graph, examples)?;
+            check_features(&program, &self.features)?;
+            entry.insert(Executor::new(program));
+        }
+        Ok(())
+    }
+
     fn evaluate(&mut self, batch: &Batch, values: &Values) -> Result<Vec<f32>, ReplicaError> {
         let examples = batch.labels.len();
-        if !self.evaluation.contains_key(&examples) {
-            let program = Program::evaluation(&self.graph, examples)?;
-            self.evaluation.insert(examples, Executor::new(program));
-        }
-        let executor = self.evaluation.get_mut(&examples).expect("just inserted");
+        self.prepare(examples)?;
+        let executor = self.evaluation.get_mut(&examples).expect("just prepared");
         let threads = self.threads;
         within(self.pool.as_ref(), || {
             let scalars = executor.run(batch, values, None, threads);

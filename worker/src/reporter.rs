@@ -39,7 +39,11 @@ pub(crate) async fn report(
         let loss = ((now.loss_sum - reported.loss_sum) / steps as f64) as f32;
         reported = now;
         let report = Report { global_step: now.global_step, local_step: now.local_step, loss };
-        match chief.call::<Reported>(report, Payload::EMPTY).await {
+        let reported = tokio::select! {
+            reported = chief.call::<Reported>(report, Payload::EMPTY) => reported,
+            () = stop.closed() => return,
+        };
+        match reported {
             Ok((Reported { stop: None }, _)) => {}
             Ok((Reported { stop: Some(reason) }, _)) => {
                 stop.send_replace(Some(reason));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use messages::buffer::{BufferPool, Payload, Segment};
-use messages::id::VariableId;
+use messages::id::{ShardId, VariableId};
 
 use crate::layout::Layout;
 
@@ -15,12 +15,37 @@ pub struct Values {
 
 /// A shard sent other slices than it owns by the placement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{shard} sent {got} as slice number {position}, and by the placement it has {expected} bytes")]
-pub struct ValuesError {
-    shard: messages::id::ShardId,
-    position: usize,
-    expected: usize,
-    got: String,
+pub enum ValuesError {
+    /// Too few or too many.
+    #[error("{shard} sent {got} slices, and by the placement it has {expected}")]
+    Count {
+        /// The shard.
+        shard: ShardId,
+        /// By the placement.
+        expected: usize,
+        /// What came.
+        got: usize,
+    },
+    /// In another order, or others.
+    #[error("{shard} sent other slices than it has by the placement, or in another order")]
+    Slices {
+        /// The shard.
+        shard: ShardId,
+    },
+    /// Of another size.
+    #[error(
+        "{shard} sent {got} bytes as its slice number {position}, and by the placement that has {expected}"
+    )]
+    Size {
+        /// The shard.
+        shard: ShardId,
+        /// Which of its slices.
+        position: usize,
+        /// By the placement.
+        expected: usize,
+        /// What came.
+        got: usize,
+    },
 }
 
 impl Values {
@@ -31,11 +56,15 @@ impl Values {
     /// Where a shard sent something else than its slices.
     pub fn assemble(layout: &Layout, shards: &[Payload], pool: &BufferPool) -> Result<Self, ValuesError> {
         for (shard, payload) in layout.shards.iter().zip(shards) {
-            for (position, &(_, expected)) in shard.segments.iter().enumerate() {
-                let got = payload.segments().get(position).map(Segment::len);
-                if got != Some(expected) {
-                    let got = got.map_or("nothing".to_owned(), |bytes| format!("{bytes} bytes"));
-                    return Err(ValuesError { shard: shard.shard, position, expected, got });
+            let (expected, got) = (shard.segments.len(), payload.segments().len());
+            if expected != got {
+                return Err(ValuesError::Count { shard: shard.shard, expected, got });
+            }
+            let sizes = shard.segments.iter().map(|&(_, bytes)| bytes);
+            for (position, (expected, segment)) in sizes.zip(payload.segments()).enumerate() {
+                let got = segment.len();
+                if expected != got {
+                    return Err(ValuesError::Size { shard: shard.shard, position, expected, got });
                 }
             }
         }
@@ -68,7 +97,7 @@ impl Values {
 #[cfg(test)]
 mod tests {
     use messages::buffer::Buffer;
-    use messages::id::{PlacementEpoch, ShardId};
+    use messages::id::PlacementEpoch;
     use messages::placement::{PlacedSlice, Placement, SliceSpec};
     use messages::variable::{InitializerSpec, VariableSpec};
     use proptest::prelude::*;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix::Addr;
 use actix_rt::Arbiter;
 use messages::buffer::{BufferPool, Payload};
-use messages::id::TaskId;
+use messages::id::{LocalStep, TaskId};
 use messages::job::JobSpec;
 use messages::message::{Evaluated, Finish, Finished, Go, Ready, Register, Registered, TrainingResult};
 use messages::transport::{CallError, Client, Identity, Patience, Transport, dial};
@@ -16,13 +16,17 @@ use tokio_util::sync::CancellationToken;
 use crate::config::WorkerConfig;
 use crate::device::Device;
 use crate::error::WorkerError;
-use crate::evaluate::evaluate;
-use crate::input::{DataShare, Dataset, InputError, Prefetch, READY_BATCHES, Sampler, examples_in, load};
+use crate::evaluate::{batch_sizes, evaluate};
+use crate::input::{
+    DataShare, Dataset, Description, InputError, Prefetch, READY_BATCHES, Sampler, describe, in_directory,
+    load,
+};
 use crate::parameters::Parameters;
+use crate::replica::{Replica, ReplicaError};
 use crate::reporter::{Progress, report};
 use crate::train::{Trained, Trainer};
 
-/// So long a worker that failed tries to tell the chief why.
+/// So long a worker that leaves early tries to leave in good order.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A worker task.
@@ -70,11 +74,20 @@ impl Worker {
         let chief = tokio::select! {
             chief = self.dial_chief() => Arc::new(chief?),
             () = self.interrupt.cancelled() => {
-                return Err(WorkerError::Interrupted { local_step: messages::id::LocalStep(0) });
+                return Err(WorkerError::Interrupted { local_step: LocalStep(0) });
             }
         };
         let arbiter = Arbiter::new();
-        let result = self.work(&chief, &arbiter).await;
+        let interrupt = self.interrupt.clone();
+        let out_of_patience = async move {
+            interrupt.cancelled().await;
+            tokio::time::sleep(FAREWELL).await;
+        };
+        let result = tokio::select! {
+            result = self.work(&chief, &arbiter) => result,
+            // Whatever it waits for, a push, the other workers, the chief: it goes.
+            () = out_of_patience => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
+        };
         arbiter.stop();
         result
     }
@@ -84,7 +97,7 @@ impl Worker {
         let prepared = tokio::select! {
             prepared = self.prepare(chief, arbiter) => prepared,
             () = interrupt.cancelled() => {
-                Err(WorkerError::Interrupted { local_step: messages::id::LocalStep(0) })
+                Err(WorkerError::Interrupted { local_step: LocalStep(0) })
             }
         };
         let Prepared { job, parameters, device, input } = match prepared {
@@ -102,7 +115,9 @@ impl Worker {
             return self.give_up(chief, error, Some((local_step, loss))).await;
         }
         tracing::info!("finished after {local_step} steps of this worker");
-        let Trainer { parameters, device, .. } = trainer;
+        // The input and the reporter have done their work: what they hold goes before the evaluation.
+        let Trainer { parameters, device, input, stop, progress, .. } = trainer;
+        drop((input, stop, progress));
         let finish = Finish { result: TrainingResult::Completed, local_step, loss };
         let (Finished { evaluate: asked }, _) = chief.call(finish, Payload::EMPTY).await?;
         if asked {
@@ -137,18 +152,8 @@ impl Worker {
         )
         .await?;
         let train = self.load(&job, |job| &job.input.train).await?;
-        let test = job.input.test.clone();
-        let data_dir = self.config.data_dir.clone();
-        // Better to hear of a missing test set now than after hours of training.
-        blocking(move || {
-            let test = match data_dir {
-                Some(directory) => crate::input::in_directory(&test, &directory)?,
-                None => test,
-            };
-            examples_in(&test)
-        })
-        .await?;
-        let replica = (self.config.replica)(&job, train.feature_shape(), self.config.threads)?;
+        let mut replica = (self.config.replica)(&job, train.feature_shape(), self.config.threads)?;
+        self.prepare_evaluation(&job, &train, &mut *replica).await?;
         let device = Device::start_on(&arbiter.handle(), replica);
         let share = DataShare::new(self.identity.task.index, workers, train.len())?;
         let sampler = Sampler::new(share, job.batch_size as usize, job.seed)?;
@@ -162,6 +167,32 @@ impl Worker {
         );
         let Go {} = self.within(chief.call(Ready {}, Payload::EMPTY)).await?;
         Ok(Prepared { job, parameters, device, input })
+    }
+
+    /// Better to hear of a test set that is missing or does not fit now than after hours of training.
+    async fn prepare_evaluation(
+        &self,
+        job: &JobSpec,
+        train: &Dataset,
+        replica: &mut dyn Replica,
+    ) -> Result<(), WorkerError> {
+        let (test, data_dir) = (job.input.test.clone(), self.config.data_dir.clone());
+        let described = blocking(move || {
+            let test = match data_dir {
+                Some(directory) => in_directory(&test, &directory)?,
+                None => test,
+            };
+            describe(&test)
+        });
+        let Description { examples, feature_shape } = described.await?;
+        if &feature_shape != train.feature_shape() {
+            let (expected, got) = (train.feature_shape().clone(), feature_shape);
+            return Err(ReplicaError::Features { expected, got }.into());
+        }
+        for batch in batch_sizes(examples) {
+            replica.prepare(batch)?;
+        }
+        Ok(())
     }
 
     /// A reply that comes when the whole cluster is up.
@@ -199,11 +230,14 @@ impl Worker {
         };
         let result = result.await;
         let evaluated = match &result {
-            Ok(evaluation) => Ok(evaluation.clone()),
-            Err(error) => Err(error.to_string()),
+            Ok(evaluation) => Evaluated { result: Ok(evaluation.clone()) },
+            Err(error) => Evaluated::failed(error),
         };
-        chief.call::<Finished>(Evaluated { result: evaluated }, Payload::EMPTY).await?;
-        result.map(drop)
+        let told = chief.call::<Finished>(evaluated, Payload::EMPTY).await;
+        // Of two errors the first is the reason.
+        result?;
+        told?;
+        Ok(())
     }
 
     /// Tells the chief why this worker leaves before the end, and leaves.
@@ -211,13 +245,13 @@ impl Worker {
         &self,
         chief: &Client,
         error: WorkerError,
-        progress: Option<(messages::id::LocalStep, f32)>,
+        progress: Option<(LocalStep, f32)>,
     ) -> Result<(), WorkerError> {
         let result = match &error {
             WorkerError::Interrupted { .. } | WorkerError::Stopped(_) => TrainingResult::Interrupted,
-            other => TrainingResult::Failed(other.to_string()),
+            other => TrainingResult::failed(other),
         };
-        let (local_step, loss) = progress.unwrap_or((messages::id::LocalStep(0), f32::NAN));
+        let (local_step, loss) = progress.unwrap_or((LocalStep(0), f32::NAN));
         let farewell = chief.call::<Finished>(Finish { result, local_step, loss }, Payload::EMPTY);
         if let Ok(Err(lost)) = tokio::time::timeout(FAREWELL, farewell).await {
             tracing::debug!("the chief was not told: {lost}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use messages::graph::GraphBuilder;
-use messages::id::{GlobalStep, Incarnation, LocalStep, PlacementEpoch, ShardId, VariableId};
+use messages::id::{GlobalStep, LocalStep, PlacementEpoch, ShardId, VariableId};
 use messages::input::{DatasetSpec, InputSpec};
 use messages::message::{Ready, Register};
 use messages::optimizer::OptimizerSpec;
@@ -78,7 +78,7 @@ impl Play {
         self.next += 1;
         let reply = self.next;
         self.open.insert(reply);
-        let effects = self.state.request(worker, Incarnation(life), message.into(), reply);
+        let effects = self.state.request(worker, life, message.into(), reply);
         self.carry_out(effects);
         reply
     }
@@ -89,7 +89,7 @@ impl Play {
     }
 
     fn gone(&mut self, worker: u32, life: u64) {
-        let effects = self.state.disconnected(worker, Incarnation(life));
+        let effects = self.state.disconnected(worker, life);
         self.carry_out(effects);
     }
 
@@ -198,6 +198,18 @@ fn another_worker_evaluates_when_the_first_gets_lost() {
     assert_eq!(play.log(), "trained 6:Evaluate");
     play.gone(1, 1);
     assert!(play.ended.pop().unwrap().unwrap_err().contains("no worker is left"));
+}
+
+#[test]
+fn nobody_joins_while_the_job_is_evaluated() {
+    let mut play = Play::training();
+    play.gone(1, 1);
+    play.say(0, 1, completed());
+    assert_eq!(play.log(), "trained 5:Evaluate");
+    play.say(1, 2, Register {});
+    assert!(play.log().contains("6:Refusal(the job has been trained"));
+    play.say(0, 1, evaluated());
+    assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
 }
 
 #[test]

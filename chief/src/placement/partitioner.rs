@@ -5,16 +5,6 @@ use messages::id::VariableId;
 use messages::placement::{PartitionerSpec, SliceSpec};
 use messages::variable::VariableSpec;
 
-/// The key of a number that must be at least 1 and is 0.
-pub(super) const fn zero_key(partitioner: PartitionerSpec) -> Option<&'static str> {
-    match partitioner {
-        PartitionerSpec::Fixed { slices: 0 } => Some("partitioner.fixed.slices"),
-        PartitionerSpec::MaxSliceBytes { bytes: 0 } => Some("partitioner.max_slice_bytes.bytes"),
-        PartitionerSpec::MinMax { bytes_min: 0 } => Some("partitioner.min_max.bytes_min"),
-        _ => None,
-    }
-}
-
 /// How many slices a valid variable gets: from 1 up to its number of rows. Allocates nothing, so that the
 /// whole job's slices can be counted before there are any.
 ///

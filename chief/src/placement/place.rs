@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use messages::id::{PlacementEpoch, ShardId, VariableId};
-use messages::placement::{PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec};
+use messages::placement::{
+    PartitionerError, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec,
+};
 use messages::variable::{DeviceSpec, VariableError, VariableSpec};
 
 use super::greedy::Greedy;
@@ -24,11 +26,8 @@ pub enum PlaceError {
     #[error("{0} is listed twice among the shards: expected each shard once")]
     DuplicateShard(ShardId),
     /// A number of the partitioner cannot be used.
-    #[error("{key} is 0: expected at least 1, or leave the partitioner out to keep every variable whole")]
-    Partitioner {
-        /// Which number.
-        key: &'static str,
-    },
+    #[error(transparent)]
+    Partitioner(#[from] PartitionerError),
     /// A variable cannot be used.
     #[error(transparent)]
     Variable(#[from] VariableError),
@@ -78,9 +77,7 @@ pub fn place(
     shards: &[ShardId],
     epoch: PlacementEpoch,
 ) -> Result<Placement, PlaceError> {
-    if let Some(key) = partitioner::zero_key(spec.partitioner) {
-        return Err(PlaceError::Partitioner { key });
-    }
+    spec.partitioner.validate()?;
     let shards = sorted(shards)?;
     let counts = counts(spec, variables, shards.len())?;
     let mut dealing = shards.clone();

@@ -125,13 +125,13 @@ fn what_cannot_be_placed_is_named() {
         text
     };
     for (partitioner, key) in [
-        (PartitionerSpec::Fixed { slices: 0 }, "partitioner.fixed.slices"),
-        (PartitionerSpec::MaxSliceBytes { bytes: 0 }, "partitioner.max_slice_bytes.bytes"),
-        (PartitionerSpec::MinMax { bytes_min: 0 }, "partitioner.min_max.bytes_min"),
+        (PartitionerSpec::Fixed { slices: 0 }, "fixed.slices"),
+        (PartitionerSpec::MaxSliceBytes { bytes: 0 }, "max_slice_bytes.bytes"),
+        (PartitionerSpec::MinMax { bytes_min: 0 }, "min_max.bytes_min"),
     ] {
         // Also where there is nothing to split.
         for variables in [&variables[..], &[]] {
-            assert!(refused(partitioner, variables, &shards).starts_with(key));
+            assert!(refused(partitioner, variables, &shards).contains(key));
         }
     }
     let whole = PartitionerSpec::None;

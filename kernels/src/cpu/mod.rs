@@ -2,16 +2,19 @@
 //!
 //! A kernel overwrites its destination unless its name says otherwise, panics on a shape mismatch (the
 //! caller's bug), and picks the widest instruction set of this machine (AVX-512, AVX2, NEON, baseline) at run
-//! time. Its choice changes no bit of any result but a matrix product's.
+//! time. Its choice changes no bit of any result but a matrix product's or a convolution's.
 
 mod dispatch;
 mod shape;
 #[cfg(test)]
 mod testing;
+mod window;
 
 mod bias;
+mod conv2d;
 mod matmul;
 mod matrix;
+mod pool;
 mod relu;
 mod softmax;
 
@@ -23,11 +26,17 @@ mod philox;
 mod random;
 
 pub use bias::{bias_add, bias_add_in_place, bias_relu, bias_relu_in_place, sum_rows};
+pub use conv2d::{Conv2d, Epilogue, conv2d, conv2d_input_grad, conv2d_kernel_grad};
 pub use elementwise::{accumulate, add, scale};
 pub use matmul::{Threads, matmul, matmul_accumulate};
 pub use matrix::MatRef;
 pub use optimizer::{AdamStep, adam, momentum, sgd};
+pub use pool::{
+    Pool2d, average_pool, average_pool_grad, global_average_pool, global_average_pool_grad, max_pool,
+    max_pool_grad,
+};
 pub use random::{Key, fill_normal, fill_truncated_normal, fill_uniform};
 pub use reduce::{all_finite, dot, mean, sum, sum_of_squares};
 pub use relu::{relu, relu_grad, relu_grad_in_place, relu_in_place};
 pub use softmax::{LabelOutOfRange, count_correct, softmax_cross_entropy, softmax_cross_entropy_grad};
+pub use window::{BadGeometry, Padding};

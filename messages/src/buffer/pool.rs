@@ -28,7 +28,12 @@ impl BufferPool {
         let kept = {
             let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let kept = stock.free.get_mut(&lines).and_then(Vec::pop);
-            stock.lines -= kept.as_ref().map_or(0, Vec::len);
+            if kept.is_some() {
+                stock.lines -= lines;
+            }
+            if stock.free.get(&lines).is_some_and(Vec::is_empty) {
+                stock.free.remove(&lines);
+            }
             kept
         };
         Buffer::from_lines(kept.unwrap_or_else(|| fresh_lines(lines)), bytes, Some(self.clone()))
@@ -41,14 +46,22 @@ impl BufferPool {
 
     pub(super) fn give_back(&self, lines: Vec<Line>) {
         let count = lines.len();
+        // Given back to the system below, when nobody waits for the lock any more.
+        let mut unwanted = Vec::new();
         let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if count == 0 || count > stock.lines_max {
+            drop(stock);
             return;
         }
-        if stock.lines + count > stock.lines_max {
-            // Full, perhaps of sizes that nobody asks for any more: start again with what is in use now.
-            stock.free.clear();
-            stock.lines = 0;
+        while stock.lines + count > stock.lines_max {
+            // Full, perhaps of sizes that nobody asks for any more: those go first.
+            let other = stock.free.keys().rev().copied().find(|&size| size != count).unwrap_or(count);
+            let buffers = stock.free.get_mut(&other).expect("a size in stock");
+            unwanted.extend(buffers.pop());
+            if buffers.is_empty() {
+                stock.free.remove(&other);
+            }
+            stock.lines -= other;
         }
         stock.lines += count;
         stock.free.entry(count).or_default().push(lines);
@@ -56,9 +69,9 @@ impl BufferPool {
 }
 
 impl Default for BufferPool {
-    /// Keeps up to 1 GiB.
+    /// Keeps up to 4 GiB.
     fn default() -> Self {
-        Self::new(1 << 30)
+        Self::new(4 << 30)
     }
 }
 

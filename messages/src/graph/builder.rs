@@ -20,8 +20,8 @@ pub struct GraphBuilder {
     error: Option<GraphError>,
 }
 
-/// The batch that shapes are inferred for while a graph is built. Any will do: what fits for one size fits for
-/// every other.
+/// The batch that shapes are inferred for while a graph is built. A graph that mixes its batch with the extents of
+/// its variables may fit for one size and not for another: the job checks it again for its own.
 const BATCH: usize = 2;
 
 impl GraphBuilder {

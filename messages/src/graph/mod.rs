@@ -11,4 +11,4 @@ mod tests;
 
 pub use builder::GraphBuilder;
 pub use op::Op;
-pub use spec::{GraphError, GraphSpec, MetricSpec, NODES_MAX, NodeSpec, TENSOR_ELEMENTS_MAX};
+pub use spec::{GraphError, GraphSpec, METRICS_MAX, MetricSpec, NODES_MAX, NodeSpec, TENSOR_ELEMENTS_MAX};

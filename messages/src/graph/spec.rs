@@ -11,6 +11,8 @@ use crate::variable::{VARIABLE_ELEMENTS_MAX, VARIABLE_NAME_BYTES_MAX, VariableEr
 
 /// Most nodes, and most variables, in a graph.
 pub const NODES_MAX: usize = 1 << 16;
+/// Most metrics in a graph.
+pub const METRICS_MAX: usize = 1024;
 /// Most elements in one node's output.
 pub const TENSOR_ELEMENTS_MAX: usize = 1 << 32;
 
@@ -59,10 +61,12 @@ pub struct MetricSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// Too many nodes or variables.
-    #[error("a graph may have at most {NODES_MAX} {what}, and has {count}")]
+    #[error("a graph may have at most {max} {what}, and has {count}")]
     TooMany {
         /// Nodes, variables or metrics.
         what: &'static str,
+        /// The most that there may be.
+        max: usize,
         /// How many there are.
         count: usize,
     },
@@ -170,13 +174,13 @@ impl GraphSpec {
     /// # Errors
     /// The first thing that is wrong, with the node's or the variable's name.
     pub fn validate(&self, batch: usize) -> Result<(), GraphError> {
-        for (what, count) in [
-            ("nodes", self.nodes.len()),
-            ("variables", self.variables.len()),
-            ("metrics", self.metrics.len()),
+        for (what, max, count) in [
+            ("nodes", NODES_MAX, self.nodes.len()),
+            ("variables", NODES_MAX, self.variables.len()),
+            ("metrics", METRICS_MAX, self.metrics.len()),
         ] {
-            if count > NODES_MAX {
-                return Err(GraphError::TooMany { what, count });
+            if count > max {
+                return Err(GraphError::TooMany { what, max, count });
             }
         }
         unique("graph", [self.name.as_str()])?;

@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Invalid, no_payload, text_within};
-
-/// Most metrics in one evaluation.
-pub const METRICS_MAX: usize = 1024;
+use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
+use crate::graph::METRICS_MAX;
 
 /// What the test examples say of the final variables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +34,13 @@ pub struct Evaluated {
     pub result: Result<Evaluation, String>,
 }
 
+impl Evaluated {
+    /// That it could not be done, for that reason, which is cut if it is very long.
+    pub fn failed(reason: impl std::fmt::Display) -> Self {
+        Self { result: Err(super::reason(reason)) }
+    }
+}
+
 impl Content for Evaluated {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         match &self.result {
@@ -47,7 +52,7 @@ impl Content for Evaluated {
                     text_within("metric name", &metric.name, crate::variable::VARIABLE_NAME_BYTES_MAX)?;
                 }
             }
-            Err(reason) => text_within("reason", reason, 1 << 16)?,
+            Err(reason) => text_within("reason", reason, REASON_BYTES_MAX)?,
         }
         no_payload(segments)
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Invalid, no_payload, text_within};
+use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::id::LocalStep;
 
 /// Worker to chief: this worker trains no more.
@@ -28,10 +28,17 @@ pub enum TrainingResult {
     Failed(String),
 }
 
+impl TrainingResult {
+    /// For that reason, which is cut if it is very long.
+    pub fn failed(reason: impl std::fmt::Display) -> Self {
+        Self::Failed(super::reason(reason))
+    }
+}
+
 impl Content for Finish {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         if let TrainingResult::Failed(reason) = &self.result {
-            text_within("reason", reason, 1 << 16)?;
+            text_within("reason", reason, REASON_BYTES_MAX)?;
         }
         no_payload(segments)
     }

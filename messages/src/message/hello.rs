@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Content;
+use super::{Content, Invalid, no_payload};
 use crate::cluster::ClusterSpec;
 use crate::id::{Incarnation, TaskId};
+use crate::placement::SHARDS_PER_TASK_MAX;
 
 /// The version of everything in this crate that travels.
 pub const PROTOCOL: u16 = 1;
@@ -46,4 +47,11 @@ pub struct Welcome {
     pub requests_max: u32,
 }
 
-impl Content for Welcome {}
+impl Content for Welcome {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        if self.shards > SHARDS_PER_TASK_MAX {
+            return Err(Invalid(format!("at most {SHARDS_PER_TASK_MAX} shards, and got {}", self.shards)));
+        }
+        no_payload(segments)
+    }
+}

@@ -5,6 +5,7 @@
 mod create_shard;
 mod evaluate;
 mod finish;
+mod heartbeat;
 mod hello;
 mod observe;
 mod pull;
@@ -20,8 +21,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use create_shard::{CreateShard, ShardCreated};
-pub use evaluate::{Evaluated, Evaluation, METRICS_MAX, MetricValue};
+pub use evaluate::{Evaluated, Evaluation, MetricValue};
 pub use finish::{Finish, Finished, TrainingResult};
+pub use heartbeat::Heartbeat;
 pub use hello::{Hello, PROTOCOL, Welcome};
 pub use observe::{Observe, ShardCounters, ShardSnapshot, StalenessHistogram};
 pub use pull::{Pull, Pulled};
@@ -46,6 +48,20 @@ trait Content: Serialize + DeserializeOwned {
 
 fn no_payload(segments: &[u64]) -> Result<(), Invalid> {
     if segments.is_empty() { Ok(()) } else { Err(Invalid("expected no payload".into())) }
+}
+
+/// Most bytes in a reason that travels. Longer ones are cut when they are made, and refused when they are read.
+const REASON_BYTES_MAX: usize = 8 << 10;
+
+/// A reason short enough to travel.
+fn reason(what: impl std::fmt::Display) -> String {
+    let mut text = what.to_string();
+    if text.len() > REASON_BYTES_MAX {
+        let cut = (0..=REASON_BYTES_MAX - 3).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(cut);
+        text.push_str("...");
+    }
+    text
 }
 
 fn text_within(what: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
@@ -139,6 +155,7 @@ messages! {
     1 Hello: "The first frame on every connection: who dials, and in which cluster.",
     2 Welcome: "The answer to `Hello`.",
     3 Refusal: "The answer to anything that was not done, with the reason.",
+    4 Heartbeat: "Either way, when there is nothing else to say: still here.",
     10 Register: "Worker to chief: here I am.",
     11 Registered: "Chief to worker: the job and the placement.",
     12 Report: "Worker to chief, about once a second: how far it is.",

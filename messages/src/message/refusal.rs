@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Invalid, no_payload, text_within};
+use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 
 /// What kind of refusal it is, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,9 +36,9 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal for that reason.
+    /// A refusal for that reason, which is cut if it is very long.
     pub fn new(code: RefusalCode, reason: impl fmt::Display) -> Self {
-        Self { code, reason: reason.to_string() }
+        Self { code, reason: super::reason(reason) }
     }
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Refusal {
 
 impl Content for Refusal {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
-        text_within("reason", &self.reason, 1 << 16)?;
+        text_within("reason", &self.reason, REASON_BYTES_MAX)?;
         no_payload(segments)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Invalid, no_payload, text_within};
+use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 
 /// Chief to ps: the job is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,10 +21,17 @@ pub enum StopReason {
     Failed(String),
 }
 
+impl StopReason {
+    /// For that reason, which is cut if it is very long.
+    pub fn failed(reason: impl std::fmt::Display) -> Self {
+        Self::Failed(super::reason(reason))
+    }
+}
+
 impl Content for Stop {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         if let StopReason::Failed(reason) = &self.reason {
-            text_within("reason", reason, 1 << 16)?;
+            text_within("reason", reason, REASON_BYTES_MAX)?;
         }
         no_payload(segments)
     }

@@ -93,14 +93,15 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                 .boxed()
         ),
         without(
-            (task, any::<(u16, u64, u32, u64, u32)>())
-                .prop_map(|(task, (protocol, incarnation, shards, payload_bytes_max, requests_max))| {
+            (task, any::<(u16, u64, u64, u32)>(), 0u32..=256)
+                .prop_map(|(task, (protocol, incarnation, payload_bytes_max, requests_max), shards)| {
                     let incarnation = Incarnation(incarnation);
                     Welcome { protocol, task, incarnation, shards, payload_bytes_max, requests_max }.into()
                 })
                 .boxed()
         ),
         without(any::<String>().prop_map(|reason| Refusal::new(RefusalCode::Misfit, reason).into()).boxed()),
+        without(Just(Heartbeat {}.into()).boxed()),
         without(Just(Register {}.into()).boxed()),
         without(Just(Ready {}.into()).boxed()),
         without(Just(Go {}.into()).boxed()),
@@ -239,4 +240,23 @@ fn staleness_falls_into_buckets_of_powers_of_two() {
     assert_eq!(histogram.buckets[..4], [1, 1, 2, 1]);
     assert_eq!(histogram.buckets[15], 1);
     assert_eq!((histogram.max, histogram.count()), (u64::MAX, 6));
+}
+
+#[test]
+fn a_reason_of_any_length_still_travels() {
+    let long = "ä".repeat(100_000);
+    let refusal = Refusal::new(RefusalCode::Misfit, &long);
+    assert!(refusal.reason.ends_with("..."));
+    reread(refusal, &[]).unwrap();
+    reread(Stop { reason: StopReason::failed(&long) }, &[]).unwrap();
+    reread(Evaluated::failed(&long), &[]).unwrap();
+    let finish = Finish { result: TrainingResult::failed(&long), local_step: LocalStep(0), loss: 0.0 };
+    reread(finish, &[]).unwrap();
+    assert!(reread(Refusal { code: RefusalCode::Misfit, reason: long }, &[]).is_err());
+}
+
+#[test]
+fn counts_of_a_peer_that_overflow_do_not_add_up() {
+    let counters = ShardCounters { received: 0, applied: u64::MAX, stopped: 1, duplicate: 0, refused: 0 };
+    assert!(!counters.add_up());
 }

@@ -9,10 +9,11 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use super::connection::{Connection, FrameReceiver, FrameSender, TransportError};
 use super::dial::DialError;
 use super::handshake::Identity;
+use super::liveness;
 use crate::buffer::Payload;
 use crate::id::{RequestId, TaskId};
-use crate::message::{Message, Refusal, Welcome};
-use crate::wire::{Envelope, Limits};
+use crate::message::{Message, Refusal, RefusalCode, Welcome};
+use crate::wire::{Envelope, Limits, WireError};
 
 /// So long may the peer take to answer the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -89,7 +90,12 @@ impl Client {
         let answer = tokio::time::timeout(HANDSHAKE, answer)
             .await
             .map_err(|_| lost(format!("no answer to the handshake within {} s", HANDSHAKE.as_secs())))?
-            .map_err(|error| lost(error.to_string()))?
+            .map_err(|error| match error {
+                WireError::Version { .. } => {
+                    DialError::Refused { to, refusal: Refusal::new(RefusalCode::Protocol, error) }
+                }
+                error => lost(error.to_string()),
+            })?
             .ok_or_else(|| lost("closed during the handshake".into()))?;
         let welcome = match answer.message {
             Message::Welcome(welcome) => *welcome,
@@ -191,8 +197,8 @@ async fn run(
 ) {
     // Pinned here, so that the queue closes only when the reason is known.
     let mut write = std::pin::pin!(async move {
-        while let Some(envelope) = queue.recv().await {
-            if let Err(error) = sender.send(envelope).await {
+        while let Some(next) = liveness::next(&mut queue).await {
+            if let Err(error) = sender.send(next.unwrap_or_else(|heartbeat| heartbeat)).await {
                 return error.to_string();
             }
         }
@@ -201,6 +207,7 @@ async fn run(
     let read = async {
         loop {
             match receiver.receive().await {
+                Ok(Some(Envelope { message: Message::Heartbeat(_), .. })) => {}
                 Ok(Some(Envelope { request, message, payload })) => {
                     let waiting = pending.lock().waiting.remove(&request.0);
                     match waiting {
@@ -214,12 +221,24 @@ async fn run(
             }
         }
     };
-    let reason = tokio::select! {
+    let mut end = End { pending: &pending, reason: None };
+    end.reason = Some(tokio::select! {
         reason = &mut write => reason,
         reason = read => reason,
-    };
-    let mut calls = pending.lock();
-    calls.lost = Some(reason);
-    calls.waiting.clear();
-    drop(calls);
+    });
+}
+
+/// However the connection's task ends, nobody waits for a reply that cannot come.
+struct End<'a> {
+    pending: &'a Pending,
+    reason: Option<String>,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let mut calls = self.pending.lock();
+        calls.lost =
+            Some(self.reason.take().unwrap_or_else(|| "its task has panicked or was cancelled".into()));
+        calls.waiting.clear();
+    }
 }

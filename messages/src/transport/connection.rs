@@ -37,7 +37,8 @@ pub struct Connection {
 
 /// The half that writes.
 pub trait FrameSender: Send {
-    /// Writes one envelope; returns when the transport has taken all of it.
+    /// Writes one envelope; returns when the transport has taken all of it. That may take for ever where the peer
+    /// does not read: whoever calls has a limit of its own, or knows otherwise that the peer is there.
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>>;
 }
 

@@ -9,6 +9,7 @@ mod counters;
 mod dial;
 mod handshake;
 mod in_process;
+mod liveness;
 mod server;
 mod tcp;
 #[cfg(test)]
@@ -20,5 +21,6 @@ pub use counters::{ConnectionCounters, ConnectionsSnapshot};
 pub use dial::{DialError, Patience, dial};
 pub use handshake::Identity;
 pub use in_process::InProcess;
+pub use liveness::LOST_AFTER_MIN;
 pub use server::{Peer, Reply, Server, ServerConfig, Service, serve};
 pub use tcp::Tcp;

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::connection::{Connection, FrameReceiver, FrameSender, Listener};
 use super::counters::ConnectionCounters;
 use super::handshake::Identity;
+use super::liveness;
 use crate::buffer::{Budget, Payload};
 use crate::id::{Incarnation, RequestId, TaskId};
 use crate::message::{Hello, Message, PROTOCOL, Refusal, RefusalCode, Welcome};
@@ -48,6 +49,13 @@ impl Default for ServerConfig {
             handshake_ms: 10_000,
             drain_ms: 5_000,
         }
+    }
+}
+
+impl ServerConfig {
+    /// At least one for every shard: a worker calls all of them at once.
+    fn requests_max(&self) -> u32 {
+        self.requests_max.max(self.shards).max(1)
     }
 }
 
@@ -98,7 +106,7 @@ struct Open {
 /// A reply on its way; the permit is given back when it has been written.
 struct Outgoing {
     envelope: Envelope,
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 }
 
 impl Reply {
@@ -116,7 +124,7 @@ impl Reply {
         if let Some(Open { request, outgoing, permit }) = self.0.take() {
             let envelope = Envelope { request, message, payload };
             // The queue has a place for every permit, so this fails only where the connection is gone.
-            let _ = outgoing.try_send(Outgoing { envelope, _permit: permit });
+            let _ = outgoing.try_send(Outgoing { envelope, permit });
         }
     }
 }
@@ -203,7 +211,12 @@ async fn accept(mut listener: Box<dyn Listener>, host: Arc<Host>, mut stopping: 
         };
         let (connection, place) = tokio::select! {
             next = next => next,
-            Some(_) = sessions.join_next() => continue,
+            Some(ended) = sessions.join_next() => {
+                if let Err(panic) = ended {
+                    tracing::error!("a connection's task has panicked: {panic}");
+                }
+                continue;
+            }
             _ = stopping.wait_for(|&stop| stop) => break,
         };
         match connection {
@@ -237,6 +250,13 @@ async fn accept(mut listener: Box<dyn Listener>, host: Arc<Host>, mut stopping: 
     while sessions.join_next().await.is_some() {}
 }
 
+/// A peer that reads must take a reply within this time; one that does not holds memory, and is let go.
+fn write_limit(bytes: usize) -> Duration {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
+    PATIENCE + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN)
+}
+
 /// Why a session ended other than by its peer's closing.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
@@ -264,18 +284,31 @@ impl SessionError {
 async fn session(
     host: &Host,
     connection: Connection,
-    stopping: watch::Receiver<bool>,
+    mut stopping: watch::Receiver<bool>,
 ) -> Result<(), SessionError> {
     let Connection { mut sender, mut receiver, peer: address } = connection;
     let limit = Duration::from_millis(host.config.handshake_ms);
-    let shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, address)).await;
-    let Some(peer) = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?? else {
+    let shaken = tokio::select! {
+        shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, address)) => shaken,
+        _ = stopping.wait_for(|&stop| stop) => return Ok(()),
+    };
+    let Some(guest) = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?? else {
         return Ok(());
     };
     receiver.trust(host.config.limits, Some(host.budget.clone()));
-    let outcome = exchange(host, &peer, sender, receiver, stopping).await;
-    host.service.disconnected(&peer);
-    Ok(outcome?)
+    Ok(exchange(host, &guest.peer, sender, receiver, stopping).await?)
+}
+
+/// A peer that the service has admitted: however its session ends, the service hears of it.
+struct Guest {
+    peer: Peer,
+    service: Arc<dyn Service>,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.service.disconnected(&self.peer);
+    }
 }
 
 async fn handshake(
@@ -283,36 +316,45 @@ async fn handshake(
     sender: &mut dyn FrameSender,
     receiver: &mut dyn FrameReceiver,
     address: String,
-) -> Result<Option<Peer>, SessionError> {
-    let Some(Envelope { request, message, .. }) = receiver.receive().await? else {
-        return Ok(None);
+) -> Result<Option<Guest>, SessionError> {
+    let mut answer = async |request: RequestId, message: Message| {
+        sender.send(Envelope { request, message, payload: Payload::EMPTY }).await
     };
-    let mut answer =
-        async |message: Message| sender.send(Envelope { request, message, payload: Payload::EMPTY }).await;
+    let (request, message) = match receiver.receive().await {
+        Ok(Some(Envelope { request, message, .. })) => (request, message),
+        Ok(None) => return Ok(None),
+        Err(error @ WireError::Version { .. }) => {
+            // It cannot read this either, but it sees our version, and names both.
+            answer(RequestId(0), Refusal::new(RefusalCode::Protocol, &error).into()).await?;
+            return Err(error.into());
+        }
+        Err(error) => return Err(error.into()),
+    };
     let hello = match Hello::try_from(message) {
         Ok(hello) => hello,
         Err(other) => {
             let reason = format!("the first frame must be Hello, and is {}", other.name());
-            answer(Refusal::new(RefusalCode::Malformed, reason).into()).await?;
+            answer(request, Refusal::new(RefusalCode::Malformed, reason).into()).await?;
             return Err(SessionError::NotHello(other.name()));
         }
     };
     let connection = host.next.fetch_add(1, Ordering::Relaxed);
     let peer = Peer { task: hello.task, incarnation: hello.incarnation, connection, address };
     if let Err(refusal) = host.identity.admit(&hello).and_then(|()| host.service.admit(&peer)) {
-        answer(refusal.clone().into()).await?;
+        answer(request, refusal.clone().into()).await?;
         return Err(SessionError::Refused(refusal));
     }
+    let guest = Guest { peer, service: Arc::clone(&host.service) };
     let welcome = Welcome {
         protocol: PROTOCOL,
         task: host.identity.task,
         incarnation: host.identity.incarnation,
         shards: host.config.shards,
         payload_bytes_max: host.config.limits.payload_bytes_max,
-        requests_max: host.config.requests_max,
+        requests_max: host.config.requests_max(),
     };
-    answer(welcome.into()).await?;
-    Ok(Some(peer))
+    answer(request, welcome.into()).await?;
+    Ok(Some(guest))
 }
 
 /// Reads requests and writes replies until the peer closes, something breaks, or the server stops.
@@ -323,23 +365,39 @@ async fn exchange(
     mut receiver: Box<dyn FrameReceiver>,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), WireError> {
-    let requests_max = host.config.requests_max.max(1) as usize;
+    let requests_max = host.config.requests_max() as usize;
     let (outgoing, mut queue) = mpsc::channel::<Outgoing>(requests_max);
     let permits = Arc::new(Semaphore::new(requests_max));
     let mut write = std::pin::pin!(async move {
-        while let Some(Outgoing { envelope, _permit }) = queue.recv().await {
-            sender.send(envelope).await?;
+        while let Some(next) = liveness::next(&mut queue).await {
+            let (envelope, _permit) = match next {
+                Ok(Outgoing { envelope, permit }) => (envelope, Some(permit)),
+                Err(heartbeat) => (heartbeat, None),
+            };
+            let limit = write_limit(envelope.payload.bytes());
+            match timeout(limit, sender.send(envelope)).await {
+                Ok(sent) => sent?,
+                Err(_) => return Err(WireError::Stalled(limit.as_secs())),
+            }
         }
         Ok(())
     });
     let read = async move {
         loop {
-            let permit = Arc::clone(&permits).acquire_owned().await.expect("never closed");
+            let request = async {
+                let permit = Arc::clone(&permits).acquire_owned().await.expect("never closed");
+                loop {
+                    let received = receiver.receive().await?;
+                    if !matches!(received, Some(Envelope { message: Message::Heartbeat(_), .. })) {
+                        return Ok::<_, WireError>(received.map(|envelope| (envelope, permit)));
+                    }
+                }
+            };
             let received = tokio::select! {
-                received = receiver.receive() => received?,
+                received = request => received?,
                 _ = stopping.wait_for(|&stop| stop) => return Ok::<bool, WireError>(true),
             };
-            let Some(Envelope { request, message, payload }) = received else {
+            let Some((Envelope { request, message, payload }, permit)) = received else {
                 return Ok(false);
             };
             let reply = Reply(Some(Open { request, outgoing: outgoing.clone(), permit }));

@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::connection::{Connection, FrameReceiver, FrameSender, Listener, Transport, TransportError};
+use super::liveness::{LOST_AFTER, LOST_AFTER_MIN};
 use crate::buffer::{Budget, Buffer, BufferPool};
 use crate::wire::{
     Envelope, FrameHead, Incoming, Limits, PADDING, PREFIX_BYTES, Prefix, WireError, encode_head,
@@ -23,22 +24,37 @@ const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 const READ_BUFFER_BYTES: usize = 16 << 10;
 
 /// The TCP transport.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Tcp {
     pool: BufferPool,
     payload_crc: bool,
+    lost_after: Duration,
+}
+
+impl Default for Tcp {
+    fn default() -> Self {
+        Self::new(BufferPool::default())
+    }
 }
 
 impl Tcp {
     /// Payloads are read into buffers of that pool.
     pub fn new(pool: BufferPool) -> Self {
-        Self { pool, payload_crc: false }
+        Self { pool, payload_crc: false, lost_after: LOST_AFTER }
     }
 
     /// Also sends a checksum with every payload. TCP has one too, but a weak one.
     #[must_use]
     pub fn with_payload_crc(mut self, on: bool) -> Self {
         self.payload_crc = on;
+        self
+    }
+
+    /// A peer from which nothing comes for so long counts as lost. It sends a sign of life every second; less than
+    /// [`LOST_AFTER_MIN`] counts as that.
+    #[must_use]
+    pub fn with_lost_after(mut self, lost_after: Duration) -> Self {
+        self.lost_after = lost_after.max(LOST_AFTER_MIN);
         self
     }
 
@@ -59,6 +75,7 @@ impl Tcp {
             header: Vec::new(),
             limits: Limits::STRANGER,
             budget: None,
+            lost_after: self.lost_after,
             pool: self.pool.clone(),
         };
         let sender = Sender { stream: write, payload_crc: self.payload_crc };
@@ -127,7 +144,7 @@ impl FrameSender for Sender {
             // Drops empty slices, so that a write of 0 bytes can only mean a closed connection.
             IoSlice::advance_slices(&mut rest, 0);
             while !rest.is_empty() {
-                let written = moving(self.stream.write_vectored(rest)).await?;
+                let written = self.stream.write_vectored(rest).await?;
                 if written == 0 {
                     return Err(io::Error::from(io::ErrorKind::WriteZero).into());
                 }
@@ -144,6 +161,7 @@ struct Receiver {
     header: Vec<u8>,
     limits: Limits,
     budget: Option<Budget>,
+    lost_after: Duration,
     pool: BufferPool,
 }
 
@@ -151,8 +169,11 @@ impl FrameReceiver for Receiver {
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>> {
         async move {
             let mut prefix_bytes = [0; PREFIX_BYTES];
-            // Between two frames a peer may take its time.
-            let first = self.stream.read(&mut prefix_bytes).await?;
+            // Between two frames a peer may take its time, as long as it is there.
+            let first = match timeout(self.lost_after, self.stream.read(&mut prefix_bytes)).await {
+                Ok(first) => first?,
+                Err(_) => return Err(WireError::Silent(self.lost_after.as_secs())),
+            };
             if first == 0 {
                 return Ok(None);
             }

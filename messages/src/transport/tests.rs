@@ -262,6 +262,93 @@ async fn bytes_of_anything_else_close_their_own_connection_and_are_counted() {
 }
 
 #[tokio::test]
+async fn another_version_is_told_both_versions() {
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    // What a later version would send: its prefix differs in the version alone.
+    let mut later = crate::wire::Prefix {
+        kind: 1,
+        request: RequestId(0),
+        header_bytes: 0,
+        payload_bytes: 0,
+        payload_crc: None,
+    }
+    .encode(&[]);
+    later[4] = 9;
+    let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+    stream.write_all(&later).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.contains("speaks protocol version 9, and this task speaks 1"), "{text}");
+    // And the other way round: a server of a later version is a refusal, not something to wait for.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let answer = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(&later).await.unwrap();
+        stream
+    };
+    let (me, patience) = (identity(TaskId::worker(0)), Patience::of(Duration::from_secs(600)));
+    let tcp = Tcp::default();
+    let (dialled, _stream) = tokio::join!(dial(&tcp, &address, &me, PS, patience), answer);
+    let error = dialled.unwrap_err();
+    assert!(
+        matches!(&error, DialError::Refused { refusal, .. } if refusal.code == RefusalCode::Protocol),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_peer_that_falls_silent_is_lost_and_one_with_nothing_to_say_is_not() {
+    // A stranger's server that shakes hands and then says nothing: what a stopped process looks like.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent_address = listener.local_addr().unwrap().to_string();
+    let lost_after = LOST_AFTER_MIN;
+    let tcp = Tcp::default().with_lost_after(lost_after);
+    let real = setup(Box::new(tcp.clone()), "127.0.0.1:0", ServerConfig::default()).await;
+    let silent = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let welcome = Welcome {
+            protocol: PROTOCOL,
+            task: PS,
+            incarnation: Incarnation(1),
+            shards: 1,
+            payload_bytes_max: 0,
+            requests_max: 1,
+        };
+        let envelope =
+            crate::wire::Envelope { request: RequestId(0), message: welcome.into(), payload: Payload::EMPTY };
+        stream.write_all(&crate::wire::encode_head(&envelope, false).unwrap().bytes).await.unwrap();
+        // Reads, as the operating system does for a stopped process, until it is given up.
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes).await;
+    });
+    let me = identity(TaskId::worker(0));
+    let patience = || Patience::of(Duration::from_secs(20));
+    let quiet = dial(&tcp, &real.address, &me, PS, patience()).await.unwrap();
+    let doomed = dial(&tcp, &silent_address, &me, PS, patience()).await.unwrap();
+    let error =
+        doomed.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap_err();
+    assert!(error.to_string().contains("nothing came for 3 s"), "{error}");
+    silent.await.unwrap();
+    // As long without a call, and as well as ever, at both ends.
+    let (pushed, _): (Pushed, _) = quiet.call(push(4, 0), Payload::EMPTY).await.unwrap();
+    assert_eq!(pushed.version, Version(4));
+    assert!(real.server.counters().snapshot().closed.is_empty());
+}
+
+#[tokio::test]
+async fn a_stranger_that_says_nothing_does_not_hold_up_the_end() {
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    let _stranger = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+    while setup.server.counters().snapshot().accepted == 0 {
+        tokio::task::yield_now().await;
+    }
+    // Far below the time that a stranger has to introduce itself.
+    tokio::time::timeout(Duration::from_secs(5), setup.server.stop()).await.unwrap();
+}
+
+#[tokio::test]
 async fn an_address_in_use_and_a_peer_that_never_comes_are_named() {
     for transport in [Box::new(InProcess::new()) as Box<dyn Transport>, Box::new(Tcp::default())] {
         let first = transport.listen("127.0.0.1:0").await.unwrap();

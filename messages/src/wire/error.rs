@@ -58,9 +58,12 @@ pub enum WireError {
     /// The connection ended in the middle of a frame.
     #[error("the connection ended in the middle of a frame")]
     Truncated,
-    /// The peer began a frame, or took none, and then nothing moved for too long.
+    /// The peer began a frame, or is to take one, and then nothing moved for too long.
     #[error("nothing moved for {0} s in the middle of a frame")]
     Stalled(u64),
+    /// The peer may be gone without the operating system knowing.
+    #[error("nothing came for {0} s, not even a sign of life")]
+    Silent(u64),
     /// The operating system's word.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -79,6 +82,7 @@ impl WireError {
             Self::Message(_) => "message",
             Self::Truncated => "truncated",
             Self::Stalled(_) => "stalled",
+            Self::Silent(_) => "silent",
             Self::Io(_) => "io",
         }
     }

@@ -27,7 +27,33 @@ pub struct Envelope {
 /// A header as it is encoded: the message is a run of bytes in it, so that its type need not be known to read
 /// the segments.
 #[derive(Serialize, Deserialize)]
-struct Header<'a>(Vec<u64>, #[serde(with = "raw")] &'a [u8]);
+struct Header<'a>(#[serde(deserialize_with = "segments")] Vec<u64>, #[serde(with = "raw")] &'a [u8]);
+
+/// A list of lengths that is refused before it is longer than it may be: one byte on the wire is eight in memory.
+fn segments<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+    struct Lengths;
+
+    impl<'de> serde::de::Visitor<'de> for Lengths {
+        type Value = Vec<u64>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "at most {SEGMENTS_MAX} segment lengths")
+        }
+
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Vec<u64>, A::Error> {
+            let mut lengths = Vec::new();
+            while let Some(length) = list.next_element()? {
+                if lengths.len() == SEGMENTS_MAX {
+                    return Err(serde::de::Error::invalid_length(SEGMENTS_MAX + 1, &self));
+                }
+                lengths.push(length);
+            }
+            Ok(lengths)
+        }
+    }
+
+    deserializer.deserialize_seq(Lengths)
+}
 
 /// MessagePack's `bin`, borrowed from the header.
 mod raw {
@@ -121,9 +147,6 @@ impl Incoming {
         decoder.set_max_depth(8);
         let Header(lengths, message) =
             Header::deserialize(&mut decoder).map_err(|error| WireError::Message(error.to_string()))?;
-        if lengths.len() > SEGMENTS_MAX {
-            return Err(WireError::Message(format!("a frame has at most {SEGMENTS_MAX} payload segments")));
-        }
         let got = prefix.payload_bytes;
         let (starts, described) = payload_layout(lengths.iter().copied())
             .ok_or(WireError::Segments { described: u64::MAX, got })?;

@@ -1,9 +1,13 @@
 //! What a connection takes at most; checked before a byte is allocated.
 
+use crate::cluster::{ADDRESS_BYTES_MAX, TASKS_PER_JOB_MAX};
+
 /// Most bytes in a header, once both ends know each other: a large graph and its placement fit.
 pub const HEADER_BYTES_MAX: u32 = 64 << 20;
 /// Most bytes in the first header of a connection, from a stranger.
-const STRANGER_HEADER_BYTES_MAX: u32 = 2 << 20;
+const STRANGER_HEADER_BYTES_MAX: u32 = 4 << 20;
+/// The largest cluster spec: chief, ps, workers and evaluators, each with its length in front.
+const CLUSTER_BYTES_MAX: usize = 3 * TASKS_PER_JOB_MAX * (ADDRESS_BYTES_MAX + 3);
 
 /// What one end takes in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,3 +31,4 @@ impl Default for Limits {
 }
 
 const _: () = assert!(STRANGER_HEADER_BYTES_MAX <= HEADER_BYTES_MAX);
+const _: () = assert!(CLUSTER_BYTES_MAX + 4096 <= STRANGER_HEADER_BYTES_MAX as usize);

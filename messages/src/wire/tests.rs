@@ -150,3 +150,30 @@ fn a_newer_peer_may_add_a_field() {
     let message = crate::message::Message::decode(26, &bytes, &[]).unwrap();
     assert_eq!(message, crate::message::Observe { shard: 3 }.into());
 }
+
+#[test]
+fn a_list_of_more_segments_than_may_be_is_refused_while_it_is_read() {
+    let header = rmp_serde::to_vec(&(vec![0u64; (1 << 20) + 1], serde_bytes_of(&[0x80]))).unwrap();
+    let prefix = Prefix {
+        kind: 26,
+        request: RequestId(1),
+        header_bytes: header.len() as u32,
+        payload_bytes: 0,
+        payload_crc: None,
+    };
+    let mut bytes = prefix.encode(&header).to_vec();
+    bytes.extend_from_slice(&header);
+    let error = from_bytes(&bytes, &Limits::default()).unwrap_err().to_string();
+    assert!(error.contains("segment lengths"), "{error}");
+}
+
+/// MessagePack's `bin` of these bytes.
+fn serde_bytes_of(bytes: &[u8]) -> impl serde::Serialize + '_ {
+    struct Bin<'a>(&'a [u8]);
+    impl serde::Serialize for Bin<'_> {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_bytes(self.0)
+        }
+    }
+    Bin(bytes)
+}

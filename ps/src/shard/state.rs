@@ -214,6 +214,10 @@ impl Held {
                 push.slices.len()
             )));
         }
+        let (expected, got) = (self.slices.len(), gradients.segments().len());
+        if expected != got {
+            return Err(misfit(format!("expected {expected} gradients, and got {got}")));
+        }
         for (slice, gradient) in self.slices.iter().zip(gradients.segments()) {
             let (expected, got) = (slice.bytes(), gradient.len());
             if expected != got {

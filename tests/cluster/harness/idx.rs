@@ -25,7 +25,9 @@ impl TinyDigits {
         {
             let label = |example: usize| (example * 7 % 10) as u8;
             // A bright row for each class.
-            let pixel = |at: usize| if at % PIXELS / 56 == label(at / PIXELS).into() { 255 } else { at as u8 % 64 };
+            let pixel = |at: usize| {
+                if at % PIXELS / 56 == usize::from(label(at / PIXELS)) { 255 } else { at as u8 % 64 }
+            };
             let header = |magic: u32, extents: &[usize]| {
                 let extents = extents.iter().flat_map(|&extent| (extent as u32).to_be_bytes());
                 magic.to_be_bytes().into_iter().chain(extents).collect::<Vec<u8>>()

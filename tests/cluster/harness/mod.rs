@@ -13,7 +13,6 @@ mod wait;
 pub(crate) use cluster::Cluster;
 pub(crate) use idx::TinyDigits;
 pub(crate) use job::Job;
-pub(crate) use ports::free_port;
 pub(crate) use program::{Ended, Program, example, role, tool};
 pub(crate) use report::Report;
 pub(crate) use spy::{wait_for_version, whisper};

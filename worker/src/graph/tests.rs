@@ -418,3 +418,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_graph_that_fits_only_one_batch_is_refused_before_the_training() {
+    use crate::replica::{GraphReplica, Replica, ReplicaError};
+    let mut g = GraphBuilder::new("fixed");
+    let x = g.input(FEATURES, [2]);
+    let labels = g.labels(LABELS);
+    let kernel = g.variable("kernel", [2, 2], InitializerSpec::Zeros);
+    let table = g.variable("table", [2, 2], InitializerSpec::Zeros);
+    let logits = g.matmul(x, kernel);
+    let logits = g.add(logits, table);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    let graph = g.finish(loss, &[]).unwrap();
+    let mut replica = GraphReplica::new(graph.clone(), 2, &[2].into(), 1).unwrap();
+    assert!(replica.prepare(2).is_ok());
+    assert!(replica.prepare(3).unwrap_err().to_string().contains("(add 'add')"));
+    let other = GraphReplica::new(graph, 2, &[3].into(), 1).err().unwrap();
+    assert!(matches!(other, ReplicaError::Features { .. }));
+}

@@ -158,14 +158,6 @@ impl IdxFile {
     }
 }
 
-/// How many examples an IDX file has by its header, which alone is read.
-///
-/// # Errors
-/// As [`IdxFile::open`].
-pub fn count_examples(path: &Path) -> Result<u64, InputError> {
-    Ok(IdxFile::open(path)?.examples())
-}
-
 /// Opens the file, or its twin with or without `.gz`.
 fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
     let open = |file: PathBuf| match File::open(&file) {

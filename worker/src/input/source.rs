@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use messages::input::DatasetSpec;
 use messages::tensor::Shape;
 
-use super::{Dataset, Digits, IdxFile, InputError, count_examples};
+use super::{Dataset, Digits, IdxFile, InputError};
 
 /// All examples that `spec` names. `data_dir_override` replaces the directories of its files, as a worker may keep
 /// the same data elsewhere.
@@ -20,14 +20,29 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Data
     }
 }
 
-/// How many examples `spec` names, without reading them: the files' headers say.
+/// What can be known of a set of examples without reading them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// How many there are.
+    pub examples: u64,
+    /// The shape of each.
+    pub feature_shape: Shape,
+}
+
+/// What `spec` names, without reading it: the files' headers say.
 ///
 /// # Errors
 /// As [`load`], as far as headers show it.
-pub fn examples_in(spec: &DatasetSpec) -> Result<u64, InputError> {
+pub fn describe(spec: &DatasetSpec) -> Result<Description, InputError> {
     match spec {
-        DatasetSpec::Idx { images, .. } => count_examples(images),
-        DatasetSpec::Digits { examples, .. } => Digits::check(*examples),
+        DatasetSpec::Idx { images, labels } => {
+            let (images, _) = open_idx(images, labels)?;
+            Ok(Description { examples: images.examples(), feature_shape: feature_shape(&images) })
+        }
+        DatasetSpec::Digits { examples, .. } => {
+            let feature_shape = Shape::from([Digits::SIDE, Digits::SIDE]);
+            Ok(Description { examples: Digits::check(*examples)?, feature_shape })
+        }
     }
 }
 
@@ -56,9 +71,16 @@ fn load_from(spec: &DatasetSpec) -> Result<Dataset, InputError> {
 }
 
 fn load_idx(images: &Path, labels: &Path) -> Result<Dataset, InputError> {
+    let (images, labels) = open_idx(images, labels)?;
+    let feature_shape = feature_shape(&images);
+    let labels = labels.read()?.into_iter().map(i32::from).collect();
+    Dataset::new(feature_shape, images.read()?, labels, None)
+}
+
+/// Both files, their headers read and compared before any of the data is.
+fn open_idx(images: &Path, labels: &Path) -> Result<(IdxFile, IdxFile), InputError> {
     let images = IdxFile::open(images)?.with_axes(3, "0x00000803 (u8 images: examples, rows, columns)")?;
     let labels = IdxFile::open(labels)?.with_axes(1, "0x00000801 (u8 labels)")?;
-    // Compared before any of the data is read.
     if images.examples() != labels.examples() {
         return Err(InputError::CountMismatch {
             image_count: images.examples(),
@@ -67,9 +89,11 @@ fn load_idx(images: &Path, labels: &Path) -> Result<Dataset, InputError> {
             labels: labels.path().to_path_buf(),
         });
     }
-    let feature_shape = Shape(images.extents()[1..].iter().map(|&extent| extent as usize).collect());
-    let labels = labels.read()?.into_iter().map(i32::from).collect();
-    Dataset::new(feature_shape, images.read()?, labels, None)
+    Ok((images, labels))
+}
+
+fn feature_shape(images: &IdxFile) -> Shape {
+    Shape(images.extents()[1..].iter().map(|&extent| extent as usize).collect())
 }
 
 #[cfg(test)]

@@ -25,6 +25,9 @@ const PIECES: u16 = 6;
 pub struct Digits;
 
 impl Digits {
+    /// Pixels along each side.
+    pub const SIDE: usize = SIDE;
+
     /// Draws `examples` digits. Example `i` depends on `seed` and `i` only, so that a longer set begins with the
     /// shorter one; other seeds give other images.
     ///

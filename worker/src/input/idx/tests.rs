@@ -173,20 +173,20 @@ fn finds_the_twin_with_or_without_gz() {
     let folder = TempDir::new().unwrap();
     let (plain, packed) =
         (folder.path().join("labels-idx1-ubyte"), folder.path().join("labels-idx1-ubyte.gz"));
-    let error = count_examples(&plain).unwrap_err();
+    let error = IdxFile::open(&plain).unwrap_err();
     assert!(
         matches!(&error, InputError::Missing { file, twin } if *file == plain && *twin == packed),
         "{error}"
     );
-    assert!(matches!(count_examples(&packed), Err(InputError::Missing { twin, .. }) if twin == plain));
+    assert!(matches!(IdxFile::open(&packed), Err(InputError::Missing { twin, .. }) if twin == plain));
 
     fs::write(&packed, gzip(&idx(&[3], &[1, 2, 3]))).unwrap();
-    assert_eq!(count_examples(&plain).unwrap(), 3);
+    assert_eq!(IdxFile::open(&plain).unwrap().examples(), 3);
     fs::write(&plain, idx(&[2], &[1, 2])).unwrap();
-    assert_eq!(count_examples(&plain).unwrap(), 2);
+    assert_eq!(IdxFile::open(&plain).unwrap().examples(), 2);
     fs::remove_file(&packed).unwrap();
     // What is packed is seen by its first bytes, not by its name.
-    assert_eq!(count_examples(&packed).unwrap(), 2);
+    assert_eq!(IdxFile::open(&packed).unwrap().examples(), 2);
 }
 
 #[test]
@@ -197,12 +197,12 @@ fn counting_does_not_read_the_data() {
     let mut packed = gzip(&idx(&[2000, 100], &data));
     packed.truncate(packed.len() / 2);
     fs::write(&path, packed).unwrap();
-    assert_eq!(count_examples(&path).unwrap(), 2000);
+    assert_eq!(IdxFile::open(&path).unwrap().examples(), 2000);
     assert!(matches!(IdxFile::open(&path).unwrap().read(), Err(InputError::Truncated { .. })));
 }
 
 #[test]
 fn a_directory_is_refused() {
     let folder = TempDir::new().unwrap();
-    assert!(matches!(count_examples(folder.path()), Err(InputError::Read { offset: 0, .. })));
+    assert!(matches!(IdxFile::open(folder.path()), Err(InputError::Read { offset: 0, .. })));
 }

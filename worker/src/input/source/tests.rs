@@ -25,7 +25,7 @@ fn loads_images_with_their_labels() {
     assert_eq!((set.len(), set.feature_shape(), set.classes()), (4, &Shape::from([2, 3]), None));
     assert_eq!(set.labels(), [3, 2, 1, 0]);
     assert_eq!(set.pixels(1), [6, 7, 8, 9, 10, 11]);
-    assert_eq!(examples_in(&spec).unwrap(), 4);
+    assert_eq!(describe(&spec).unwrap().examples, 4);
 }
 
 #[test]
@@ -59,10 +59,10 @@ fn draws_digits() {
     let spec = DatasetSpec::Digits { seed: 5, examples: 12 };
     let set = load(&spec, Some(Path::new("/ignored"))).unwrap();
     assert_eq!((set.len(), set.feature_shape(), set.classes()), (12, &Shape::from([28, 28]), Some(10)));
-    assert_eq!(examples_in(&spec).unwrap(), 12);
+    assert_eq!(describe(&spec).unwrap().examples, 12);
     let endless = DatasetSpec::Digits { seed: 5, examples: u64::MAX };
     assert!(matches!(load(&endless, None), Err(InputError::Extent { examples: u64::MAX, .. })));
-    assert!(matches!(examples_in(&endless), Err(InputError::Extent { .. })));
+    assert!(matches!(describe(&endless), Err(InputError::Extent { .. })));
 }
 
 /// What is known of one of MNIST's two sets.
@@ -109,7 +109,7 @@ fn reads_the_real_mnist() {
             images: format!("{name}-images-idx3-ubyte").into(),
             labels: format!("{name}-labels-idx1-ubyte").into(),
         };
-        assert_eq!(examples_in(&in_directory(&spec, &folder).unwrap()).unwrap(), examples);
+        assert_eq!(describe(&in_directory(&spec, &folder).unwrap()).unwrap().examples, examples);
         let set = load(&spec, Some(&folder)).unwrap();
         assert_eq!((set.len() as u64, set.feature_shape()), (examples, &Shape::from([28, 28])));
         assert_eq!(set.labels()[..10], first_labels);

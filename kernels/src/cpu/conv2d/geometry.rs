@@ -1,0 +1,174 @@
+//! [`Conv2d`]: the shapes of one convolution, checked once. It must not know how it is computed.
+
+use crate::cpu::window::{Axis, BadGeometry, Padding, volume};
+
+/// The shapes of a convolution: images `[n, h, w, cin]` with a kernel `[kh, kw, cin, cout]` give `[n, ho, wo,
+/// cout]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conv2d {
+    pub(super) images: usize,
+    pub(super) vertical: Axis,
+    pub(super) horizontal: Axis,
+    pub(super) cin: usize,
+    pub(super) cout: usize,
+}
+
+impl Conv2d {
+    /// The convolution of images `input` (`[n, h, w, cin]`) with a kernel of shape `kernel` (`[kh, kw, cin,
+    /// cout]`), where `stride` is `[vertical, horizontal]`.
+    ///
+    /// # Errors
+    /// If the shapes do not fit together, or a slice cannot be as long as they ask.
+    pub fn new(
+        input: [usize; 4],
+        kernel: [usize; 4],
+        stride: [usize; 2],
+        padding: Padding,
+    ) -> Result<Self, BadGeometry> {
+        let [images, height, width, cin] = input;
+        let [kernel_height, kernel_width, kernel_cin, cout] = kernel;
+        if cin != kernel_cin {
+            return Err(BadGeometry::Channels { image: cin, kernel: kernel_cin });
+        }
+        if cin == 0 || cout == 0 {
+            return Err(BadGeometry::EmptyWindow);
+        }
+        let vertical = Axis::new(height, kernel_height, stride[0], padding)?;
+        let horizontal = Axis::new(width, kernel_width, stride[1], padding)?;
+        volume(&[images, vertical.padded, horizontal.padded, cin])?;
+        volume(&[images, vertical.output, horizontal.output, cout])?;
+        volume(&kernel)?;
+        Ok(Self { images, vertical, horizontal, cin, cout })
+    }
+
+    /// Shape of the images: `[n, h, w, cin]`.
+    pub fn input(&self) -> [usize; 4] {
+        [self.images, self.vertical.input, self.horizontal.input, self.cin]
+    }
+
+    /// Shape of the kernel: `[kh, kw, cin, cout]`.
+    pub fn kernel(&self) -> [usize; 4] {
+        [self.vertical.window, self.horizontal.window, self.cin, self.cout]
+    }
+
+    /// Shape of the output: `[n, ho, wo, cout]`.
+    pub fn output(&self) -> [usize; 4] {
+        [self.images, self.vertical.output, self.horizontal.output, self.cout]
+    }
+
+    /// Floats of scratch that [`conv2d`](super::conv2d()) needs: a padded copy of the images, if there is
+    /// padding.
+    pub fn forward_scratch(&self) -> usize {
+        if self.is_padded() { self.padded_len() } else { 0 }
+    }
+
+    /// Floats of scratch that [`conv2d_kernel_grad`](super::conv2d_kernel_grad) needs: a padded copy of the
+    /// images, if there is padding.
+    pub fn kernel_grad_scratch(&self) -> usize {
+        self.forward_scratch()
+    }
+
+    /// Floats of scratch that [`conv2d_input_grad`](super::conv2d_input_grad) needs: a transposed copy of the
+    /// kernel, and a gradient of the padded images, if there is padding.
+    pub fn input_grad_scratch(&self) -> usize {
+        // Both are lengths of slices, below a quarter of `isize::MAX` each.
+        self.kernel_len() + self.forward_scratch()
+    }
+
+    pub(super) fn is_padded(&self) -> bool {
+        self.vertical.padded != self.vertical.input || self.horizontal.padded != self.horizontal.input
+    }
+
+    pub(super) fn input_len(&self) -> usize {
+        self.input().iter().product()
+    }
+
+    pub(super) fn kernel_len(&self) -> usize {
+        self.kernel().iter().product()
+    }
+
+    pub(super) fn output_len(&self) -> usize {
+        self.output().iter().product()
+    }
+
+    pub(super) fn padded_len(&self) -> usize {
+        self.images * self.padded_image()
+    }
+
+    /// Elements of one padded image.
+    pub(super) fn padded_image(&self) -> usize {
+        self.vertical.padded * self.line()
+    }
+
+    /// Elements of one line of a padded image.
+    pub(super) fn line(&self) -> usize {
+        self.horizontal.padded * self.cin
+    }
+
+    /// Elements of one line of a window, which lie side by side in the padded image; a line of the kernel has
+    /// as many rows.
+    pub(super) fn run(&self) -> usize {
+        self.horizontal.window * self.cin
+    }
+
+    /// Pixels of one output image.
+    pub(super) fn output_pixels(&self) -> usize {
+        self.vertical.output * self.horizontal.output
+    }
+
+    /// Multiplications and additions of one product.
+    pub(super) fn flops(&self) -> usize {
+        self.output_len().saturating_mul(self.vertical.window * self.run()).saturating_mul(2)
+    }
+
+    /// Where the windows start in the padded images, from the window of output pixel `pixel` of all `n · ho ·
+    /// wo` on.
+    pub(super) fn windows_from(&self, pixel: usize) -> Windows<'_> {
+        let per_image = self.output_pixels().max(1);
+        let width = self.horizontal.output.max(1);
+        let (image, pixel) = (pixel / per_image, pixel % per_image);
+        let mut windows =
+            Windows { conv: self, row: pixel / width, col: pixel % width, image: 0, line: 0, at: 0 };
+        windows.image = image * self.padded_image();
+        windows.start_row();
+        windows.at += windows.col * self.horizontal.stride * self.cin;
+        windows
+    }
+}
+
+/// Walks over the starts of the windows of consecutive output pixels, without end.
+pub(super) struct Windows<'a> {
+    conv: &'a Conv2d,
+    /// Position of the next output pixel in its image.
+    row: usize,
+    col: usize,
+    /// Where its padded image starts, and the first window of its row, and its own.
+    image: usize,
+    line: usize,
+    at: usize,
+}
+
+impl Windows<'_> {
+    #[inline(always)]
+    fn start_row(&mut self) {
+        self.line = self.image + self.row * self.conv.vertical.stride * self.conv.line();
+        self.at = self.line;
+    }
+
+    /// The start of the next window.
+    #[inline(always)]
+    pub fn next(&mut self) -> usize {
+        let start = self.at;
+        self.at += self.conv.horizontal.stride * self.conv.cin;
+        self.col += 1;
+        if self.col == self.conv.horizontal.output {
+            (self.col, self.row) = (0, self.row + 1);
+            if self.row == self.conv.vertical.output {
+                self.row = 0;
+                self.image += self.conv.padded_image();
+            }
+            self.start_row();
+        }
+        start
+    }
+}

@@ -1,0 +1,110 @@
+//! Register tiles: the inner loops of the convolutions, and the cut of a row into vectors.
+//!
+//! It must not know images: it sees rows of floats. An element of a tile is the chain of fused
+//! multiply-additions of its terms in order, whatever the vector width and the tile's size.
+
+use pulp::Simd;
+
+/// Rows of a tile. Six rows of four AVX-512 vectors (two AVX2 vectors) and what they are multiplied with fill
+/// the registers, and hide the latency of the multiply-add.
+pub(super) const ROWS: usize = 6;
+
+/// Work on some columns of a matrix, for [`for_columns`].
+pub(super) trait Columns<S: Simd> {
+    /// Works on the columns `col..col + len`: `V` whole vectors or, with `PARTIAL`, a part of one (`V` is 1
+    /// then).
+    fn run<const V: usize, const PARTIAL: bool>(&mut self, simd: S, col: usize, len: usize);
+}
+
+/// Cuts `width` columns into as few calls of [`Columns::run`] as the registers allow.
+#[inline(always)]
+pub(super) fn for_columns<S: Simd>(simd: S, width: usize, work: &mut impl Columns<S>) {
+    let lanes = S::F32_LANES;
+    let mut col = 0;
+    if S::REGISTER_COUNT >= 32 {
+        while width - col >= 4 * lanes {
+            work.run::<4, false>(simd, col, 4 * lanes);
+            col += 4 * lanes;
+        }
+    }
+    while width - col >= 2 * lanes {
+        work.run::<2, false>(simd, col, 2 * lanes);
+        col += 2 * lanes;
+    }
+    if width - col >= lanes {
+        work.run::<1, false>(simd, col, lanes);
+        col += lanes;
+    }
+    if col < width {
+        work.run::<1, true>(simd, col, width - col);
+    }
+}
+
+/// The vectors of `x`, which is as long as they are.
+#[inline(always)]
+pub(super) fn load<S: Simd, const V: usize, const PARTIAL: bool>(simd: S, x: &[f32]) -> [S::f32s; V] {
+    if PARTIAL {
+        return [simd.partial_load_f32s(x); V];
+    }
+    let (vectors, _) = S::as_simd_f32s(x);
+    *vectors.first_chunk().expect("as many vectors as columns")
+}
+
+/// Stores the vectors that [`load`] loads.
+#[inline(always)]
+pub(super) fn store<S: Simd, const V: usize, const PARTIAL: bool>(
+    simd: S,
+    x: &mut [f32],
+    vectors: [S::f32s; V],
+) {
+    if PARTIAL {
+        return simd.partial_store_f32s(x, vectors[0]);
+    }
+    let (x, _) = S::as_mut_simd_f32s(x);
+    *x.first_chunk_mut().expect("as many vectors as columns") = vectors;
+}
+
+/// `tile[p] += Σ_q x[p][q] · w[q, col..col + len]`, with `w` `[x[p].len(), width]` row-major.
+#[inline(always)]
+pub(super) fn multiply<S: Simd, const P: usize, const V: usize, const PARTIAL: bool>(
+    simd: S,
+    tile: &mut [[S::f32s; V]; P],
+    x: [&[f32]; P],
+    w: &[f32],
+    width: usize,
+    (col, len): (usize, usize),
+) {
+    // Cut all slices to one length, so that the loop needs no bounds checks.
+    let count = x[0].len();
+    let x = x.map(|x| &x[..count]);
+    for (q, w) in w.chunks_exact(width).enumerate().take(count) {
+        let w = load::<S, V, PARTIAL>(simd, &w[col..col + len]);
+        for p in 0..P {
+            let x = simd.splat_f32s(x[p][q]);
+            for v in 0..V {
+                tile[p][v] = simd.mul_add_e_f32s(x, w[v], tile[p][v]);
+            }
+        }
+    }
+}
+
+/// [`multiply`] where `x[p]` has `R` elements, which unrolls the loop.
+#[inline(always)]
+pub(super) fn multiply_short<S: Simd, const P: usize, const V: usize, const PARTIAL: bool, const R: usize>(
+    simd: S,
+    tile: &mut [[S::f32s; V]; P],
+    x: [&[f32; R]; P],
+    w: &[f32],
+    width: usize,
+    (col, len): (usize, usize),
+) {
+    for q in 0..R {
+        let w = load::<S, V, PARTIAL>(simd, &w[q * width + col..][..len]);
+        for p in 0..P {
+            let x = simd.splat_f32s(x[p][q]);
+            for v in 0..V {
+                tile[p][v] = simd.mul_add_e_f32s(x, w[v], tile[p][v]);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! How a window slides along one axis of an image: output size and padding, by TensorFlow's rules.
+//!
+//! It must not know what is computed in the window.
+
+use std::error::Error;
+use std::fmt;
+
+/// What stands beyond the edges of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// Nothing: every window lies inside the image, and `out = ⌊(in − size) / stride⌋ + 1`.
+    Valid,
+    /// As much as makes `out = ⌈in / stride⌉`, half of it (rounded down) before the image.
+    Same,
+}
+
+/// Why windows and images do not fit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadGeometry {
+    /// A stride is 0.
+    ZeroStride,
+    /// A window, or its number of channels, is 0.
+    EmptyWindow,
+    /// An image without padding is smaller than a window.
+    WindowExceedsImage,
+    /// The images do not have the channels that the kernel reads.
+    Channels {
+        /// Channels of the images.
+        image: usize,
+        /// Input channels of the kernel.
+        kernel: usize,
+    },
+    /// A size overflows.
+    TooLarge,
+}
+
+impl fmt::Display for BadGeometry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroStride => write!(f, "a stride is 0"),
+            Self::EmptyWindow => write!(f, "the window is empty"),
+            Self::WindowExceedsImage => write!(f, "the window is larger than the image"),
+            Self::Channels { image, kernel } => {
+                write!(f, "the images have {image} channels, the kernel reads {kernel}")
+            }
+            Self::TooLarge => write!(f, "the sizes overflow"),
+        }
+    }
+}
+
+impl Error for BadGeometry {}
+
+/// One axis of an image with the windows along it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Axis {
+    /// Size of the image.
+    pub input: usize,
+    /// Size of a window.
+    pub window: usize,
+    /// Distance from one window to the next.
+    pub stride: usize,
+    /// Number of windows.
+    pub output: usize,
+    /// Padding before the image.
+    pub before: usize,
+    /// Size of the image with the padding before and after it.
+    pub padded: usize,
+}
+
+impl Axis {
+    pub fn new(input: usize, window: usize, stride: usize, padding: Padding) -> Result<Self, BadGeometry> {
+        if stride == 0 {
+            return Err(BadGeometry::ZeroStride);
+        }
+        if window == 0 {
+            return Err(BadGeometry::EmptyWindow);
+        }
+        let (output, total) = match padding {
+            Padding::Valid => {
+                let slack = input.checked_sub(window).ok_or(BadGeometry::WindowExceedsImage)?;
+                (slack / stride + 1, 0)
+            }
+            Padding::Same => {
+                let output = input.div_ceil(stride);
+                // (output − 1) · stride < input, so only the sum can overflow.
+                let needed = (output.saturating_sub(1) * stride).checked_add(window);
+                (output, needed.ok_or(BadGeometry::TooLarge)?.saturating_sub(input))
+            }
+        };
+        let padded = input.checked_add(total).ok_or(BadGeometry::TooLarge)?;
+        Ok(Self { input, window, stride, output, before: total / 2, padded })
+    }
+
+    /// The part of window number `at` that lies in the image: its offsets in the window, and the position of
+    /// the first in the image.
+    #[inline(always)]
+    pub fn inside(&self, at: usize) -> (std::ops::Range<usize>, usize) {
+        let start = at * self.stride;
+        let first = self.before.saturating_sub(start).min(self.window);
+        let end = (self.before + self.input).saturating_sub(start).min(self.window);
+        (first..end.max(first), (start + first).saturating_sub(self.before))
+    }
+}
+
+/// The product of `sizes`, if a slice of floats can be so long.
+pub(super) fn volume(sizes: &[usize]) -> Result<usize, BadGeometry> {
+    // Not the running product, which a 0 behind hides: strides must not overflow either.
+    let product = sizes.iter().try_fold(1usize, |product, &size| product.checked_mul(size.max(1)));
+    match product {
+        Some(product) if product <= isize::MAX as usize / size_of::<f32>() => Ok(sizes.iter().product()),
+        _ => Err(BadGeometry::TooLarge),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn windows_cover_the_padded_image(input in 0usize..40, window in 1usize..8, stride in 1usize..6) {
+            if let Ok(axis) = Axis::new(input, window, stride, Padding::Valid) {
+                prop_assert!((axis.output - 1) * stride + window <= input);
+                prop_assert!(axis.output * stride + window > input);
+                prop_assert_eq!((axis.before, axis.padded), (0, input));
+            } else {
+                prop_assert!(window > input);
+            }
+            let axis = Axis::new(input, window, stride, Padding::Same).unwrap();
+            prop_assert_eq!(axis.output, input.div_ceil(stride));
+            prop_assert!(axis.output == 0 || (axis.output - 1) * stride + window <= axis.padded);
+            prop_assert_eq!(axis.before, (axis.padded - input) / 2);
+            for at in 0..axis.output {
+                let (offsets, position) = axis.inside(at);
+                let want: Vec<_> = (0..window)
+                    .filter_map(|offset| (at * stride + offset).checked_sub(axis.before))
+                    .filter(|&position| position < input)
+                    .collect();
+                prop_assert_eq!((position..position + offsets.len()).collect::<Vec<_>>(), want);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_axes() {
+        use BadGeometry::*;
+        use Padding::*;
+        assert_eq!(Axis::new(5, 3, 0, Valid), Err(ZeroStride));
+        assert_eq!(Axis::new(5, 0, 1, Same), Err(EmptyWindow));
+        assert_eq!(Axis::new(2, 3, 1, Valid), Err(WindowExceedsImage));
+        assert_eq!(Axis::new(usize::MAX, 3, 1, Same), Err(TooLarge));
+        assert_eq!(Axis::new(5, usize::MAX, 1, Same), Err(TooLarge));
+        assert_eq!(volume(&[0, usize::MAX, 2]), Err(TooLarge));
+        assert_eq!(volume(&[3, 0, 4]), Ok(0));
+    }
+}

@@ -1,0 +1,58 @@
+//! The real digits: a model that is trained as a user would train it must be as good as it should be.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Program, Report, example, tool};
+
+const ACCURACY_MIN: f64 = 0.97;
+/// Three times 60000 examples in batches of 64.
+const STEPS: u64 = 2813;
+
+/// Where MNIST lies, if it is there.
+fn mnist() -> Option<PathBuf> {
+    let data = match std::env::var_os("PUSHPULL_DATA_DIR") {
+        Some(named) => named.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data"),
+    };
+    let found = [data.join("mnist"), data.clone()]
+        .into_iter()
+        .find(|directory| directory.join("train-images-idx3-ubyte.gz").exists());
+    if found.is_none() {
+        // Past the test's own captured output: nobody shall believe that this was tested.
+        let line = format!("SKIPPED: no MNIST in {}: set PUSHPULL_DATA_DIR\n", data.display());
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    }
+    found
+}
+
+#[track_caller]
+fn trains_well(dir: &Path, command: &mut Command) {
+    let path = dir.join("report.json");
+    Program::run(dir, "mnist", command.arg("--report").arg(&path)).expect(0);
+    let report = Report::read(&path);
+    report.holds(STEPS, 1, 2);
+    let accuracy = report.number("test_accuracy");
+    println!("accuracy {accuracy:.4} after {:.1} s of training", report.number("seconds"));
+    assert!(accuracy >= ACCURACY_MIN, "{accuracy}");
+}
+
+#[test]
+fn three_epochs_of_mnist_in_one_process() {
+    let Some(data) = mnist() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = example();
+    trains_well(dir.path(), command.args(["--epochs=3", "--workers=2", "--data-dir"]).arg(data));
+}
+
+#[test]
+fn three_epochs_of_mnist_in_many_processes() {
+    let Some(data) = mnist() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let job = dir.path().join("job.json");
+    let mut command = example();
+    command.args(["--epochs=3", "--data-dir"]).arg(data).arg("--export-job").arg(&job);
+    Program::run(dir.path(), "export", &mut command).expect(0);
+    let mut command = tool();
+    trains_well(dir.path(), command.args(["local", "--ps=1", "--workers=2", "--job"]).arg(job));
+}

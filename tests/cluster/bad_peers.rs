@@ -1,0 +1,219 @@
+//! Tasks that do not fit together: ports that are taken, peers that never come, that come twice, that hold another
+//! cluster, graph or protocol. Both sides say the same, and nobody waits for ever.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use messages::cluster::ClusterSpec;
+use messages::id::{JobName, TaskId};
+
+use crate::harness::{Cluster, wait_for_version};
+
+const CHIEF: TaskId = TaskId::CHIEF;
+const PS: TaskId = TaskId::ps(0);
+const WORKER: TaskId = TaskId::worker(0);
+const SECOND: TaskId = TaskId::worker(1);
+
+/// Long enough for a task that looks who has its port; far below the time it waits for its peers.
+const PROMPT: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_port_that_another_program_has() {
+    for task in [PS, CHIEF] {
+        let cluster = Cluster::new(1, 1, 10);
+        let address = cluster.address(task);
+        let _taken = TcpListener::bind(&address).expect("the port is free");
+        let ended = cluster.start(task).wait_within(PROMPT).expect_failure();
+        ended.says(&task.to_string()).says(&format!("{address} is already in use by another program"));
+    }
+}
+
+#[test]
+fn the_port_of_the_chief_that_a_worker_hosts() {
+    let cluster = Cluster::without_chief(1, 1, 10);
+    let address = cluster.address(WORKER);
+    let _taken = TcpListener::bind(&address).expect("the port is free");
+    cluster.start(WORKER).wait_within(PROMPT).expect_failure().says(&format!("{address} is already in use"));
+}
+
+#[test]
+fn a_port_that_one_of_ours_has() {
+    let cluster = Cluster::new(1, 1, 100);
+    let mut ps = cluster.start(PS);
+    ps.wait_for("serving");
+    let in_use = |task| format!("{} is already in use by ", cluster.address(task));
+    cluster
+        .start(PS)
+        .wait_within(PROMPT)
+        .expect_failure()
+        .says(&in_use(PS))
+        .says("ps/0: is the same task started");
+    let mut chief = cluster.start(CHIEF);
+    chief.wait_for("waiting for 1 ps");
+    cluster.start(CHIEF).wait_within(PROMPT).expect_failure().says(&in_use(CHIEF)).says("this is chief/0");
+    // The first ones did not mind.
+    let mut worker = cluster.start(WORKER);
+    for program in [&mut worker, &mut chief, &mut ps] {
+        program.wait().expect(0);
+    }
+    cluster.finished();
+}
+
+#[test]
+fn a_worker_that_is_started_twice() {
+    let cluster = Cluster::new(1, 1, 3000);
+    let mut first = cluster.start_all();
+    wait_for_version(&cluster, 20);
+    let twice = "worker/0 is here already: is the same task started twice?";
+    cluster.start(WORKER).wait_within(PROMPT).expect_failure().says(twice);
+    for program in &mut first {
+        program.wait().expect(0);
+    }
+    cluster.finished();
+}
+
+#[test]
+fn a_worker_that_hosts_the_chief_and_is_started_twice() {
+    let cluster = Cluster::without_chief(1, 1, 3000);
+    let mut first = cluster.start_all();
+    wait_for_version(&cluster, 20);
+    let in_use = format!("{} is already in use", cluster.address(WORKER));
+    // Its report must not replace the first one's either.
+    cluster.start(WORKER).wait_within(PROMPT).expect_failure().says(&in_use);
+    for program in &mut first {
+        program.wait().expect(0);
+    }
+    cluster.finished();
+}
+
+#[test]
+fn a_chief_names_everybody_who_did_not_come() {
+    let cluster = Cluster::new(2, 2, 10);
+    let ended = cluster.start_with(CHIEF, &["--start-timeout-s=1"]).wait_within(PROMPT).expect_failure();
+    let ended = ended.says("after 1 s these tasks are missing");
+    for task in [PS, TaskId::ps(1), WORKER, SECOND] {
+        assert!(ended.last_line().contains(&format!("{task} at {}", cluster.address(task))), "{}", ended.err);
+    }
+}
+
+#[test]
+fn everybody_who_came_hears_who_did_not() {
+    for (present, absent) in [([PS, WORKER], SECOND), ([WORKER, SECOND], PS)] {
+        let cluster = Cluster::new(1, 2, 10);
+        // Those who are there do not lose patience first.
+        let mut others = present.map(|task| cluster.start(task));
+        let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=5"]);
+        let named = format!("these tasks are missing: {absent} at {}", cluster.address(absent));
+        let ended = chief.wait().expect_failure().says(&named);
+        for task in present {
+            assert!(!ended.last_line().contains(&format!("{task} at")), "{}", ended.err);
+        }
+        for program in &mut others {
+            program.wait_within(PROMPT).expect_failure().says(&named);
+        }
+    }
+}
+
+#[test]
+fn a_ps_or_worker_without_a_chief_names_it() {
+    let cluster = Cluster::new(1, 1, 10);
+    let chief = format!("chief/0 at {}", cluster.address(CHIEF));
+    for task in [PS, WORKER] {
+        let ended = cluster.start_with(task, &["--start-timeout-s=1"]).wait_within(PROMPT);
+        assert!(ended.expect_failure().last_line().contains(&chief));
+    }
+    let cluster = Cluster::without_chief(1, 2, 10);
+    let host = cluster.address(WORKER);
+    for task in [PS, SECOND] {
+        let ended = cluster.start_with(task, &["--start-timeout-s=1"]).wait_within(PROMPT).expect_failure();
+        assert!(ended.last_line().contains(&host), "{}", ended.err);
+    }
+}
+
+/// The same cluster, but the address of one task.
+fn moved(cluster: &Cluster, task: TaskId) -> ClusterSpec {
+    let jobs = [JobName::Chief, JobName::Ps, JobName::Worker].map(|job| {
+        let mut addresses: Vec<String> =
+            cluster.spec.addresses(job).iter().map(ToString::to_string).collect();
+        if job == task.job {
+            addresses[task.index as usize] = "127.0.0.1:9".into();
+        }
+        (job, addresses)
+    });
+    ClusterSpec::new(jobs).expect("a cluster")
+}
+
+#[test]
+fn a_worker_that_holds_another_cluster_spec() {
+    let cluster = Cluster::new(1, 1, 10);
+    let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=5"]);
+    let mut ps = cluster.start(PS);
+    let mut command = cluster.role(WORKER);
+    command.env("TF_CONFIG", moved(&cluster, PS).to_tf_config(WORKER));
+    let worker = cluster.spawn(WORKER, &mut command).wait_within(PROMPT).expect_failure();
+    let reason = format!(
+        "the cluster specs of chief/0 (here) and worker/0 (there) differ: ps/0 is '{}' here and '127.0.0.1:9' there",
+        cluster.address(PS)
+    );
+    worker.says(&reason);
+    chief.wait_within(PROMPT).expect_failure().says(&reason);
+    ps.wait_within(PROMPT).expect_failure();
+}
+
+#[test]
+fn a_ps_that_holds_another_cluster_spec() {
+    let cluster = Cluster::new(1, 1, 10);
+    let mut command = cluster.role(PS);
+    command.env("TF_CONFIG", moved(&cluster, WORKER).to_tf_config(PS)).arg("--start-timeout-s=5");
+    let mut ps = cluster.spawn(PS, &mut command);
+    ps.wait_for("serving");
+    let reason =
+        "the cluster specs of ps/0 (here) and chief/0 (there) differ: worker/0 is '127.0.0.1:9' here";
+    cluster.start(CHIEF).wait_within(PROMPT).expect_failure().says(reason);
+    ps.wait_within(PROMPT).expect_failure().says(reason);
+}
+
+#[test]
+fn a_task_that_was_started_with_another_graph() {
+    // The chief is told the job by a file, and the example brings its own model.
+    let cluster = Cluster::new(1, 1, 10);
+    cluster.job.edit(|job| job["graph"]["name"] = "another".into());
+    let differs = |here: TaskId, there: TaskId| (format!("the graphs of {here} ("), format!("and {there} ("));
+    let mut ps = cluster.spawn(PS, cluster.example(PS).arg("--start-timeout-s=5"));
+    ps.wait_for("serving");
+    let (here, there) = differs(PS, CHIEF);
+    let chief = cluster.start(CHIEF).wait_within(PROMPT).expect_failure();
+    let reason = chief.says(&here).says(&there).says("start every task with the same model");
+    let ps = ps.wait_within(PROMPT).expect_failure().says(&here).says(&there);
+    // Word for word.
+    let words = reason.last_line().split_once("the graphs of").expect("the reason").1.to_owned();
+    ps.says(&words);
+
+    let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=5"]);
+    let (here, there) = differs(CHIEF, WORKER);
+    let worker = cluster.spawn(WORKER, &mut cluster.example(WORKER)).wait_within(PROMPT).expect_failure();
+    worker.says(&here).says(&there);
+    chief.wait_within(PROMPT).expect_failure().says(&here).says(&there);
+}
+
+#[test]
+fn a_peer_of_another_protocol_version_is_told_both_versions() {
+    let cluster = Cluster::new(1, 1, 10);
+    let mut ps = cluster.start(PS);
+    ps.wait_for("serving");
+    let mut peer = TcpStream::connect(cluster.address(PS)).expect("the ps listens");
+    let mut prefix = [0; 40];
+    prefix[..4].copy_from_slice(b"PPUL");
+    prefix[4..6].copy_from_slice(&99u16.to_le_bytes());
+    prefix[6..8].copy_from_slice(&1u16.to_le_bytes());
+    peer.write_all(&prefix).expect("the ps reads");
+    peer.set_read_timeout(Some(PROMPT)).expect("a timeout");
+    let mut answer = Vec::new();
+    // A connection that is reset has answered nothing more.
+    let _ = peer.read_to_end(&mut answer);
+    let reason = "the peer speaks protocol version 99, and this task speaks 1";
+    ps.wait_for(reason);
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.contains("99"), "the peer was told {answer:?}");
+}

@@ -1,0 +1,345 @@
+//! Whoever can reach a port may send anything to it, and training goes on: strangers are turned away, peers that ask
+//! for what they must not are refused, and nobody can hold up the end.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use messages::buffer::Payload;
+use messages::cluster::ClusterSpec;
+use messages::id::{
+    GlobalStep, Incarnation, LocalStep, PlacementEpoch, RequestId, Sequence, SliceId, TaskId, Version,
+};
+use messages::message::{
+    Finish, Finished, Message, Observe, PROTOCOL, Pull, Pulled, Push, PushId, Pushed, Register, Registered,
+    Report, Reported, ShardSnapshot, Stop, StopReason, Stopped, TrainingResult,
+};
+use messages::transport::{CallError, Client, DialError, Identity};
+use messages::wire::{Envelope, PREFIX_BYTES, Prefix, encode_head};
+
+use crate::harness::{Cluster, Program, wait_for_version, whisper};
+
+const CHIEF: TaskId = TaskId::CHIEF;
+const PS: TaskId = TaskId::ps(0);
+const WORKER: TaskId = TaskId::worker(0);
+
+/// How long the end may take when somebody tries to hold it up.
+const PROMPT: Duration = Duration::from_secs(5);
+
+/// The bytes of a message as a well-behaved peer sends it.
+fn frame(request: u64, message: impl Into<Message>) -> Vec<u8> {
+    let envelope = Envelope { request: RequestId(request), message: message.into(), payload: Payload::EMPTY };
+    encode_head(&envelope, false).expect("a small message").bytes
+}
+
+fn prefix(kind: u16, header_bytes: u32, payload_bytes: u64) -> Vec<u8> {
+    let prefix = Prefix { kind, request: RequestId(1), header_bytes, payload_bytes, payload_crc: None };
+    // The checksum is looked at only after the sizes, and is as wrong as can be.
+    let mut bytes = [0; PREFIX_BYTES];
+    bytes.copy_from_slice(&Prefix { header_bytes: 0, ..prefix }.encode(&[]));
+    bytes[20..24].copy_from_slice(&header_bytes.to_le_bytes());
+    bytes.to_vec()
+}
+
+/// xorshift64: the same noise on every run.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+/// What a stranger may say, and what the task says of it.
+fn strangers(hello: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
+    let mut flipped = hello.to_vec();
+    flipped[PREFIX_BYTES + 9] ^= 1;
+    let mut long = prefix(1, 2 << 20, 0);
+    long.extend(noise(1, 2 << 20));
+    let mut newer = hello.to_vec();
+    newer[4..6].copy_from_slice(&(PROTOCOL + 1).to_le_bytes());
+    vec![
+        (noise(2, 100_000), "not a pushpull frame"),
+        (noise(3, PREFIX_BYTES), "not a pushpull frame"),
+        (vec![0; 1 << 20], "not a pushpull frame"),
+        (b"GET / HTTP/1.1\r\nHost: ps0\r\nUser-Agent: curl/8.5.0\r\n\r\n".to_vec(), "not a pushpull frame"),
+        // A TLS client's first words.
+        ([&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3][..], &noise(4, 506)].concat(), "not a pushpull frame"),
+        (noise(5, 7), "in the middle of a frame"),
+        (hello[..hello.len() / 2].to_vec(), "in the middle of a frame"),
+        (prefix(1, u32::MAX, 0), "header may have at most 2097152 bytes"),
+        (prefix(1, 100, u64::MAX), "payload may have at most 0 bytes"),
+        (prefix(22, 100, 1 << 30), "payload may have at most 0 bytes"),
+        (long, "checksum of the header"),
+        (flipped, "checksum of the header"),
+        (newer, "speaks protocol version"),
+        (frame(0, Register {}), "the first frame is Register, not Hello"),
+        (frame(0, Stop { reason: StopReason::Completed }), "the first frame is Stop, not Hello"),
+    ]
+}
+
+/// Says it, and listens until the task has closed the connection, as it must.
+#[track_caller]
+fn say(address: &str, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(address).expect("the task listens");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+    // The task may have had enough before all is said.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    let closed = stream.read_to_end(&mut answer);
+    let timed_out = |error: &std::io::Error| {
+        matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+    };
+    assert!(!closed.as_ref().is_err_and(timed_out), "the connection is still open");
+}
+
+/// Peak memory of a process in bytes.
+fn peak_bytes(program: &Program) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", program.id())).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("Linux says so");
+    let kilobytes: u64 =
+        line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number");
+    kilobytes << 10
+}
+
+#[track_caller]
+fn all_end_well(programs: &mut [Program]) {
+    for program in programs {
+        program.wait().expect(0);
+    }
+}
+
+#[test]
+fn strangers_are_turned_away_while_training_goes_on() {
+    let cluster = Cluster::new(2, 2, 4000);
+    let mut programs = cluster.start_all();
+    wait_for_version(&cluster, 20);
+    let hello = frame(0, cluster.impostor().hello(PS));
+    let mut idle = Vec::new();
+    for task in [CHIEF, PS] {
+        let address = cluster.address(task);
+        for (bytes, _) in strangers(&hello).iter().flat_map(|stranger| std::iter::repeat_n(stranger, 4)) {
+            say(&address, bytes);
+            idle.push(TcpStream::connect(&address).expect("the task listens"));
+        }
+    }
+    assert!(programs.iter_mut().all(Program::is_running), "it trains while it is attacked");
+    for (task, program) in [CHIEF, PS].iter().zip(&programs) {
+        let peak = peak_bytes(program);
+        assert!(peak < 256 << 20, "{task} took {peak} bytes");
+    }
+    drop(idle);
+    all_end_well(&mut programs);
+    for program in &programs[..2] {
+        for (_, said) in strangers(&hello) {
+            assert!(program.err().contains(said), "{said} in\n{}", program.err());
+        }
+    }
+    for shard in cluster.finished().shards() {
+        assert_eq!(shard["refused"], 0, "no stranger came as far as a shard: {shard:#}");
+    }
+}
+
+#[test]
+fn peers_that_do_not_belong_here_hear_why() {
+    let cluster = Cluster::new(1, 1, 3000);
+    let mut programs = cluster.start_all();
+    wait_for_version(&cluster, 20);
+    let me = cluster.impostor();
+    let other = ClusterSpec::new([
+        (messages::id::JobName::Ps, vec!["elsewhere:1"]),
+        (messages::id::JobName::Worker, vec!["here:2"]),
+    ]);
+    let stranger = Identity { cluster: other.expect("a cluster"), ..me.clone() };
+    let unknown = Identity { task: TaskId::worker(9), ..me.clone() };
+    for to in [CHIEF, PS] {
+        for (identity, expected) in
+            [(&stranger, "the cluster specs of"), (&unknown, "worker/9 is not in the cluster spec")]
+        {
+            match whisper(&cluster, to, identity, async |_: Client| ()) {
+                Err(DialError::Refused { refusal, .. }) => {
+                    assert!(refusal.reason.contains(expected), "{refusal}");
+                }
+                other => panic!("{to} took {identity:?}: {other:?}"),
+            }
+        }
+    }
+    all_end_well(&mut programs);
+    cluster.finished();
+    for program in &programs[..2] {
+        assert!(program.err().contains("refused: the cluster specs of"), "{}", program.err());
+        assert!(program.err().contains("refused: worker/9 is not in the cluster spec"), "{}", program.err());
+    }
+}
+
+fn pull(placement_digest: u32) -> Pull {
+    Pull { shard: 0, epoch: PlacementEpoch(1), placement_digest }
+}
+
+/// The digest of the placement, out of the mouth of the shard that refuses another.
+async fn placement_digest(client: &Client) -> u32 {
+    let refusal = refusal(client.call::<Pulled>(pull(0), Payload::EMPTY).await);
+    let digest = refusal.split(['(', ')']).nth(1).expect("the digest that was expected");
+    u32::from_str_radix(digest, 16).expect("eight hexadecimal digits")
+}
+
+#[track_caller]
+fn refusal<R: std::fmt::Debug>(reply: Result<R, CallError>) -> String {
+    match reply {
+        Err(CallError::Refused { refusal, .. }) => refusal.reason,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn a_peer_that_asks_a_ps_for_what_it_must_not_is_refused_and_nothing_changes() {
+    let cluster = Cluster::new(1, 1, 3000);
+    let mut programs = cluster.start_all();
+    wait_for_version(&cluster, 20);
+    let attack = async |client: Client| {
+        let digest = placement_digest(&client).await;
+        let push = |sequence| Push {
+            shard: 0,
+            id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(sequence) },
+            local_step: LocalStep(0),
+            epoch: PlacementEpoch(1),
+            placement_digest: digest,
+            version: Version(0),
+            slices: Vec::new(),
+            pull: true,
+        };
+        let mut refused = 0;
+        // These reach the shard, and are counted there.
+        for (bad, expected) in [
+            (Push { placement_digest: !digest, ..push(1) }, "expected placement epoch"),
+            (Push { epoch: PlacementEpoch(7), ..push(1) }, "expected placement epoch"),
+            // An older life than that of the worker that trains.
+            (push(1), "incarnation 1 is over"),
+            (push(77), "incarnation 1 is over"),
+        ] {
+            let reason = refusal(client.call::<Pushed>(bad, Payload::EMPTY).await);
+            assert!(reason.contains(expected), "{reason}");
+            refused += 1;
+        }
+        // These do not.
+        let another = PushId { worker: 1, ..push(1).id };
+        let reason = refusal(client.call::<Pushed>(Push { id: another, ..push(1) }, Payload::EMPTY).await);
+        assert!(reason.contains("takes no Push"), "{reason}");
+        let reason = refusal(client.call::<Pushed>(Push { shard: 9, ..push(1) }, Payload::EMPTY).await);
+        assert!(reason.contains("no shard 9"), "{reason}");
+        let stop = Stop { reason: StopReason::Completed };
+        let reason = refusal(client.call::<Stopped>(stop, Payload::EMPTY).await);
+        assert!(reason.contains("takes no Stop from worker/0"), "{reason}");
+        let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
+        assert!(reason.contains("takes no Register"), "{reason}");
+        refused
+    };
+    let refused = whisper(&cluster, PS, &cluster.impostor(), attack).expect("a worker is let in");
+    assert!(programs.iter_mut().all(Program::is_running), "it trains while it is attacked");
+    all_end_well(&mut programs);
+    let report = cluster.finished();
+    assert_eq!(report.shards()[0]["refused"].as_u64(), Some(refused));
+}
+
+#[test]
+fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
+    let cluster = Cluster::new(1, 1, 3000);
+    let mut programs = cluster.start_all();
+    wait_for_version(&cluster, 20);
+    let attack = async |client: Client| {
+        let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
+        assert!(reason.contains("is here already"), "{reason}");
+        let finish =
+            Finish { result: TrainingResult::Failed("lies".into()), local_step: LocalStep(0), loss: 0.0 };
+        let reason = refusal(client.call::<Finished>(finish, Payload::EMPTY).await);
+        assert!(reason.contains("out of turn"), "{reason}");
+        let report = Report { global_step: GlobalStep(u64::MAX), local_step: LocalStep(0), loss: 0.0 };
+        let reason = refusal(client.call::<Reported>(report, Payload::EMPTY).await);
+        assert!(reason.contains("out of turn"), "{reason}");
+        let reason = refusal(client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY).await);
+        assert!(reason.contains("out of turn"), "{reason}");
+    };
+    whisper(&cluster, CHIEF, &cluster.impostor(), attack).expect("a worker is let in");
+    all_end_well(&mut programs);
+    cluster.finished();
+}
+
+#[test]
+fn bytes_after_a_good_hello_cost_one_connection() {
+    let cluster = Cluster::new(1, 1, 3000);
+    let mut programs = cluster.start_all();
+    wait_for_version(&cluster, 20);
+    let hello = frame(0, cluster.impostor().hello(PS));
+    let unknown_kind = {
+        let mut bytes = frame(1, Observe { shard: 0 });
+        let header = bytes.split_off(PREFIX_BYTES);
+        let prefix = Prefix {
+            kind: 999,
+            request: RequestId(1),
+            header_bytes: header.len() as u32,
+            payload_bytes: 0,
+            payload_crc: None,
+        };
+        [&prefix.encode(&header)[..], &header].concat()
+    };
+    let no_slices = Pulled { version: Version(1), slices: vec![SliceId(0)] };
+    for (bytes, expected) in [
+        (noise(6, 5000), "not a pushpull frame"),
+        (prefix(22, u32::MAX, 0), "header may have at most"),
+        (prefix(22, 100, u64::MAX), "payload may have at most"),
+        (unknown_kind, "999"),
+        (frame(1, no_slices), "1 slices need as many payload segments"),
+    ] {
+        say(&cluster.address(PS), &[&hello[..], &bytes].concat());
+        programs[1].wait_for(expected);
+    }
+    all_end_well(&mut programs);
+    cluster.finished();
+}
+
+#[test]
+fn a_peer_that_never_reads_holds_nobody_up() {
+    let cluster = Cluster::new(1, 2, 3000);
+    let mut programs = cluster.start_all();
+    wait_for_version(&cluster, 20);
+    let digest =
+        whisper(&cluster, PS, &cluster.impostor(), async |client: Client| placement_digest(&client).await)
+            .expect("a worker is let in");
+    let mut greedy = TcpStream::connect(cluster.address(PS)).expect("the ps listens");
+    greedy.write_all(&frame(0, cluster.impostor().hello(PS))).expect("the ps reads");
+    for request in 1..=16 {
+        // Each is answered with all variables.
+        greedy.write_all(&frame(request, pull(digest))).expect("the ps reads");
+    }
+    let seen = wait_for_version(&cluster, 100);
+    wait_for_version(&cluster, seen.version.0 + 500);
+    all_end_well(&mut programs);
+    cluster.finished();
+    drop(greedy);
+}
+
+#[test]
+fn half_open_connections_do_not_hold_up_the_end() {
+    let cluster = Cluster::new(1, 1, 3000);
+    let mut programs = cluster.start_all();
+    // Near the end, so that they are still strangers when it comes.
+    wait_for_version(&cluster, 2500);
+    let hello = frame(0, cluster.impostor().hello(PS));
+    let mut open = Vec::new();
+    for address in [cluster.address(CHIEF), cluster.address(PS)] {
+        for begun in [&[][..], &hello[..3], &hello[..PREFIX_BYTES], &hello[..hello.len() - 1]] {
+            let mut stream = TcpStream::connect(&address).expect("the task listens");
+            stream.write_all(begun).expect("the task reads");
+            open.push(stream);
+        }
+    }
+    programs[0].wait_for(&format!("{WORKER} has finished"));
+    for program in &mut programs {
+        program.wait_within(PROMPT).expect(0);
+    }
+    cluster.finished();
+}

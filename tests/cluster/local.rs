@@ -1,0 +1,110 @@
+//! `pushpull local`: a cluster of real processes by one command, which ends when they end, and leaves none behind.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{Job, PATIENCE, Program, Report, tool, wait_until};
+
+fn local(job: &Job, flags: &[&str]) -> Command {
+    let mut command = tool();
+    command.args(["local", "--threads=1"]).args(flags).arg("--job").arg(job.path());
+    command
+}
+
+/// The processes that `program` has started and that still run: their ids and names.
+fn children(program: &Program) -> Vec<(i32, String)> {
+    let parent = program.id().to_string();
+    let mut children = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("this is Linux").flatten() {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // `pid (name) state parent …`, and a name may hold anything.
+        let (Some(open), Some(close)) = (stat.find('('), stat.rfind(')')) else { continue };
+        let mut fields = stat[close + 1..].split_whitespace();
+        let (state, its_parent) = (fields.next(), fields.next());
+        if state != Some("Z") && its_parent == Some(&parent) {
+            let id = stat[..open].trim().parse().expect("a process id");
+            children.push((id, stat[open + 1..close].to_owned()));
+        }
+    }
+    children
+}
+
+fn is_gone(id: i32) -> bool {
+    !Path::new(&format!("/proc/{id}")).exists()
+}
+
+/// Waits until training is under way, as the chief's own log tells it.
+fn wait_for_training(program: &mut Program) {
+    program.wait_for(" step ");
+}
+
+#[test]
+fn two_ps_and_three_workers_train_an_exported_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = Job::with(dir.path(), 300, &["--partitioner=fixed:2"]);
+    let path = dir.path().join("report.json");
+    let mut command = local(&job, &["--ps=2", "--workers=3", "--shards=2", "--log-placement"]);
+    let ended = Program::run(dir.path(), "local", command.arg("--report").arg(&path)).expect(0);
+    let report = Report::read(&path);
+    report.holds(300, 2, 3);
+    assert_eq!(report.shards().len(), 4);
+    assert!(ended.out.contains("300 of 300 applied"), "{}", ended.out);
+    for said in ["[chief/0] ", "[ps/0] ", "[ps/1] ", "[worker/2] ", "dense1/kernel"] {
+        assert!(ended.err.contains(said), "{said} in {}", ended.err);
+    }
+    let unnamed: Vec<&str> = ended.err.lines().filter(|line| !line.starts_with('[')).collect();
+    assert!(unnamed.is_empty(), "lines of nobody: {unnamed:?}");
+}
+
+#[test]
+fn nobody_is_warned_of_a_job_that_goes_well() {
+    let dir = tempfile::tempdir().unwrap();
+    // Long enough for a report or two.
+    let job = Job::new(dir.path(), 1500);
+    let ended = Program::run(dir.path(), "local", &mut local(&job, &["--workers=2"])).expect(0);
+    ended.does_not_say("WARN").does_not_say("ERROR");
+}
+
+#[test]
+fn a_report_may_be_named_relative_to_where_one_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = Job::new(dir.path(), 20);
+    let mut command = local(&job, &["--report=report.json"]);
+    Program::run(dir.path(), "local", command.current_dir(dir.path())).expect(0);
+    Report::read(&dir.path().join("report.json")).holds(20, 1, 2);
+}
+
+#[test]
+fn a_signal_ends_all_processes() {
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let dir = tempfile::tempdir().unwrap();
+        let job = Job::new(dir.path(), 1_000_000);
+        let mut program = Program::start(dir.path(), "local", &mut local(&job, &["--workers=2"]));
+        wait_for_training(&mut program);
+        let children = children(&program);
+        assert_eq!(children.len(), 4, "{children:?}");
+        program.signal(signal);
+        program.wait().expect(status).says("interrupted");
+        for (id, name) in children {
+            wait_until(&format!("the end of {name}"), PATIENCE, || is_gone(id).then_some(()));
+        }
+    }
+}
+
+#[test]
+fn a_lost_ps_ends_all_processes_and_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = Job::new(dir.path(), 1_000_000);
+    let mut program = Program::start(dir.path(), "local", &mut local(&job, &["--ps=2", "--workers=2"]));
+    wait_for_training(&mut program);
+    let children = children(&program);
+    let (ps, _) = children.iter().find(|(_, name)| name == "pushpull-ps").expect("a ps runs");
+    kill_process(Pid::from_raw(*ps).unwrap(), Signal::KILL).expect("it takes signals");
+    let ended = program.wait().expect_failure();
+    assert!(ended.last_line().contains("ps/"), "{}", ended.last_line());
+    for (id, name) in children {
+        wait_until(&format!("the end of {name}"), PATIENCE, || is_gone(id).then_some(()));
+    }
+}

@@ -1,0 +1,116 @@
+//! What training comes to: the report, every shard's counts, and the bits of the variables.
+
+use tempfile::TempDir;
+
+use crate::harness::{Job, Program, Report, example, tool};
+
+fn dir() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// Trains in one process, on small batches, with these flags.
+#[track_caller]
+fn embedded(flags: &[&str]) -> Report {
+    let dir = dir();
+    let path = dir.path().join("report.json");
+    let mut command = example();
+    command.arg("--threads=1").args(flags).arg("--report").arg(&path);
+    if !flags.iter().any(|flag| flag.starts_with("--batch-size")) {
+        command.arg("--batch-size=16");
+    }
+    Program::run(dir.path(), "example", &mut command).expect(0);
+    Report::read(&path)
+}
+
+#[test]
+fn an_embedded_run_ends_well_and_reports() {
+    let dir = dir();
+    let path = dir.path().join("report.json");
+    let mut command = example();
+    command.args(["--steps=300", "--batch-size=16", "--report"]).arg(&path);
+    let ended = Program::run(dir.path(), "example", &mut command).expect(0);
+    let report = Report::read(&path);
+    report.holds(300, 1, 2);
+    assert_eq!(report.shards().len(), 1);
+    assert!(report.number("test_accuracy") > 0.8, "it learns");
+    assert!(ended.out.contains("300 of 300 applied"), "{}", ended.out);
+    let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(!files.iter().any(|file| file.to_string_lossy().contains("partial")), "{files:?}");
+}
+
+#[test]
+fn every_shard_of_every_ps_counts_every_step() {
+    let report = embedded(&[
+        "--steps=200",
+        "--ps=3",
+        "--shards=2",
+        "--workers=3",
+        "--placement=greedy_load_balancing",
+        "--partitioner=fixed:4",
+    ]);
+    report.holds(200, 3, 3);
+    assert_eq!(report.shards().len(), 6);
+}
+
+#[test]
+fn a_shard_that_owns_nothing_counts_every_step_too() {
+    // Six variables on eight shards.
+    let report = embedded(&["--steps=50", "--ps=4", "--shards=2", "--workers=2"]);
+    report.holds(50, 4, 2);
+    let idle = report.shards().iter().filter(|shard| shard["bytes"] == 0).count();
+    assert_eq!(idle, 2);
+}
+
+#[test]
+fn steps_follow_from_epochs() {
+    // 20000 examples in batches of 1024: 19.5 steps.
+    embedded(&["--epochs=1", "--batch-size=1024"]).holds(20, 1, 2);
+}
+
+#[test]
+fn one_worker_leaves_the_same_bits_wherever_the_variables_live() {
+    for optimizer in ["sgd", "momentum", "adam"] {
+        let train = |flags: &[&str]| {
+            let usual = ["--steps=60", "--workers=1", "--seed=7", "--optimizer", optimizer];
+            embedded(&[&usual[..], flags].concat()).variables_crc32c()
+        };
+        let expected = train(&[]);
+        for placed in [
+            &["--ps=3"][..],
+            &["--ps=2", "--shards=2", "--placement=greedy_load_balancing", "--partitioner=fixed:3"],
+            &["--ps=3", "--partitioner=max_slice_bytes:100000"],
+            &["--ps=2", "--partitioner=min_max:4096"],
+        ] {
+            assert_eq!(train(placed), expected, "{optimizer} with {placed:?}");
+        }
+    }
+}
+
+#[test]
+fn one_worker_leaves_the_same_bits_in_one_process_as_in_many() {
+    let steps = 80;
+    for flags in [&["--seed=3"][..], &["--seed=3", "--partitioner=fixed:3"]] {
+        let dir = dir();
+        // The example draws as many digits as it likes; so must the job.
+        let job = Job::with(dir.path(), steps, flags);
+        job.edit(|job| {
+            job["input"]["train"]["digits"]["examples"] = 20_000.into();
+            job["input"]["test"]["digits"]["examples"] = 5_000.into();
+        });
+        let path = dir.path().join("report.json");
+        let mut command = tool();
+        command.args(["local", "--ps=2", "--workers=1", "--threads=1", "--job"]).arg(job.path());
+        Program::run(dir.path(), "local", command.arg("--report").arg(&path)).expect(0);
+        let processes = Report::read(&path);
+        processes.holds(steps, 2, 1);
+        let together = embedded(&["--steps=80", "--workers=1", "--seed=3"]);
+        assert_eq!(processes.variables_crc32c(), together.variables_crc32c());
+        assert_eq!(processes.number("test_loss"), together.number("test_loss"));
+    }
+}
+
+#[test]
+fn another_seed_leaves_other_bits() {
+    let train = |seed: &str| embedded(&["--steps=20", "--workers=1", "--seed", seed]).variables_crc32c();
+    assert_ne!(train("1"), train("2"));
+}
