@@ -59,6 +59,7 @@ fn job(steps: u64) -> anyhow::Result<JobSpec> {
         input: InputSpec { train: digits(1, 20_000), test: digits(2, 500) },
         batch_size: 64,
         optimizer: OptimizerSpec::sgd(0.01),
+        schedule: Default::default(),
         sync: Default::default(),
         placement: Default::default(),
         last_step: GlobalStep(steps),

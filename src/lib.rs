@@ -29,7 +29,7 @@ pub use messages::graph::{GraphBuilder, GraphError, GraphSpec, Op};
 pub use messages::id::{GlobalStep, NodeId};
 pub use messages::input::{DatasetSpec, InputSpec};
 pub use messages::job::{JobError, JobSpec};
-pub use messages::optimizer::OptimizerSpec;
+pub use messages::optimizer::{OptimizerSpec, ScheduleSpec};
 pub use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
 pub use messages::sync::SyncSpec;
 pub use messages::variable::{DeviceSpec, InitializerSpec};

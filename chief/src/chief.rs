@@ -49,6 +49,8 @@ impl Chief {
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
     ) -> Self {
+        // Also where a worker hosts it: to everybody it is the chief.
+        let identity = Identity { task: TaskId::CHIEF, ..identity };
         Self { config, identity, transport, job, progress, interrupt }
     }
 
@@ -74,7 +76,7 @@ impl Chief {
         .start();
         let server = serve(
             listener,
-            Identity { task: TaskId::CHIEF, ..self.identity.clone() },
+            self.identity.clone(),
             Arc::new(Door(desk.clone())),
             // It carries no tensors.
             ServerConfig {

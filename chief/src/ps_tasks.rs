@@ -71,6 +71,7 @@ impl PsTasks {
                 placement: placement.clone(),
                 variables: job.graph.variables.clone(),
                 optimizer: job.optimizer.clone(),
+                schedule: job.schedule,
                 sync: job.sync,
                 last_step: job.last_step,
                 seed: job.seed,

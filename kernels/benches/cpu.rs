@@ -1,10 +1,10 @@
-//! Throughput of the CPU kernels, on one thread: the products of an MNIST MLP (784-512-512-10, batch 64) and
-//! the element-wise kernels over a million floats.
+//! Throughput of the CPU kernels, on one thread: the products of an MNIST MLP (784-512-512-10, batch 64), the
+//! convolutions and poolings of a small MNIST network, and the element-wise kernels over a million floats.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use kernels::cpu::{self, AdamStep, Key, MatRef, Threads};
+use kernels::cpu::{self, AdamStep, Conv2d, Epilogue, Key, MatRef, Padding, Pool2d, Threads};
 
 const BATCH: usize = 64;
 const ELEMENTS: usize = 1 << 20;
@@ -110,5 +110,72 @@ fn layers(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, matmul, million, layers);
+/// The convolutions (3×3, without padding) and poolings (2×2) of a small MNIST network. Throughput is in
+/// FLOP/s, that of poolings in bytes of the images.
+fn images(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("images");
+    for (size, cin, cout) in [(28, 1, 32), (13, 32, 64)] {
+        let conv = Conv2d::new([BATCH, size, size, cin], [3, 3, cin, cout], [1, 1], Padding::Valid).unwrap();
+        let [mut x, mut kernel, mut y] =
+            [conv.input(), conv.kernel(), conv.output()].map(|shape| random(shape.iter().product()));
+        let (bias, dy) = (random(cout), random(y.len()));
+        let mut scratch = random(conv.input_grad_scratch());
+        group.throughput(Throughput::Elements((2 * y.len() * 9 * cin) as u64));
+        group.bench_function(format!("conv2d bias relu {size}x{size}x{cin}->{cout}"), |bencher| {
+            bencher.iter(|| {
+                let epilogue = Epilogue::BiasRelu(&bias);
+                cpu::conv2d(
+                    black_box(&mut y),
+                    black_box(&x),
+                    &kernel,
+                    epilogue,
+                    &conv,
+                    &mut scratch,
+                    Threads::One,
+                );
+            });
+        });
+        group.bench_function(format!("conv2d_kernel_grad {size}x{size}x{cin}->{cout}"), |bencher| {
+            bencher.iter(|| {
+                cpu::conv2d_kernel_grad(
+                    black_box(&mut kernel),
+                    black_box(&x),
+                    &dy,
+                    &conv,
+                    &mut scratch,
+                    Threads::One,
+                );
+            });
+        });
+        group.bench_function(format!("conv2d_input_grad {size}x{size}x{cin}->{cout}"), |bencher| {
+            bencher.iter(|| {
+                cpu::conv2d_input_grad(
+                    black_box(&mut x),
+                    black_box(&dy),
+                    &kernel,
+                    &conv,
+                    &mut scratch,
+                    Threads::One,
+                );
+            });
+        });
+    }
+    for (size, channels) in [(26, 32), (11, 64)] {
+        let pool = Pool2d::new([BATCH, size, size, channels], [2, 2], [2, 2], Padding::Valid).unwrap();
+        let [mut x, mut y] = [pool.input(), pool.output()].map(|shape| random(shape.iter().product()));
+        let mut argmax = vec![0; y.len()];
+        group.throughput(Throughput::Bytes((x.len() * size_of::<f32>()) as u64));
+        group.bench_function(format!("max_pool {size}x{size}x{channels}"), |bencher| {
+            bencher
+                .iter(|| cpu::max_pool(black_box(&mut y), &mut argmax, black_box(&x), &pool, Threads::One));
+        });
+        group.bench_function(format!("max_pool_grad {size}x{size}x{channels}"), |bencher| {
+            bencher
+                .iter(|| cpu::max_pool_grad(black_box(&mut x), black_box(&y), &argmax, &pool, Threads::One));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, matmul, million, layers, images);
 criterion_main!(benches);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::graph::{GraphError, GraphSpec};
 use crate::id::GlobalStep;
 use crate::input::{InputSpec, InputSpecError};
-use crate::optimizer::{OptimizerError, OptimizerSpec};
+use crate::optimizer::{OptimizerError, OptimizerSpec, ScheduleSpec};
 use crate::placement::{PartitionerError, PlacementSpec};
 use crate::sync::SyncSpec;
 
@@ -27,6 +27,9 @@ pub struct JobSpec {
     pub batch_size: u32,
     /// How a gradient becomes an update.
     pub optimizer: OptimizerSpec,
+    /// How the step size follows the global step.
+    #[serde(default)]
+    pub schedule: ScheduleSpec,
     /// How gradients of several workers meet.
     #[serde(default)]
     pub sync: SyncSpec,

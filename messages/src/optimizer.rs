@@ -34,6 +34,30 @@ pub enum OptimizerSpec {
     },
 }
 
+/// How the step size follows the global step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleSpec {
+    /// It stays as it is.
+    #[default]
+    Constant,
+    /// Down to 0 along half a cosine, at the job's last step: Loshchilov and Hutter, ICLR 2017, without restarts.
+    Cosine,
+}
+
+impl ScheduleSpec {
+    /// What the step size is multiplied with for the update after `applied` of `last_step`; from 1 down to 0.
+    pub fn factor(self, applied: u64, last_step: u64) -> f32 {
+        match self {
+            Self::Constant => 1.0,
+            Self::Cosine => {
+                let share = (applied as f64 / last_step.max(1) as f64).min(1.0);
+                (0.5 + 0.5 * (std::f64::consts::PI * share).cos()) as f32
+            }
+        }
+    }
+}
+
 /// A number that an optimizer cannot work with.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{optimizer}: {key} must be {expected}, and is {value}")]
@@ -69,6 +93,18 @@ impl OptimizerSpec {
         }
     }
 
+    /// The same with another step size.
+    #[must_use]
+    pub fn with_learning_rate_times(&self, factor: f32) -> Self {
+        let mut scaled = self.clone();
+        match &mut scaled {
+            Self::Sgd { learning_rate }
+            | Self::Momentum { learning_rate, .. }
+            | Self::Adam { learning_rate, .. } => *learning_rate *= factor,
+        }
+        scaled
+    }
+
     /// Checks every number.
     ///
     /// # Errors
@@ -102,6 +138,15 @@ impl OptimizerSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cosine_goes_from_one_to_nothing() {
+        let at = |applied| ScheduleSpec::Cosine.factor(applied, 100);
+        assert_eq!((at(0), at(50), at(100), at(200)), (1.0, 0.5, 0.0, 0.0));
+        assert!((0..100).all(|step| at(step) >= at(step + 1)));
+        assert_eq!(ScheduleSpec::Constant.factor(99, 100), 1.0);
+        assert_eq!(OptimizerSpec::sgd(0.2).with_learning_rate_times(0.5), OptimizerSpec::sgd(0.1));
+    }
 
     #[test]
     fn numbers_out_of_range_are_named() {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use messages::cluster::{ClusterConfig, ClusterError, ClusterFlags};
+use messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFlags};
 use messages::id::JobName;
 use messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
+use messages::placement::SHARDS_PER_TASK_MAX;
 
 use crate::exit::Failure;
 use crate::roles::Network;
@@ -39,7 +40,7 @@ pub(crate) struct ClusterArgs {
     task_index: Option<u32>,
     /// Where to listen, if not at the task's address in the cluster
     #[arg(long, value_name = "HOST:PORT")]
-    bind: Option<String>,
+    bind: Option<Address>,
     /// How long to wait for the other tasks to come up, in seconds
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     start_timeout_s: u64,
@@ -89,7 +90,7 @@ impl ClusterArgs {
 
     pub(crate) fn network(&self) -> Network {
         Network {
-            bind: self.bind.clone(),
+            bind: self.bind.as_ref().map(ToString::to_string),
             payload_crc: self.payload_crc,
             lost_after: Duration::from_secs(self.lost_after_s),
         }
@@ -98,6 +99,16 @@ impl ClusterArgs {
     pub(crate) const fn start_timeout(&self) -> Duration {
         Duration::from_secs(self.start_timeout_s)
     }
+}
+
+/// How many shards a ps task may run.
+pub(crate) fn shards() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(SHARDS_PER_TASK_MAX))
+}
+
+/// How many threads a worker may compute with.
+pub(crate) fn threads() -> clap::builder::RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..=worker::THREADS_MAX as i64)
 }
 
 /// Reads a job file.

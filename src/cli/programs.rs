@@ -9,12 +9,13 @@ use messages::id::JobName;
 use ps::PsConfig;
 use worker::WorkerConfig;
 
-use super::flags::{ClusterArgs, absolute, read_job};
+use super::flags::{ClusterArgs, absolute, read_job, shards, threads};
 use super::parse::main;
 use crate::exit::Failure;
 use crate::local::Local;
+use crate::logging;
 use crate::roles::{self, ChiefOrders};
-use crate::{logging, threads};
+use crate::threads::threads_per_worker;
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     actix_rt::System::new().block_on(future)
@@ -26,7 +27,7 @@ struct PsArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     /// Shards, each on a thread of its own
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
 }
 
@@ -78,8 +79,8 @@ struct WorkerArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     /// Threads for one step [default: all cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = threads())]
+    threads: Option<u16>,
     /// Where this host keeps the data, instead of the job's directory
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -98,7 +99,7 @@ pub fn worker_main() -> ExitCode {
         };
         logging::start(&cluster.task().to_string());
         let config = WorkerConfig {
-            threads: args.threads.unwrap_or_else(|| threads::threads_per_worker(1)),
+            threads: args.threads.map_or_else(|| threads_per_worker(1), usize::from),
             data_dir: args.data_dir,
             start_timeout: args.cluster.start_timeout(),
             ..Default::default()
@@ -127,7 +128,7 @@ pub fn chief_main() -> ExitCode {
 }
 
 #[derive(Debug, Parser)]
-#[command(name = "pushpull", version, about = "A parameter server: tools")]
+#[command(name = "pushpull", version, about = "A parameter server: tools", arg_required_else_help = false)]
 struct ToolArgs {
     #[command(subcommand)]
     tool: Tool,
@@ -157,16 +158,16 @@ struct LocalArgs {
     #[arg(long)]
     log_placement: bool,
     /// Shards of each ps task
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
     /// Threads for one step of each worker [default: the cores, shared among the workers]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = threads())]
+    threads: Option<u16>,
     /// Where this host keeps the data, instead of the job's directory
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// How long to wait for all tasks to come up, in seconds
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     start_timeout_s: u64,
 }
 
@@ -176,7 +177,8 @@ pub fn local_main() -> ExitCode {
         // Better one line from here than the same from a child.
         read_job(&args.job)?;
         let timeout = format!("--start-timeout-s={}", args.start_timeout_s);
-        let threads = args.threads.unwrap_or_else(|| threads::threads_per_worker(args.workers as usize));
+        let share = || threads_per_worker(args.workers as usize);
+        let threads = args.threads.map_or_else(share, usize::from);
         let mut chief_flags = vec![timeout.clone()];
         if let Some(report) = &args.report {
             chief_flags.push(format!("--report={}", absolute(report)?.display()));

@@ -10,7 +10,7 @@ use messages::graph::GraphSpec;
 use messages::id::{GlobalStep, JobName};
 use messages::input::InputSpec;
 use messages::job::JobSpec;
-use messages::optimizer::OptimizerSpec;
+use messages::optimizer::{OptimizerSpec, ScheduleSpec};
 use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
 use messages::sync::SyncSpec;
 use ps::PsConfig;
@@ -18,13 +18,14 @@ use tokio::sync::watch;
 use worker::WorkerConfig;
 use worker::input::{describe, in_directory};
 
-use super::flags::{ClusterArgs, absolute};
+use super::flags::{ClusterArgs, absolute, shards, threads};
 use crate::embedded::Embedded;
 use crate::exit::{Failure, Outcome};
 use crate::report::Report;
 use crate::roles::{self, ChiefOrders};
 use crate::signals::Signals;
-use crate::{logging, progress, threads};
+use crate::threads::threads_per_worker;
+use crate::{logging, progress};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
@@ -32,6 +33,13 @@ enum Optimizer {
     Sgd,
     Momentum,
     Adam,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Schedule {
+    Constant,
+    Cosine,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -60,9 +68,12 @@ pub struct TrainArgs {
     /// How gradients become updates
     #[arg(long, value_enum, default_value = "sgd")]
     optimizer: Optimizer,
-    /// The step size [default: 0.2 for sgd, 0.02 for momentum, 0.001 for adam]
+    /// The step size [default: 0.3 for sgd, 0.03 for momentum, 0.001 for adam]
     #[arg(long, value_name = "X")]
     learning_rate: Option<f32>,
+    /// How the step size goes on from there
+    #[arg(long, value_enum, default_value = "cosine")]
+    schedule: Schedule,
     /// What initial values and the order of examples are drawn from
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -88,11 +99,11 @@ pub struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Option<u32>,
     /// Shards of each ps task, each on a thread of its own
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
     /// Threads for one step of each worker [default: the cores, shared among the workers of this process]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = threads())]
+    threads: Option<u16>,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -168,9 +179,13 @@ impl TrainArgs {
             input,
             batch_size: self.batch_size,
             optimizer: match self.optimizer {
-                Optimizer::Sgd => OptimizerSpec::sgd(self.learning_rate.unwrap_or(0.2)),
-                Optimizer::Momentum => OptimizerSpec::momentum(self.learning_rate.unwrap_or(0.02), 0.9),
+                Optimizer::Sgd => OptimizerSpec::sgd(self.learning_rate.unwrap_or(0.3)),
+                Optimizer::Momentum => OptimizerSpec::momentum(self.learning_rate.unwrap_or(0.03), 0.9),
                 Optimizer::Adam => OptimizerSpec::adam(self.learning_rate.unwrap_or(0.001)),
+            },
+            schedule: match self.schedule {
+                Schedule::Constant => ScheduleSpec::Constant,
+                Schedule::Cosine => ScheduleSpec::Cosine,
             },
             sync: SyncSpec::Async,
             placement: PlacementSpec {
@@ -193,7 +208,7 @@ impl TrainArgs {
 
     fn worker_config(&self, workers: u32) -> WorkerConfig {
         WorkerConfig {
-            threads: self.threads.unwrap_or_else(|| threads::threads_per_worker(workers as usize)),
+            threads: self.threads.map_or_else(|| threads_per_worker(workers as usize), usize::from),
             data_dir: self.data_dir.clone(),
             start_timeout: self.cluster.start_timeout(),
             ..Default::default()

@@ -117,14 +117,13 @@ fn data_that_one_worker_lacks_end_the_whole_cluster() {
         job["input"]["test"] = idx(test_images, test_labels);
     });
     let has = format!("--data-dir={}", digits.dir().display());
-    let mut programs = [
-        cluster.start(TaskId::CHIEF),
-        cluster.start(TaskId::ps(0)),
-        cluster.start(TaskId::ps(1)),
-        cluster.start_with(TaskId::worker(0), &[&has]),
-        cluster.start_with(TaskId::worker(1), &["--data-dir=/nowhere"]),
-    ];
-    for program in &mut programs {
+    let mut chief = cluster.start(TaskId::CHIEF);
+    let ps = [cluster.start(TaskId::ps(0)), cluster.start(TaskId::ps(1))];
+    let first = cluster.start_with(TaskId::worker(0), &[&has]);
+    // One that comes when all is over can only wonder where the chief is.
+    chief.wait_for("worker/0 is here");
+    let second = cluster.start_with(TaskId::worker(1), &["--data-dir=/nowhere"]);
+    for mut program in [chief, first, second].into_iter().chain(ps) {
         let ended = program.wait().expect_failure();
         assert!(ended.last_line().contains("/nowhere/train-images"), "{}", ended.err);
     }

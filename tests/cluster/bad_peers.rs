@@ -62,7 +62,7 @@ fn a_port_that_one_of_ours_has() {
 
 #[test]
 fn a_worker_that_is_started_twice() {
-    let cluster = Cluster::new(1, 1, 3000);
+    let cluster = Cluster::new(1, 1, 1500);
     let mut first = cluster.start_all();
     wait_for_version(&cluster, 20);
     let twice = "worker/0 is here already: is the same task started twice?";
@@ -75,7 +75,7 @@ fn a_worker_that_is_started_twice() {
 
 #[test]
 fn a_worker_that_hosts_the_chief_and_is_started_twice() {
-    let cluster = Cluster::without_chief(1, 1, 3000);
+    let cluster = Cluster::without_chief(1, 1, 1500);
     let mut first = cluster.start_all();
     wait_for_version(&cluster, 20);
     let in_use = format!("{} is already in use", cluster.address(WORKER));

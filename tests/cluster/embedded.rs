@@ -25,6 +25,7 @@ fn job(seed: u64, steps: u64) -> JobSpec {
         },
         batch_size: 16,
         optimizer: OptimizerSpec::adam(0.002),
+        schedule: Default::default(),
         sync: SyncSpec::Async,
         placement: PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 3 }, ..Default::default() },
         last_step: GlobalStep(steps),

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use messages::buffer::Payload;
+use messages::buffer::{BufferPool, Payload, Segment};
 use messages::cluster::ClusterSpec;
 use messages::id::{
     GlobalStep, Incarnation, LocalStep, PlacementEpoch, RequestId, Sequence, SliceId, TaskId, Version,
@@ -15,7 +15,7 @@ use messages::message::{
     Report, Reported, ShardSnapshot, Stop, StopReason, Stopped, TrainingResult,
 };
 use messages::transport::{CallError, Client, DialError, Identity};
-use messages::wire::{Envelope, PREFIX_BYTES, Prefix, encode_head};
+use messages::wire::{Envelope, Limits, PREFIX_BYTES, Prefix, encode_head};
 
 use crate::harness::{Cluster, Program, wait_for_version, whisper};
 
@@ -57,8 +57,9 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
 fn strangers(hello: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
     let mut flipped = hello.to_vec();
     flipped[PREFIX_BYTES + 9] ^= 1;
-    let mut long = prefix(1, 2 << 20, 0);
-    long.extend(noise(1, 2 << 20));
+    let most = Limits::STRANGER.header_bytes_max;
+    let mut long = prefix(1, most, 0);
+    long.extend(noise(1, most as usize));
     let mut newer = hello.to_vec();
     newer[4..6].copy_from_slice(&(PROTOCOL + 1).to_le_bytes());
     vec![
@@ -70,7 +71,7 @@ fn strangers(hello: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
         ([&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3][..], &noise(4, 506)].concat(), "not a pushpull frame"),
         (noise(5, 7), "in the middle of a frame"),
         (hello[..hello.len() / 2].to_vec(), "in the middle of a frame"),
-        (prefix(1, u32::MAX, 0), "header may have at most 2097152 bytes"),
+        (prefix(1, Limits::STRANGER.header_bytes_max + 1, 0), "header may have at most"),
         (prefix(1, 100, u64::MAX), "payload may have at most 0 bytes"),
         (prefix(22, 100, 1 << 30), "payload may have at most 0 bytes"),
         (long, "checksum of the header"),
@@ -146,7 +147,7 @@ fn strangers_are_turned_away_while_training_goes_on() {
 
 #[test]
 fn peers_that_do_not_belong_here_hear_why() {
-    let cluster = Cluster::new(1, 1, 3000);
+    let cluster = Cluster::new(1, 1, 1500);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let me = cluster.impostor();
@@ -197,7 +198,7 @@ fn refusal<R: std::fmt::Debug>(reply: Result<R, CallError>) -> String {
 
 #[test]
 fn a_peer_that_asks_a_ps_for_what_it_must_not_is_refused_and_nothing_changes() {
-    let cluster = Cluster::new(1, 1, 3000);
+    let cluster = Cluster::new(1, 1, 1500);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let attack = async |client: Client| {
@@ -247,7 +248,7 @@ fn a_peer_that_asks_a_ps_for_what_it_must_not_is_refused_and_nothing_changes() {
 
 #[test]
 fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
-    let cluster = Cluster::new(1, 1, 3000);
+    let cluster = Cluster::new(1, 1, 1500);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let attack = async |client: Client| {
@@ -270,7 +271,7 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
 
 #[test]
 fn bytes_after_a_good_hello_cost_one_connection() {
-    let cluster = Cluster::new(1, 1, 3000);
+    let cluster = Cluster::new(1, 1, 1500);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let hello = frame(0, cluster.impostor().hello(PS));
@@ -301,9 +302,60 @@ fn bytes_after_a_good_hello_cost_one_connection() {
     cluster.finished();
 }
 
+/// A push whose payload never comes.
+fn promise(payload_bytes: u32) -> Vec<u8> {
+    let push = Push {
+        shard: 0,
+        id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(1) },
+        local_step: LocalStep(0),
+        epoch: PlacementEpoch(1),
+        placement_digest: 0,
+        version: Version(0),
+        slices: vec![SliceId(0)],
+        pull: false,
+    };
+    let buffer = std::sync::Arc::new(BufferPool::default().take(4));
+    let payload = Payload::new(vec![Segment::new(buffer, 0, 4)]);
+    let envelope = Envelope { request: RequestId(1), message: push.into(), payload };
+    let honest = encode_head(&envelope, false).expect("a small message").bytes;
+    // MessagePack: a list of two, the first a list of one length, 4, which becomes a larger one.
+    let (begun, rest) = honest[PREFIX_BYTES..].split_at(3);
+    assert_eq!(begun, [0x92, 0x91, 4]);
+    let header = [&[0x92, 0x91, 0xce][..], &payload_bytes.to_be_bytes(), rest].concat();
+    let prefix = Prefix {
+        kind: envelope.message.kind(),
+        request: RequestId(1),
+        header_bytes: header.len() as u32,
+        payload_bytes: payload_bytes.into(),
+        payload_crc: None,
+    };
+    [&prefix.encode(&header)[..], &header].concat()
+}
+
+#[test]
+fn promises_of_large_payloads_cost_no_memory() {
+    let cluster = Cluster::new(1, 1, 1500);
+    let mut programs = cluster.start_all();
+    wait_for_version(&cluster, 20);
+    let hello = frame(0, cluster.impostor().hello(PS));
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(cluster.address(PS)).expect("the ps listens");
+        stream.write_all(&[&hello[..], &promise(1 << 30), &noise(7, 1000)].concat()).expect("the ps reads");
+        open.push(stream);
+    }
+    let seen = wait_for_version(&cluster, 100);
+    wait_for_version(&cluster, seen.version.0 + 500);
+    let peak = peak_bytes(&programs[1]);
+    assert!(peak < 256 << 20, "{peak} bytes");
+    drop(open);
+    all_end_well(&mut programs);
+    cluster.finished();
+}
+
 #[test]
 fn a_peer_that_never_reads_holds_nobody_up() {
-    let cluster = Cluster::new(1, 2, 3000);
+    let cluster = Cluster::new(1, 2, 1500);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let digest =
@@ -324,10 +376,10 @@ fn a_peer_that_never_reads_holds_nobody_up() {
 
 #[test]
 fn half_open_connections_do_not_hold_up_the_end() {
-    let cluster = Cluster::new(1, 1, 3000);
+    let cluster = Cluster::new(1, 1, 1500);
     let mut programs = cluster.start_all();
     // Near the end, so that they are still strangers when it comes.
-    wait_for_version(&cluster, 2500);
+    wait_for_version(&cluster, 1000);
     let hello = frame(0, cluster.impostor().hello(PS));
     let mut open = Vec::new();
     for address in [cluster.address(CHIEF), cluster.address(PS)] {

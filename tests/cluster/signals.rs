@@ -21,7 +21,7 @@ const PROMPT: Duration = Duration::from_secs(15);
 /// A cluster that trains: the programs of chief, ps, worker 0 and 1.
 fn training(steps: u64) -> (Cluster, [Program; 4]) {
     let cluster = Cluster::new(1, 2, steps);
-    let programs = [CHIEF, PS, WORKER, SECOND].map(|task| cluster.start(task));
+    let programs = [CHIEF, PS, WORKER, SECOND].map(|task| cluster.start_with(task, &["--lost-after-s=5"]));
     wait_for_version(&cluster, 50);
     (cluster, programs)
 }
@@ -65,7 +65,7 @@ fn a_worker_that_hears_nothing_does_not_hold_up_the_end() {
 #[test]
 fn one_of_two_workers_may_leave() {
     for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::KILL, -9)] {
-        let (cluster, [mut chief, mut ps, mut worker, mut second]) = training(3000);
+        let (cluster, [mut chief, mut ps, mut worker, mut second]) = training(1200);
         second.signal(signal);
         second.wait_within(PROMPT).expect(status);
         for other in [&mut chief, &mut ps, &mut worker] {
@@ -75,6 +75,31 @@ fn one_of_two_workers_may_leave() {
         let missed = if status < 0 { "worker/1 is lost" } else { "worker/1 leaves after" };
         assert!(chief.err().contains(missed), "{missed} in {}", chief.err());
     }
+}
+
+#[test]
+fn a_frozen_worker_counts_as_lost() {
+    let (cluster, [mut chief, mut ps, mut worker, mut second]) = training(1200);
+    second.signal(Signal::STOP);
+    for other in [&mut chief, &mut ps, &mut worker] {
+        other.wait().expect(0);
+    }
+    cluster.finished();
+    assert!(chief.err().contains("worker/1 is lost"), "{}", chief.err());
+    second.signal(Signal::CONT);
+    second.wait_within(PROMPT).expect_failure();
+}
+
+#[test]
+fn a_frozen_ps_counts_as_lost() {
+    let (_cluster, [mut chief, mut ps, mut worker, mut second]) = training(ENDLESS);
+    ps.signal(Signal::STOP);
+    for other in [&mut chief, &mut worker, &mut second] {
+        let ended = other.wait_within(2 * PROMPT).expect_failure();
+        assert!(ended.last_line().contains("ps/0"), "{}", ended.err);
+    }
+    ps.signal(Signal::CONT);
+    ps.wait_within(PROMPT).expect_failure();
 }
 
 #[test]
@@ -102,18 +127,18 @@ fn when_a_ps_is_gone_the_job_has_failed() {
 
 #[test]
 fn when_the_chief_is_gone_training_goes_on_to_its_end() {
-    let (cluster, [mut chief, mut ps, mut worker, mut second]) = training(4000);
+    let (cluster, [mut chief, mut ps, mut worker, mut second]) = training(2000);
     chief.signal(Signal::KILL);
     chief.wait_within(PROMPT).expect(-9);
     // It went on: this is far beyond the steps that were under way.
-    wait_for_version(&cluster, 3000);
+    wait_for_version(&cluster, 1500);
     let mut steps = 0;
     for other in [&mut worker, &mut second] {
         let ended = other.wait().expect_failure().says("chief/0");
         let finished = ended.err.split("finished after ").nth(1).expect("it trained to the end");
         steps += finished.split(' ').next().and_then(|steps| steps.parse::<u64>().ok()).expect("a number");
     }
-    assert!((4000..=4002).contains(&steps), "both together took {steps} steps");
+    assert!((2000..=2002).contains(&steps), "both together took {steps} steps");
     ps.wait_within(PROMPT).expect_failure().says("the chief left before it said how the job ended");
 }
 

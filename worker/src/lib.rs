@@ -18,7 +18,7 @@ mod train;
 mod values;
 mod worker;
 
-pub use config::{MakeReplica, WorkerConfig};
+pub use config::{MakeReplica, THREADS_MAX, WorkerConfig};
 pub use error::WorkerError;
 pub use gradients::Gradients;
 pub use layout::Layout;

@@ -26,6 +26,7 @@ fn job() -> JobSpec {
         input: InputSpec { train: digits(1), test: digits(2) },
         batch_size: 1,
         optimizer: OptimizerSpec::sgd(0.1),
+        schedule: Default::default(),
         sync: Default::default(),
         placement: Default::default(),
         last_step: GlobalStep(10),

@@ -306,10 +306,10 @@ fn max_of_four(dst: &mut [f32], argmax: &mut [u8], x: [&[f32]; 4]) {
     let (argmax, x) = (&mut argmax[..len], x.map(|x| &x[..len]));
     for i in 0..len {
         let (mut max, mut number) = (x[0][i], 0u32);
-        for k in 1..4 {
-            let larger = exceeds(x[k][i], max);
-            max = if larger { x[k][i] } else { max };
-            number = if larger { k as u32 } else { number };
+        for (k, x) in (1u32..).zip(&x[1..]) {
+            let larger = exceeds(x[i], max);
+            max = if larger { x[i] } else { max };
+            number = if larger { k } else { number };
         }
         (dst[i], argmax[i]) = (max, number as u8);
     }

@@ -39,6 +39,15 @@ pub fn sum_of_squares(x: &[f32]) -> f32 {
     dispatch(Sum { inputs: [x], term: |[x]: [f32; 1]| x * x }) as f32
 }
 
+/// The sum of `term` over slices of one length.
+#[track_caller]
+pub(super) fn total<const R: usize>(inputs: [&[f32]; R], term: impl Fn([f32; R]) -> f32) -> f64 {
+    for x in inputs {
+        expect_len("sum: slice", x, inputs[0].len());
+    }
+    dispatch(Sum { inputs, term })
+}
+
 /// Whether no element is infinite or NaN.
 pub fn all_finite(x: &[f32]) -> bool {
     dispatch(LargestMagnitude { x }) < f32::INFINITY.to_bits()

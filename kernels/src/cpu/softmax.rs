@@ -108,6 +108,25 @@ pub fn count_correct(logits: &[f32], labels: &[i32]) -> usize {
     rows(logits, labels, classes).filter(|&row| correct(row)).count()
 }
 
+/// The number of rows where fewer than `k` logits come before that of `labels[row]`: larger ones, and equal
+/// ones at a lower index. With `logits` `[rows, classes]`, `labels` `[rows]`; `k` of 1 is [`count_correct`].
+///
+/// A row with a NaN is not counted, nor is one whose label names no class.
+///
+/// # Panics
+/// If `logits` is no whole number of classes for each label.
+#[track_caller]
+pub fn count_in_top_k(logits: &[f32], labels: &[i32], k: usize) -> usize {
+    let classes = classes_of(logits, labels);
+    let within = |&(row, label): &(&[f32], usize)| {
+        let Some(&own) = row.get(label) else { return false };
+        let before = |(class, &logit): (usize, &f32)| logit > own || (logit == own && class < label);
+        let ahead = row.iter().enumerate().filter(|&each| before(each)).count();
+        ahead < k && !row.iter().any(|logit| logit.is_nan())
+    };
+    rows(logits, labels, classes).filter(within).count()
+}
+
 /// The number of classes, given that there is a row of logits for each label.
 #[track_caller]
 fn classes_of(logits: &[f32], labels: &[i32]) -> usize {
@@ -189,6 +208,19 @@ mod tests {
             // The difference of two rounded logits, which may be thousands, is what the exponential sees.
             assert_close(&dst, grad, f64::from(scale).max(4.0));
             prop_assert_eq!(count_correct(&logits, &labels), correct);
+            for k in 0..classes + 2 {
+                let within = |(row, &label): (&[f32], &i32)| {
+                    let mut order: Vec<usize> = (0..classes).collect();
+                    order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+                    order.iter().take(k).any(|&class| class == label as usize)
+                };
+                // `total_cmp` tells the zeros of scale 0 apart by their sign.
+                if scale != 0.0 {
+                    let want = logits.chunks(classes).zip(&labels).filter(|&row| within(row)).count();
+                    prop_assert_eq!(count_in_top_k(&logits, &labels, k), want);
+                }
+            }
+            prop_assert_eq!(count_in_top_k(&logits, &labels, 1), correct);
         }
 
         #[test]
@@ -228,6 +260,8 @@ mod tests {
         // The first of equals is the prediction.
         assert_eq!(count_correct(&[1.0, 1.0, 1.0, 1.0], &[0, 1]), 1);
         assert_eq!(count_correct(&[nan, 1.0, 0.0, nan, nan, nan], &[1, 0, 0]), 0);
+        assert_eq!(count_in_top_k(&[nan, 1.0, 0.0, nan, nan, nan], &[1, 0, 0], 2), 0);
+        assert_eq!(count_in_top_k(&[0.0; 6], &[-1, 2, 1], 2), 1);
         assert!(softmax_cross_entropy(&[nan, 1.0], &[1]).unwrap().is_nan());
     }
 

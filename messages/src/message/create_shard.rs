@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Content, Invalid, no_payload};
 use crate::buffer::ALIGNMENT;
 use crate::id::{GlobalStep, ShardId};
-use crate::optimizer::OptimizerSpec;
+use crate::optimizer::{OptimizerSpec, ScheduleSpec};
 use crate::placement::{Placement, SliceSpec};
 use crate::sync::SyncSpec;
 use crate::variable::VariableSpec;
@@ -21,6 +21,9 @@ pub struct CreateShard {
     pub variables: Vec<VariableSpec>,
     /// How a gradient becomes an update.
     pub optimizer: OptimizerSpec,
+    /// How the step size follows the shard's version.
+    #[serde(default)]
+    pub schedule: ScheduleSpec,
     /// How gradients of several workers meet.
     pub sync: SyncSpec,
     /// So many updates are applied, not one more.

@@ -8,7 +8,6 @@ use messages::message::{
     CreateShard, Pull, Pulled, Push, Pushed, Refusal, RefusalCode, ShardCounters, ShardCreated,
     ShardSnapshot, StalenessHistogram, Verdict,
 };
-use messages::optimizer::OptimizerSpec;
 
 use super::ledger::{Ledger, Turn};
 use super::slice::Slice;
@@ -30,7 +29,6 @@ pub struct ShardState {
 struct Held {
     created: CreateShard,
     placement_digest: u32,
-    optimizer: OptimizerSpec,
     policy: Box<dyn Policy>,
     ledger: Ledger,
     slices: Vec<Slice>,
@@ -175,7 +173,6 @@ impl Held {
             .collect();
         Self {
             placement_digest: create.placement.digest(),
-            optimizer: create.optimizer.clone(),
             policy: sync::policy(create.sync, create.last_step),
             ledger: Ledger::default(),
             slices,
@@ -242,8 +239,11 @@ impl Held {
 
     fn apply(&mut self, gradients: &Payload, pool: &BufferPool) {
         let version = self.version.next();
+        let (applied, last_step) = (self.version.0, self.created.last_step.0);
+        let optimizer =
+            self.created.optimizer.with_learning_rate_times(self.created.schedule.factor(applied, last_step));
         for (slice, gradient) in self.slices.iter_mut().zip(gradients.segments()) {
-            slice.apply(gradient.as_f32(), &self.optimizer, version, pool);
+            slice.apply(gradient.as_f32(), &optimizer, version, pool);
         }
         self.version = version;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use messages::buffer::{Buffer, BufferPool, Payload, Segment};
 use messages::id::*;
 use messages::message::*;
-use messages::optimizer::OptimizerSpec;
+use messages::optimizer::{OptimizerSpec, ScheduleSpec};
 use messages::placement::{PlacedSlice, Placement, SliceSpec};
 use messages::sync::SyncSpec;
 use messages::variable::{InitializerSpec, VariableSpec};
@@ -35,6 +35,7 @@ fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
             variable("b", 1, InitializerSpec::Constant { value: 3.0 }),
         ],
         optimizer,
+        schedule: ScheduleSpec::Constant,
         sync: SyncSpec::Async,
         last_step: GlobalStep(last_step),
         seed: 7,
@@ -103,6 +104,18 @@ fn initial_values_do_not_depend_on_how_a_variable_is_split() {
     let mut part = shard(OptimizerSpec::sgd(1.0), 1);
     let (_, some) = part.pull(&pull(push(1).placement_digest)).unwrap();
     assert_eq!(all.segments()[0].as_f32()[..4], *some.segments()[0].as_f32());
+}
+
+#[test]
+fn the_step_size_follows_the_schedule() {
+    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 1 << 20);
+    let mut create = create(OptimizerSpec::sgd(1.0), 2);
+    create.schedule = ScheduleSpec::Cosine;
+    state.create(create).unwrap();
+    let (_, first) = state.push(&push(1), gradients(0.0, 1.0)).unwrap();
+    let (_, second) = state.push(&push(2), gradients(0.0, 1.0)).unwrap();
+    // 3 − 1, then half a step half-way through.
+    assert_eq!((floats(&first)[1][0], floats(&second)[1][0]), (2.0, 1.5));
 }
 
 #[test]

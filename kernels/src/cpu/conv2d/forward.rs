@@ -68,7 +68,6 @@ impl<S: Simd, const P: usize> Columns<S> for Tile<'_, '_, P> {
         }
         if let Epilogue::BiasRelu(_) = epilogue {
             let zero = simd.splat_f32s(0.0);
-            // By index: an iterator would keep the tile in memory, at a fifth of the speed.
             for p in 0..P {
                 for v in 0..V {
                     let y = tile[p][v];

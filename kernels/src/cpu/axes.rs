@@ -1,0 +1,231 @@
+//! Moving elements: axes in another order, and parts of an axis. They must not know what the axes stand for.
+
+use super::broadcast::Broadcast;
+use super::shape::expect_len;
+
+/// `dst` is `x` with its axes in another order, like numpy's `transpose`: axis `k` of `dst` is axis `axes[k]`
+/// of `x`, which has the shape `shape`.
+///
+/// # Panics
+/// If the slices are not as long as `shape` says, `axes` is no permutation of its axes, or there are more than
+/// [`Broadcast::MAX_RANK`].
+#[track_caller]
+pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize]) {
+    const MAX_RANK: usize = Broadcast::MAX_RANK;
+    let rank = shape.len();
+    assert!(rank <= MAX_RANK, "transpose: {rank} axes");
+    let is_permutation = axes.len() == rank && (0..rank).all(|axis| axes.contains(&axis));
+    assert!(is_permutation, "transpose: {axes:?} is no order of {rank} axes");
+    expect_len("transpose: x", x, shape.iter().product());
+    expect_len("transpose: dst", dst, x.len());
+    if x.is_empty() {
+        return;
+    }
+    let mut strides = [1; MAX_RANK];
+    for axis in (1..rank).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    // The axes of `dst`, the last first, each with its size and its distances in `dst` and in `x`. Neighbours
+    // that are neighbours in `x` too are one.
+    let (mut order, mut count, mut step) = ([Axis { size: 1, to: 1, from: 1 }; MAX_RANK], 0, 1);
+    for &axis in axes.iter().rev() {
+        let (size, from) = (shape[axis], strides[axis]);
+        match count {
+            _ if size == 1 => continue,
+            1.. if order[count - 1].from * order[count - 1].size == from => order[count - 1].size *= size,
+            _ => {
+                order[count] = Axis { size, to: step, from };
+                count += 1;
+            }
+        }
+        step *= size;
+    }
+    let order = &mut order[..count.max(1)];
+    // Beside the last axis of `dst` the one that is the last of `x`, to read side by side where one can write
+    // so, and to move squares where not.
+    if let Some(last) = (1..order.len()).find(|&axis| order[axis].from == 1) {
+        order.swap(1, last);
+    }
+    let (inner, outer) = order.split_at(order.len().min(2));
+    for_each_index(outer, |to, from| move_plane(&mut dst[to..], &x[from..], inner));
+}
+
+#[derive(Clone, Copy)]
+struct Axis {
+    size: usize,
+    /// Distance from one element to the next in the result, and in the source.
+    to: usize,
+    from: usize,
+}
+
+/// Calls `f` with the position in the result and in the source of each index of `axes`.
+fn for_each_index(axes: &[Axis], mut f: impl FnMut(usize, usize)) {
+    let mut index = [0; Broadcast::MAX_RANK];
+    let (mut to, mut from) = (0, 0);
+    loop {
+        f(to, from);
+        let mut wrapped = true;
+        for (axis, index) in axes.iter().zip(&mut index) {
+            *index += 1;
+            to += axis.to;
+            from += axis.from;
+            wrapped = *index == axis.size;
+            if !wrapped {
+                break;
+            }
+            to -= axis.to * axis.size;
+            from -= axis.from * axis.size;
+            *index = 0;
+        }
+        if wrapped {
+            return;
+        }
+    }
+}
+
+/// Moves one or two axes, the first of which is the last of the result.
+fn move_plane(dst: &mut [f32], x: &[f32], axes: &[Axis]) {
+    /// Squares of which both sides stay in the first cache.
+    const BLOCK: usize = 16;
+    let col = axes[0];
+    let row = axes.get(1).copied().unwrap_or(Axis { size: 1, to: 0, from: 0 });
+    if col.from == 1 {
+        for r in 0..row.size {
+            dst[r * row.to..][..col.size].copy_from_slice(&x[r * row.from..][..col.size]);
+        }
+        return;
+    }
+    for rows in (0..row.size).step_by(BLOCK) {
+        for cols in (0..col.size).step_by(BLOCK) {
+            let width = BLOCK.min(col.size - cols);
+            for r in rows..row.size.min(rows + BLOCK) {
+                let x = x[r * row.from + cols * col.from..].iter().step_by(col.from);
+                dst[r * row.to + cols..][..width].iter_mut().zip(x).for_each(|(dst, &x)| *dst = x);
+            }
+        }
+    }
+}
+
+/// A part of one axis of a shape: `start..start + len` of axis `axis`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AxisPart {
+    /// Which axis.
+    pub axis: usize,
+    /// Where the part starts.
+    pub start: usize,
+    /// How long it is.
+    pub len: usize,
+}
+
+/// `dst` is the `part` of `x`, which has the shape `shape`.
+///
+/// # Panics
+/// If the slices are not as long as the shapes say, or the part lies outside.
+#[track_caller]
+pub fn copy_part(dst: &mut [f32], x: &[f32], shape: &[usize], part: AxisPart) {
+    let (row, from, len) = rows(x.len(), dst.len(), shape, part);
+    if len > 0 {
+        for (dst, x) in dst.chunks_exact_mut(len).zip(x.chunks_exact(row)) {
+            dst.copy_from_slice(&x[from..from + len]);
+        }
+    }
+}
+
+/// The `part` of `dst`, which has the shape `shape`, is `src`; the rest stays. Tensors pasted side by side are
+/// their concatenation; one pasted into zeros is the gradient of [`copy_part`].
+///
+/// # Panics
+/// If the slices are not as long as the shapes say, or the part lies outside.
+#[track_caller]
+pub fn paste_part(dst: &mut [f32], src: &[f32], shape: &[usize], part: AxisPart) {
+    let (row, to, len) = rows(dst.len(), src.len(), shape, part);
+    if len > 0 {
+        for (dst, src) in dst.chunks_exact_mut(row).zip(src.chunks_exact(len)) {
+            dst[to..to + len].copy_from_slice(src);
+        }
+    }
+}
+
+/// The tensor as rows of the axis and those behind it: a row's length, and where the part lies in it.
+#[track_caller]
+fn rows(whole: usize, piece: usize, shape: &[usize], part: AxisPart) -> (usize, usize, usize) {
+    let AxisPart { axis, start, len } = part;
+    let fits = axis < shape.len() && start.checked_add(len).is_some_and(|end| end <= shape[axis]);
+    assert!(fits, "{part:?} is no part of {shape:?}");
+    let inner: usize = shape[axis + 1..].iter().product();
+    let outer: usize = shape[..axis].iter().product();
+    let (want, want_piece) = (outer * shape[axis] * inner, outer * len * inner);
+    assert!(whole == want, "the whole has {whole} elements, expected {want}");
+    assert!(piece == want_piece, "the part has {piece} elements, expected {want_piece}");
+    (shape[axis] * inner, start * inner, len * inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cpu::testing::floats;
+
+    proptest! {
+        #[test]
+        fn transposes(
+            sized in prop::collection::vec(prop_oneof![1usize..5, 15usize..19], 0..5)
+                .prop_flat_map(|shape| {
+                    let axes: Vec<usize> = (0..shape.len()).collect();
+                    (Just(shape), Just(axes).prop_shuffle())
+                }),
+        ) {
+            let (shape, axes) = sized;
+            let x = floats(shape.iter().product(), 1);
+            let mut dst = vec![f32::NAN; x.len()];
+            transpose(&mut dst, &x, &shape, &axes);
+            for (i, &y) in dst.iter().enumerate() {
+                let (mut rest, mut at) = (i, 0);
+                for &axis in axes.iter().rev() {
+                    at += rest % shape[axis] * shape[axis + 1..].iter().product::<usize>();
+                    rest /= shape[axis];
+                }
+                prop_assert_eq!(y, x[at]);
+            }
+        }
+
+        #[test]
+        fn parts_make_the_whole(
+            outer in 0usize..5, size in 0usize..9, inner in 0usize..5, cut in any::<prop::sample::Index>(),
+        ) {
+            let x = floats(outer * size * inner, 1);
+            let shape = [outer, size, inner];
+            let cut = cut.index(size + 1);
+            let mut back = vec![f32::NAN; x.len()];
+            for (start, len) in [(0, cut), (cut, size - cut)] {
+                let part = AxisPart { axis: 1, start, len };
+                let mut piece = vec![f32::NAN; outer * len * inner];
+                copy_part(&mut piece, &x, &shape, part);
+                for (i, &y) in piece.iter().enumerate() {
+                    let (o, j, k) = (i / inner / len, i / inner % len, i % inner);
+                    prop_assert_eq!(y, x[(o * size + start + j) * inner + k]);
+                }
+                paste_part(&mut back, &piece, &shape, part);
+            }
+            prop_assert_eq!(back, x);
+        }
+    }
+
+    #[test]
+    fn empty_tensors() {
+        transpose(&mut [], &[], &[3, 0, 2], &[2, 0, 1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "[0, 0] is no order of 2 axes")]
+    fn axes_must_be_a_permutation() {
+        transpose(&mut [0.0; 4], &[0.0; 4], &[2, 2], &[0, 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "is no part of [2, 3]")]
+    fn parts_must_lie_inside() {
+        copy_part(&mut [0.0; 4], &[0.0; 6], &[2, 3], AxisPart { axis: 1, start: 2, len: 2 });
+    }
+}

@@ -1,0 +1,194 @@
+//! Softmax over the last axis, its logarithm, and their gradients. They must not know losses.
+
+use std::iter::zip;
+
+use pulp::{Simd, WithSimd};
+
+use super::dispatch::{dispatch, zip_map_loop};
+use super::exp::exp;
+use super::rows::{row_max, row_sum};
+use super::shape::{expect_len, expect_rows};
+
+/// `dst[r, j] = eˣ[r, j] / Σ eˣ[r, ·]`, with `dst` and `x` `[rows, n]`. Computed from `x − max`, which does not
+/// overflow; a row with a NaN, +∞ or nothing but −∞ becomes NaN.
+///
+/// # Panics
+/// If the shapes do not fit.
+#[track_caller]
+pub fn softmax(dst: &mut [f32], x: &[f32], n: usize) {
+    expect_len("softmax: dst", dst, x.len());
+    expect_rows("softmax: x", x, n);
+    dispatch(Rows { dst, a: x, b: x, n, row: Softmax });
+}
+
+/// The gradient of [`softmax`]: `dst[r, j] = y[r, j] · (dy[r, j] − Σ y[r, ·] · dy[r, ·])`, with `y` its output
+/// and all `[rows, n]`.
+///
+/// # Panics
+/// If the shapes do not fit.
+#[track_caller]
+pub fn softmax_grad(dst: &mut [f32], y: &[f32], dy: &[f32], n: usize) {
+    expect_len("softmax_grad: dst", dst, y.len());
+    expect_len("softmax_grad: dy", dy, y.len());
+    expect_rows("softmax_grad: y", y, n);
+    dispatch(Rows { dst, a: y, b: dy, n, row: SoftmaxGrad });
+}
+
+/// `dst[r, j] = x[r, j] − log Σ eˣ[r, ·]`, with `dst` and `x` `[rows, n]`; otherwise as [`softmax`].
+///
+/// # Panics
+/// If the shapes do not fit.
+#[track_caller]
+pub fn log_softmax(dst: &mut [f32], x: &[f32], n: usize) {
+    expect_len("log_softmax: dst", dst, x.len());
+    expect_rows("log_softmax: x", x, n);
+    dispatch(Rows { dst, a: x, b: x, n, row: LogSoftmax });
+}
+
+/// The gradient of [`log_softmax`]: `dst[r, j] = dy[r, j] − e^y[r, j] · Σ dy[r, ·]`, with `y` its output and
+/// all `[rows, n]`.
+///
+/// # Panics
+/// If the shapes do not fit.
+#[track_caller]
+pub fn log_softmax_grad(dst: &mut [f32], y: &[f32], dy: &[f32], n: usize) {
+    expect_len("log_softmax_grad: dst", dst, y.len());
+    expect_len("log_softmax_grad: dy", dy, y.len());
+    expect_rows("log_softmax_grad: y", y, n);
+    dispatch(Rows { dst, a: y, b: dy, n, row: LogSoftmaxGrad });
+}
+
+/// What [`Rows`] does with each row: `dst` from a row of each operand.
+pub(super) trait RowKernel {
+    /// Mark it `#[inline(always)]`, which a closure of this size cannot be.
+    fn row(&self, dst: &mut [f32], a: &[f32], b: &[f32]);
+}
+
+struct Softmax;
+
+impl RowKernel for Softmax {
+    #[inline(always)]
+    fn row(&self, dst: &mut [f32], x: &[f32], _: &[f32]) {
+        softmax_row(dst, x);
+    }
+}
+
+struct SoftmaxGrad;
+
+impl RowKernel for SoftmaxGrad {
+    #[inline(always)]
+    fn row(&self, dst: &mut [f32], y: &[f32], dy: &[f32]) {
+        let dot = row_sum([y, dy], |[y, dy]| y * dy);
+        zip_map_loop([dst], [y, dy], |_, [y, dy]| [y * (dy - dot)]);
+    }
+}
+
+struct LogSoftmax;
+
+impl RowKernel for LogSoftmax {
+    #[inline(always)]
+    fn row(&self, dst: &mut [f32], x: &[f32], _: &[f32]) {
+        let max = row_max(x);
+        let sum = row_sum([x], |[x]| exp(x - max)).ln();
+        zip_map_loop([dst], [x], |_, [x]| [(x - max) - sum]);
+    }
+}
+
+struct LogSoftmaxGrad;
+
+impl RowKernel for LogSoftmaxGrad {
+    #[inline(always)]
+    fn row(&self, dst: &mut [f32], y: &[f32], dy: &[f32]) {
+        let sum = row_sum([dy], |[dy]| dy);
+        zip_map_loop([dst], [y, dy], |_, [y, dy]| [dy - exp(y) * sum]);
+    }
+}
+
+/// The softmax of one row, for kernels that are inside [`dispatch`] already.
+#[inline(always)]
+pub(super) fn softmax_row(dst: &mut [f32], x: &[f32]) {
+    let max = row_max(x);
+    zip_map_loop([dst], [x], |_, [x]| [exp(x - max)]);
+    let sum = row_sum([dst], |[x]| x);
+    zip_map_loop([dst], [], |[x], []| [x / sum]);
+}
+
+/// Calls `row` for each `n`-long row.
+pub(super) struct Rows<'a, F> {
+    pub dst: &'a mut [f32],
+    pub a: &'a [f32],
+    pub b: &'a [f32],
+    pub n: usize,
+    pub row: F,
+}
+
+impl<F: RowKernel> WithSimd for Rows<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let n = self.n.max(1);
+        let rows = zip(self.a.chunks_exact(n), self.b.chunks_exact(n));
+        for (dst, (a, b)) in self.dst.chunks_exact_mut(n).zip(rows) {
+            self.row.row(dst, a, b);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cpu::testing::{assert_close, floats};
+
+    fn reference(x: &[f64]) -> Vec<f64> {
+        let max = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = x.iter().map(|x| (x - max).exp()).sum();
+        x.iter().map(|x| (x - max).exp() / sum).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn agree_with_f64(rows in 0usize..8, n in 1usize..70, scale in 0.1f32..10.0, seed: u32) {
+            let x: Vec<f32> = floats(rows * n, seed.into()).iter().map(|x| x * scale).collect();
+            let dy = floats(rows * n, 1);
+            let x64: Vec<f64> = x.iter().map(|&x| x.into()).collect();
+            let want: Vec<f64> = x64.chunks(n).flat_map(reference).collect();
+            let (mut y, mut log, mut dx) = (vec![f32::NAN; x.len()], vec![f32::NAN; x.len()], vec![f32::NAN; x.len()]);
+            softmax(&mut y, &x, n);
+            // The difference of two rounded logits is what the exponential sees.
+            assert_close(&y, want.iter().copied(), f64::from(scale).max(1.0));
+            log_softmax(&mut log, &x, n);
+            assert_close(&log, want.iter().map(|y| y.ln()), f64::from(scale).max(4.0));
+
+            // Both gradients against difference quotients in f64.
+            for logarithm in [false, true] {
+                let f = |row: &[f64], dy: &[f32]| -> f64 {
+                    let y = reference(row);
+                    y.iter().zip(dy).map(|(y, &dy)| f64::from(dy) * if logarithm { y.ln() } else { *y }).sum()
+                };
+                if logarithm { log_softmax_grad(&mut dx, &log, &dy, n) } else { softmax_grad(&mut dx, &y, &dy, n) }
+                for (i, &dx) in dx.iter().enumerate() {
+                    let (row, h) = (i / n * n, 1e-5);
+                    let at = |h| {
+                        let mut x = x64[row..row + n].to_vec();
+                        x[i - row] += h;
+                        f(&x, &dy[row..row + n])
+                    };
+                    let slope = (at(h) - at(-h)) / (2.0 * h);
+                    prop_assert!((f64::from(dx) - slope).abs() < 1e-4, "{} {}", dx, slope);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn extreme_rows() {
+        let mut y = [0.0; 4];
+        softmax(&mut y, &[f32::MAX, 0.0, -f32::MAX, f32::NEG_INFINITY], 4);
+        assert_eq!(y, [1.0, 0.0, 0.0, 0.0]);
+        softmax(&mut y, &[f32::NAN, 0.0, 0.0, 0.0], 4);
+        assert!(y.iter().all(|y| y.is_nan()));
+    }
+}
