@@ -25,7 +25,7 @@ pub use cli::{TrainArgs, chief_main, local_main, main, ps_main, worker_main};
 pub use embedded::Embedded;
 pub use exit::{Failure, Outcome};
 pub use messages::cluster::{ClusterConfig, ClusterFlags, ClusterSpec};
-pub use messages::graph::{GraphBuilder, GraphError, GraphSpec, Op};
+pub use messages::graph::{GraphBuilder, GraphError, GraphSpec, Op, Padding, Stride, Window};
 pub use messages::id::{GlobalStep, NodeId};
 pub use messages::input::{DatasetSpec, InputSpec};
 pub use messages::job::{JobError, JobSpec};

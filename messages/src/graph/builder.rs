@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::geometry::{Stride, Window};
 use super::op::Op;
 use super::spec::{GraphError, GraphSpec, MetricSpec, NodeSpec};
 use crate::id::{NodeId, VariableId};
@@ -91,6 +92,26 @@ impl GraphBuilder {
     /// Each example in another shape of as many elements.
     pub fn reshape(&mut self, x: NodeId, example: impl Into<Shape>) -> NodeId {
         self.push("reshape", Op::Reshape { shape: example.into() }, &[x])
+    }
+
+    /// images `[batch, h, w, cin]`, kernel `[kh, kw, cin, cout]` → `[batch, ho, wo, cout]`.
+    pub fn conv2d(&mut self, images: NodeId, kernel: NodeId, geometry: Stride) -> NodeId {
+        self.push("conv2d", Op::Conv2d(geometry), &[images, kernel])
+    }
+
+    /// The maximum of each window: `[batch, h, w, c]` → `[batch, ho, wo, c]`.
+    pub fn max_pool2d(&mut self, images: NodeId, geometry: Window) -> NodeId {
+        self.push("max_pool2d", Op::MaxPool2d(geometry), &[images])
+    }
+
+    /// The mean of each window: `[batch, h, w, c]` → `[batch, ho, wo, c]`.
+    pub fn average_pool2d(&mut self, images: NodeId, geometry: Window) -> NodeId {
+        self.push("average_pool2d", Op::AveragePool2d(geometry), &[images])
+    }
+
+    /// The mean of each channel: `[batch, h, w, c]` → `[batch, c]`.
+    pub fn global_average_pool(&mut self, images: NodeId) -> NodeId {
+        self.push("global_average_pool", Op::GlobalAveragePool, &[images])
     }
 
     /// Mean cross-entropy of softmax(logits) `[batch, classes]` with integer labels `[batch]`.

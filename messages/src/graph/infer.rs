@@ -48,6 +48,12 @@ impl GraphSpec {
             [rows, cols] if f32(position) => Some(if transposed { (cols, rows) } else { (rows, cols) }),
             _ => None,
         };
+        let image = |position: usize| match input(position).shape.0[..] {
+            [batch, height, width, channels] if f32(position) && height * width * channels > 0 => {
+                Some([batch, height, width, channels])
+            }
+            _ => None,
+        };
         let classified = || match (matrix(0, false), input(1)) {
             (Some((rows, classes)), TensorSpec { dtype: DType::I32, shape })
                 if shape.0 == [rows] && classes >= 1 && rows >= 1 =>
@@ -112,6 +118,72 @@ impl GraphSpec {
                     Err(misfit("f32 logits, i32 labels and an f32 scalar".into()))
                 }
             }
+            Op::Conv2d(geometry) => match (image(0), &input(1).shape.0[..]) {
+                (Some([batch, height, width, channels]), &[kh, kw, cin, cout])
+                    if channels == cin && f32(1) =>
+                {
+                    let output = geometry.output([height, width], [kh, kw]);
+                    let [height, width] =
+                        output.ok_or_else(|| misfit(format!("room for the kernel, with {geometry:?}")))?;
+                    Ok(TensorSpec::f32([batch, height, width, cout]))
+                }
+                _ => Err(misfit("f32 images [batch, h, w, cin] and kernel [kh, kw, cin, cout]".into())),
+            },
+            Op::MaxPool2d(geometry) | Op::AveragePool2d(geometry) => {
+                let [batch, height, width, channels] =
+                    image(0).ok_or_else(|| misfit("f32 images [batch, h, w, c]".into()))?;
+                let [height, width] = geometry
+                    .output([height, width])
+                    .ok_or_else(|| misfit(format!("room for the window, with {geometry:?}")))?;
+                Ok(TensorSpec::f32([batch, height, width, channels]))
+            }
+            Op::GlobalAveragePool => {
+                let [batch, _, _, channels] =
+                    image(0).ok_or_else(|| misfit("f32 images [batch, h, w, c]".into()))?;
+                Ok(TensorSpec::f32([batch, channels]))
+            }
+            Op::Conv2dInputGrad { geometry, example } => {
+                match (&input(0).shape.0[..], image(1), &example.0[..]) {
+                    (&[kh, kw, cin, cout], Some([batch, height, width, channels]), &[h, w, c])
+                        if f32(0)
+                            && (cin, cout) == (c, channels)
+                            && geometry.output([h, w], [kh, kw]) == Some([height, width]) =>
+                    {
+                        Ok(TensorSpec::f32(example.with_leading(batch)))
+                    }
+                    _ => Err(misfit(format!("the kernel and the output of a convolution of {example}"))),
+                }
+            }
+            Op::Conv2dKernelGrad { geometry, window: [kh, kw] } => match (image(0), image(1)) {
+                (Some([batch, h, w, cin]), Some([same, height, width, cout]))
+                    if batch == same && geometry.output([h, w], [*kh, *kw]) == Some([height, width]) =>
+                {
+                    Ok(TensorSpec::f32([*kh, *kw, cin, cout]))
+                }
+                _ => Err(misfit(format!("the images and the output of a convolution by {kh}x{kw}"))),
+            },
+            Op::MaxPool2dGrad { geometry, example } | Op::AveragePool2dGrad { geometry, example } => {
+                let output = input(node.inputs.len() - 1);
+                match (&output.shape.0[..], &example.0[..]) {
+                    (&[batch, height, width, channels], &[h, w, c])
+                        if output.dtype == DType::F32
+                            && input(0) == output
+                            && c == channels
+                            && geometry.output([h, w]) == Some([height, width]) =>
+                    {
+                        Ok(TensorSpec::f32(example.with_leading(batch)))
+                    }
+                    _ => Err(misfit(format!("the output of a pooling of {example}"))),
+                }
+            }
+            Op::GlobalAveragePoolGrad { example } => match (matrix(0, false), &example.0[..]) {
+                (Some((batch, channels)), &[h, w, c])
+                    if c == channels && h.checked_mul(w).is_some_and(|pixels| pixels > 0) =>
+                {
+                    Ok(TensorSpec::f32([batch, h, w, c]))
+                }
+                _ => Err(misfit(format!("the means of {example}"))),
+            },
             Op::SumRows => match input(0).shape.0[..] {
                 [_, .., last] if f32(0) => Ok(TensorSpec::f32([last])),
                 _ => Err(misfit("f32 [.., n] of two axes or more".into())),

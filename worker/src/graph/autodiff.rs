@@ -88,6 +88,11 @@ fn depends_on_a_variable(graph: &GraphSpec) -> Vec<bool> {
     depends
 }
 
+/// The shape of one example of a node's output.
+fn example(tensors: &[TensorSpec], node: NodeId) -> Shape {
+    Shape(tensors[node.index()].shape.0[1..].to_vec())
+}
+
 /// The rule of each operation: how the adjoint of its output reaches those of its inputs.
 fn backward(
     tape: &mut Tape,
@@ -142,8 +147,36 @@ fn backward(
             }
         }
         Op::Reshape { .. } => {
-            let example = Shape(tensors[inputs[0].index()].shape.0[1..].to_vec());
-            let dx = tape.push(Op::Reshape { shape: example }, &[dy]);
+            let dx = tape.push(Op::Reshape { shape: example(tensors, inputs[0]) }, &[dy]);
+            tape.contribute(inputs[0], dx);
+        }
+        Op::Conv2d(geometry) => {
+            let (images, kernel) = (inputs[0], inputs[1]);
+            if wanted(0) {
+                let example = example(tensors, images);
+                let dx = tape.push(Op::Conv2dInputGrad { geometry, example }, &[kernel, dy]);
+                tape.contribute(images, dx);
+            }
+            if wanted(1) {
+                let shape = &tensors[kernel.index()].shape.0;
+                let window = [shape[0], shape[1]];
+                let dk = tape.push(Op::Conv2dKernelGrad { geometry, window }, &[images, dy]);
+                tape.contribute(kernel, dk);
+            }
+        }
+        Op::MaxPool2d(geometry) => {
+            let example = example(tensors, inputs[0]);
+            let dx = tape.push(Op::MaxPool2dGrad { geometry, example }, &[id, dy]);
+            tape.contribute(inputs[0], dx);
+        }
+        Op::AveragePool2d(geometry) => {
+            let example = example(tensors, inputs[0]);
+            let dx = tape.push(Op::AveragePool2dGrad { geometry, example }, &[dy]);
+            tape.contribute(inputs[0], dx);
+        }
+        Op::GlobalAveragePool => {
+            let example = example(tensors, inputs[0]);
+            let dx = tape.push(Op::GlobalAveragePoolGrad { example }, &[dy]);
             tape.contribute(inputs[0], dx);
         }
         Op::SoftmaxCrossEntropy => {
@@ -152,7 +185,15 @@ fn backward(
                 tape.contribute(inputs[0], dx);
             }
         }
-        Op::Accuracy | Op::ReluGrad | Op::SumRows | Op::SoftmaxCrossEntropyGrad => {
+        Op::Accuracy
+        | Op::ReluGrad
+        | Op::SumRows
+        | Op::Conv2dInputGrad { .. }
+        | Op::Conv2dKernelGrad { .. }
+        | Op::MaxPool2dGrad { .. }
+        | Op::AveragePool2dGrad { .. }
+        | Op::GlobalAveragePoolGrad { .. }
+        | Op::SoftmaxCrossEntropyGrad => {
             return Err(NoGradient { node: tape.graph.label(id) });
         }
     }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use messages::graph::{GraphError, GraphSpec, Op};
+use kernels::cpu::{BadGeometry, Conv2d, Padding, Pool2d};
+use messages::graph::{GraphError, GraphSpec, Op, Stride, Window};
 use messages::id::{NodeId, VariableId};
 use messages::tensor::{DType, Shape, TensorSpec};
 
@@ -38,6 +39,10 @@ pub(super) struct Instruction {
     pub output: Place,
     /// Without the input that the output is written over, for a kernel that works in place.
     pub inputs: Vec<Place>,
+    /// Memory that holds nothing before and after.
+    pub scratch: Range<usize>,
+    /// What it leaves beside its output, for its gradient.
+    pub saved: Range<usize>,
 }
 
 /// What is called. Matrices carry their sizes, as stored.
@@ -45,15 +50,50 @@ pub(super) struct Instruction {
 pub(super) enum Kernel {
     Constant(f32),
     Copy,
-    MatMul { a: Matrix, b: Matrix },
-    BiasAdd { in_place: bool, relu: bool },
-    Relu { in_place: bool },
-    Add { in_place: bool },
-    ReluGrad { in_place: bool },
+    MatMul {
+        a: Matrix,
+        b: Matrix,
+    },
+    BiasAdd {
+        in_place: bool,
+        relu: bool,
+    },
+    Relu {
+        in_place: bool,
+    },
+    Add {
+        in_place: bool,
+    },
+    ReluGrad {
+        in_place: bool,
+    },
     SumRows,
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyGrad,
     Accuracy,
+    Conv2d {
+        conv: Conv2d,
+        bias: Bias,
+    },
+    Conv2dInputGrad(Conv2d),
+    Conv2dKernelGrad(Conv2d),
+    /// Saves where each maximum was.
+    MaxPool2d(Pool2d),
+    /// Reads what the forward pass has saved in place of its output.
+    MaxPool2dGrad(Pool2d),
+    AveragePool2d(Pool2d),
+    AveragePool2dGrad(Pool2d),
+    /// Images, pixels, channels.
+    GlobalAveragePool([usize; 3]),
+    GlobalAveragePoolGrad([usize; 3]),
+}
+
+/// What is taken into a convolution from behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bias {
+    None,
+    Add,
+    AddRelu,
 }
 
 /// A matrix operand: how it is stored, and whether it is read the other way round.
@@ -91,6 +131,20 @@ pub enum CompileError {
         name: String,
         /// What it asks for.
         example: TensorSpec,
+    },
+    /// A window does not fit its images, for the kernels.
+    #[error("{node}: {error:?}")]
+    Geometry {
+        /// The node.
+        node: String,
+        /// What does not fit.
+        error: BadGeometry,
+    },
+    /// The gradient of a pooling that is not given the pooling.
+    #[error("{node} must be given the max_pool2d node that it is the gradient of")]
+    NoPooling {
+        /// The node.
+        node: String,
     },
     /// It needs too much memory.
     #[error("one step would need {0} floats of working memory, and may need at most {ARENA_ELEMENTS_MAX}")]
@@ -165,21 +219,27 @@ fn compile(
     let targets = scalars.iter().chain(gradients.iter().flatten());
     let mut compiler = Compiler::new(graph, tensors, targets.copied());
     let features = compiler.check_inputs()?;
-    let drafts = compiler.draft(scalars, gradients);
-    let (places, arena) = lay_out(&drafts, &compiler.tensors, &compiler.root, scalars);
+    let drafts = compiler.draft(scalars, gradients)?;
+    let memory = lay_out(&drafts, &compiler.tensors, &compiler.root, scalars);
+    let arena = memory.arena;
     if arena > ARENA_ELEMENTS_MAX {
         return Err(CompileError::TooLarge(arena));
     }
+    let written = "a value that is read has been written";
     let place = |source: &Source| match source {
-        Source::Node(root) => places[*root].clone().expect("a value that is read has been written"),
+        Source::Node(root) => Place::Arena(memory.values[*root].clone().expect(written)),
+        Source::Saved(root) => Place::Arena(memory.saved[*root].clone().expect(written)),
         Source::Fixed(place) => place.clone(),
     };
     let instructions = drafts
         .iter()
-        .map(|draft| Instruction {
+        .zip(&memory.scratch)
+        .map(|(draft, scratch)| Instruction {
             kernel: draft.kernel,
             output: place(&draft.output),
             inputs: draft.inputs.iter().map(place).collect(),
+            scratch: scratch.clone(),
+            saved: memory.saved[draft.node].clone().unwrap_or_default(),
         })
         .collect();
     let scalar = |id: &NodeId| place(&compiler.source(*id));
@@ -196,17 +256,25 @@ fn compile(
 
 /// An instruction whose values have no memory yet.
 struct Draft {
+    /// The node whose value it computes.
+    node: usize,
     kernel: Kernel,
     output: Source,
     inputs: Vec<Source>,
     /// The value whose memory the output takes over.
     over: Option<usize>,
+    /// Floats that it needs while it runs.
+    scratch: usize,
+    /// Floats that it leaves for its gradient.
+    saved: usize,
 }
 
 /// A value: a node's, by the node that owns its memory, or one that lies outside of the arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
     Node(usize),
+    /// What a node has left beside its value.
+    Saved(usize),
     Fixed(Place),
 }
 
@@ -267,61 +335,91 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The instructions in order, without memory: dead nodes left out, a relu behind a bias taken into it, and
-    /// outputs written over inputs that nobody else reads.
-    fn draft(&mut self, scalars: &[NodeId], gradients: &[Option<NodeId>]) -> Vec<Draft> {
-        let fused = self.fuse_bias_relu(scalars, gradients);
+    /// The instructions in order, without memory: dead nodes left out, what can be done in one pass taken together,
+    /// and outputs written over inputs that nobody else reads.
+    fn draft(
+        &mut self,
+        scalars: &[NodeId],
+        gradients: &[Option<NodeId>],
+    ) -> Result<Vec<Draft>, CompileError> {
+        let chains = self.chains();
         let mut drafts: Vec<Draft> = Vec::new();
-        for position in 0..self.graph.nodes.len() {
-            if self.live[position] && !fused.contains(&Some(position)) {
-                drafts.extend(self.draft_node(position, fused[position]));
+        for (position, chain) in chains.iter().enumerate() {
+            if let (true, Some(chain)) = (self.live[position], chain) {
+                drafts.extend(self.draft_chain(position, chain)?);
+            }
+        }
+        let mut writer_of: Vec<Option<usize>> = vec![None; self.graph.nodes.len()];
+        for (time, draft) in drafts.iter().enumerate() {
+            if draft.over.is_none() {
+                writer_of[draft.node] = Some(time);
             }
         }
         for (variable, gradient) in gradients.iter().enumerate() {
             let Some(gradient) = gradient else { continue };
-            let into = Source::Fixed(Place::Gradient(VariableId(variable as u32)));
+            let output = Source::Fixed(Place::Gradient(VariableId(variable as u32)));
             let from = self.source(*gradient);
-            let writer = drafts.iter_mut().find(|draft| draft.output == from && draft.over.is_none());
             // Straight into the gradient's own memory where nobody else reads it, which is nearly always.
-            match (writer, &from) {
-                (Some(writer), Source::Node(root)) if self.readers[*root] == 1 => writer.output = into,
-                _ => {
-                    drafts.push(Draft { kernel: Kernel::Copy, output: into, inputs: vec![from], over: None })
-                }
-            }
-        }
-        drafts
-    }
-
-    /// For every node that is a relu, the bias_add that it takes over: one pass over memory instead of two.
-    fn fuse_bias_relu(&self, scalars: &[NodeId], gradients: &[Option<NodeId>]) -> Vec<Option<usize>> {
-        let mut fused = vec![None; self.graph.nodes.len()];
-        for (position, node) in self.graph.nodes.iter().enumerate() {
-            if !self.live[position] || node.op != Op::Relu {
+            if let Source::Node(root) = from
+                && self.readers[root] == 1
+                && let Some(writer) = writer_of[root]
+            {
+                drafts[writer].output = output;
                 continue;
             }
-            let bias = node.inputs[0].index();
-            let target = |id: &NodeId| self.root[id.index()] == bias;
-            let is_target = scalars.iter().any(target) || gradients.iter().flatten().any(target);
-            if self.graph.nodes[bias].op == Op::BiasAdd && self.readers[bias] == 1 && !is_target {
-                fused[position] = Some(bias);
-            }
+            drafts.push(Draft {
+                node: gradient.index(),
+                kernel: Kernel::Copy,
+                output,
+                inputs: vec![from],
+                over: None,
+                scratch: 0,
+                saved: 0,
+            });
         }
-        fused
+        debug_assert!(scalars.iter().all(|scalar| self.live[scalar.index()]));
+        Ok(drafts)
     }
 
-    fn draft_node(&self, position: usize, bias: Option<usize>) -> Option<Draft> {
-        let node = &self.graph.nodes[bias.unwrap_or(position)];
-        let inputs: Vec<Source> = node.inputs.iter().map(|&input| self.source(input)).collect();
-        let matrix = |input: usize, transposed: bool| {
-            let shape = &self.tensors[node.inputs[input].index()].shape.0;
-            Matrix { rows: shape[0], cols: shape[1], transposed }
-        };
+    /// For every node the nodes that are computed with it in one pass, the first of them first and itself last;
+    /// `None` for a node that is computed with a later one.
+    fn chains(&self) -> Vec<Option<Vec<usize>>> {
+        let mut chains: Vec<Option<Vec<usize>>> = Vec::with_capacity(self.graph.nodes.len());
+        for (position, node) in self.graph.nodes.iter().enumerate() {
+            let before = node.inputs.first().map(|input| input.index());
+            // Taken along only where nobody else reads what comes before: targets count as readers.
+            let taken = before.filter(|&before| {
+                let takes = match (&self.graph.nodes[before].op, &node.op) {
+                    (Op::BiasAdd, Op::Relu) => true,
+                    (Op::Conv2d(_), Op::BiasAdd) => true,
+                    _ => false,
+                };
+                takes && self.live[position] && self.readers[before] == 1
+            });
+            let mut chain = taken.and_then(|before| chains[before].take()).unwrap_or_default();
+            chain.push(position);
+            chains.push(Some(chain));
+        }
+        chains
+    }
+
+    fn draft_chain(&self, position: usize, chain: &[usize]) -> Result<Option<Draft>, CompileError> {
+        let first = &self.graph.nodes[chain[0]];
+        let mut inputs: Vec<Source> = first.inputs.iter().map(|&input| self.source(input)).collect();
+        let mut bias = Bias::None;
+        for &next in &chain[1..] {
+            match self.graph.nodes[next].op {
+                Op::BiasAdd => {
+                    inputs.push(self.source(self.graph.nodes[next].inputs[1]));
+                    bias = Bias::Add;
+                }
+                _ => bias = Bias::AddRelu,
+            }
+        }
         // An input that only this node reads, and that is read at the same element as is written, can be written
         // over. Which one is it for this operation?
-        let over_input = match node.op {
-            Op::BiasAdd | Op::Relu => Some(0),
-            Op::Add => Some(0),
+        let over_input = match first.op {
+            Op::BiasAdd | Op::Relu | Op::Add => Some(0),
             Op::ReluGrad => Some(1),
             _ => None,
         };
@@ -330,13 +428,18 @@ impl<'a> Compiler<'a> {
             _ => None,
         });
         let in_place = over.is_some();
-        let kernel = match node.op {
-            Op::Input { .. } | Op::Variable { .. } | Op::Reshape { .. } => return None,
-            Op::Constant { value } => Kernel::Constant(value),
+        let (mut scratch, mut saved) = (0, 0);
+        let kernel = match &first.op {
+            Op::Input { .. } | Op::Variable { .. } | Op::Reshape { .. } => return Ok(None),
+            Op::Constant { value } => Kernel::Constant(*value),
             Op::MatMul { transpose_a, transpose_b } => {
-                Kernel::MatMul { a: matrix(0, transpose_a), b: matrix(1, transpose_b) }
+                let matrix = |input: usize, transposed: bool| {
+                    let shape = self.shape_of(first.inputs[input]);
+                    Matrix { rows: shape[0], cols: shape[1], transposed }
+                };
+                Kernel::MatMul { a: matrix(0, *transpose_a), b: matrix(1, *transpose_b) }
             }
-            Op::BiasAdd => Kernel::BiasAdd { in_place, relu: bias.is_some() },
+            Op::BiasAdd => Kernel::BiasAdd { in_place, relu: bias == Bias::AddRelu },
             Op::Relu => Kernel::Relu { in_place },
             Op::Add => Kernel::Add { in_place },
             Op::ReluGrad => Kernel::ReluGrad { in_place },
@@ -344,54 +447,169 @@ impl<'a> Compiler<'a> {
             Op::SoftmaxCrossEntropy => Kernel::SoftmaxCrossEntropy,
             Op::SoftmaxCrossEntropyGrad => Kernel::SoftmaxCrossEntropyGrad,
             Op::Accuracy => Kernel::Accuracy,
+            Op::Conv2d(geometry) => {
+                let (images, kernel) = (self.shape_of(first.inputs[0]), self.shape_of(first.inputs[1]));
+                let conv = self.conv2d(chain[0], images, kernel, geometry)?;
+                scratch = conv.forward_scratch();
+                Kernel::Conv2d { conv, bias }
+            }
+            Op::Conv2dInputGrad { geometry, .. } => {
+                let kernel = self.shape_of(first.inputs[0]);
+                let conv = self.conv2d(position, self.own_shape(position), kernel, geometry)?;
+                scratch = conv.input_grad_scratch();
+                Kernel::Conv2dInputGrad(conv)
+            }
+            Op::Conv2dKernelGrad { geometry, .. } => {
+                let images = self.shape_of(first.inputs[0]);
+                let conv = self.conv2d(position, images, self.own_shape(position), geometry)?;
+                scratch = conv.kernel_grad_scratch();
+                Kernel::Conv2dKernelGrad(conv)
+            }
+            Op::MaxPool2d(geometry) => {
+                let images = self.shape_of(first.inputs[0]);
+                // A byte for every output.
+                saved = self.tensors[position].shape.elements().div_ceil(size_of::<f32>());
+                Kernel::MaxPool2d(self.pool2d(position, images, geometry)?)
+            }
+            Op::MaxPool2dGrad { geometry, .. } => {
+                let pool = self.pool2d(position, self.own_shape(position), geometry)?;
+                let forward = first.inputs[0].index();
+                let images = match &self.graph.nodes[forward] {
+                    node if node.op == Op::MaxPool2d(*geometry) => self.shape_of(node.inputs[0]),
+                    _ => return Err(CompileError::NoPooling { node: self.label(position) }),
+                };
+                if images != self.own_shape(position) {
+                    return Err(CompileError::NoPooling { node: self.label(position) });
+                }
+                inputs[0] = Source::Saved(forward);
+                Kernel::MaxPool2dGrad(pool)
+            }
+            Op::AveragePool2d(geometry) => {
+                Kernel::AveragePool2d(self.pool2d(position, self.shape_of(first.inputs[0]), geometry)?)
+            }
+            Op::AveragePool2dGrad { geometry, .. } => {
+                Kernel::AveragePool2dGrad(self.pool2d(position, self.own_shape(position), geometry)?)
+            }
+            Op::GlobalAveragePool => Kernel::GlobalAveragePool(pixels(self.shape_of(first.inputs[0]))),
+            Op::GlobalAveragePoolGrad { .. } => {
+                Kernel::GlobalAveragePoolGrad(pixels(self.own_shape(position)))
+            }
         };
         let read = inputs.into_iter().enumerate();
         let inputs =
             read.filter(|(input, _)| over.map(|(over, _)| over) != Some(*input)).map(|(_, from)| from);
-        Some(Draft {
+        Ok(Some(Draft {
+            node: position,
             kernel,
             output: Source::Node(position),
             inputs: inputs.collect(),
             over: over.map(|(_, root)| root),
-        })
+            scratch,
+            saved,
+        }))
+    }
+
+    fn label(&self, position: usize) -> String {
+        self.graph.label(NodeId(position as u32))
+    }
+
+    fn shape_of(&self, node: NodeId) -> &[usize] {
+        &self.tensors[node.index()].shape.0
+    }
+
+    fn own_shape(&self, position: usize) -> &[usize] {
+        &self.tensors[position].shape.0
+    }
+
+    fn conv2d(
+        &self,
+        position: usize,
+        images: &[usize],
+        kernel: &[usize],
+        geometry: &Stride,
+    ) -> Result<Conv2d, CompileError> {
+        let [images, kernel] = [images, kernel].map(|shape| shape.try_into().expect("4 axes, by inference"));
+        Conv2d::new(images, kernel, geometry.stride, padding(geometry.padding))
+            .map_err(|error| CompileError::Geometry { node: self.label(position), error })
+    }
+
+    fn pool2d(&self, position: usize, images: &[usize], geometry: &Window) -> Result<Pool2d, CompileError> {
+        let images = images.try_into().expect("4 axes, by inference");
+        Pool2d::new(images, geometry.window, geometry.stride, padding(geometry.padding))
+            .map_err(|error| CompileError::Geometry { node: self.label(position), error })
     }
 }
 
-/// Gives every value that is drafted into the arena its place there.
-fn lay_out(
-    drafts: &[Draft],
-    tensors: &[TensorSpec],
-    root: &[usize],
-    scalars: &[NodeId],
-) -> (Vec<Option<Place>>, usize) {
+const fn padding(padding: messages::graph::Padding) -> Padding {
+    match padding {
+        messages::graph::Padding::Valid => Padding::Valid,
+        messages::graph::Padding::Same => Padding::Same,
+    }
+}
+
+/// Images, pixels and channels of `[n, h, w, c]`.
+fn pixels(images: &[usize]) -> [usize; 3] {
+    [images[0], images[1] * images[2], images[3]]
+}
+
+/// Where everything lies in the arena.
+struct Memory {
+    /// By node.
+    values: Vec<Option<Range<usize>>>,
+    /// By node.
+    saved: Vec<Option<Range<usize>>>,
+    /// By draft.
+    scratch: Vec<Range<usize>>,
+    arena: usize,
+}
+
+/// Gives everything that is drafted into the arena its place there.
+fn lay_out(drafts: &[Draft], tensors: &[TensorSpec], root: &[usize], scalars: &[NodeId]) -> Memory {
     // Values that are written one over the other share a place, and live from the first one's start to the last
     // one's end.
-    let mut place_of: Vec<Option<usize>> = vec![None; tensors.len()];
+    let mut value_place: Vec<Option<usize>> = vec![None; tensors.len()];
+    let mut saved_place: Vec<Option<usize>> = vec![None; tensors.len()];
+    let mut scratch_place: Vec<Option<usize>> = vec![None; drafts.len()];
     let mut lifetimes: Vec<Lifetime> = Vec::new();
+    let begin = |lifetimes: &mut Vec<Lifetime>, elements: usize, time: usize| {
+        lifetimes.push(Lifetime { elements, first: time, last: time });
+        Some(lifetimes.len() - 1)
+    };
     for (time, draft) in drafts.iter().enumerate() {
         for input in &draft.inputs {
-            if let Source::Node(value) = input {
-                lifetimes[place_of[*value].expect("written before it is read")].last = time;
-            }
+            let place = match input {
+                Source::Node(value) => value_place[*value],
+                Source::Saved(value) => saved_place[*value],
+                Source::Fixed(_) => continue,
+            };
+            lifetimes[place.expect("written before it is read")].last = time;
         }
-        let over = draft.over.map(|value| place_of[value].expect("written before it is written over"));
+        let over = draft.over.map(|value| value_place[value].expect("written before it is written over"));
         if let Some(place) = over {
             lifetimes[place].last = time;
         }
         if let Source::Node(value) = draft.output {
-            place_of[value] = over.or_else(|| {
-                let elements = tensors[value].shape.elements();
-                lifetimes.push(Lifetime { elements, first: time, last: time });
-                Some(lifetimes.len() - 1)
-            });
+            let elements = tensors[value].shape.elements();
+            value_place[value] = over.or_else(|| begin(&mut lifetimes, elements, time));
+        }
+        if draft.saved > 0 {
+            saved_place[draft.node] = begin(&mut lifetimes, draft.saved, time);
+        }
+        if draft.scratch > 0 {
+            scratch_place[time] = begin(&mut lifetimes, draft.scratch, time);
         }
     }
     for scalar in scalars {
-        if let Some(place) = place_of[root[scalar.index()]] {
+        if let Some(place) = value_place[root[scalar.index()]] {
             lifetimes[place].last = drafts.len();
         }
     }
     let plan = plan(&lifetimes);
-    let place = |place: Option<usize>| place.map(|place| Place::Arena(plan.places[place].clone()));
-    (place_of.into_iter().map(place).collect(), plan.arena)
+    let place = |place: Option<usize>| place.map(|place| plan.places[place].clone());
+    Memory {
+        values: value_place.into_iter().map(place).collect(),
+        saved: saved_place.into_iter().map(place).collect(),
+        scratch: scratch_place.into_iter().map(|at| place(at).unwrap_or_default()).collect(),
+        arena: plan.arena,
+    }
 }

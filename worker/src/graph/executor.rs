@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use kernels::cpu::{self, LabelOutOfRange, MatRef, Threads};
+use kernels::cpu::{self, Epilogue, LabelOutOfRange, MatRef, Threads};
 use messages::buffer::Buffer;
 
-use super::compile::{Instruction, Kernel, Matrix, Place, Program};
+use super::compile::{Bias, Instruction, Kernel, Matrix, Place, Program};
 use crate::gradients::Gradients;
 use crate::input::Batch;
 use crate::values::Values;
@@ -51,15 +51,22 @@ impl Executor {
             }
         }
         for instruction in &self.program.instructions {
-            let (output, rest) = match &instruction.output {
-                Place::Arena(range) => Rest::split(arena, range),
+            let (saved, scratch) = (&instruction.saved, &instruction.scratch);
+            let (output, memory) = match &instruction.output {
+                Place::Arena(range) => {
+                    let ([output, saved, scratch], rest) = carve(arena, [range, saved, scratch]);
+                    (output, Memory { saved, scratch, rest })
+                }
                 Place::Gradient(variable) => {
                     let gradients = gradients.as_deref_mut().expect("this program computes gradients");
-                    (gradients.variable_mut(*variable), Rest::all(arena))
+                    let ([_, saved, scratch], rest) = carve(arena, [&(0..0), saved, scratch]);
+                    (gradients.variable_mut(*variable), Memory { saved, scratch, rest })
                 }
                 other => unreachable!("{other:?} is never written"),
             };
-            execute(instruction, output, &Sources { rest, values, batch }, threads)?;
+            let Memory { saved, scratch, rest } = memory;
+            let sources = Sources { rest, values, batch };
+            execute(instruction, Outputs { output, saved, scratch }, &sources, threads)?;
         }
         self.scalars.clear();
         let scalar = |place: &Place| match place {
@@ -72,31 +79,61 @@ impl Executor {
     }
 }
 
-/// The arena without the range that is being written.
+/// Cuts out of the arena what an instruction writes, and leaves the rest to be read. The plan keeps all of these apart;
+/// where it did not, this would panic rather than mix them up.
+fn carve<'a, const N: usize>(
+    arena: &'a mut [f32],
+    wanted: [&Range<usize>; N],
+) -> ([&'a mut [f32]; N], Rest<'a>) {
+    let mut order: [usize; N] = std::array::from_fn(|position| position);
+    order.sort_unstable_by_key(|&position| wanted[position].start);
+    let mut cut: [&'a mut [f32]; N] = std::array::from_fn(|_| Default::default());
+    let mut gaps: [(usize, &'a [f32]); GAPS] = [(0, &[]); GAPS];
+    let (mut behind, mut start, mut gap) = (arena, 0, 0);
+    for position in order {
+        let range = wanted[position];
+        if range.is_empty() {
+            continue;
+        }
+        let (before, at) = behind.split_at_mut(range.start - start);
+        let (taken, after) = at.split_at_mut(range.len());
+        gaps[gap] = (start, before);
+        cut[position] = taken;
+        (behind, start, gap) = (after, range.end, gap + 1);
+    }
+    gaps[gap] = (start, behind);
+    (cut, Rest { gaps })
+}
+
+/// Around three ranges that are cut out there are at most so many gaps.
+const GAPS: usize = 4;
+
+/// The arena without what is being written.
 struct Rest<'a> {
-    before: &'a [f32],
-    after: &'a [f32],
-    after_start: usize,
+    /// Where each begins in the arena, in order.
+    gaps: [(usize, &'a [f32]); GAPS],
 }
 
 impl<'a> Rest<'a> {
-    fn split(arena: &'a mut [f32], output: &Range<usize>) -> (&'a mut [f32], Self) {
-        let (before, behind) = arena.split_at_mut(output.start);
-        let (output_values, after) = behind.split_at_mut(output.len());
-        (output_values, Self { before, after, after_start: output.end })
-    }
-
-    fn all(arena: &'a [f32]) -> Self {
-        Self { before: arena, after: &[], after_start: arena.len() }
-    }
-
     fn get(&self, range: &Range<usize>) -> &'a [f32] {
-        if range.start >= self.after_start {
-            &self.after[range.start - self.after_start..range.end - self.after_start]
-        } else {
-            &self.before[range.clone()]
-        }
+        let holds = |(start, gap): &&(usize, &[f32])| *start <= range.start && range.end <= start + gap.len();
+        let (start, gap) = self.gaps.iter().find(holds).expect("what is read is not being written");
+        &gap[range.start - start..range.end - start]
     }
+}
+
+/// What an instruction may write of the arena, and what it may read.
+struct Memory<'a> {
+    saved: &'a mut [f32],
+    scratch: &'a mut [f32],
+    rest: Rest<'a>,
+}
+
+/// Everything that an instruction may write.
+struct Outputs<'a> {
+    output: &'a mut [f32],
+    saved: &'a mut [f32],
+    scratch: &'a mut [f32],
 }
 
 /// Everything that an instruction may read.
@@ -119,7 +156,7 @@ impl Sources<'_> {
 
 fn execute(
     instruction: &Instruction,
-    output: &mut [f32],
+    Outputs { output, saved, scratch }: Outputs<'_>,
     sources: &Sources<'_>,
     threads: Threads,
 ) -> Result<(), LabelOutOfRange> {
@@ -144,6 +181,32 @@ fn execute(
         Kernel::SoftmaxCrossEntropyGrad => {
             cpu::softmax_cross_entropy_grad(output, input(0), labels, input(2)[0])?;
         }
+        Kernel::Conv2d { conv, bias } => {
+            let epilogue = match bias {
+                Bias::None => Epilogue::Bare,
+                Bias::Add => Epilogue::Bias(input(2)),
+                Bias::AddRelu => Epilogue::BiasRelu(input(2)),
+            };
+            cpu::conv2d(output, input(0), input(1), epilogue, &conv, scratch, threads);
+        }
+        Kernel::Conv2dInputGrad(conv) => {
+            cpu::conv2d_input_grad(output, input(1), input(0), &conv, scratch, threads);
+        }
+        Kernel::Conv2dKernelGrad(conv) => {
+            cpu::conv2d_kernel_grad(output, input(0), input(1), &conv, scratch, threads);
+        }
+        Kernel::MaxPool2d(pool) => {
+            let argmax = &mut bytemuck::cast_slice_mut(saved)[..output.len()];
+            cpu::max_pool(output, argmax, input(0), &pool, threads);
+        }
+        Kernel::MaxPool2dGrad(pool) => {
+            let argmax = &bytemuck::cast_slice(input(0))[..input(1).len()];
+            cpu::max_pool_grad(output, input(1), argmax, &pool, threads);
+        }
+        Kernel::AveragePool2d(pool) => cpu::average_pool(output, input(0), &pool, threads),
+        Kernel::AveragePool2dGrad(pool) => cpu::average_pool_grad(output, input(0), &pool, threads),
+        Kernel::GlobalAveragePool(shape) => cpu::global_average_pool(output, input(0), shape),
+        Kernel::GlobalAveragePoolGrad(shape) => cpu::global_average_pool_grad(output, input(0), shape),
         Kernel::Accuracy => output[0] = cpu::count_correct(input(0), labels) as f32 / labels.len() as f32,
     }
     Ok(())
