@@ -11,7 +11,7 @@
 // 222 to 256. With `gemm` the copying (or, by the images, the adding back) would come on top.
 
 // Iterators over a tile keep it in memory instead of registers, at a fifth of the speed.
-#![expect(clippy::needless_range_loop)]
+#![allow(clippy::needless_range_loop)]
 
 mod forward;
 mod geometry;
