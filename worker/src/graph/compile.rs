@@ -389,11 +389,8 @@ impl<'a> Compiler<'a> {
             let before = node.inputs.first().map(|input| input.index());
             // Taken along only where nobody else reads what comes before: targets count as readers.
             let taken = before.filter(|&before| {
-                let takes = match (&self.graph.nodes[before].op, &node.op) {
-                    (Op::BiasAdd, Op::Relu) => true,
-                    (Op::Conv2d(_), Op::BiasAdd) => true,
-                    _ => false,
-                };
+                let pair = (&self.graph.nodes[before].op, &node.op);
+                let takes = matches!(pair, (Op::BiasAdd, Op::Relu) | (Op::Conv2d(_), Op::BiasAdd));
                 takes && self.live[position] && self.readers[before] == 1
             });
             let mut chain = taken.and_then(|before| chains[before].take()).unwrap_or_default();
