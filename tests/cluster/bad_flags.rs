@@ -50,7 +50,8 @@ fn values_that_are_not_valid() {
         (&["--placement=random"], &["--placement", "round_robin, greedy_load_balancing"]),
         (&["--partitioner=fixed:0"], &["--partitioner", "none, fixed:N, max_slice_bytes:N or min_max:N"]),
         (&["--partitioner=halves"], &["--partitioner", "none, fixed:N"]),
-        (&["--model=cnn"], &["--model", "mlp"]),
+        (&["--model=nonsense"], &["--model", "mlp, cnn"]),
+        (&["--schedule=sometimes"], &["--schedule", "constant", "cosine"]),
         (&["--steps=0"], &["--steps", "1.."]),
         (&["--steps=ten"], &["--steps", "ten"]),
         (&["--steps=10", "--epochs=2"], &["--steps", "--epochs"]),
@@ -61,8 +62,8 @@ fn values_that_are_not_valid() {
         (&["--learning-rate=0"], &["learning_rate", "greater than 0"]),
         (&["--ps=0"], &["--ps", "1..=256"]),
         (&["--workers=257"], &["--workers", "1..=256"]),
-        (&["--threads=0"], &["threads", "1 to 1024"]),
-        (&["--shards=0"], &["shards", "1 to 256"]),
+        (&["--threads=0"], &["--threads", "1..=1024"]),
+        (&["--shards=0"], &["--shards", "1..=256"]),
         (&["--seed=-1"], &["--seed"]),
         (&["--start-timeout-s=0"], &["--start-timeout-s", "1..=86400"]),
         (&["--report"], &["--report", "value is required"]),
@@ -78,8 +79,8 @@ fn values_that_are_not_valid_for_a_local_cluster() {
     for (flag, expected) in [
         ("--workers=0", &["--workers", "1..=256"][..]),
         ("--ps=many", &["--ps", "many"]),
-        ("--shards=0", &["shards", "1 to 256"]),
-        ("--threads=0", &["threads", "1 to 1024"]),
+        ("--shards=0", &["--shards", "1..=256"]),
+        ("--threads=0", &["--threads", "1..=1024"]),
     ] {
         let flags = ["local", "--start-timeout-s=2", flag, "--job"];
         refused(tool().args(flags).arg(job.path()), expected);

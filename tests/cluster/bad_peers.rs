@@ -192,7 +192,8 @@ fn a_task_that_was_started_with_another_graph() {
 
     let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=5"]);
     let (here, there) = differs(CHIEF, WORKER);
-    let worker = cluster.spawn(WORKER, &mut cluster.example(WORKER)).wait_within(PROMPT).expect_failure();
+    let mut command = cluster.example(WORKER);
+    let worker = cluster.spawn(WORKER, command.arg("--model=cnn")).wait_within(PROMPT).expect_failure();
     worker.says(&here).says(&there);
     chief.wait_within(PROMPT).expect_failure().says(&here).says(&there);
 }

@@ -62,6 +62,13 @@ fn a_shard_that_owns_nothing_counts_every_step_too() {
 }
 
 #[test]
+fn convolutions_train_in_one_process() {
+    let report = embedded(&["--model=cnn", "--steps=60", "--ps=2", "--optimizer=adam"]);
+    report.holds(60, 2, 2);
+    assert_eq!(report.text("model"), "cnn");
+}
+
+#[test]
 fn steps_follow_from_epochs() {
     // 20000 examples in batches of 1024: 19.5 steps.
     embedded(&["--epochs=1", "--batch-size=1024"]).holds(20, 1, 2);
