@@ -1,5 +1,6 @@
 //! What a job came to: a short table for people, JSON for programs.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Context;
@@ -120,10 +121,27 @@ impl Report {
     /// JSON into a file, which appears there whole or not at all.
     pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
         let json = serde_json::to_string_pretty(self).context("cannot write the report as JSON")?;
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".partial");
-        std::fs::write(&beside, json + "\n")
-            .and_then(|()| std::fs::rename(&beside, path))
+        let partial = partial(path);
+        std::fs::write(&partial, json + "\n")
+            .and_then(|()| std::fs::rename(&partial, path))
             .with_context(|| format!("cannot write the report to {}", path.display()))
     }
+}
+
+/// Whether a report could be written there: better to hear of it before the training than after.
+pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let partial = partial(path);
+    let tried = if path.is_dir() {
+        Err(std::io::ErrorKind::IsADirectory.into())
+    } else {
+        std::fs::write(&partial, "").and_then(|()| std::fs::remove_file(&partial))
+    };
+    tried.with_context(|| format!("cannot write the report to {}", path.display()))
+}
+
+/// Where a report is written before it is whole.
+fn partial(path: &Path) -> OsString {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    partial
 }

@@ -14,6 +14,7 @@ use super::parse::main;
 use crate::exit::Failure;
 use crate::local::Local;
 use crate::logging;
+use crate::report::check_writable;
 use crate::roles::{self, ChiefOrders};
 use crate::threads::threads_per_worker;
 
@@ -69,6 +70,7 @@ impl OrderArgs {
             log_placement: self.log_placement,
             ..Default::default()
         };
+        self.report.as_deref().map_or(Ok(()), check_writable)?;
         Ok(ChiefOrders { job: read_job(job)?, config, report: self.report.as_deref() })
     }
 }
@@ -174,6 +176,7 @@ struct LocalArgs {
 /// The program `pushpull`.
 pub fn local_main() -> ExitCode {
     main(|ToolArgs { tool: Tool::Local(args) }: ToolArgs| {
+        args.report.as_deref().map_or(Ok(()), check_writable)?;
         // Better one line from here than the same from a child.
         read_job(&args.job)?;
         let timeout = format!("--start-timeout-s={}", args.start_timeout_s);

@@ -21,7 +21,7 @@ use worker::input::{describe, in_directory};
 use super::flags::{ClusterArgs, absolute, shards, threads};
 use crate::embedded::Embedded;
 use crate::exit::{Failure, Outcome};
-use crate::report::Report;
+use crate::report::{Report, check_writable};
 use crate::roles::{self, ChiefOrders};
 use crate::signals::Signals;
 use crate::threads::threads_per_worker;
@@ -142,6 +142,7 @@ impl TrainArgs {
             println!("the job is in {}: run it with `pushpull local --job {0}`", path.display());
             return Ok(());
         }
+        self.report.as_deref().map_or(Ok(()), check_writable)?;
         let system = actix_rt::System::new();
         match cluster {
             Some(cluster) => {

@@ -244,3 +244,16 @@ fn a_job_file_that_cannot_be_used_is_named() {
         }
     }
 }
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_the_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let nowhere = dir.path().join("missing").join("report.json");
+    for path in [nowhere.as_path(), dir.path()] {
+        // So many steps that it would still be running.
+        let program =
+            Program::run(dir.path(), "mnist", example().arg("--steps=1000000000").arg("--report").arg(path));
+        let program = program.expect(1);
+        assert!(program.err.contains("cannot write the report to"), "{}", program.err);
+    }
+}
