@@ -14,7 +14,7 @@ use crate::wire::Envelope;
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// When nothing has come for so long, the peer counts as lost, unless told otherwise.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(20);
-/// The least that [`LOST_AFTER`] may be set to: a busy machine must not look like a dead one.
+/// The least time after which a peer may count as lost: a busy machine must not look like a dead one.
 pub const LOST_AFTER_MIN: Duration = Duration::from_secs(3);
 
 const _: () = assert!(LOST_AFTER_MIN.as_millis() >= 3 * HEARTBEAT.as_millis());
