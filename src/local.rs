@@ -1,6 +1,7 @@
 //! A cluster of real processes on this machine: starts the role binaries, merges their logs, ends when they end.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -184,8 +185,14 @@ fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
 async fn attend(task: TaskId, mut child: Child) -> anyhow::Result<(TaskId, ExitStatus)> {
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let result = task == TaskId::CHIEF;
-    let out = lines(out, |line| if result { println!("{line}") } else { println!("[{task}] {line}") });
-    let err = lines(err, |line| eprintln!("[{task}] {line}"));
+    // Nobody may be reading; the children train all the same.
+    let out = lines(out, |line| {
+        let name = if result { String::new() } else { format!("[{task}] ") };
+        let _ = writeln!(std::io::stdout(), "{name}{line}");
+    });
+    let err = lines(err, |line| {
+        let _ = writeln!(std::io::stderr(), "[{task}] {line}");
+    });
     tokio::join!(out, err);
     Ok((task, child.wait().await?))
 }

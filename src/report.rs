@@ -103,19 +103,26 @@ impl Report {
 
     /// A short table for people, to standard output.
     pub(crate) fn print(&self) {
+        // Nobody may be reading; the job is done all the same.
+        let _ = self.write_table(&mut std::io::stdout().lock());
+    }
+
+    fn write_table(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         let accuracy =
             self.test_accuracy.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0));
         let staleness = self.shards.first().map_or(0.0, |shard| shard.staleness_mean);
-        println!("model          {}", self.model);
-        println!("cluster        {} ps, {} worker(s), {}", self.ps, self.workers, self.sync);
-        println!(
+        writeln!(out, "model          {}", self.model)?;
+        writeln!(out, "cluster        {} ps, {} worker(s), {}", self.ps, self.workers, self.sync)?;
+        writeln!(
+            out,
             "updates        {} of {} applied, mean staleness {staleness:.2}",
             self.updates_applied, self.steps
-        );
-        println!("time           {:.2} s, {:.0} examples/s", self.seconds, self.examples_per_second);
-        println!("train loss     {:.4}", self.train_loss);
-        println!("test loss      {:.4}", self.test_loss);
-        println!("test accuracy  {accuracy}");
+        )?;
+        writeln!(out, "time           {:.2} s, {:.0} examples/s", self.seconds, self.examples_per_second)?;
+        writeln!(out, "train loss     {:.4}", self.train_loss)?;
+        writeln!(out, "test loss      {:.4}", self.test_loss)?;
+        writeln!(out, "test accuracy  {accuracy}")?;
+        Ok(())
     }
 
     /// JSON into a file, which appears there whole or not at all.

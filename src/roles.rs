@@ -141,8 +141,9 @@ async fn run_chief(
     match result {
         Ok(outcome) => {
             let report = Report::new(&job, cluster.cluster(), &outcome);
+            let written = path.map_or(Ok(()), |path| report.write(path));
             report.print();
-            Ok(path.map_or(Ok(()), |path| report.write(path))?)
+            Ok(written?)
         }
         Err(error) if error.is_interrupt() => {
             Err(Failure::Signal { reason: error.to_string(), number: signals.number() })

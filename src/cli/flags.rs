@@ -15,7 +15,7 @@ use crate::roles::Network;
 
 /// Which cluster, and who in it: one of three spellings.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Cluster (one spelling; none: the whole cluster in this process)")]
+#[command(next_help_heading = "Cluster (one of three spellings)")]
 pub(crate) struct ClusterArgs {
     /// Cluster and task as JSON, as Kubeflow sets it
     #[arg(long, env = "TF_CONFIG", value_name = "JSON", hide_env_values = true)]

@@ -270,8 +270,9 @@ impl TrainArgs {
             Err(error) => Err(Failure::Error(error)),
             Ok(outcome) => {
                 let report = Report::new(&job, &cluster, &outcome);
+                let written = self.report.as_deref().map_or(Ok(()), |path| report.write(path));
                 report.print();
-                Ok(self.report.as_deref().map_or(Ok(()), |path| report.write(path))?)
+                Ok(written?)
             }
         }
     }

@@ -121,3 +121,13 @@ fn another_seed_leaves_other_bits() {
     let train = |seed: &str| embedded(&["--steps=20", "--workers=1", "--seed", seed]).variables_crc32c();
     assert_ne!(train("1"), train("2"));
 }
+
+#[test]
+fn a_reader_that_goes_away_costs_neither_the_report_nor_the_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.json");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let status = example().args(["--steps=5", "--report"]).arg(&report).stdout(full).status().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(report.exists());
+}
