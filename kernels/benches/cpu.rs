@@ -2,9 +2,10 @@
 //! convolutions and poolings of a small MNIST network, and the element-wise kernels over a million floats.
 
 use std::hint::black_box;
+use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use kernels::cpu::{self, AdamStep, Conv2d, Epilogue, Key, MatRef, Padding, Pool2d, Threads};
+use kernels::cpu::{self, AdamStep, Conv2d, Epilogue, Key, Padding, Pool2d, Product, Threads};
 
 const BATCH: usize = 64;
 const ELEMENTS: usize = 1 << 20;
@@ -15,24 +16,39 @@ fn random(len: usize) -> Vec<f32> {
     x
 }
 
-/// The three products of each dense layer: `y = x · w`, `dw = xᵀ · dy`, `dx = dy · wᵀ`. Throughput is in
-/// FLOP/s.
+/// The three products of each dense layer: `y = x · w`, `dw = xᵀ · dy`, `dx = dy · wᵀ`; and those of attention
+/// heads. Throughput is in FLOP/s.
 fn matmul(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("matmul");
     for (inputs, outputs) in [(784, 512), (512, 512), (512, 10)] {
-        let (x, w, dy) = (random(BATCH * inputs), random(inputs * outputs), random(BATCH * outputs));
-        let x = MatRef::new(&x, BATCH, inputs);
-        let w = MatRef::new(&w, inputs, outputs);
-        let dy = MatRef::new(&dy, BATCH, outputs);
         group.throughput(Throughput::Elements((2 * BATCH * inputs * outputs) as u64));
-        for (name, a, b) in
-            [("y=x·w", x, w), ("dw=xᵀ·dy", x.transpose(), dy), ("dx=dy·wᵀ", dy, w.transpose())]
-        {
-            let mut dst = vec![0.0; a.rows() * b.cols()];
+        for (name, sizes, ta, tb) in [
+            ("y=x·w", [BATCH, inputs, outputs], false, false),
+            ("dw=xᵀ·dy", [inputs, BATCH, outputs], true, false),
+            ("dx=dy·wᵀ", [BATCH, outputs, inputs], false, true),
+        ] {
+            let (product, [m, k, n]) = (Product::new(sizes, ta, tb).unwrap(), sizes);
+            let (a, b, mut dst) = (random(m * k), random(k * n), vec![0.0; m * n]);
+            let mut scratch = vec![0.0; product.scratch(Threads::One)];
             group.bench_function(format!("{inputs}x{outputs} {name}"), |bencher| {
-                bencher.iter(|| cpu::matmul(black_box(&mut dst), black_box(a), black_box(b), Threads::One));
+                bencher.iter(|| {
+                    let (a, b) = (black_box(&a), black_box(&b));
+                    cpu::matmul(&mut dst, a, b, &product, Epilogue::Bare, &mut scratch, Threads::One);
+                });
             });
         }
+    }
+    for (name, sizes, tb) in [("q·kᵀ", [64, 32, 64], true), ("p·v", [64, 64, 32], false)] {
+        let (product, [m, k, n]) = (Product::new(sizes, false, tb).unwrap(), sizes);
+        let (a, b, mut dst) = (random(BATCH * m * k), random(BATCH * k * n), vec![0.0; BATCH * m * n]);
+        let mut scratch = vec![0.0; cpu::batched_matmul_scratch(BATCH, &product, Threads::One)];
+        group.throughput(Throughput::Elements((2 * BATCH * m * k * n) as u64));
+        group.bench_function(format!("64 heads {name}"), |bencher| {
+            bencher.iter(|| {
+                let (a, b) = (black_box(&a), black_box(&b));
+                cpu::batched_matmul(&mut dst, a, b, BATCH, &product, &mut scratch, Threads::One);
+            });
+        });
     }
     group.finish();
 }
@@ -63,7 +79,7 @@ fn million(criterion: &mut Criterion) {
     });
     group.throughput(bytes(3));
     group.bench_function("accumulate", |bencher| {
-        bencher.iter(|| cpu::accumulate(black_box(&mut next), black_box(&grad)));
+        bencher.iter(|| cpu::accumulate(black_box(&mut next), black_box(&grad), Threads::One));
     });
     group.throughput(bytes(1));
     group.bench_function("all_finite", |bencher| bencher.iter(|| cpu::all_finite(black_box(&value))));
@@ -88,24 +104,28 @@ fn million(criterion: &mut Criterion) {
 fn layers(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("layers");
     for n in [512, 10] {
-        let (x, mut bias, mut dst) = (random(BATCH * n), random(n), vec![0.0; BATCH * n]);
+        let (x, mut bias) = (random(BATCH * n), random(n));
         group.throughput(Throughput::Elements((BATCH * n) as u64));
-        group.bench_function(format!("bias_relu 64x{n}"), |bencher| {
-            bencher.iter(|| cpu::bias_relu(black_box(&mut dst), black_box(&x), black_box(&bias)));
-        });
         group.bench_function(format!("sum_rows 64x{n}"), |bencher| {
-            bencher.iter(|| cpu::sum_rows(black_box(&mut bias), black_box(&x)));
+            bencher.iter(|| cpu::sum_rows(black_box(&mut bias), black_box(&x), Threads::One));
         });
     }
     let (logits, mut dst) = (random(BATCH * 10), vec![0.0; BATCH * 10]);
     let labels: Vec<i32> = (0..BATCH as i32).map(|row| row % 10).collect();
     group.throughput(Throughput::Elements((BATCH * 10) as u64));
     group.bench_function("softmax_cross_entropy 64x10", |bencher| {
-        bencher.iter(|| cpu::softmax_cross_entropy(black_box(&logits), black_box(&labels)));
+        bencher.iter(|| cpu::softmax_cross_entropy(black_box(&logits), black_box(&labels), Threads::One));
     });
     group.bench_function("softmax_cross_entropy_grad 64x10", |bencher| {
-        bencher
-            .iter(|| cpu::softmax_cross_entropy_grad(black_box(&mut dst), black_box(&logits), &labels, 1.0));
+        bencher.iter(|| {
+            cpu::softmax_cross_entropy_grad(
+                black_box(&mut dst),
+                black_box(&logits),
+                &labels,
+                1.0,
+                Threads::One,
+            )
+        });
     });
     group.finish();
 }
@@ -177,5 +197,63 @@ fn images(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, matmul, million, layers, images);
+/// Several threads where memory is what takes time, and a chain beside its steps one by one.
+fn memory(criterion: &mut Criterion) {
+    use kernels::cpu::{Binary, Broadcast, Extent, Operand, Side, Step, Unary};
+    let shape @ [rows, n] = [4096, 256];
+    let (x, dy, row, mut dst) = (random(rows * n), random(rows * n), random(n), vec![0.0; rows * n]);
+    let mut between = vec![0.0; rows * n];
+    let steps = [
+        Step::Binary(Binary::Mul, Operand { index: 0, extent: Extent::Row }, Side::B),
+        Step::Binary(Binary::Add, Operand { index: 1, extent: Extent::Whole }, Side::B),
+        Step::Unary(Unary::Relu),
+    ];
+    let (by_row, whole) = (Broadcast::new(&shape, &[n]).unwrap(), Broadcast::new(&shape, &shape).unwrap());
+    let mut scratch = vec![0.0; cpu::norm_scratch(shape)];
+    let [mut mean, mut rstd] = [(); 2].map(|()| vec![0.0; rows]);
+    let [mut dgamma, mut dbeta] = [(); 2].map(|()| vec![0.0; n]);
+    let labels: Vec<f32> = x.iter().map(|x| x.abs()).collect();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let mut group = criterion.benchmark_group("memory");
+    group.throughput(Throughput::Elements((rows * n) as u64));
+    for (name, threads) in [("1 thread", Threads::One), ("2 threads", Threads::Pool(2))] {
+        let mut bench = |what: &str, work: &mut (dyn FnMut() + Send)| {
+            group.bench_function(format!("{what}, {name}"), |bencher| {
+                bencher.iter_custom(|count| {
+                    pool.install(|| {
+                        let start = Instant::now();
+                        (0..count).for_each(|_| work());
+                        start.elapsed()
+                    })
+                });
+            });
+        };
+        bench("chain", &mut || cpu::chain(&mut dst, Some(&x), &steps, &[&row, &dy], threads));
+        bench("chain one by one", &mut || {
+            cpu::binary(&mut dst, &x, &row, Binary::Mul, &by_row, threads);
+            cpu::binary(&mut between, &dst, &dy, Binary::Add, &whole, threads);
+            cpu::unary_in_place(&mut between, Unary::Relu, threads);
+        });
+        bench("softmax", &mut || cpu::softmax(&mut dst, &x, n, threads));
+        bench("gelu", &mut || cpu::unary(&mut dst, &x, Unary::Gelu, threads));
+        bench("layer_norm", &mut || {
+            cpu::layer_norm(&mut dst, [&mut mean, &mut rstd], &x, [&row, &row], 1e-5, threads);
+        });
+        bench("layer_norm_grad", &mut || {
+            let sums = [&mut dgamma[..], &mut dbeta[..]];
+            cpu::layer_norm_grad(&mut dst, sums, [&x, &dy], [&mean, &rstd], &row, &mut scratch, threads);
+        });
+        bench("column_moments", &mut || {
+            cpu::column_moments(&mut dgamma, &mut dbeta, &x, &mut scratch, threads);
+        });
+        bench("sum_rows", &mut || cpu::sum_rows(&mut dgamma, &x, threads));
+        bench("transpose", &mut || cpu::transpose(&mut dst, &x, &shape, &[1, 0], threads));
+        bench("sigmoid_cross_entropy", &mut || {
+            black_box(cpu::sigmoid_cross_entropy(&x, &labels));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, matmul, million, layers, images, memory);
 criterion_main!(benches);

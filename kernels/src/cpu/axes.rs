@@ -2,6 +2,7 @@
 
 use super::broadcast::Broadcast;
 use super::shape::expect_len;
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
 /// `dst` is `x` with its axes in another order, like numpy's `transpose`: axis `k` of `dst` is axis `axes[k]`
 /// of `x`, which has the shape `shape`.
@@ -10,7 +11,7 @@ use super::shape::expect_len;
 /// If the slices are not as long as `shape` says, `axes` is no permutation of its axes, or there are more than
 /// [`Broadcast::MAX_RANK`].
 #[track_caller]
-pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize]) {
+pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], threads: Threads) {
     const MAX_RANK: usize = Broadcast::MAX_RANK;
     let rank = shape.len();
     assert!(rank <= MAX_RANK, "transpose: {rank} axes");
@@ -46,8 +47,18 @@ pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize]) {
     if let Some(last) = (1..order.len()).find(|&axis| order[axis].from == 1) {
         order.swap(1, last);
     }
-    let (inner, outer) = order.split_at(order.len().min(2));
-    for_each_index(outer, |to, from| move_plane(&mut dst[to..], &x[from..], inner));
+    // Threads share the slowest axis of `dst`.
+    let slowest = (0..order.len()).max_by_key(|&axis| order[axis].to).unwrap_or(0);
+    let (order, Axis { size, to, from }) = (&*order, order[slowest]);
+    share_rows([(dst, to)], size, threads.tasks(x.len(), ELEMENTS_PER_TASK), &|[dst], part| {
+        let mut mine = [Axis { size: 1, to: 1, from: 1 }; MAX_RANK];
+        let mine = &mut mine[..order.len()];
+        mine.copy_from_slice(order);
+        mine[slowest].size = part.len();
+        let x = &x[part.start * from..];
+        let (inner, outer) = mine.split_at(mine.len().min(2));
+        for_each_index(outer, |to, from| move_plane(&mut dst[to..], &x[from..], inner));
+    });
 }
 
 #[derive(Clone, Copy)]
@@ -179,7 +190,7 @@ mod tests {
             let (shape, axes) = sized;
             let x = floats(shape.iter().product(), 1);
             let mut dst = vec![f32::NAN; x.len()];
-            transpose(&mut dst, &x, &shape, &axes);
+            transpose(&mut dst, &x, &shape, &axes, Threads::One);
             for (i, &y) in dst.iter().enumerate() {
                 let (mut rest, mut at) = (i, 0);
                 for &axis in axes.iter().rev() {
@@ -214,13 +225,13 @@ mod tests {
 
     #[test]
     fn empty_tensors() {
-        transpose(&mut [], &[], &[3, 0, 2], &[2, 0, 1]);
+        transpose(&mut [], &[], &[3, 0, 2], &[2, 0, 1], Threads::One);
     }
 
     #[test]
     #[should_panic(expected = "[0, 0] is no order of 2 axes")]
     fn axes_must_be_a_permutation() {
-        transpose(&mut [0.0; 4], &[0.0; 4], &[2, 2], &[0, 0]);
+        transpose(&mut [0.0; 4], &[0.0; 4], &[2, 2], &[0, 0], Threads::One);
     }
 
     #[test]

@@ -3,12 +3,14 @@
 
 use std::error::Error;
 use std::fmt;
+use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
 use super::dispatch::{dispatch, zip_map_loop};
 use super::reduce::sum;
 use super::shape::expect_len;
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
 /// A function of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,15 +140,20 @@ impl Broadcast {
     }
 
     /// Size of the innermost axis, and whether each operand has it.
-    fn inner(&self) -> (usize, [bool; 2]) {
+    pub(super) fn inner(&self) -> (usize, [bool; 2]) {
         (self.axes[0].size, self.axes[0].has)
     }
 
     /// Calls `f` for each innermost row of the result, with where it starts there and in each operand.
     #[inline(always)]
-    fn for_each_row(&self, mut f: impl FnMut(usize, [usize; 2])) {
-        let len = self.len();
-        if len == 0 {
+    pub(super) fn for_each_row(&self, f: impl FnMut(usize, [usize; 2])) {
+        self.for_each_row_of(0..self.len().checked_div(self.axes[0].size).unwrap_or(0), f);
+    }
+
+    /// [`Broadcast::for_each_row`] of some of the rows.
+    #[inline(always)]
+    fn for_each_row_of(&self, rows: Range<usize>, mut f: impl FnMut(usize, [usize; 2])) {
+        if self.len() == 0 {
             return;
         }
         let mut strides = [[0; 2]; Self::MAX_RANK];
@@ -161,8 +168,16 @@ impl Broadcast {
         }
         let mut index = [0; Self::MAX_RANK];
         let mut starts = [0; 2];
-        for row in (0..len).step_by(self.axes[0].size) {
-            f(row, starts);
+        let mut rest = rows.start;
+        for axis in 1..self.rank {
+            index[axis] = rest % self.axes[axis].size;
+            rest /= self.axes[axis].size;
+            for side in 0..2 {
+                starts[side] += strides[axis][side] * index[axis];
+            }
+        }
+        for row in rows {
+            f(row * self.axes[0].size, starts);
             for axis in 1..self.rank {
                 index[axis] += 1;
                 let wraps = index[axis] == self.axes[axis].size;
@@ -181,28 +196,55 @@ impl Broadcast {
     }
 }
 
-/// `dst = f(a, b)`, each repeated as `shapes` says.
+/// `dst = f(a, b)`, each repeated as `shapes` says. Threads share long results.
 ///
 /// # Panics
 /// If the slices are not as long as `shapes` says.
 #[track_caller]
-pub fn binary(dst: &mut [f32], a: &[f32], b: &[f32], f: Binary, shapes: &Broadcast) {
+pub fn binary(dst: &mut [f32], a: &[f32], b: &[f32], f: Binary, shapes: &Broadcast, threads: Threads) {
     expect_len("binary: dst", dst, shapes.len());
     expect_len("binary: a", a, shapes.operand_len(Side::A));
     expect_len("binary: b", b, shapes.operand_len(Side::B));
     match f {
-        Binary::Add => dispatch(Map { dst, a, b, shapes, f: |a, b| a + b }),
-        Binary::Sub => dispatch(Map { dst, a, b, shapes, f: |a, b| a - b }),
-        Binary::Mul => dispatch(Map { dst, a, b, shapes, f: |a, b| a * b }),
-        Binary::Div => dispatch(Map { dst, a, b, shapes, f: |a, b| a / b }),
+        Binary::Add => map(dst, [a, b], shapes, threads, |a, b| a + b),
+        Binary::Sub => map(dst, [a, b], shapes, threads, |a, b| a - b),
+        Binary::Mul => map(dst, [a, b], shapes, threads, |a, b| a * b),
+        Binary::Div => map(dst, [a, b], shapes, threads, |a, b| a / b),
     }
 }
 
+fn map(
+    dst: &mut [f32],
+    [a, b]: [&[f32]; 2],
+    shapes: &Broadcast,
+    threads: Threads,
+    f: impl Fn(f32, f32) -> f32 + Sync,
+) {
+    let (len, tasks) = (dst.len(), threads.tasks(dst.len(), ELEMENTS_PER_TASK));
+    let (inner, has) = shapes.inner();
+    if shapes.rank > 1 {
+        return share_rows([(dst, inner)], len.checked_div(inner).unwrap_or(0), tasks, &|[dst], rows| {
+            dispatch(Map { dst, a, b, shapes, rows, f: &f });
+        });
+    }
+    // A single row, to be cut itself.
+    share_rows([(dst, 1)], len, tasks, &|[dst], part| {
+        let of = |x: &'_ [f32], has: bool| if has { part.clone() } else { 0..x.len() };
+        let (a, b) = (&a[of(a, has[0])], &b[of(b, has[1])]);
+        let axis = Axis { size: part.len(), has };
+        let mut shapes = *shapes;
+        shapes.axes[0] = axis;
+        dispatch(Map { dst, a, b, shapes: &shapes, rows: 0..1, f: &f });
+    });
+}
+
+/// The rows `rows`, each an innermost axis long.
 struct Map<'a, F> {
     dst: &'a mut [f32],
     a: &'a [f32],
     b: &'a [f32],
     shapes: &'a Broadcast,
+    rows: Range<usize>,
     f: F,
 }
 
@@ -211,10 +253,11 @@ impl<F: Fn(f32, f32) -> f32> WithSimd for Map<'_, F> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { dst, a, b, shapes, f } = self;
+        let Self { dst, a, b, shapes, rows, f } = self;
         let (len, has) = shapes.inner();
-        shapes.for_each_row(|row, [at_a, at_b]| {
-            let dst = &mut dst[row..row + len];
+        let first = rows.start * len;
+        shapes.for_each_row_of(rows, |row, [at_a, at_b]| {
+            let dst = &mut dst[row - first..][..len];
             match has {
                 [true, true] => {
                     zip_map_loop([dst], [&a[at_a..at_a + len], &b[at_b..at_b + len]], |_, [a, b]| [f(a, b)]);
@@ -355,7 +398,7 @@ mod tests {
                 (Binary::Div, |a, b| a / b),
             ] {
                 let mut dst = vec![f32::NAN; len];
-                binary(&mut dst, &a, &b, f, &shapes);
+                binary(&mut dst, &a, &b, f, &shapes, Threads::One);
                 let want = |i| {
                     let (a, b) = (a[source(i, &result, &a_shape)], b[source(i, &result, &b_shape)]);
                     reference(a.into(), b.into())

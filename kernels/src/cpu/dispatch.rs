@@ -9,6 +9,8 @@ use std::sync::LazyLock;
 
 use pulp::{Arch, Simd, WithSimd};
 
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
+
 static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
 
 /// Runs `op` compiled for the widest instruction set of this machine.
@@ -18,18 +20,14 @@ pub(super) fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
     ARCH.dispatch(op)
 }
 
-/// Whether [`dispatch`] picks AVX-512.
-pub(super) fn has_avx512() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    let found = matches!(*ARCH, Arch::V4(_));
-    #[cfg(not(target_arch = "x86_64"))]
-    let found = false;
-    found
+/// The instruction set that [`dispatch`] picks.
+pub(super) fn arch() -> Arch {
+    *ARCH
 }
 
 /// For each index `i`: `written[..][i] = f(written[..][i], read[..][i])`.
 ///
-/// A value that `f` ignores is not loaded, so the same loop serves kernels in place and out of place.
+/// Threads share long slices. A value that `f` ignores is not loaded, so the same loop serves kernels in place and out of place.
 ///
 /// # Panics
 /// If the slices are not all of one length.
@@ -38,7 +36,8 @@ pub(super) fn has_avx512() -> bool {
 pub(super) fn zip_map<const W: usize, const R: usize>(
     written: [&mut [f32]; W],
     read: [&[f32]; R],
-    f: impl Fn([f32; W], [f32; R]) -> [f32; W],
+    f: impl Fn([f32; W], [f32; R]) -> [f32; W] + Sync,
+    threads: Threads,
 ) {
     let len = written[0].len();
     assert!(
@@ -47,7 +46,10 @@ pub(super) fn zip_map<const W: usize, const R: usize>(
         written.each_ref().map(|slice| slice.len()),
         read.map(<[f32]>::len),
     );
-    dispatch(ZipMap { written, read, f });
+    let tasks = threads.tasks(len, ELEMENTS_PER_TASK);
+    share_rows(written.map(|slice| (slice, 1)), len, tasks, &|written, part| {
+        dispatch(ZipMap { written, read: read.map(|slice| &slice[part.clone()]), f: &f });
+    });
 }
 
 struct ZipMap<'a, F, const W: usize, const R: usize> {
@@ -111,6 +113,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "written [2], read [2, 3]")]
     fn lengths_must_agree() {
-        zip_map([&mut [0.0; 2]], [&[0.0; 2], &[0.0; 3]], |_, [a, b]| [a + b]);
+        zip_map([&mut [0.0; 2]], [&[0.0; 2], &[0.0; 3]], |_, [a, b]| [a + b], Threads::One);
     }
 }

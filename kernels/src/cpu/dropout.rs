@@ -6,6 +6,7 @@
 use super::dispatch::zip_map;
 use super::random::{Key, fill_uniform};
 use super::shape::expect_len;
+use super::threads::Threads;
 
 /// `dst[i] = x[i] / (1 − rate)` with probability `1 − rate`, else 0: element `first_index + i` of the mask
 /// under `key`. The gradient is `dropout(dx, dy, …)` with the same numbers.
@@ -20,7 +21,12 @@ pub fn dropout(dst: &mut [f32], x: &[f32], key: Key, first_index: u64, rate: f32
         let mut random = [0.0; BLOCK];
         let random = &mut random[..x.len()];
         fill_uniform(random, key, index, 0.0, 1.0);
-        zip_map([dst], [x, random], |_, [x, random]| [if random >= rate { x * keep } else { 0.0 }]);
+        zip_map(
+            [dst],
+            [x, random],
+            |_, [x, random]| [if random >= rate { x * keep } else { 0.0 }],
+            Threads::One,
+        );
     }
 }
 
@@ -35,7 +41,7 @@ pub fn dropout_in_place(x: &mut [f32], key: Key, first_index: u64, rate: f32) {
         let mut random = [0.0; BLOCK];
         let random = &mut random[..x.len()];
         fill_uniform(random, key, index, 0.0, 1.0);
-        zip_map([x], [random], |[x], [random]| [if random >= rate { x * keep } else { 0.0 }]);
+        zip_map([x], [random], |[x], [random]| [if random >= rate { x * keep } else { 0.0 }], Threads::One);
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt;
 
 use super::elementwise::accumulate;
 use super::shape::{expect_len, expect_rows};
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
 /// An id that names no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +37,21 @@ impl Error for IdOutOfRange {}
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
-pub fn gather_rows(dst: &mut [f32], table: &[f32], ids: &[i32], width: usize) -> Result<(), IdOutOfRange> {
+pub fn gather_rows(
+    dst: &mut [f32],
+    table: &[f32],
+    ids: &[i32],
+    width: usize,
+    threads: Threads,
+) -> Result<(), IdOutOfRange> {
     expect_len("gather_rows: dst", dst, ids.len() * width);
     check(ids, expect_rows("gather_rows: table", table, width))?;
-    for (dst, &id) in dst.chunks_exact_mut(width.max(1)).zip(ids) {
-        dst.copy_from_slice(&table[id as usize * width..][..width]);
-    }
+    let tasks = threads.tasks(dst.len(), ELEMENTS_PER_TASK);
+    share_rows([(dst, width)], ids.len(), tasks, &|[dst], part| {
+        for (dst, &id) in dst.chunks_exact_mut(width.max(1)).zip(&ids[part]) {
+            dst.copy_from_slice(&table[id as usize * width..][..width]);
+        }
+    });
     Ok(())
 }
 
@@ -54,12 +64,25 @@ pub fn gather_rows(dst: &mut [f32], table: &[f32], ids: &[i32], width: usize) ->
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
-pub fn scatter_add_rows(dst: &mut [f32], ids: &[i32], dy: &[f32], width: usize) -> Result<(), IdOutOfRange> {
+pub fn scatter_add_rows(
+    dst: &mut [f32],
+    ids: &[i32],
+    dy: &[f32],
+    width: usize,
+    threads: Threads,
+) -> Result<(), IdOutOfRange> {
     expect_len("scatter_add_rows: dy", dy, ids.len() * width);
-    check(ids, expect_rows("scatter_add_rows: dst", dst, width))?;
-    for (dy, &id) in dy.chunks_exact(width.max(1)).zip(ids) {
-        accumulate(&mut dst[id as usize * width..][..width], dy);
-    }
+    let rows = expect_rows("scatter_add_rows: dst", dst, width);
+    check(ids, rows)?;
+    // Each task has rows of its own, and looks through all ids.
+    share_rows([(dst, width)], rows, threads.tasks(dy.len(), ELEMENTS_PER_TASK), &|[dst], part| {
+        for (dy, &id) in dy.chunks_exact(width.max(1)).zip(ids) {
+            if part.contains(&(id as usize)) {
+                let row = id as usize - part.start;
+                accumulate(&mut dst[row * width..][..width], dy, Threads::One);
+            }
+        }
+    });
     Ok(())
 }
 
@@ -86,12 +109,12 @@ mod tests {
             let ids: Vec<i32> = picks.iter().map(|pick| pick.index(rows) as i32).collect();
             let (table, dy) = (floats(rows * width, 1), floats(ids.len() * width, 2));
             let mut y = vec![f32::NAN; dy.len()];
-            gather_rows(&mut y, &table, &ids, width).unwrap();
+            gather_rows(&mut y, &table, &ids, width, Threads::One).unwrap();
             let source = |i: usize| ids[i / width] as usize * width + i % width;
             prop_assert!((0..y.len()).all(|i| y[i] == table[source(i)]));
 
             let mut grad = table.clone();
-            scatter_add_rows(&mut grad, &ids, &dy, width).unwrap();
+            scatter_add_rows(&mut grad, &ids, &dy, width, Threads::One).unwrap();
             let mut want: Vec<f64> = table.iter().map(|&x| x.into()).collect();
             (0..dy.len()).for_each(|i| want[source(i)] += f64::from(dy[i]));
             assert_close(&grad, want, 30.0);
@@ -101,15 +124,18 @@ mod tests {
         fn a_bad_id_is_an_error(id in prop::sample::select(vec![-1, 3, i32::MIN, i32::MAX])) {
             let want = Err(IdOutOfRange { position: 1, id, rows: 3 });
             let mut dst = [5.0; 6];
-            prop_assert_eq!(gather_rows(&mut dst[..4], &[0.0; 6], &[2, id], 2), want);
-            prop_assert_eq!(scatter_add_rows(&mut dst, &[2, id], &[1.0; 4], 2), want);
+            prop_assert_eq!(gather_rows(&mut dst[..4], &[0.0; 6], &[2, id], 2, Threads::One), want);
+            prop_assert_eq!(scatter_add_rows(&mut dst, &[2, id], &[1.0; 4], 2, Threads::One), want);
             prop_assert_eq!(dst, [5.0; 6]);
         }
     }
 
     #[test]
     fn rows_of_nothing() {
-        assert_eq!(gather_rows(&mut [], &[], &[], 0), Ok(()));
-        assert_eq!(gather_rows(&mut [], &[], &[0], 0), Err(IdOutOfRange { position: 0, id: 0, rows: 0 }));
+        assert_eq!(gather_rows(&mut [], &[], &[], 0, Threads::One), Ok(()));
+        assert_eq!(
+            gather_rows(&mut [], &[], &[0], 0, Threads::One),
+            Err(IdOutOfRange { position: 0, id: 0, rows: 0 })
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The exponential and what is made of it, on one number: plain arithmetic that the compiler vectorises inside
+//! The exponential, the logarithm and what is made of them, on one number: plain arithmetic that the compiler vectorises inside
 //! a kernel's loop, with the same bits on every instruction set.
 //!
 //! It must not know slices.
@@ -56,6 +56,53 @@ pub(super) fn tanh(x: f32) -> f32 {
     if x.abs() < 0.625 { near } else { far }
 }
 
+/// The natural logarithm, to 2 units in the last place; −∞ of 0, NaN of less; a NaN stays a NaN.
+///
+/// As Cephes' `logf` (Moshier): `x = m · 2ⁿ` with `m` in √½..√2, a polynomial in `m − 1`.
+#[inline(always)]
+pub(super) fn ln(x: f32) -> f32 {
+    /// 2²³, which makes a subnormal normal.
+    const SCALE: f32 = 8_388_608.0;
+    let is_small = x < f32::MIN_POSITIVE;
+    let scaled = if is_small { x * SCALE } else { x };
+    // The bits of √½ as the origin, so that the exponent of the difference counts from there.
+    const ROOT: u32 = 0x3f35_04f3;
+    let offset = scaled.to_bits().wrapping_sub(ROOT);
+    let n = (offset as i32) >> 23;
+    let m = f32::from_bits((offset & 0x007f_ffff).wrapping_add(ROOT));
+    let n = n as f32 - if is_small { 23.0 } else { 0.0 };
+    let f = m - 1.0;
+    let square = f * f;
+    let mut p = 7.037_683_6e-2;
+    for c in [
+        -1.151_461e-1,
+        1.167_699_9e-1,
+        -1.242_014_1e-1,
+        1.424_932_3e-1,
+        -1.666_805_8e-1,
+        2.000_071_5e-1,
+        -2.499_999_4e-1,
+        3.333_333e-1,
+    ] {
+        p = p * f + c;
+    }
+    // ln 2 in two parts, as in [`exp`].
+    let y = p * f * square + n * -2.121_944_4e-4 - 0.5 * square;
+    let y = f + y + n * 0.693_359_4;
+    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
+    let y = if x == f32::INFINITY { x } else { y };
+    // Also of a NaN, which is not less than anything.
+    if x >= 0.0 { y } else { f32::NAN }
+}
+
+/// `ln(1 + x)` for `x` in 0..=1, to 3 units in the last place.
+#[inline(always)]
+pub(super) fn ln_1p(x: f32) -> f32 {
+    let sum = 1.0 + x;
+    // What the rounding of the sum has lost.
+    ln(sum) + (x - (sum - 1.0)) / sum
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +130,19 @@ mod tests {
         for (low, high) in [(-20.0, 20.0), (-1.0, 1.0), (1e-6, 1e-3)] {
             assert!(worst(tanh, f64::tanh, low, high) < 4.0);
         }
+    }
+
+    #[test]
+    fn errors_of_logarithms_are_as_documented() {
+        for (low, high) in [(1e-38, 1e-36), (0.5, 2.0), (1e-3, 10.0), (1e30, 3e38), (1e-44, 1e-38)] {
+            assert!(worst(ln, f64::ln, low, high) < 2.0);
+        }
+        for (low, high) in [(1e-30, 1.0), (1e-9, 1e-3)] {
+            assert!(worst(ln_1p, f64::ln_1p, low, high) < 3.0);
+        }
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        assert_eq!([ln(1.0), ln(0.0), ln(-0.0), ln(inf), ln_1p(0.0)], [0.0, -inf, -inf, inf, 0.0]);
+        assert!([nan, -nan, -1.0, -inf, -1e-40].into_iter().all(|x| ln(x).is_nan()));
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::iter::zip;
 use pulp::{Simd, WithSimd};
 
 use super::dispatch::{dispatch, zip_map, zip_map_loop};
-use super::exp::{exp, sigmoid};
+use super::exp::{exp, ln_1p, sigmoid};
 use super::reduce::total;
 use super::rows::{row_max, row_sum};
 use super::shape::{expect_len, expect_rows};
 use super::softmax_axis::{RowKernel, Rows, softmax_row};
+use super::threads::Threads;
 
 /// The mean over rows of `−Σ labels[r, ·] · log softmax(logits[r, ·])`, both `[rows, classes]`; a row of labels
 /// is a distribution, or any weights. 0 for no rows.
@@ -62,14 +63,16 @@ pub fn softmax_cross_entropy_dense_grad(
     labels: &[f32],
     classes: usize,
     upstream: f32,
+    threads: Threads,
 ) {
     expect_len("softmax_cross_entropy_dense_grad: dst", dst, logits.len());
     expect_len("softmax_cross_entropy_dense_grad: labels", labels, logits.len());
     let rows = expect_rows("softmax_cross_entropy_dense_grad: logits", logits, classes);
     let factor = upstream / rows as f32;
-    dispatch(Rows { dst, a: logits, b: labels, n: classes, row: DenseGrad { factor } });
+    Rows { dst, a: logits, b: labels, n: classes, row: DenseGrad { factor } }.share(threads);
 }
 
+#[derive(Clone, Copy)]
 struct DenseGrad {
     factor: f32,
 }
@@ -90,10 +93,40 @@ impl RowKernel for DenseGrad {
 /// If the slices differ in length.
 #[track_caller]
 pub fn sigmoid_cross_entropy(logits: &[f32], labels: &[f32]) -> f32 {
-    mean([logits, labels], |[x, z]| {
-        let positive = if x < 0.0 { 0.0 } else { x };
-        positive - x * z + (-x.abs()).exp().ln_1p()
-    })
+    expect_len("sigmoid_cross_entropy: labels", labels, logits.len());
+    (dispatch(SigmoidLosses { logits, labels }) / logits.len().max(1) as f64) as f32
+}
+
+/// The sum of the elements' losses.
+struct SigmoidLosses<'a> {
+    logits: &'a [f32],
+    labels: &'a [f32],
+}
+
+impl WithSimd for SigmoidLosses<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> f64 {
+        const BLOCK: usize = 1024;
+        let mut losses = [0.0; BLOCK];
+        let mut total = 0.0;
+        for (x, z) in zip(self.logits.chunks(BLOCK), self.labels.chunks(BLOCK)) {
+            // Not a closure, which is too large to be inlined, and without that no vector.
+            let (losses, z) = (&mut losses[..x.len()], &z[..x.len()]);
+            for i in 0..x.len() {
+                losses[i] = sigmoid_loss(x[i], z[i]);
+            }
+            total += f64::from(row_sum([&*losses], |[loss]| loss));
+        }
+        total
+    }
+}
+
+#[inline(always)]
+fn sigmoid_loss(x: f32, z: f32) -> f32 {
+    let positive = if x < 0.0 { 0.0 } else { x };
+    positive - x * z + ln_1p(exp(-x.abs()))
 }
 
 /// The gradient of [`sigmoid_cross_entropy`] by the logits, times `upstream`: `dst[i] = (σ(x[i]) − z[i]) ·
@@ -102,9 +135,15 @@ pub fn sigmoid_cross_entropy(logits: &[f32], labels: &[f32]) -> f32 {
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]
-pub fn sigmoid_cross_entropy_grad(dst: &mut [f32], logits: &[f32], labels: &[f32], upstream: f32) {
+pub fn sigmoid_cross_entropy_grad(
+    dst: &mut [f32],
+    logits: &[f32],
+    labels: &[f32],
+    upstream: f32,
+    threads: Threads,
+) {
     let factor = upstream / logits.len() as f32;
-    zip_map([dst], [logits, labels], |_, [x, z]| [(sigmoid(x) - z) * factor]);
+    zip_map([dst], [logits, labels], |_, [x, z]| [(sigmoid(x) - z) * factor], threads);
 }
 
 /// The mean of `(x − target)²`; 0 for no elements.
@@ -122,9 +161,9 @@ pub fn mean_squared_error(x: &[f32], target: &[f32]) -> f32 {
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]
-pub fn mean_squared_error_grad(dst: &mut [f32], x: &[f32], target: &[f32], upstream: f32) {
+pub fn mean_squared_error_grad(dst: &mut [f32], x: &[f32], target: &[f32], upstream: f32, threads: Threads) {
     let factor = 2.0 * upstream / x.len() as f32;
-    zip_map([dst], [x, target], |_, [x, target]| [(x - target) * factor]);
+    zip_map([dst], [x, target], |_, [x, target]| [(x - target) * factor], threads);
 }
 
 /// The mean of `term`; 0 for no elements.
@@ -173,7 +212,7 @@ mod tests {
                 x.chunks(n).zip(z64.chunks(n)).map(row).sum::<f64>() / rows as f64
             };
             assert_close(&[softmax_cross_entropy_dense(&x, &z, n)], [loss(&x64)], 4.0);
-            softmax_cross_entropy_dense_grad(&mut dx, &x, &z, n, upstream);
+            softmax_cross_entropy_dense_grad(&mut dx, &x, &z, n, upstream, Threads::One);
             check_grad(&dx, &x64, upstream, loss);
 
             let loss = |x: &[f64]| {
@@ -182,12 +221,12 @@ mod tests {
                 -x.iter().zip(&z64).map(term).sum::<f64>() / len
             };
             assert_close(&[sigmoid_cross_entropy(&x, &z)], [loss(&x64)], 4.0);
-            sigmoid_cross_entropy_grad(&mut dx, &x, &z, upstream);
+            sigmoid_cross_entropy_grad(&mut dx, &x, &z, upstream, Threads::One);
             check_grad(&dx, &x64, upstream, loss);
 
             let loss = |x: &[f64]| x.iter().zip(&z64).map(|(x, z)| (x - z).powi(2)).sum::<f64>() / len;
             assert_close(&[mean_squared_error(&x, &z)], [loss(&x64)], 1.0);
-            mean_squared_error_grad(&mut dx, &x, &z, upstream);
+            mean_squared_error_grad(&mut dx, &x, &z, upstream, Threads::One);
             check_grad(&dx, &x64, upstream, loss);
         }
     }

@@ -5,23 +5,27 @@
 //! time. Its choice changes no bit of any result but a matrix product's or a convolution's.
 
 mod dispatch;
+mod epilogue;
 mod shape;
 #[cfg(test)]
 mod testing;
+mod threads;
+mod tile;
 mod window;
 
-mod batched;
 mod bias;
 mod conv2d;
-mod matmul;
-mod matrix;
 mod pool;
+mod product;
 mod relu;
 mod softmax;
 mod softmax_axis;
 
+mod auc;
 mod axes;
 mod broadcast;
+mod causal;
+mod chain;
 mod dropout;
 mod elementwise;
 mod embedding;
@@ -30,38 +34,44 @@ mod losses;
 mod norm;
 mod optimizer;
 mod reduce;
+mod repeat;
 mod rows;
 mod unary;
 
 mod philox;
 mod random;
 
+pub use auc::{auc, auc_counts};
 pub use axes::{AxisPart, copy_part, paste_part, transpose};
-pub use batched::{BatchedShape, batched_matmul};
-pub use bias::{bias_add, bias_add_in_place, bias_relu, bias_relu_in_place, sum_rows};
+pub use bias::sum_rows;
 pub use broadcast::{BadShapes, Binary, Broadcast, Reduction, Side, binary, reduce};
-pub use conv2d::{Conv2d, Epilogue, conv2d, conv2d_input_grad, conv2d_kernel_grad};
+pub use causal::causal_softmax;
+pub use chain::{Extent, Operand, Step, chain};
+pub use conv2d::{Conv2d, conv2d, conv2d_input_grad, conv2d_kernel_grad};
 pub use dropout::{dropout, dropout_in_place};
-pub use elementwise::{accumulate, add, scale};
+pub use elementwise::accumulate;
 pub use embedding::{IdOutOfRange, gather_rows, scatter_add_rows};
+pub use epilogue::Epilogue;
 pub use losses::{
     mean_squared_error, mean_squared_error_grad, sigmoid_cross_entropy, sigmoid_cross_entropy_grad,
     softmax_cross_entropy_dense, softmax_cross_entropy_dense_grad,
 };
-pub use matmul::{Threads, matmul, matmul_accumulate};
-pub use matrix::MatRef;
-pub use norm::{batch_norm, batch_norm_grad, column_moments, layer_norm, layer_norm_grad, reciprocal_stddev};
+pub use norm::{
+    batch_norm, batch_norm_grad, column_moments, layer_norm, layer_norm_grad, norm_scratch, reciprocal_stddev,
+};
 pub use optimizer::{AdamStep, adam, momentum, sgd};
 pub use pool::{
     Pool2d, average_pool, average_pool_grad, global_average_pool, global_average_pool_grad, max_pool,
     max_pool_grad,
 };
+pub use product::{Product, batched_matmul, batched_matmul_scratch, matmul, matmul_accumulate};
 pub use random::{Key, fill_normal, fill_truncated_normal, fill_uniform};
 pub use reduce::{all_finite, dot, mean, sum, sum_of_squares};
-pub use relu::{relu, relu_grad, relu_grad_in_place, relu_in_place};
+pub use repeat::{expand, reduce_max_grad};
 pub use softmax::{
     LabelOutOfRange, count_correct, count_in_top_k, softmax_cross_entropy, softmax_cross_entropy_grad,
 };
 pub use softmax_axis::{log_softmax, log_softmax_grad, softmax, softmax_grad};
+pub use threads::Threads;
 pub use unary::{Saved, Unary, unary, unary_grad, unary_in_place};
 pub use window::{BadGeometry, Padding};

@@ -1,15 +1,87 @@
 //! Normalisation to mean 0 and variance 1, over the last axis (layer norm: Ba et al. 2016) or over all others
 //! (batch norm: Ioffe & Szegedy 2015), and the gradients.
 //!
-//! It must not know layers, nor how running statistics are kept.
+//! It must not know layers, nor how running statistics are kept. Sums over rows are taken per block of rows and
+//! then over the blocks in order; the blocks depend on the number of rows alone, so no bit depends on `threads`.
 
 use std::iter::zip;
+use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
 use super::dispatch::{dispatch, zip_map, zip_map_loop};
 use super::rows::row_sum;
 use super::shape::{expect_len, expect_rows};
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
+
+/// Floats of scratch that [`layer_norm_grad`], [`column_moments`] and [`batch_norm_grad`] need for `[rows, n]`: two
+/// sums of each column of each block of rows, if there is more than one block.
+pub fn norm_scratch([rows, n]: [usize; 2]) -> usize {
+    match Blocks::of(rows) {
+        Blocks { count: 1, .. } => 0,
+        blocks => blocks.count * 2 * n,
+    }
+}
+
+/// How rows are cut into blocks.
+#[derive(Clone, Copy)]
+struct Blocks {
+    /// Rows of each but the last.
+    rows: usize,
+    count: usize,
+}
+
+impl Blocks {
+    /// Few enough to be small beside the rows, and long enough for a task.
+    fn of(rows: usize) -> Self {
+        let each = rows.div_ceil(64).max(128);
+        Self { rows: each, count: rows.div_ceil(each).max(1) }
+    }
+
+    /// Calls `work` with two sums and the rows of each block, and that block's part of `dst`, `[rows, n]` or
+    /// empty. `first` are the sums where there is one block, else `scratch` holds them.
+    #[track_caller]
+    fn share(
+        self,
+        [first, second]: [&mut [f32]; 2],
+        dst: &mut [f32],
+        rows: usize,
+        scratch: &mut [f32],
+        tasks: usize,
+        work: impl Fn([&mut [f32]; 2], &mut [f32], Range<usize>) + Sync,
+    ) {
+        let n = first.len();
+        if self.count == 1 {
+            return work([first, second], dst, 0..rows);
+        }
+        let want = self.count * 2 * n;
+        assert!(scratch.len() >= want, "norm: scratch has {} elements, expected {want}", scratch.len());
+        let width = if dst.is_empty() { 0 } else { self.rows * n };
+        let written = [(&mut scratch[..want], 2 * n), (dst, width)];
+        share_rows(written, self.count, tasks, &|[sums, mut dst], blocks| {
+            for (sums, block) in zip(sums.chunks_exact_mut(2 * n.max(1)), blocks) {
+                let len = width.min(dst.len());
+                let (here, rest) = std::mem::take(&mut dst).split_at_mut(len);
+                dst = rest;
+                let rows = block * self.rows..rows.min((block + 1) * self.rows);
+                work(sums.split_at_mut(n).into(), here, rows);
+            }
+        });
+    }
+
+    /// Adds up the sums that [`Blocks::share`] has left in `scratch`.
+    fn add_up(self, [first, second]: [&mut [f32]; 2], scratch: &[f32]) {
+        let n = first.len();
+        if self.count == 1 || n == 0 {
+            return;
+        }
+        first.fill(0.0);
+        second.fill(0.0);
+        for sums in scratch.chunks_exact(2 * n).take(self.count) {
+            zip_map([first, second], [&sums[..n], &sums[n..]], |[a, b], [c, d]| [a + c, b + d], Threads::One);
+        }
+    }
+}
 
 /// `dst[r, j] = (x[r, j] − mean[r]) · rstd[r] · gamma[j] + beta[j]`, with `mean` and `rstd = 1 / √(variance +
 /// epsilon)` of each row, which are written too. `dst` and `x` are `[rows, n]`, `gamma` and `beta` `[n]`,
@@ -24,13 +96,18 @@ pub fn layer_norm(
     x: &[f32],
     [gamma, beta]: [&[f32]; 2],
     epsilon: f32,
+    threads: Threads,
 ) {
     let rows = expect_rows("layer_norm: x", x, gamma.len());
     expect_len("layer_norm: dst", dst, x.len());
     expect_len("layer_norm: beta", beta, gamma.len());
     expect_len("layer_norm: mean", mean, rows);
     expect_len("layer_norm: rstd", rstd, rows);
-    dispatch(LayerNorm { dst, mean, rstd, x, gamma, beta, epsilon });
+    let (n, tasks) = (gamma.len(), threads.tasks(x.len(), ELEMENTS_PER_TASK));
+    share_rows([(dst, n), (mean, 1), (rstd, 1)], rows, tasks, &|[dst, mean, rstd], part| {
+        let x = &x[part.start * n..part.end * n];
+        dispatch(LayerNorm { dst, mean, rstd, x, gamma, beta, epsilon });
+    });
 }
 
 /// The gradients of [`layer_norm`]: `dx` is `[rows, n]`, `dgamma` and `dbeta` are `[n]`; `dy` is the gradient
@@ -42,10 +119,11 @@ pub fn layer_norm(
 pub fn layer_norm_grad(
     dx: &mut [f32],
     [dgamma, dbeta]: [&mut [f32]; 2],
-    x: &[f32],
-    dy: &[f32],
+    [x, dy]: [&[f32]; 2],
     [mean, rstd]: [&[f32]; 2],
     gamma: &[f32],
+    scratch: &mut [f32],
+    threads: Threads,
 ) {
     let rows = expect_rows("layer_norm_grad: x", x, gamma.len());
     expect_len("layer_norm_grad: dx", dx, x.len());
@@ -54,7 +132,14 @@ pub fn layer_norm_grad(
     expect_len("layer_norm_grad: dbeta", dbeta, gamma.len());
     expect_len("layer_norm_grad: mean", mean, rows);
     expect_len("layer_norm_grad: rstd", rstd, rows);
-    dispatch(LayerNormGrad { dx, dgamma, dbeta, x, dy, mean, rstd, gamma });
+    let (n, blocks) = (gamma.len(), Blocks::of(rows));
+    let tasks = threads.tasks(x.len(), ELEMENTS_PER_TASK);
+    blocks.share([&mut *dgamma, &mut *dbeta], dx, rows, scratch, tasks, |[dgamma, dbeta], dx, rows| {
+        let all = rows.start * n..rows.end * n;
+        let (x, dy, mean, rstd) = (&x[all.clone()], &dy[all], &mean[rows.clone()], &rstd[rows]);
+        dispatch(LayerNormGrad { dx, dgamma, dbeta, x, dy, mean, rstd, gamma });
+    });
+    blocks.add_up([dgamma, dbeta], scratch);
 }
 
 /// The mean and the (biased) variance of each column of `x`, `[rows, n]`; `mean` and `variance` are `[n]`. NaN
@@ -63,10 +148,53 @@ pub fn layer_norm_grad(
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
-pub fn column_moments(mean: &mut [f32], variance: &mut [f32], x: &[f32]) {
-    expect_len("column_moments: variance", variance, mean.len());
-    expect_rows("column_moments: x", x, mean.len());
-    dispatch(ColumnMoments { mean, variance, x });
+pub fn column_moments(
+    mean: &mut [f32],
+    variance: &mut [f32],
+    x: &[f32],
+    scratch: &mut [f32],
+    threads: Threads,
+) {
+    let n = mean.len();
+    expect_len("column_moments: variance", variance, n);
+    let rows = expect_rows("column_moments: x", x, n);
+    let (blocks, tasks) = (Blocks::of(rows), threads.tasks(x.len(), ELEMENTS_PER_TASK));
+    blocks.share([&mut *mean, &mut *variance], &mut [], rows, scratch, tasks, |[mean, squares], _, rows| {
+        dispatch(ColumnMoments { mean, squares, x: &x[rows.start * n..rows.end * n] });
+    });
+    if blocks.count > 1 {
+        mean.fill(0.0);
+        variance.fill(0.0);
+        for (block, sums) in scratch.chunks_exact(2 * n.max(1)).take(blocks.count).enumerate() {
+            let before = block * blocks.rows;
+            let (block_mean, block_squares) = sums[..2 * n].split_at(n);
+            let merge = Merge { counts: [before, blocks.rows.min(rows - before)] };
+            merge.run([&mut *mean, &mut *variance], [block_mean, block_squares]);
+        }
+    }
+    let count = rows as f32;
+    zip_map([variance], [], |[squares], []| [squares / count], Threads::One);
+    if rows == 0 {
+        mean.fill(f32::NAN);
+    }
+}
+
+/// Moments of some rows, and of as many others.
+struct Merge {
+    counts: [usize; 2],
+}
+
+impl Merge {
+    /// Merges means and sums of squared differences from the mean (Chan et al. 1979).
+    #[inline(always)]
+    fn run(&self, merged: [&mut [f32]; 2], other: [&[f32]; 2]) {
+        let [before, more] = self.counts.map(|count| count as f32);
+        let share = more / (before + more);
+        zip_map_loop(merged, other, |[mean, squares], [more_mean, more_squares]| {
+            let delta = more_mean - mean;
+            [mean + delta * share, squares + more_squares + delta * delta * (before * share)]
+        });
+    }
 }
 
 /// `dst[j] = 1 / √(variance[j] + epsilon)`.
@@ -75,7 +203,7 @@ pub fn column_moments(mean: &mut [f32], variance: &mut [f32], x: &[f32]) {
 /// If the slices differ in length.
 #[track_caller]
 pub fn reciprocal_stddev(dst: &mut [f32], variance: &[f32], epsilon: f32) {
-    zip_map([dst], [variance], |_, [variance]| [1.0 / (variance + epsilon).sqrt()]);
+    zip_map([dst], [variance], |_, [variance]| [1.0 / (variance + epsilon).sqrt()], Threads::One);
 }
 
 /// `dst[r, j] = (x[r, j] − mean[j]) · rstd[j] · gamma[j] + beta[j]`: batch norm, of
@@ -85,13 +213,21 @@ pub fn reciprocal_stddev(dst: &mut [f32], variance: &[f32], epsilon: f32) {
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
-pub fn batch_norm(dst: &mut [f32], x: &[f32], [mean, rstd]: [&[f32]; 2], [gamma, beta]: [&[f32]; 2]) {
+pub fn batch_norm(
+    dst: &mut [f32],
+    x: &[f32],
+    [mean, rstd]: [&[f32]; 2],
+    [gamma, beta]: [&[f32]; 2],
+    threads: Threads,
+) {
     expect_len("batch_norm: dst", dst, x.len());
-    expect_rows("batch_norm: x", x, gamma.len());
+    let (rows, n) = (expect_rows("batch_norm: x", x, gamma.len()), gamma.len());
     expect_len("batch_norm: beta", beta, gamma.len());
     expect_len("batch_norm: mean", mean, gamma.len());
     expect_len("batch_norm: rstd", rstd, gamma.len());
-    dispatch(BatchNorm { dst, x, mean, rstd, gamma, beta });
+    share_rows([(dst, n)], rows, threads.tasks(x.len(), ELEMENTS_PER_TASK), &|[dst], part| {
+        dispatch(BatchNorm { dst, x: &x[part.start * n..part.end * n], mean, rstd, gamma, beta });
+    });
 }
 
 /// The gradients of [`batch_norm`] where `mean` and `rstd` come from `x`: `dx` is `[rows, n]`, `dgamma` and
@@ -103,20 +239,32 @@ pub fn batch_norm(dst: &mut [f32], x: &[f32], [mean, rstd]: [&[f32]; 2], [gamma,
 pub fn batch_norm_grad(
     dx: &mut [f32],
     [dgamma, dbeta]: [&mut [f32]; 2],
-    x: &[f32],
-    dy: &[f32],
+    [x, dy]: [&[f32]; 2],
     [mean, rstd]: [&[f32]; 2],
     gamma: &[f32],
+    scratch: &mut [f32],
+    threads: Threads,
 ) {
     let n = gamma.len();
-    expect_rows("batch_norm_grad: x", x, n);
+    let rows = expect_rows("batch_norm_grad: x", x, n);
     expect_len("batch_norm_grad: dx", dx, x.len());
     expect_len("batch_norm_grad: dy", dy, x.len());
     expect_len("batch_norm_grad: dgamma", dgamma, n);
     expect_len("batch_norm_grad: dbeta", dbeta, n);
     expect_len("batch_norm_grad: mean", mean, n);
     expect_len("batch_norm_grad: rstd", rstd, n);
-    dispatch(BatchNormGrad { dx, dgamma, dbeta, x, dy, mean, rstd, gamma });
+    let (blocks, tasks) = (Blocks::of(rows), threads.tasks(x.len(), ELEMENTS_PER_TASK));
+    blocks.share([&mut *dgamma, &mut *dbeta], &mut [], rows, scratch, tasks, |[dgamma, dbeta], _, rows| {
+        let all = rows.start * n..rows.end * n;
+        dispatch(BatchNormSums { dgamma, dbeta, x: &x[all.clone()], dy: &dy[all], mean, rstd });
+    });
+    blocks.add_up([&mut *dgamma, &mut *dbeta], scratch);
+    let (dgamma, dbeta, count) = (&*dgamma, &*dbeta, rows as f32);
+    share_rows([(dx, n)], rows, tasks, &|[dx], part| {
+        let all = part.start * n..part.end * n;
+        let (x, dy) = (&x[all.clone()], &dy[all]);
+        dispatch(BatchNormGrad { dx, dgamma, dbeta, x, dy, mean, rstd, gamma, count });
+    });
 }
 
 struct LayerNorm<'a> {
@@ -186,9 +334,10 @@ impl WithSimd for LayerNormGrad<'_> {
     }
 }
 
+/// Mean and sum of squared differences from the mean, of each column.
 struct ColumnMoments<'a> {
     mean: &'a mut [f32],
-    variance: &'a mut [f32],
+    squares: &'a mut [f32],
     x: &'a [f32],
 }
 
@@ -197,19 +346,39 @@ impl WithSimd for ColumnMoments<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { mean, variance, x } = self;
+        /// Columns and rows of a part that stays in the first cache between the mean and the differences, so
+        /// that memory is read once.
+        const COLS: usize = 64;
+        const ROWS: usize = 64;
+        let Self { mean, squares, x } = self;
         let n = mean.len().max(1);
-        let count = (x.len() / n) as f32;
         mean.fill(0.0);
-        variance.fill(0.0);
-        for x in x.chunks_exact(n) {
-            zip_map_loop([mean], [x], |[sum], [x]| [sum + x]);
+        squares.fill(0.0);
+        for (part, x) in x.chunks(ROWS * n).enumerate() {
+            let rows = x.len() / n;
+            for (col, (mean, squares)) in zip(mean.chunks_mut(COLS), squares.chunks_mut(COLS)).enumerate() {
+                let cols = col * COLS..col * COLS + mean.len();
+                let first = &x[cols.clone()];
+                let (mut part_mean, mut part_squares) = ([0.0; COLS], [0.0; COLS]);
+                let (part_mean, part_squares) =
+                    (&mut part_mean[..mean.len()], &mut part_squares[..mean.len()]);
+                for x in x.chunks_exact(n) {
+                    // From the first row on: columns may lie far from 0.
+                    zip_map_loop([&mut *part_mean], [&x[cols.clone()], first], |[sum], [x, first]| {
+                        [sum + (x - first)]
+                    });
+                }
+                zip_map_loop([&mut *part_mean], [first], |[sum], [first]| [first + sum / rows as f32]);
+                for x in x.chunks_exact(n) {
+                    zip_map_loop(
+                        [&mut *part_squares],
+                        [&x[cols.clone()], &*part_mean],
+                        |[sum], [x, mean]| [sum + (x - mean) * (x - mean)],
+                    );
+                }
+                Merge { counts: [part * ROWS, rows] }.run([mean, squares], [part_mean, part_squares]);
+            }
         }
-        zip_map_loop([mean], [], |[sum], []| [sum / count]);
-        for x in x.chunks_exact(n) {
-            zip_map_loop([variance], [x, mean], |[sum], [x, mean]| [sum + (x - mean) * (x - mean)]);
-        }
-        zip_map_loop([variance], [], |[sum], []| [sum / count]);
     }
 }
 
@@ -237,25 +406,22 @@ impl WithSimd for BatchNorm<'_> {
     }
 }
 
-struct BatchNormGrad<'a> {
-    dx: &'a mut [f32],
+struct BatchNormSums<'a> {
     dgamma: &'a mut [f32],
     dbeta: &'a mut [f32],
     x: &'a [f32],
     dy: &'a [f32],
     mean: &'a [f32],
     rstd: &'a [f32],
-    gamma: &'a [f32],
 }
 
-impl WithSimd for BatchNormGrad<'_> {
+impl WithSimd for BatchNormSums<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { dx, dgamma, dbeta, x, dy, mean, rstd, gamma } = self;
-        let n = gamma.len().max(1);
-        let count = (x.len() / n) as f32;
+        let Self { dgamma, dbeta, x, dy, mean, rstd } = self;
+        let n = mean.len().max(1);
         dgamma.fill(0.0);
         dbeta.fill(0.0);
         for (x, dy) in zip(x.chunks_exact(n), dy.chunks_exact(n)) {
@@ -263,6 +429,29 @@ impl WithSimd for BatchNormGrad<'_> {
                 [dgamma + dy * ((x - mean) * rstd), dbeta + dy]
             });
         }
+    }
+}
+
+/// Some rows of `dx`, of `count` in all.
+struct BatchNormGrad<'a> {
+    dx: &'a mut [f32],
+    dgamma: &'a [f32],
+    dbeta: &'a [f32],
+    x: &'a [f32],
+    dy: &'a [f32],
+    mean: &'a [f32],
+    rstd: &'a [f32],
+    gamma: &'a [f32],
+    count: f32,
+}
+
+impl WithSimd for BatchNormGrad<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { dx, dgamma, dbeta, x, dy, mean, rstd, gamma, count } = self;
+        let n = gamma.len().max(1);
         for (dx, (x, dy)) in zip(dx.chunks_exact_mut(n), zip(x.chunks_exact(n), dy.chunks_exact(n))) {
             zip_map_loop(
                 [dx],
@@ -280,7 +469,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cpu::testing::{assert_close, floats};
+    use crate::cpu::testing::{assert_close, bits, floats};
 
     const EPSILON: f32 = 1e-3;
 
@@ -323,13 +512,13 @@ mod tests {
             let [mut dgamma, mut dbeta] = [(); 2].map(|()| vec![f32::NAN; n]);
             if columns {
                 let mut variance = vec![f32::NAN; n];
-                column_moments(&mut mean, &mut variance, &x);
+                column_moments(&mut mean, &mut variance, &x, &mut [], Threads::One);
                 reciprocal_stddev(&mut rstd, &variance, EPSILON);
-                batch_norm(&mut y, &x, [&mean, &rstd], [&gamma, &beta]);
-                batch_norm_grad(&mut dx, [&mut dgamma, &mut dbeta], &x, &dy, [&mean, &rstd], &gamma);
+                batch_norm(&mut y, &x, [&mean, &rstd], [&gamma, &beta], Threads::One);
+                batch_norm_grad(&mut dx, [&mut dgamma, &mut dbeta], [&x, &dy], [&mean, &rstd], &gamma, &mut [], Threads::One);
             } else {
-                layer_norm(&mut y, [&mut mean, &mut rstd], &x, [&gamma, &beta], EPSILON);
-                layer_norm_grad(&mut dx, [&mut dgamma, &mut dbeta], &x, &dy, [&mean, &rstd], &gamma);
+                layer_norm(&mut y, [&mut mean, &mut rstd], &x, [&gamma, &beta], EPSILON, Threads::One);
+                layer_norm_grad(&mut dx, [&mut dgamma, &mut dbeta], [&x, &dy], [&mean, &rstd], &gamma, &mut [], Threads::One);
             }
             // Two elements may lie so close that the deviation is mostly epsilon's.
             assert_close(&mean, moments.iter().map(|m| m[0]), 4.0);
@@ -353,5 +542,75 @@ mod tests {
                 prop_assert!(error < 1e-3 * (1.0 + slope.abs()), "{} {}", dx[i], slope);
             }
         }
+    }
+
+    /// Rows of many blocks: the same bits on any number of threads, near those of the definition.
+    #[test]
+    fn blocks_are_summed_alike_on_any_threads() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for (rows, n) in [(1000, 67), (20_000, 16), (127, 300), (129, 300), (9000, 1)] {
+            let shape = [rows, n];
+            // Far from 0, where sums of squares would cancel.
+            let x: Vec<f32> = floats(rows * n, 1).iter().map(|x| 100.0 + x).collect();
+            let (dy, gamma, beta) = (floats(rows * n, 2), floats(n, 3), floats(n, 4));
+            let all = |threads| {
+                let scratch = &mut vec![f32::NAN; norm_scratch(shape)];
+                let [mut y, mut dx] = [(); 2].map(|()| vec![f32::NAN; rows * n]);
+                let [mut mean, mut variance, mut rstd, mut dgamma, mut dbeta] =
+                    [(); 5].map(|()| vec![f32::NAN; n]);
+                column_moments(&mut mean, &mut variance, &x, scratch, threads);
+                reciprocal_stddev(&mut rstd, &variance, EPSILON);
+                batch_norm(&mut y, &x, [&mean, &rstd], [&gamma, &beta], threads);
+                batch_norm_grad(
+                    &mut dx,
+                    [&mut dgamma, &mut dbeta],
+                    [&x, &dy],
+                    [&mean, &rstd],
+                    &gamma,
+                    scratch,
+                    threads,
+                );
+                let mut out = [mean, variance, y, dx, dgamma, dbeta].concat();
+                let [mut y, mut dx] = [(); 2].map(|()| vec![f32::NAN; rows * n]);
+                let [mut mean, mut rstd] = [(); 2].map(|()| vec![f32::NAN; rows]);
+                let [mut dgamma, mut dbeta] = [(); 2].map(|()| vec![f32::NAN; n]);
+                layer_norm(&mut y, [&mut mean, &mut rstd], &x, [&gamma, &beta], EPSILON, threads);
+                layer_norm_grad(
+                    &mut dx,
+                    [&mut dgamma, &mut dbeta],
+                    [&x, &dy],
+                    [&mean, &rstd],
+                    &gamma,
+                    scratch,
+                    threads,
+                );
+                out.extend([mean, rstd, y, dx, dgamma, dbeta].concat());
+                out
+            };
+            let one = all(Threads::One);
+            for threads in [0, 1, 2, 3, 8] {
+                assert!(
+                    bits(&one) == bits(&pool.install(|| all(Threads::Pool(threads)))),
+                    "{threads} threads"
+                );
+            }
+            let column = |j: usize, f: &dyn Fn(f64) -> f64| -> f64 {
+                (0..rows).map(|r| f(f64::from(x[r * n + j]))).sum::<f64>() / rows as f64
+            };
+            let means: Vec<f64> = (0..n).map(|j| column(j, &|x| x)).collect();
+            assert_close(&one[..n], means.iter().copied(), 0.0);
+            assert_close(&one[n..2 * n], (0..n).map(|j| column(j, &|x| (x - means[j]).powi(2))), 20.0);
+            let batch = 2 * n + 2 * rows * n;
+            let sums = |j: usize| (0..rows).map(|r| f64::from(dy[r * n + j])).sum::<f64>();
+            assert_close(&one[batch + n..batch + 2 * n], (0..n).map(sums), (rows as f64).sqrt());
+            assert_close(&one[one.len() - n..], (0..n).map(sums), (rows as f64).sqrt());
+        }
+    }
+
+    #[test]
+    fn nothing_has_no_moments() {
+        let (mut mean, mut variance) = ([0.0; 3], [0.0; 3]);
+        column_moments(&mut mean, &mut variance, &[], &mut [], Threads::One);
+        assert!(mean.iter().chain(&variance).all(|x| x.is_nan()));
     }
 }

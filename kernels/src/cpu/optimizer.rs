@@ -5,6 +5,7 @@
 //! the bits that an update of the whole gives.
 
 use super::dispatch::zip_map;
+use super::threads::Threads;
 
 /// Gradient descent: `next = value − learning_rate · grad`.
 ///
@@ -12,7 +13,7 @@ use super::dispatch::zip_map;
 /// If the slices differ in length.
 #[track_caller]
 pub fn sgd(next: &mut [f32], value: &[f32], grad: &[f32], learning_rate: f32) {
-    zip_map([next], [value, grad], |_, [value, grad]| [value - learning_rate * grad]);
+    zip_map([next], [value, grad], |_, [value, grad]| [value - learning_rate * grad], Threads::One);
 }
 
 /// Gradient descent with momentum (Polyak 1964), in TensorFlow's form, where the velocity is not scaled by
@@ -34,15 +35,25 @@ pub fn momentum(
     nesterov: bool,
 ) {
     if nesterov {
-        zip_map([next, velocity], [value, grad], |[_, velocity], [value, grad]| {
-            let velocity = momentum * velocity + grad;
-            [value - learning_rate * (grad + momentum * velocity), velocity]
-        });
+        zip_map(
+            [next, velocity],
+            [value, grad],
+            |[_, velocity], [value, grad]| {
+                let velocity = momentum * velocity + grad;
+                [value - learning_rate * (grad + momentum * velocity), velocity]
+            },
+            Threads::One,
+        );
     } else {
-        zip_map([next, velocity], [value, grad], |[_, velocity], [value, grad]| {
-            let velocity = momentum * velocity + grad;
-            [value - learning_rate * velocity, velocity]
-        });
+        zip_map(
+            [next, velocity],
+            [value, grad],
+            |[_, velocity], [value, grad]| {
+                let velocity = momentum * velocity + grad;
+                [value - learning_rate * velocity, velocity]
+            },
+            Threads::One,
+        );
     }
 }
 
@@ -82,11 +93,16 @@ impl AdamStep {
 pub fn adam(next: &mut [f32], value: &[f32], m: &mut [f32], v: &mut [f32], grad: &[f32], step: AdamStep) {
     let rate = step.corrected_rate();
     let AdamStep { beta1, beta2, epsilon, .. } = step;
-    zip_map([next, m, v], [value, grad], |[_, m, v], [value, grad]| {
-        let m = beta1 * m + (1.0 - beta1) * grad;
-        let v = beta2 * v + (1.0 - beta2) * (grad * grad);
-        [value - rate * m / (v.sqrt() + epsilon), m, v]
-    });
+    zip_map(
+        [next, m, v],
+        [value, grad],
+        |[_, m, v], [value, grad]| {
+            let m = beta1 * m + (1.0 - beta1) * grad;
+            let v = beta2 * v + (1.0 - beta2) * (grad * grad);
+            [value - rate * m / (v.sqrt() + epsilon), m, v]
+        },
+        Threads::One,
+    );
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::dispatch::{dispatch, zip_map_loop};
-use super::matmul::Threads;
 use super::shape::expect_len;
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 use super::window::{Axis, BadGeometry, Padding, volume};
 
 /// The shapes of a pooling: images `[n, h, w, c]` give `[n, ho, wo, c]`.
@@ -223,14 +223,22 @@ pub fn average_pool_grad(dst: &mut [f32], dy: &[f32], pool: &Pool2d, threads: Th
 /// # Panics
 /// If the slices do not have that shape.
 #[track_caller]
-pub fn global_average_pool(dst: &mut [f32], x: &[f32], [images, pixels, channels]: [usize; 3]) {
+pub fn global_average_pool(
+    dst: &mut [f32],
+    x: &[f32],
+    [images, pixels, channels]: [usize; 3],
+    threads: Threads,
+) {
     expect_len("global_average_pool: dst", dst, images * channels);
     expect_len("global_average_pool: x", x, images * pixels * channels);
     if dst.is_empty() {
         return;
     }
     dst.fill(0.0);
-    dispatch(GlobalAverage { dst, x, pixels, channels });
+    let (image, tasks) = (pixels * channels, threads.tasks(x.len(), ELEMENTS_PER_TASK));
+    share_rows([(dst, channels)], images, tasks, &|[dst], part| {
+        dispatch(GlobalAverage { dst, x: &x[part.start * image..part.end * image], pixels, channels });
+    });
 }
 
 /// The gradient of [`global_average_pool`]: `dst` is `[n, pixels, c]`, `dy` is `[n, c]`.
@@ -238,11 +246,20 @@ pub fn global_average_pool(dst: &mut [f32], x: &[f32], [images, pixels, channels
 /// # Panics
 /// If the slices do not have that shape.
 #[track_caller]
-pub fn global_average_pool_grad(dst: &mut [f32], dy: &[f32], [images, pixels, channels]: [usize; 3]) {
+pub fn global_average_pool_grad(
+    dst: &mut [f32],
+    dy: &[f32],
+    [images, pixels, channels]: [usize; 3],
+    threads: Threads,
+) {
     expect_len("global_average_pool_grad: dst", dst, images * pixels * channels);
     expect_len("global_average_pool_grad: dy", dy, images * channels);
     if !dst.is_empty() {
-        dispatch(GlobalAverageGrad { dst, dy, pixels, channels });
+        let tasks = threads.tasks(dst.len(), ELEMENTS_PER_TASK);
+        share_rows([(dst, pixels * channels)], images, tasks, &|[dst], part| {
+            let dy = &dy[part.start * channels..part.end * channels];
+            dispatch(GlobalAverageGrad { dst, dy, pixels, channels });
+        });
     }
 }
 
@@ -520,13 +537,13 @@ mod tests {
         fn global_average_agrees_with_f64(n in 0usize..4, pixels in 1usize..30, c in 0usize..40, seed: u32) {
             let (x, dy) = (floats(n * pixels * c, seed.into()), floats(n * c, 1));
             let (mut y, mut dx) = (vec![f32::NAN; dy.len()], vec![f32::NAN; x.len()]);
-            global_average_pool(&mut y, &x, [n, pixels, c]);
+            global_average_pool(&mut y, &x, [n, pixels, c], Threads::One);
             let mean = |i: usize| {
                 let of = |p: usize| f64::from(x[(i / c * pixels + p) * c + i % c]);
                 (0..pixels).map(of).sum::<f64>() / pixels as f64
             };
             assert_close(&y, (0..n * c).map(mean), 8.0);
-            global_average_pool_grad(&mut dx, &dy, [n, pixels, c]);
+            global_average_pool_grad(&mut dx, &dy, [n, pixels, c], Threads::One);
             let share = |i: usize| f64::from(dy[i / (pixels * c) * c + i % c]) / pixels as f64;
             assert_close(&dx, (0..dx.len()).map(share), 0.0);
         }

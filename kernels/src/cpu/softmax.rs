@@ -7,7 +7,14 @@
 use std::error::Error;
 use std::fmt;
 
+use pulp::{Simd, WithSimd};
+
+use super::dispatch::{dispatch, zip_map_loop};
+use super::exp::exp;
+use super::rows::{row_max, row_sum};
 use super::shape::expect_len;
+use super::softmax_axis::softmax_row;
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
 /// A label that names no class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,19 +48,55 @@ impl Error for LabelOutOfRange {}
 /// # Panics
 /// If `logits` is no whole number of classes for each label.
 #[track_caller]
-pub fn softmax_cross_entropy(logits: &[f32], labels: &[i32]) -> Result<f32, LabelOutOfRange> {
+pub fn softmax_cross_entropy(
+    logits: &[f32],
+    labels: &[i32],
+    threads: Threads,
+) -> Result<f32, LabelOutOfRange> {
     let classes = checked_classes(logits, labels)?;
     if labels.is_empty() {
         return Ok(0.0);
     }
-    let total: f64 = rows(logits, labels, classes)
-        .map(|(row, label)| {
-            let max = max(row);
-            let sum: f32 = row.iter().map(|logit| (logit - max).exp()).sum();
-            f64::from(sum.ln() - (row[label] - max))
-        })
-        .sum();
+    let tasks = threads.tasks(logits.len(), ELEMENTS_PER_TASK / 4);
+    let total = total_loss(logits, labels, classes, tasks);
     Ok((total / labels.len() as f64) as f32)
+}
+
+/// The sum of the rows' losses, of halves of halves: the cut depends on the number of rows alone.
+fn total_loss(logits: &[f32], labels: &[i32], classes: usize, tasks: usize) -> f64 {
+    const ROWS: usize = 64;
+    if labels.len() <= ROWS {
+        return dispatch(Losses { logits, labels, classes });
+    }
+    let mid = (labels.len() / 2).next_multiple_of(ROWS);
+    let (logits, logits_2) = logits.split_at(mid * classes);
+    let (labels, labels_2) = labels.split_at(mid);
+    let first = || total_loss(logits, labels, classes, tasks / 2);
+    let second = || total_loss(logits_2, labels_2, classes, tasks - tasks / 2);
+    let (a, b) = if tasks > 1 { rayon::join(first, second) } else { (first(), second()) };
+    a + b
+}
+
+/// The sum of the rows' losses, whose labels are classes.
+struct Losses<'a> {
+    logits: &'a [f32],
+    labels: &'a [i32],
+    classes: usize,
+}
+
+impl WithSimd for Losses<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> f64 {
+        let mut total = 0.0;
+        for (row, &label) in self.logits.chunks_exact(self.classes).zip(self.labels) {
+            let max = row_max(row);
+            let sum = row_sum([row], |[logit]| exp(logit - max));
+            total += f64::from(sum.ln() - (row[label as usize] - max));
+        }
+        total
+    }
 }
 
 /// The gradient of [`softmax_cross_entropy`] by the logits, times `upstream`:
@@ -72,23 +115,41 @@ pub fn softmax_cross_entropy_grad(
     logits: &[f32],
     labels: &[i32],
     upstream: f32,
+    threads: Threads,
 ) -> Result<(), LabelOutOfRange> {
     expect_len("dst", dst, logits.len());
     let classes = checked_classes(logits, labels)?;
     let factor = upstream / labels.len() as f32;
-    for (dst, (row, label)) in dst.chunks_exact_mut(classes.max(1)).zip(rows(logits, labels, classes)) {
-        let max = max(row);
-        let mut sum = 0.0;
-        for (dst, logit) in dst.iter_mut().zip(row) {
-            *dst = (logit - max).exp();
-            sum += *dst;
-        }
-        for dst in dst.iter_mut() {
-            *dst = *dst / sum * factor;
-        }
-        dst[label] -= factor;
-    }
+    let tasks = threads.tasks(logits.len(), ELEMENTS_PER_TASK / 4);
+    share_rows([(dst, classes)], labels.len(), tasks, &|[dst], part| {
+        let logits = &logits[part.start * classes..part.end * classes];
+        dispatch(Gradients { dst, logits, labels: &labels[part], classes, factor });
+    });
     Ok(())
+}
+
+/// The gradients of some rows, whose labels are classes.
+struct Gradients<'a> {
+    dst: &'a mut [f32],
+    logits: &'a [f32],
+    labels: &'a [i32],
+    classes: usize,
+    factor: f32,
+}
+
+impl WithSimd for Gradients<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { dst, logits, labels, classes, factor } = self;
+        let rows = logits.chunks_exact(classes.max(1)).zip(labels);
+        for (dst, (row, &label)) in dst.chunks_exact_mut(classes.max(1)).zip(rows) {
+            softmax_row(dst, row);
+            zip_map_loop([&mut *dst], [], |[y], []| [y * factor]);
+            dst[label as usize] -= factor;
+        }
+    }
 }
 
 /// The number of rows whose largest logit (the first of equals) is at `labels[row]`, with `logits` `[rows,
@@ -157,17 +218,12 @@ fn rows<'a>(
         .zip(labels.iter().map(|&label| usize::try_from(label).unwrap_or(usize::MAX)))
 }
 
-/// The largest logit. Only a shift that keeps the exponentials in range, so it need not see a NaN.
-fn max(row: &[f32]) -> f32 {
-    row.iter().copied().fold(f32::NEG_INFINITY, f32::max)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cpu::testing::{assert_close, floats};
+    use crate::cpu::testing::{assert_close, bits, floats};
 
     /// Logits in ±`scale`, and labels that fit.
     fn batch(rows: usize, classes: usize, scale: f32, seed: u32) -> (Vec<f32>, Vec<i32>) {
@@ -201,10 +257,10 @@ mod tests {
                     (e / sum - one_hot) * f64::from(upstream) / rows as f64
                 }));
             }
-            let got = softmax_cross_entropy(&logits, &labels).unwrap();
+            let got = softmax_cross_entropy(&logits, &labels, Threads::One).unwrap();
             assert_close(&[got], [loss / rows as f64], 1.0);
             let mut dst = vec![f32::NAN; logits.len()];
-            softmax_cross_entropy_grad(&mut dst, &logits, &labels, upstream).unwrap();
+            softmax_cross_entropy_grad(&mut dst, &logits, &labels, upstream, Threads::One).unwrap();
             // The difference of two rounded logits, which may be thousands, is what the exponential sees.
             assert_close(&dst, grad, f64::from(scale).max(4.0));
             prop_assert_eq!(count_correct(&logits, &labels), correct);
@@ -233,9 +289,9 @@ mod tests {
             let row = if classes == 0 { 0 } else { at.index(rows) };
             labels[row] = bad;
             let want = LabelOutOfRange { row, label: bad, classes };
-            prop_assert_eq!(softmax_cross_entropy(logits, &labels), Err(want));
+            prop_assert_eq!(softmax_cross_entropy(logits, &labels, Threads::One), Err(want));
             let mut dst = vec![5.0; logits.len()];
-            prop_assert_eq!(softmax_cross_entropy_grad(&mut dst, logits, &labels, 1.0), Err(want));
+            prop_assert_eq!(softmax_cross_entropy_grad(&mut dst, logits, &labels, 1.0, Threads::One), Err(want));
             prop_assert!(dst.iter().all(|&x| x == 5.0));
             prop_assert!(count_correct(logits, &labels) < rows);
         }
@@ -244,13 +300,13 @@ mod tests {
     #[test]
     fn large_logits_do_not_overflow() {
         let logits = [f32::MAX, 0.0, -f32::MAX, 1e30];
-        assert_eq!(softmax_cross_entropy(&logits, &[0, 1]), Ok(0.0));
+        assert_eq!(softmax_cross_entropy(&logits, &[0, 1], Threads::One), Ok(0.0));
     }
 
     #[test]
     fn no_rows() {
-        assert_eq!(softmax_cross_entropy(&[], &[]), Ok(0.0));
-        assert_eq!(softmax_cross_entropy_grad(&mut [], &[], &[], 1.0), Ok(()));
+        assert_eq!(softmax_cross_entropy(&[], &[], Threads::One), Ok(0.0));
+        assert_eq!(softmax_cross_entropy_grad(&mut [], &[], &[], 1.0, Threads::One), Ok(()));
         assert_eq!(count_correct(&[], &[]), 0);
     }
 
@@ -262,12 +318,29 @@ mod tests {
         assert_eq!(count_correct(&[nan, 1.0, 0.0, nan, nan, nan], &[1, 0, 0]), 0);
         assert_eq!(count_in_top_k(&[nan, 1.0, 0.0, nan, nan, nan], &[1, 0, 0], 2), 0);
         assert_eq!(count_in_top_k(&[0.0; 6], &[-1, 2, 1], 2), 1);
-        assert!(softmax_cross_entropy(&[nan, 1.0], &[1]).unwrap().is_nan());
+        assert!(softmax_cross_entropy(&[nan, 1.0], &[1], Threads::One).unwrap().is_nan());
     }
 
     #[test]
     #[should_panic(expected = "logits for each label has 5 elements, expected 4")]
     fn rows_must_be_whole() {
         count_correct(&[0.0; 5], &[0, 0]);
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for (rows, classes) in [(3001, 40), (9, 5000), (65, 1)] {
+            let (logits, labels) = batch(rows, classes, 2.0, 1);
+            let all = |threads| {
+                let mut dst = vec![f32::NAN; logits.len()];
+                softmax_cross_entropy_grad(&mut dst, &logits, &labels, 1.5, threads).unwrap();
+                (bits(&dst), softmax_cross_entropy(&logits, &labels, threads).unwrap().to_bits())
+            };
+            let one = all(Threads::One);
+            for threads in [0, 1, 2, 3, 8] {
+                assert!(one == pool.install(|| all(Threads::Pool(threads))), "{threads} threads");
+            }
+        }
     }
 }

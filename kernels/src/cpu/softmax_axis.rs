@@ -1,4 +1,5 @@
-//! Softmax over the last axis, its logarithm, and their gradients. They must not know losses.
+//! Softmax over the last axis, its logarithm, and their gradients; threads share the rows. They must not know
+//! losses.
 
 use std::iter::zip;
 
@@ -8,6 +9,7 @@ use super::dispatch::{dispatch, zip_map_loop};
 use super::exp::exp;
 use super::rows::{row_max, row_sum};
 use super::shape::{expect_len, expect_rows};
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
 /// `dst[r, j] = eˣ[r, j] / Σ eˣ[r, ·]`, with `dst` and `x` `[rows, n]`. Computed from `x − max`, which does not
 /// overflow; a row with a NaN, +∞ or nothing but −∞ becomes NaN.
@@ -15,10 +17,10 @@ use super::shape::{expect_len, expect_rows};
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
-pub fn softmax(dst: &mut [f32], x: &[f32], n: usize) {
+pub fn softmax(dst: &mut [f32], x: &[f32], n: usize, threads: Threads) {
     expect_len("softmax: dst", dst, x.len());
     expect_rows("softmax: x", x, n);
-    dispatch(Rows { dst, a: x, b: x, n, row: Softmax });
+    Rows { dst, a: x, b: x, n, row: Softmax }.share(threads);
 }
 
 /// The gradient of [`softmax`]: `dst[r, j] = y[r, j] · (dy[r, j] − Σ y[r, ·] · dy[r, ·])`, with `y` its output
@@ -27,11 +29,11 @@ pub fn softmax(dst: &mut [f32], x: &[f32], n: usize) {
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
-pub fn softmax_grad(dst: &mut [f32], y: &[f32], dy: &[f32], n: usize) {
+pub fn softmax_grad(dst: &mut [f32], y: &[f32], dy: &[f32], n: usize, threads: Threads) {
     expect_len("softmax_grad: dst", dst, y.len());
     expect_len("softmax_grad: dy", dy, y.len());
     expect_rows("softmax_grad: y", y, n);
-    dispatch(Rows { dst, a: y, b: dy, n, row: SoftmaxGrad });
+    Rows { dst, a: y, b: dy, n, row: SoftmaxGrad }.share(threads);
 }
 
 /// `dst[r, j] = x[r, j] − log Σ eˣ[r, ·]`, with `dst` and `x` `[rows, n]`; otherwise as [`softmax`].
@@ -39,10 +41,10 @@ pub fn softmax_grad(dst: &mut [f32], y: &[f32], dy: &[f32], n: usize) {
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
-pub fn log_softmax(dst: &mut [f32], x: &[f32], n: usize) {
+pub fn log_softmax(dst: &mut [f32], x: &[f32], n: usize, threads: Threads) {
     expect_len("log_softmax: dst", dst, x.len());
     expect_rows("log_softmax: x", x, n);
-    dispatch(Rows { dst, a: x, b: x, n, row: LogSoftmax });
+    Rows { dst, a: x, b: x, n, row: LogSoftmax }.share(threads);
 }
 
 /// The gradient of [`log_softmax`]: `dst[r, j] = dy[r, j] − e^y[r, j] · Σ dy[r, ·]`, with `y` its output and
@@ -51,19 +53,20 @@ pub fn log_softmax(dst: &mut [f32], x: &[f32], n: usize) {
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
-pub fn log_softmax_grad(dst: &mut [f32], y: &[f32], dy: &[f32], n: usize) {
+pub fn log_softmax_grad(dst: &mut [f32], y: &[f32], dy: &[f32], n: usize, threads: Threads) {
     expect_len("log_softmax_grad: dst", dst, y.len());
     expect_len("log_softmax_grad: dy", dy, y.len());
     expect_rows("log_softmax_grad: y", y, n);
-    dispatch(Rows { dst, a: y, b: dy, n, row: LogSoftmaxGrad });
+    Rows { dst, a: y, b: dy, n, row: LogSoftmaxGrad }.share(threads);
 }
 
 /// What [`Rows`] does with each row: `dst` from a row of each operand.
-pub(super) trait RowKernel {
+pub(super) trait RowKernel: Copy + Sync {
     /// Mark it `#[inline(always)]`, which a closure of this size cannot be.
     fn row(&self, dst: &mut [f32], a: &[f32], b: &[f32]);
 }
 
+#[derive(Clone, Copy)]
 struct Softmax;
 
 impl RowKernel for Softmax {
@@ -73,6 +76,7 @@ impl RowKernel for Softmax {
     }
 }
 
+#[derive(Clone, Copy)]
 struct SoftmaxGrad;
 
 impl RowKernel for SoftmaxGrad {
@@ -83,6 +87,7 @@ impl RowKernel for SoftmaxGrad {
     }
 }
 
+#[derive(Clone, Copy)]
 struct LogSoftmax;
 
 impl RowKernel for LogSoftmax {
@@ -94,6 +99,7 @@ impl RowKernel for LogSoftmax {
     }
 }
 
+#[derive(Clone, Copy)]
 struct LogSoftmaxGrad;
 
 impl RowKernel for LogSoftmaxGrad {
@@ -120,6 +126,18 @@ pub(super) struct Rows<'a, F> {
     pub b: &'a [f32],
     pub n: usize,
     pub row: F,
+}
+
+impl<F: RowKernel> Rows<'_, F> {
+    /// Threads share the rows.
+    pub fn share(self, threads: Threads) {
+        let Self { dst, a, b, n, row } = self;
+        let (rows, tasks) = (a.len() / n.max(1), threads.tasks(a.len(), ELEMENTS_PER_TASK / 4));
+        share_rows([(dst, n)], rows, tasks, &|[dst], part| {
+            let part = part.start * n..part.end * n;
+            dispatch(Rows { dst, a: &a[part.clone()], b: &b[part], n, row });
+        });
+    }
 }
 
 impl<F: RowKernel> WithSimd for Rows<'_, F> {
@@ -156,10 +174,10 @@ mod tests {
             let x64: Vec<f64> = x.iter().map(|&x| x.into()).collect();
             let want: Vec<f64> = x64.chunks(n).flat_map(reference).collect();
             let (mut y, mut log, mut dx) = (vec![f32::NAN; x.len()], vec![f32::NAN; x.len()], vec![f32::NAN; x.len()]);
-            softmax(&mut y, &x, n);
+            softmax(&mut y, &x, n, Threads::One);
             // The difference of two rounded logits is what the exponential sees.
             assert_close(&y, want.iter().copied(), f64::from(scale).max(1.0));
-            log_softmax(&mut log, &x, n);
+            log_softmax(&mut log, &x, n, Threads::One);
             assert_close(&log, want.iter().map(|y| y.ln()), f64::from(scale).max(4.0));
 
             // Both gradients against difference quotients in f64.
@@ -168,7 +186,7 @@ mod tests {
                     let y = reference(row);
                     y.iter().zip(dy).map(|(y, &dy)| f64::from(dy) * if logarithm { y.ln() } else { *y }).sum()
                 };
-                if logarithm { log_softmax_grad(&mut dx, &log, &dy, n) } else { softmax_grad(&mut dx, &y, &dy, n) }
+                if logarithm { log_softmax_grad(&mut dx, &log, &dy, n, Threads::One) } else { softmax_grad(&mut dx, &y, &dy, n, Threads::One) }
                 for (i, &dx) in dx.iter().enumerate() {
                     let (row, h) = (i / n * n, 1e-5);
                     let at = |h| {
@@ -186,9 +204,9 @@ mod tests {
     #[test]
     fn extreme_rows() {
         let mut y = [0.0; 4];
-        softmax(&mut y, &[f32::MAX, 0.0, -f32::MAX, f32::NEG_INFINITY], 4);
+        softmax(&mut y, &[f32::MAX, 0.0, -f32::MAX, f32::NEG_INFINITY], 4, Threads::One);
         assert_eq!(y, [1.0, 0.0, 0.0, 0.0]);
-        softmax(&mut y, &[f32::NAN, 0.0, 0.0, 0.0], 4);
+        softmax(&mut y, &[f32::NAN, 0.0, 0.0, 0.0], 4, Threads::One);
         assert!(y.iter().all(|y| y.is_nan()));
     }
 }

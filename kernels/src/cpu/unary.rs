@@ -1,8 +1,10 @@
 //! Functions of one number, element by element, and their gradients. They must not know layers.
 
 use super::dispatch::zip_map;
-use super::exp::{exp, sigmoid, tanh};
+use super::exp::{exp, ln, sigmoid, tanh};
 use super::relu::rectify;
+use super::shape::expect_len;
+use super::threads::Threads;
 
 /// A function of one number. A NaN stays a NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,13 +15,19 @@ pub enum Unary {
     Square,
     /// `√x`.
     Sqrt,
+    /// `1 / √x`.
+    Rsqrt,
+    /// `|x|`.
+    Abs,
+    /// The natural logarithm, to 2 units in the last place.
+    Log,
     /// `eˣ`, to 2 units in the last place.
     Exp,
     /// `1 / (1 + e⁻ˣ)`, to 4 units in the last place.
     Sigmoid,
     /// The hyperbolic tangent, to 4 units in the last place.
     Tanh,
-    /// `max(x, 0)`, as [`relu`](super::relu()).
+    /// `max(x, 0)`; a NaN stays a NaN, so that a diverged network does not look like a dead one.
     Relu,
     /// `x`, times this slope where it is negative.
     LeakyRelu(f32),
@@ -44,66 +52,132 @@ impl Unary {
     pub fn saved(self) -> Saved {
         match self {
             Self::Neg => Saved::Nothing,
-            Self::Square | Self::LeakyRelu(_) | Self::Gelu => Saved::Input,
-            Self::Sqrt | Self::Exp | Self::Sigmoid | Self::Tanh | Self::Relu => Saved::Output,
+            Self::Square | Self::Abs | Self::Log | Self::LeakyRelu(_) | Self::Gelu => Saved::Input,
+            Self::Sqrt | Self::Rsqrt | Self::Exp | Self::Sigmoid | Self::Tanh | Self::Relu => Saved::Output,
+        }
+    }
+
+    /// Hands `work` the function.
+    #[inline(always)]
+    pub(super) fn visit(self, work: impl UnaryWork) {
+        match self {
+            Self::Neg => work.run(|x| -x),
+            Self::Square => work.run(|x| x * x),
+            Self::Sqrt => work.run(f32::sqrt),
+            Self::Rsqrt => work.run(|x| 1.0 / x.sqrt()),
+            Self::Abs => work.run(f32::abs),
+            Self::Log => work.run(ln),
+            Self::Exp => work.run(exp),
+            Self::Sigmoid => work.run(sigmoid),
+            Self::Tanh => work.run(tanh),
+            Self::Relu => work.run(rectify),
+            Self::LeakyRelu(slope) => work.run(|x| leaky(x, slope)),
+            Self::Gelu => work.run(gelu),
+        }
+    }
+
+    /// Hands `work` the gradient, a function of what is saved and `dy`.
+    #[inline(always)]
+    pub(super) fn visit_grad(self, work: impl UnaryGradWork) {
+        match self {
+            Self::Neg => work.run(|_, dy| -dy),
+            Self::Square => work.run(|x, dy| 2.0 * x * dy),
+            Self::Sqrt => work.run(|y, dy| dy / (2.0 * y)),
+            Self::Rsqrt => work.run(|y, dy| -0.5 * y * y * y * dy),
+            Self::Abs => work.run(abs_grad),
+            Self::Log => work.run(|x, dy| dy / x),
+            Self::Exp => work.run(|y, dy| y * dy),
+            Self::Sigmoid => work.run(|y, dy| y * (1.0 - y) * dy),
+            Self::Tanh => work.run(|y, dy| (1.0 - y * y) * dy),
+            Self::Relu => work.run(|y, dy| if y > 0.0 { dy } else { 0.0 }),
+            Self::LeakyRelu(slope) => work.run(|x, dy| if x > 0.0 { dy } else { slope * dy }),
+            Self::Gelu => work.run(|x, dy| gelu_slope(x) * dy),
         }
     }
 }
 
-/// `dst[i] = f(x[i])`.
+/// A loop that takes a [`Unary`] as a closure, so that it is compiled once for each.
+pub(super) trait UnaryWork {
+    /// Mark it `#[inline(always)]`.
+    fn run(self, f: impl Fn(f32) -> f32 + Sync);
+}
+
+/// A loop that takes the gradient of a [`Unary`] as a closure of what is saved and `dy`.
+pub(super) trait UnaryGradWork {
+    /// Mark it `#[inline(always)]`.
+    fn run(self, f: impl Fn(f32, f32) -> f32 + Sync);
+}
+
+/// `dst[i] = f(x[i])`. Threads share long slices.
 ///
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]
-pub fn unary(dst: &mut [f32], x: &[f32], f: Unary) {
-    match f {
-        Unary::Neg => zip_map([dst], [x], |_, [x]| [-x]),
-        Unary::Square => zip_map([dst], [x], |_, [x]| [x * x]),
-        Unary::Sqrt => zip_map([dst], [x], |_, [x]| [x.sqrt()]),
-        Unary::Exp => zip_map([dst], [x], |_, [x]| [exp(x)]),
-        Unary::Sigmoid => zip_map([dst], [x], |_, [x]| [sigmoid(x)]),
-        Unary::Tanh => zip_map([dst], [x], |_, [x]| [tanh(x)]),
-        Unary::Relu => zip_map([dst], [x], |_, [x]| [rectify(x)]),
-        Unary::LeakyRelu(slope) => zip_map([dst], [x], |_, [x]| [leaky(x, slope)]),
-        Unary::Gelu => zip_map([dst], [x], |_, [x]| [gelu(x)]),
-    }
+pub fn unary(dst: &mut [f32], x: &[f32], f: Unary, threads: Threads) {
+    expect_len("unary: dst", dst, x.len());
+    f.visit(Map { dst, x, threads });
 }
 
-/// `x[i] = f(x[i])`.
-pub fn unary_in_place(x: &mut [f32], f: Unary) {
-    match f {
-        Unary::Neg => zip_map([x], [], |[x], []| [-x]),
-        Unary::Square => zip_map([x], [], |[x], []| [x * x]),
-        Unary::Sqrt => zip_map([x], [], |[x], []| [x.sqrt()]),
-        Unary::Exp => zip_map([x], [], |[x], []| [exp(x)]),
-        Unary::Sigmoid => zip_map([x], [], |[x], []| [sigmoid(x)]),
-        Unary::Tanh => zip_map([x], [], |[x], []| [tanh(x)]),
-        Unary::Relu => zip_map([x], [], |[x], []| [rectify(x)]),
-        Unary::LeakyRelu(slope) => zip_map([x], [], |[x], []| [leaky(x, slope)]),
-        Unary::Gelu => zip_map([x], [], |[x], []| [gelu(x)]),
-    }
+/// `x[i] = f(x[i])`. Threads share long slices.
+pub fn unary_in_place(x: &mut [f32], f: Unary, threads: Threads) {
+    f.visit(MapInPlace { x, threads });
 }
 
 /// `dst[i] = f′(x[i]) · dy[i]`, where `saved` is what [`Unary::saved`] names; if that is nothing, any slice as
-/// long will do.
+/// long will do. Threads share long slices.
 ///
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]
-pub fn unary_grad(dst: &mut [f32], saved: &[f32], dy: &[f32], f: Unary) {
-    match f {
-        Unary::Neg => zip_map([dst], [saved, dy], |_, [_, dy]| [-dy]),
-        Unary::Square => zip_map([dst], [saved, dy], |_, [x, dy]| [2.0 * x * dy]),
-        Unary::Sqrt => zip_map([dst], [saved, dy], |_, [y, dy]| [dy / (2.0 * y)]),
-        Unary::Exp => zip_map([dst], [saved, dy], |_, [y, dy]| [y * dy]),
-        Unary::Sigmoid => zip_map([dst], [saved, dy], |_, [y, dy]| [y * (1.0 - y) * dy]),
-        Unary::Tanh => zip_map([dst], [saved, dy], |_, [y, dy]| [(1.0 - y * y) * dy]),
-        Unary::Relu => zip_map([dst], [saved, dy], |_, [y, dy]| [if y > 0.0 { dy } else { 0.0 }]),
-        Unary::LeakyRelu(slope) => {
-            zip_map([dst], [saved, dy], |_, [x, dy]| [if x > 0.0 { dy } else { slope * dy }]);
-        }
-        Unary::Gelu => zip_map([dst], [saved, dy], |_, [x, dy]| [gelu_slope(x) * dy]),
+pub fn unary_grad(dst: &mut [f32], saved: &[f32], dy: &[f32], f: Unary, threads: Threads) {
+    expect_len("unary_grad: saved", saved, dst.len());
+    expect_len("unary_grad: dy", dy, dst.len());
+    f.visit_grad(MapGrad { dst, saved, dy, threads });
+}
+
+struct Map<'a> {
+    dst: &'a mut [f32],
+    x: &'a [f32],
+    threads: Threads,
+}
+
+impl UnaryWork for Map<'_> {
+    #[inline(always)]
+    fn run(self, f: impl Fn(f32) -> f32 + Sync) {
+        zip_map([self.dst], [self.x], |_, [x]| [f(x)], self.threads);
     }
+}
+
+struct MapInPlace<'a> {
+    x: &'a mut [f32],
+    threads: Threads,
+}
+
+impl UnaryWork for MapInPlace<'_> {
+    #[inline(always)]
+    fn run(self, f: impl Fn(f32) -> f32 + Sync) {
+        zip_map([self.x], [], |[x], []| [f(x)], self.threads);
+    }
+}
+
+struct MapGrad<'a> {
+    dst: &'a mut [f32],
+    saved: &'a [f32],
+    dy: &'a [f32],
+    threads: Threads,
+}
+
+impl UnaryGradWork for MapGrad<'_> {
+    #[inline(always)]
+    fn run(self, f: impl Fn(f32, f32) -> f32 + Sync) {
+        zip_map([self.dst], [self.saved, self.dy], |_, [saved, dy]| [f(saved, dy)], self.threads);
+    }
+}
+
+#[inline(always)]
+fn abs_grad(x: f32, dy: f32) -> f32 {
+    let signed = if x < 0.0 { -dy } else { dy };
+    if x == 0.0 { 0.0 } else { signed }
 }
 
 #[inline(always)]
@@ -138,7 +212,10 @@ mod tests {
     use super::*;
     use crate::cpu::testing::{assert_close, bits, floats};
 
-    const ALL: [Unary; 10] = [
+    const ALL: [Unary; 13] = [
+        Unary::Rsqrt,
+        Unary::Abs,
+        Unary::Log,
         Unary::Neg,
         Unary::Square,
         Unary::Sqrt,
@@ -156,6 +233,9 @@ mod tests {
             Unary::Neg => -x,
             Unary::Square => x * x,
             Unary::Sqrt => x.sqrt(),
+            Unary::Rsqrt => 1.0 / x.sqrt(),
+            Unary::Abs => x.abs(),
+            Unary::Log => x.ln(),
             Unary::Exp => x.exp(),
             Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
             Unary::Tanh => x.tanh(),
@@ -175,19 +255,19 @@ mod tests {
                 let mut x: Vec<f32> = x.iter().map(|x| x * scale).collect();
                 // Away from the kinks, where a difference quotient means nothing.
                 x.iter_mut().for_each(|x| *x = if x.abs() < 1e-3 { 0.5 } else { *x });
-                if f == Unary::Sqrt {
-                    x.iter_mut().for_each(|x| *x = x.abs());
+                if matches!(f, Unary::Sqrt | Unary::Rsqrt | Unary::Log) {
+                    x.iter_mut().for_each(|x| *x = x.abs().max(0.05));
                 }
                 let mut y = vec![f32::NAN; len];
-                unary(&mut y, &x, f);
+                unary(&mut y, &x, f, Threads::One);
                 assert_close(&y, x.iter().map(|&x| reference(f, x.into())), 1.0);
                 let mut in_place = x.clone();
-                unary_in_place(&mut in_place, f);
+                unary_in_place(&mut in_place, f, Threads::One);
                 prop_assert_eq!(bits(&y), bits(&in_place));
 
                 let saved = if f.saved() == Saved::Output { &y } else { &x };
                 let mut dx = vec![f32::NAN; len];
-                unary_grad(&mut dx, saved, &dy, f);
+                unary_grad(&mut dx, saved, &dy, f, Threads::One);
                 for ((&x, &dy), &dx) in x.iter().zip(&dy).zip(&dx) {
                     let (x, h) = (f64::from(x), 1e-5);
                     let slope = (reference(f, x + h) - reference(f, x - h)) / (2.0 * h);
@@ -202,7 +282,7 @@ mod tests {
     fn a_nan_stays_a_nan() {
         for f in ALL {
             let mut x = [f32::NAN; 35];
-            unary_in_place(&mut x, f);
+            unary_in_place(&mut x, f, Threads::One);
             assert!(x.iter().all(|x| x.is_nan()), "{f:?}");
         }
     }

@@ -3,9 +3,9 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::Epilogue;
 use super::geometry::Conv2d;
-use super::tile::{Columns, ROWS, for_columns, load, multiply, multiply_short, store};
+use crate::cpu::epilogue::Epilogue;
+use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, multiply_short, rectify, store};
 
 /// Output pixels `first..` of all `n · ho · wo`, as many as fill `dst`, of the padded images `x`.
 pub(super) struct Forward<'a> {
@@ -67,14 +67,7 @@ impl<S: Simd, const P: usize> Columns<S> for Tile<'_, '_, P> {
             }
         }
         if let Epilogue::BiasRelu(_) = epilogue {
-            let zero = simd.splat_f32s(0.0);
-            for p in 0..P {
-                for v in 0..V {
-                    let y = tile[p][v];
-                    // Not `max`, which may lose a NaN.
-                    tile[p][v] = simd.select_f32s(simd.less_than_f32s(y, zero), zero, y);
-                }
-            }
+            rectify(simd, &mut tile);
         }
         for (dst, row) in dst.chunks_exact_mut(cout).zip(tile) {
             store::<S, V, PARTIAL>(simd, &mut dst[col..col + len], row);

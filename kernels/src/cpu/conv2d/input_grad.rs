@@ -3,7 +3,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::geometry::Conv2d;
-use super::tile::{Columns, ROWS, for_columns, load, multiply, store};
+use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, store};
 
 /// `dst[line of the window, c, q] = kernel[line of the window, q, c]`: the kernel as [`InputGrad`] reads it.
 pub(super) fn transpose_kernel(dst: &mut [f32], kernel: &[f32], conv: &Conv2d) {

@@ -3,7 +3,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::geometry::Conv2d;
-use super::tile::{Columns, ROWS, for_columns, load, store};
+use crate::cpu::tile::{Columns, ROWS, for_columns, load, store};
 
 /// The rows `first..` of all `kh · kw · cin` rows of the kernel's gradient, as many as fill `dst`, from the
 /// padded images `x`. `dst` must be 0.

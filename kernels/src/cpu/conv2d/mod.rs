@@ -17,7 +17,6 @@ mod forward;
 mod geometry;
 mod input_grad;
 mod kernel_grad;
-mod tile;
 
 pub use geometry::Conv2d;
 use rayon::prelude::*;
@@ -26,19 +25,10 @@ use self::forward::Forward;
 use self::input_grad::{InputGrad, transpose_kernel};
 use self::kernel_grad::KernelGrad;
 use super::dispatch::dispatch;
-use super::matmul::Threads;
+use super::epilogue::Epilogue;
 use super::shape::expect_len;
-
-/// What happens to a sum before it is stored.
-#[derive(Clone, Copy, Debug)]
-pub enum Epilogue<'a> {
-    /// Nothing.
-    Bare,
-    /// `bias[o]` is added, `[cout]`.
-    Bias(&'a [f32]),
-    /// `bias[o]` is added, `[cout]`, then [`relu`](super::relu()).
-    BiasRelu(&'a [f32]),
-}
+use super::threads::Threads;
+use super::tile;
 
 /// `dst = epilogue(x ∗ kernel)`, with the shapes of `conv`; `scratch` has
 /// [`forward_scratch`](Conv2d::forward_scratch) floats at least.

@@ -1,0 +1,292 @@
+//! Several element-wise kernels in one pass over memory. They must not know what computes the operands.
+
+use pulp::{Simd, WithSimd};
+
+use super::broadcast::{Binary, Side};
+use super::dispatch::{dispatch, zip_map_loop};
+use super::shape::expect_len;
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
+use super::unary::{Unary, UnaryGradWork, UnaryWork};
+
+/// One step of a [`chain`]: what becomes of each element `x`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// `f(x)`, as [`unary`](super::unary()).
+    Unary(Unary),
+    /// `f′ · x`, as [`unary_grad`](super::unary_grad) with `x` for `dy` and the operand for what is saved.
+    UnaryGrad(Unary, Operand),
+    /// `f(x, operand)` or, with [`Side::A`], `f(operand, x)`, as [`binary`](super::binary): the operand is on
+    /// that side.
+    Binary(Binary, Operand, Side),
+}
+
+/// What a [`Step`] reads beside the element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// Which of the operands that [`chain`] gets.
+    pub index: usize,
+    /// How it is repeated.
+    pub extent: Extent,
+}
+
+/// How an operand of a [`Step`] is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Not at all: it has as many elements as the result.
+    Whole,
+    /// One element, for all.
+    Scalar,
+    /// A row `[n]`, repeated along the last axis of a result of whole rows.
+    Row,
+}
+
+/// Elements that take all steps before the next do: a few of them stay in the first cache.
+const TILE: usize = 1024;
+
+/// `dst = stepₙ(… step₁(first))`, element by element; without `first`, of what `dst` holds. The bits are those
+/// of the kernels one by one. Threads share long slices.
+///
+/// # Panics
+/// If an operand is missing, or not as long as its extent says.
+#[track_caller]
+pub fn chain(dst: &mut [f32], first: Option<&[f32]>, steps: &[Step], operands: &[&[f32]], threads: Threads) {
+    let len = dst.len();
+    if let Some(first) = first {
+        expect_len("chain: first", first, len);
+    }
+    for step in steps {
+        let (Step::UnaryGrad(_, operand) | Step::Binary(_, operand, _)) = step else { continue };
+        let data = operands[operand.index];
+        match operand.extent {
+            Extent::Whole => expect_len("chain: operand", data, len),
+            Extent::Scalar => expect_len("chain: scalar", data, 1),
+            Extent::Row => assert!(
+                if data.is_empty() { len == 0 } else { len.is_multiple_of(data.len()) },
+                "chain: {len} elements are no whole number of rows of {}",
+                data.len()
+            ),
+        }
+    }
+    share_rows([(dst, 1)], len, threads.tasks(len, ELEMENTS_PER_TASK), &|[dst], part| {
+        let first = first.map(|first| &first[part.clone()]);
+        dispatch(Chain { dst, first, start: part.start, steps, operands });
+    });
+}
+
+/// The elements of one task, from `start` on.
+struct Chain<'a> {
+    dst: &'a mut [f32],
+    first: Option<&'a [f32]>,
+    start: usize,
+    steps: &'a [Step],
+    operands: &'a [&'a [f32]],
+}
+
+impl WithSimd for Chain<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { dst, first, start, steps, operands } = self;
+        for (number, tile) in dst.chunks_mut(TILE).enumerate() {
+            if let Some(first) = first {
+                tile.copy_from_slice(&first[number * TILE..][..tile.len()]);
+            }
+            let start = start + number * TILE;
+            for step in steps {
+                match *step {
+                    Step::Unary(f) => f.visit(InPlace(tile)),
+                    Step::UnaryGrad(f, operand) => {
+                        f.visit_grad(With {
+                            tile,
+                            operand: operands[operand.index],
+                            extent: operand.extent,
+                            start,
+                        });
+                    }
+                    Step::Binary(f, operand, side) => {
+                        let with =
+                            With { tile, operand: operands[operand.index], extent: operand.extent, start };
+                        match (f, side) {
+                            (Binary::Add, _) => with.map(|y, x| x + y),
+                            (Binary::Mul, _) => with.map(|y, x| x * y),
+                            (Binary::Sub, Side::B) => with.map(|y, x| x - y),
+                            (Binary::Sub, Side::A) => with.map(|y, x| y - x),
+                            (Binary::Div, Side::B) => with.map(|y, x| x / y),
+                            (Binary::Div, Side::A) => with.map(|y, x| y / x),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct InPlace<'a>(&'a mut [f32]);
+
+impl UnaryWork for InPlace<'_> {
+    #[inline(always)]
+    fn run(self, f: impl Fn(f32) -> f32 + Sync) {
+        zip_map_loop([self.0], [], |[x], []| [f(x)]);
+    }
+}
+
+/// A tile, which begins at element `start`, and an operand of all.
+struct With<'a> {
+    tile: &'a mut [f32],
+    operand: &'a [f32],
+    extent: Extent,
+    start: usize,
+}
+
+impl With<'_> {
+    /// `x = f(operand, x)`.
+    #[inline(always)]
+    fn map(self, f: impl Fn(f32, f32) -> f32) {
+        let Self { tile, operand, extent, start } = self;
+        match extent {
+            Extent::Whole => {
+                let operand = &operand[start..start + tile.len()];
+                zip_map_loop([tile], [operand], |[x], [y]| [f(y, x)]);
+            }
+            Extent::Scalar => {
+                let y = operand[0];
+                zip_map_loop([tile], [], |[x], []| [f(y, x)]);
+            }
+            Extent::Row => {
+                let (mut rest, mut at) = (tile, start % operand.len().max(1));
+                while !rest.is_empty() {
+                    let (part, behind) = rest.split_at_mut(rest.len().min(operand.len() - at));
+                    let operand = &operand[at..at + part.len()];
+                    zip_map_loop([part], [operand], |[x], [y]| [f(y, x)]);
+                    (rest, at) = (behind, 0);
+                }
+            }
+        }
+    }
+}
+
+impl UnaryGradWork for With<'_> {
+    #[inline(always)]
+    fn run(self, f: impl Fn(f32, f32) -> f32 + Sync) {
+        self.map(f);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cpu::broadcast::{Broadcast, binary};
+    use crate::cpu::testing::{bits, each_arch, floats};
+    use crate::cpu::unary::{unary_grad, unary_in_place};
+
+    fn step() -> impl Strategy<Value = Step> {
+        let f = prop::sample::select(vec![
+            Unary::Neg,
+            Unary::Square,
+            Unary::Sqrt,
+            Unary::Rsqrt,
+            Unary::Abs,
+            Unary::Log,
+            Unary::Exp,
+            Unary::Sigmoid,
+            Unary::Tanh,
+            Unary::Relu,
+            Unary::LeakyRelu(0.2),
+            Unary::Gelu,
+        ]);
+        let operand = prop::sample::select(vec![Extent::Whole, Extent::Scalar, Extent::Row])
+            .prop_map(|extent| Operand { index: extent as usize, extent });
+        let both = prop::sample::select(vec![Binary::Add, Binary::Sub, Binary::Mul, Binary::Div]);
+        let side = prop::sample::select(vec![Side::A, Side::B]);
+        prop_oneof![
+            f.clone().prop_map(Step::Unary),
+            (f, operand.clone()).prop_map(|(f, operand)| Step::UnaryGrad(f, operand)),
+            (both, operand, side).prop_map(|(f, operand, side)| Step::Binary(f, operand, side)),
+        ]
+    }
+
+    /// The steps by the kernels, one by one.
+    fn one_by_one(x: &[f32], steps: &[Step], operands: &[&[f32]], [rows, n]: [usize; 2]) -> Vec<f32> {
+        let mut x = x.to_vec();
+        for step in steps {
+            let shape = |operand: Operand| [vec![rows, n], vec![1], vec![n]][operand.extent as usize].clone();
+            let old = x.clone();
+            match *step {
+                Step::Unary(f) => unary_in_place(&mut x, f, Threads::One),
+                Step::UnaryGrad(f, operand) => {
+                    let data = operands[operand.index];
+                    let saved: Vec<f32> = (0..x.len()).map(|i| data[i % data.len()]).collect();
+                    unary_grad(&mut x, &saved, &old, f, Threads::One);
+                }
+                Step::Binary(f, operand, side) => {
+                    let (data, shape) = (operands[operand.index], shape(operand));
+                    if side == Side::A {
+                        let shapes = Broadcast::new(&shape, &[rows, n]).unwrap();
+                        binary(&mut x, data, &old, f, &shapes, Threads::One);
+                    } else {
+                        let shapes = Broadcast::new(&[rows, n], &shape).unwrap();
+                        binary(&mut x, &old, data, f, &shapes, Threads::One);
+                    }
+                }
+            }
+        }
+        x
+    }
+
+    /// A NaN is a NaN: which of two it is the order of operands decides.
+    fn bits_of(x: &[f32]) -> Vec<u32> {
+        bits(&x.iter().map(|&x| if x.is_nan() { f32::NAN } else { x }).collect::<Vec<_>>())
+    }
+
+    proptest! {
+        #[test]
+        fn same_bits_as_one_by_one(
+            steps in prop::collection::vec(step(), 0..6),
+            sizes in prop_oneof![(0usize..6, 0usize..40), (0usize..4, 1000usize..1100), (900usize..1100, 1usize..4)],
+        ) {
+            let shape @ [rows, n] = [sizes.0, sizes.1];
+            let (first, whole, row) = (floats(rows * n, 1), floats(rows * n, 2), floats(n, 3));
+            let operands: [&[f32]; 3] = [&whole, &[0.7], &row];
+            let want = bits_of(&one_by_one(&first, &steps, &operands, shape));
+            let mut dst = vec![f32::NAN; rows * n];
+            chain(&mut dst, Some(&first), &steps, &operands, Threads::One);
+            prop_assert_eq!(bits_of(&dst), want.clone());
+            dst.copy_from_slice(&first);
+            chain(&mut dst, None, &steps, &operands, Threads::One);
+            prop_assert_eq!(bits_of(&dst), want.clone());
+            for arch in each_arch() {
+                arch.dispatch(Chain { dst: &mut dst, first: Some(&first), start: 0, steps: &steps, operands: &operands });
+                prop_assert_eq!(bits_of(&dst), want.clone());
+            }
+        }
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let (first, row) = (floats(1999 * 150, 1), floats(150, 2));
+        let steps = [
+            Step::Binary(Binary::Mul, Operand { index: 0, extent: Extent::Row }, Side::A),
+            Step::Unary(Unary::Gelu),
+        ];
+        let all = |threads| {
+            let mut dst = vec![f32::NAN; first.len()];
+            chain(&mut dst, Some(&first), &steps, &[&row], threads);
+            bits(&dst)
+        };
+        let one = all(Threads::One);
+        for threads in [0, 1, 2, 3, 8] {
+            assert!(one == pool.install(|| all(Threads::Pool(threads))), "{threads} threads");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "5 elements are no whole number of rows of 2")]
+    fn rows_must_be_whole() {
+        let step = Step::UnaryGrad(Unary::Exp, Operand { index: 0, extent: Extent::Row });
+        chain(&mut [0.0; 5], None, &[step], &[&[0.0; 2]], Threads::One);
+    }
+}

@@ -1,0 +1,84 @@
+//! Products of many matrices at once. They must not know what the batch stands for.
+
+use super::Product;
+use super::geometry;
+use crate::cpu::epilogue::Epilogue;
+use crate::cpu::shape::expect_len;
+use crate::cpu::threads::Threads;
+
+/// `dst[i] = a[i] · b[i]` for each `i` of a batch, each with the shapes of `product`. Threads share the batch if
+/// it is long enough for all of them, else each product; the bits are those of [`matmul`](super::matmul()) in
+/// either case. `scratch` has [`batched_matmul_scratch`] floats at least.
+///
+/// # Panics
+/// If the slices are not as long as `batch` and `product` say.
+#[track_caller]
+pub fn batched_matmul(
+    dst: &mut [f32],
+    a: &[f32],
+    b: &[f32],
+    batch: usize,
+    product: &Product,
+    scratch: &mut [f32],
+    threads: Threads,
+) {
+    let lens = product.lens().map(|len| len.checked_mul(batch).expect("batch * rows * cols overflows"));
+    expect_len("batched_matmul: a", a, lens[0]);
+    expect_len("batched_matmul: b", b, lens[1]);
+    expect_len("batched_matmul: dst", dst, lens[2]);
+    let want = batched_matmul_scratch(batch, product, threads);
+    assert!(scratch.len() >= want, "batched_matmul: scratch has {} elements, expected {want}", scratch.len());
+    if dst.is_empty() {
+        return;
+    }
+    let tasks = tasks(batch, product, threads);
+    if tasks == 1 {
+        each(dst, a, b, product, scratch, threads);
+    } else {
+        share(dst, a, b, product, scratch, tasks);
+    }
+}
+
+/// Floats of scratch that [`batched_matmul`] needs.
+pub fn batched_matmul_scratch(batch: usize, product: &Product, threads: Threads) -> usize {
+    match tasks(batch, product, threads) {
+        1 => product.scratch(threads),
+        tasks => tasks * product.scratch(Threads::One),
+    }
+}
+
+/// How many tasks share the batch; with 1 threads may share each product.
+fn tasks(batch: usize, product: &Product, threads: Threads) -> usize {
+    match threads {
+        Threads::Pool(count) if batch >= count => {
+            let flops = product.flops().saturating_mul(batch);
+            threads.tasks(flops, geometry::FLOPS_PER_TASK).min(batch)
+        }
+        _ => 1,
+    }
+}
+
+fn share(dst: &mut [f32], a: &[f32], b: &[f32], product: &Product, scratch: &mut [f32], tasks: usize) {
+    if tasks == 1 {
+        return each(dst, a, b, product, scratch, Threads::One);
+    }
+    let [a_len, b_len, len] = product.lens();
+    let (half, slot) = (tasks / 2, product.scratch(Threads::One));
+    let cut = dst.len() / len * half / tasks;
+    let (dst, dst_2) = dst.split_at_mut(cut * len);
+    let (a, a_2) = a.split_at(cut * a_len);
+    let (b, b_2) = b.split_at(cut * b_len);
+    let (scratch, scratch_2) = scratch.split_at_mut(half * slot);
+    rayon::join(
+        || share(dst, a, b, product, scratch, half),
+        || share(dst_2, a_2, b_2, product, scratch_2, tasks - half),
+    );
+}
+
+fn each(dst: &mut [f32], a: &[f32], b: &[f32], product: &Product, scratch: &mut [f32], threads: Threads) {
+    let [a_len, b_len, len] = product.lens();
+    for (i, dst) in dst.chunks_exact_mut(len).enumerate() {
+        let (a, b) = (&a[i * a_len..][..a_len], &b[i * b_len..][..b_len]);
+        super::matmul(dst, a, b, product, Epilogue::Bare, scratch, threads);
+    }
+}

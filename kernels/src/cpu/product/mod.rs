@@ -1,0 +1,135 @@
+//! Matrix products, and many at once. They must not know which layer a matrix belongs to.
+//!
+//! Each element of a result is a chain of multiplications and additions of its terms in order, fused where
+//! the instruction set can, from 0, the bias or the old value on: its bits depend on nothing else, neither on
+//! `threads` nor on the cut into tiles.
+
+mod batch;
+mod geometry;
+mod inner;
+mod pack;
+mod region;
+mod turn;
+
+pub use batch::{batched_matmul, batched_matmul_scratch};
+pub use geometry::Product;
+
+use pulp::Arch;
+
+use self::inner::{Job, Left, Panels, Start};
+use self::pack::Source;
+use self::region::Region;
+use super::dispatch::arch;
+use super::epilogue::Epilogue;
+use super::shape::expect_len;
+use super::threads::Threads;
+
+/// Columns of a panel: of the right matrix, what one pass over the left one reads.
+const PANEL: usize = 64;
+/// Rows of a panel that are read at a time, about: they stay in the second cache.
+const DEPTH: usize = 256;
+/// Rows of the left matrix that are multiplied with one panel after the other, at least.
+const FEW_ROWS: usize = 24;
+/// Rows of a flipped product that are computed before they are stored transposed.
+const FLIP_ROWS: usize = 48;
+
+/// `dst = epilogue(a · b)` with the shapes of `product`; `scratch` has [`Product::scratch`] floats at least.
+///
+/// # Panics
+/// If the slices are not as long as `product` says.
+#[track_caller]
+pub fn matmul(
+    dst: &mut [f32],
+    a: &[f32],
+    b: &[f32],
+    product: &Product,
+    epilogue: Epilogue<'_>,
+    scratch: &mut [f32],
+    threads: Threads,
+) {
+    let call = Call {
+        a,
+        b,
+        product,
+        start: start(epilogue, product),
+        relu: matches!(epilogue, Epilogue::BiasRelu(_)),
+    };
+    call.compute(dst, scratch, threads, arch());
+}
+
+/// `dst += a · b`, otherwise as [`matmul`].
+///
+/// # Panics
+/// If the slices are not as long as `product` says.
+#[track_caller]
+pub fn matmul_accumulate(
+    dst: &mut [f32],
+    a: &[f32],
+    b: &[f32],
+    product: &Product,
+    scratch: &mut [f32],
+    threads: Threads,
+) {
+    Call { a, b, product, start: Start::Old, relu: false }.compute(dst, scratch, threads, arch());
+}
+
+#[track_caller]
+fn start<'a>(epilogue: Epilogue<'a>, product: &Product) -> Start<'a> {
+    match epilogue.bias() {
+        Some(bias) => {
+            expect_len("matmul: bias", bias, product.n);
+            Start::Bias(bias)
+        }
+        None => Start::Zero,
+    }
+}
+
+/// A product to be computed.
+struct Call<'a> {
+    a: &'a [f32],
+    b: &'a [f32],
+    product: &'a Product,
+    start: Start<'a>,
+    relu: bool,
+}
+
+impl Call<'_> {
+    #[track_caller]
+    fn compute(self, dst: &mut [f32], scratch: &mut [f32], threads: Threads, arch: Arch) {
+        let Self { a, b, product, start, relu } = self;
+        let lens = product.lens();
+        expect_len("matmul: a", a, lens[0]);
+        expect_len("matmul: b", b, lens[1]);
+        expect_len("matmul: dst", dst, lens[2]);
+        let want = product.scratch(threads);
+        assert!(scratch.len() >= want, "matmul: scratch has {} elements, expected {want}", scratch.len());
+        let Product { m, k, n, transpose_a, transpose_b } = *product;
+        if dst.is_empty() {
+            return;
+        }
+        let plan = product.plan();
+        let tasks = product.tasks(threads);
+        let left =
+            |data, transposed, rows| Left { data, transposed, rows, depth: k, first_row: 0, first_term: 0 };
+        let (left, right) = match plan.flipped {
+            true => (left(b, !transpose_b, n), a),
+            false => (left(a, transpose_a, m), b),
+        };
+        // Whole vectors in one cache line each, whatever the scratch's alignment.
+        let skip = scratch.as_ptr().align_offset(64).min(geometry::ALIGN).min(scratch.len());
+        let (packed, slots) = scratch[skip..].split_at_mut(if plan.packs { k * plan.cols } else { 0 });
+        let panels = if plan.packs {
+            Source { data: right, depth: k, cols: plan.cols, transposed: plan.turns, arch }
+                .pack(packed, tasks);
+            Panels::Packed { data: packed, depth: k }
+        } else {
+            Panels::InPlace { data: right, cols: plan.cols }
+        };
+        let (block_rows, gathers, flipped, slot) = (plan.block_rows, plan.gathers, plan.flipped, plan.slot);
+        let job = Job { left, panels, start, relu, flipped, block_rows, gathers, slot, arch };
+        job.share(Region::new(dst, m, n), 0..left.rows, 0..plan.cols, slots, tasks);
+    }
+}
+
+#[cfg(test)]
+mod tests;

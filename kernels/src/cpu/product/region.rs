@@ -1,0 +1,89 @@
+//! [`Region`]: a rectangle of a matrix that one task may write. It must not know what is written.
+//!
+//! Columns of a row-major matrix are no slice, so that safe code could give tasks only rows of their own. The
+//! unsafe code is behind a safe interface: regions that are cut apart share no element.
+
+use std::marker::PhantomData;
+
+/// A rectangle of a row-major matrix, borrowed mutably.
+pub(super) struct Region<'a> {
+    /// The element at the upper left; dangling if there is none.
+    first: *mut f32,
+    /// Distance from one row to the next.
+    stride: usize,
+    rows: usize,
+    cols: usize,
+    borrow: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: a region is a mutable borrow of its elements, which no other region has, and `f32` is `Send`.
+#[allow(unsafe_code)]
+unsafe impl Send for Region<'_> {}
+
+impl<'a> Region<'a> {
+    /// All of a `[rows, cols]` matrix.
+    pub fn new(matrix: &'a mut [f32], rows: usize, cols: usize) -> Self {
+        assert!(rows.checked_mul(cols) == Some(matrix.len()), "the region fills the matrix");
+        Self { first: matrix.as_mut_ptr(), stride: cols, rows, cols, borrow: PhantomData }
+    }
+
+    /// The rows before `at`, and the rest.
+    pub fn split_rows(self, at: usize) -> (Self, Self) {
+        assert!(at <= self.rows, "the cut lies in the region");
+        // Wrapping: a region without rows may start beyond the matrix.
+        let second = self.first.wrapping_add(at * self.stride);
+        (Self { rows: at, ..self }, Self { first: second, rows: self.rows - at, ..self })
+    }
+
+    /// The columns before `at`, and the rest.
+    pub fn split_cols(self, at: usize) -> (Self, Self) {
+        assert!(at <= self.cols, "the cut lies in the region");
+        let second = self.first.wrapping_add(at);
+        (Self { cols: at, ..self }, Self { first: second, cols: self.cols - at, ..self })
+    }
+
+    /// A row.
+    #[inline(always)]
+    pub fn row(&mut self, row: usize) -> &mut [f32] {
+        assert!(row < self.rows, "the row lies in the region");
+        // SAFETY: `new` has borrowed a matrix that holds this region for `'a`, and the cuts only make regions
+        // smaller, so the row's elements are initialised floats inside one slice (or there are none, and a
+        // pointer derived from a slice's is aligned and not null). Nothing else refers to them: the other
+        // parts of a cut have other rows or other columns, and the row is borrowed from the region mutably.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::slice::from_raw_parts_mut(self.first.wrapping_add(row * self.stride), self.cols)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_disjoint_and_cover_the_matrix() {
+        for (rows, cols) in [(0, 0), (0, 3), (3, 0), (1, 1), (4, 5)] {
+            for (row, col) in (0..=rows).flat_map(|row| (0..=cols).map(move |col| (row, col))) {
+                let mut matrix = vec![0.0; rows * cols];
+                let (above, below) = Region::new(&mut matrix, rows, cols).split_rows(row);
+                let (left, right) = below.split_cols(col);
+                for (mut part, size) in
+                    [(above, (row, cols)), (left, (rows - row, col)), (right, (rows - row, cols - col))]
+                {
+                    for row in 0..size.0 {
+                        assert_eq!(part.row(row).len(), size.1);
+                        part.row(row).iter_mut().for_each(|x| *x += 1.0);
+                    }
+                }
+                assert!(matrix.iter().all(|&x| x == 1.0));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "the row lies in the region")]
+    fn rows_lie_inside() {
+        Region::new(&mut [0.0; 4], 2, 2).row(2);
+    }
+}

@@ -1,0 +1,114 @@
+//! The gradients of reductions: what was made one is repeated again. They must not know what was reduced.
+
+use super::broadcast::{Broadcast, Side};
+use super::shape::expect_len;
+
+/// `dst = x`, repeated from the shape of that `side` to that of the result.
+///
+/// # Panics
+/// If the slices are not as long as `shapes` says.
+#[track_caller]
+pub fn expand(dst: &mut [f32], x: &[f32], shapes: &Broadcast, side: Side) {
+    expect_len("expand: dst", dst, shapes.len());
+    expect_len("expand: x", x, shapes.operand_len(side));
+    let (len, has) = shapes.inner();
+    shapes.for_each_row(|row, starts| {
+        let start = starts[side as usize];
+        let dst = &mut dst[row..row + len];
+        if has[side as usize] {
+            dst.copy_from_slice(&x[start..start + len]);
+        } else {
+            dst.fill(x[start]);
+        }
+    });
+}
+
+/// The gradient of a maximum: `dst`, of the result's shape, is `dy` where `x` is the maximum `y`, shared evenly among
+/// those that are, and 0 elsewhere. `y` and `dy` have the shape of that `side`; `counts` is scratch as long.
+///
+/// # Panics
+/// If the slices are not as long as `shapes` says.
+#[track_caller]
+pub fn reduce_max_grad(
+    dst: &mut [f32],
+    [x, y, dy]: [&[f32]; 3],
+    counts: &mut [f32],
+    shapes: &Broadcast,
+    side: Side,
+) {
+    expect_len("reduce_max_grad: dst", dst, shapes.len());
+    expect_len("reduce_max_grad: x", x, shapes.len());
+    for (what, slice) in [("y", y), ("dy", dy), ("counts", counts)] {
+        assert_eq!(slice.len(), shapes.operand_len(side), "reduce_max_grad: length of {what}");
+    }
+    let (len, has) = shapes.inner();
+    // Where along the reduced operand the element lies: it moves on only along axes that the operand has.
+    let at = |start: usize, offset: usize| start + if has[side as usize] { offset } else { 0 };
+    counts.fill(0.0);
+    shapes.for_each_row(|row, starts| {
+        for (offset, &x) in x[row..row + len].iter().enumerate() {
+            let own = at(starts[side as usize], offset);
+            if x == y[own] {
+                counts[own] += 1.0;
+            }
+        }
+    });
+    shapes.for_each_row(|row, starts| {
+        for (offset, dst) in dst[row..row + len].iter_mut().enumerate() {
+            let own = at(starts[side as usize], offset);
+            *dst = if x[row + offset] == y[own] { dy[own] / counts[own] } else { 0.0 };
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cpu::broadcast::{Reduction, reduce};
+    use crate::cpu::testing::floats;
+
+    proptest! {
+        /// Expanding is the transpose of summing: ⟨expand x, z⟩ = ⟨x, sum z⟩; and a maximum's gradient goes only where
+        /// the maximum is, and sums to what came.
+        #[test]
+        fn agree_with_the_reductions(
+            extents in prop::collection::vec((1usize..5, any::<bool>()), 0..5),
+            coarse: bool,
+            seed: u32,
+        ) {
+            let whole: Vec<usize> = extents.iter().map(|&(extent, _)| extent).collect();
+            let kept: Vec<usize> = extents.iter().map(|&(extent, kept)| if kept { extent } else { 1 }).collect();
+            let shapes = Broadcast::new(&kept, &whole).unwrap();
+            let (all, few) = (shapes.len(), shapes.operand_len(Side::A));
+            let mut z = floats(all, seed.into());
+            if coarse {
+                // Few different numbers: many equal maxima.
+                z.iter_mut().for_each(|z| *z = z.round());
+            }
+            let x = floats(few, 7);
+            let mut expanded = vec![f32::NAN; all];
+            expand(&mut expanded, &x, &shapes, Side::A);
+            let mut summed = vec![f32::NAN; few];
+            reduce(&mut summed, &z, Reduction::Sum, &shapes, Side::A);
+            let product = |a: &[f32], b: &[f32]| -> f64 {
+                a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+            };
+            prop_assert!((product(&expanded, &z) - product(&x, &summed)).abs() < 1e-3);
+
+            let (mut maxima, mut counts, mut dz) = (vec![0.0; few], vec![9.0; few], vec![f32::NAN; all]);
+            reduce(&mut maxima, &z, Reduction::Max, &shapes, Side::A);
+            reduce_max_grad(&mut dz, [&z, &maxima, &x], &mut counts, &shapes, Side::A);
+            let mut at = vec![f32::NAN; all];
+            expand(&mut at, &maxima, &shapes, Side::A);
+            for ((dz, z), max) in dz.iter().zip(&z).zip(&at) {
+                prop_assert!(z == max || *dz == 0.0);
+            }
+            reduce(&mut summed, &dz, Reduction::Sum, &shapes, Side::A);
+            for (summed, x) in summed.iter().zip(&x) {
+                prop_assert!((summed - x).abs() < 1e-5);
+            }
+        }
+    }
+}

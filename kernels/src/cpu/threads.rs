@@ -1,0 +1,137 @@
+//! [`Threads`], and the cut of rows into tasks. It must not know what is done with a row.
+//!
+//! Nothing here allocates, inside a rayon pool: tasks are halves of halves.
+
+use std::array::from_fn;
+use std::ops::Range;
+
+/// How many threads one kernel may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// The calling thread only.
+    One,
+    /// Up to this many tasks at a time, of the rayon pool whose `install` the caller runs in; small work stays
+    /// on one thread.
+    Pool(usize),
+}
+
+impl Threads {
+    /// How many tasks to cut `work` into, in any unit of which a task should have `least`: some for each
+    /// thread, since other work may hold one up, unless the work is so small that waking a thread takes longer.
+    pub(super) fn tasks(self, work: usize, least: usize) -> usize {
+        match self {
+            Self::Pool(threads) if threads > 1 => threads.saturating_mul(4).min(work / least).max(1),
+            _ => 1,
+        }
+    }
+}
+
+/// Elements that a task should have at least, where memory is what takes time: about the time to wake a thread.
+pub(super) const ELEMENTS_PER_TASK: usize = 1 << 15;
+
+/// Cuts `rows` rows into tasks and calls `work` with each task's part of what is written, and its rows. A row of
+/// each of `written` has so many elements.
+pub(super) fn share_rows<const W: usize>(
+    written: [(&mut [f32], usize); W],
+    rows: usize,
+    tasks: usize,
+    work: &(impl Fn([&mut [f32]; W], Range<usize>) + Sync),
+) {
+    share(written, 0..rows, tasks, work);
+}
+
+fn share<const W: usize>(
+    written: [(&mut [f32], usize); W],
+    rows: Range<usize>,
+    tasks: usize,
+    work: &(impl Fn([&mut [f32]; W], Range<usize>) + Sync),
+) {
+    if tasks < 2 || rows.len() < 2 {
+        return work(written.map(|(slice, _)| slice), rows);
+    }
+    let half = tasks / 2;
+    let count = rows.len() * half / tasks;
+    // Rows may be as short as an element: tasks should not share a cache line.
+    let count = if count >= 64 { count & !15 } else { count };
+    let mut second: [(&mut [f32], usize); W] = from_fn(|_| Default::default());
+    let mut rest = second.iter_mut();
+    let first = written.map(|(slice, width)| {
+        let (before, behind) = slice.split_at_mut(count * width);
+        *rest.next().expect("one for each") = (behind, width);
+        (before, width)
+    });
+    let mid = rows.start + count;
+    rayon::join(
+        || share(first, rows.start..mid, half, work),
+        || share(second, mid..rows.end, tasks - half, work),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::testing::{bits, floats};
+    use crate::cpu::{
+        Binary, Broadcast, Unary, accumulate, binary, gather_rows, global_average_pool,
+        global_average_pool_grad, log_softmax, scatter_add_rows, softmax, softmax_grad, sum_rows, transpose,
+        unary, unary_grad,
+    };
+
+    #[test]
+    fn parts_are_in_order_and_cover_the_rows() {
+        for (rows, tasks) in [(0, 1), (0, 4), (1, 4), (3, 8), (1000, 7), (4096, 8)] {
+            let (mut first, mut second) = (vec![0.0; rows], vec![0.0; 3 * rows]);
+            share_rows([(&mut first, 1), (&mut second, 3)], rows, tasks, &|[first, second], part| {
+                assert_eq!((first.len(), second.len()), (part.len(), 3 * part.len()));
+                first.iter_mut().zip(part).for_each(|(x, row)| *x += row as f32);
+                second.iter_mut().for_each(|x| *x += 1.0);
+            });
+            assert!(first.iter().enumerate().all(|(row, &x)| x == row as f32));
+            assert!(second.iter().all(|&x| x == 1.0));
+        }
+    }
+
+    /// The kernels that are cut here and have no such test of their own.
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let (rows, n) = (1003, 301);
+        let (x, dy, row) = (floats(rows * n, 1), floats(rows * n, 2), floats(n, 3));
+        let column = floats(rows, 4);
+        let ids: Vec<i32> = (0..rows as i32).map(|i| i * 7 % 400).collect();
+        let all = |threads| {
+            let mut out = vec![];
+            let mut whole = |work: &dyn Fn(&mut [f32])| {
+                let mut dst = dy.clone();
+                work(&mut dst);
+                out.push(bits(&dst));
+            };
+            whole(&|dst| unary(dst, &x, Unary::Tanh, threads));
+            whole(&|dst| unary_grad(dst, &x, &dy, Unary::Gelu, threads));
+            whole(&|dst| accumulate(dst, &x, threads));
+            whole(&|dst| sum_rows(&mut dst[..n], &x, threads));
+            whole(&|dst| softmax(dst, &x, n, threads));
+            whole(&|dst| softmax_grad(dst, &x, &dy, n, threads));
+            whole(&|dst| log_softmax(dst, &x, n, threads));
+            whole(&|dst| gather_rows(dst, &x, &ids, n, threads).unwrap());
+            whole(&|dst| scatter_add_rows(dst, &ids, &x, n, threads).unwrap());
+            whole(&|dst| transpose(dst, &x, &[rows, n], &[1, 0], threads));
+            whole(&|dst| transpose(dst, &x, &[17, 59, 7, 43], &[0, 2, 1, 3], threads));
+            whole(&|dst| transpose(dst, &x, &[17, 59, 7, 43], &[3, 2, 0, 1], threads));
+            whole(&|dst| global_average_pool(&mut dst[..17 * 7 * 43], &x, [17, 59, 7 * 43], threads));
+            whole(&|dst| global_average_pool_grad(dst, &x[..17 * 7 * 43], [17, 59, 7 * 43], threads));
+            for shape in [vec![rows, n], vec![n], vec![1], vec![rows, 1]] {
+                let b = [&row[..], &column, &x].into_iter().find(|b| b.len() == shape.iter().product());
+                let shapes = Broadcast::new(&[rows, n], &shape).unwrap();
+                whole(&|dst| binary(dst, &dy, b.unwrap_or(&row[..1]), Binary::Div, &shapes, threads));
+            }
+            out
+        };
+        let one = all(Threads::One);
+        for threads in [0, 1, 2, 3, 8] {
+            let many = pool.install(|| all(Threads::Pool(threads)));
+            let differs = one.iter().zip(&many).position(|(one, many)| one != many);
+            assert_eq!(differs, None, "kernel of the list, {threads} threads");
+        }
+    }
+}
