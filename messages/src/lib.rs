@@ -5,6 +5,7 @@
 
 pub mod buffer;
 pub mod cluster;
+pub mod device;
 pub mod graph;
 pub mod id;
 pub mod input;

@@ -75,16 +75,22 @@ impl<const N: usize> From<[usize; N]> for Shape {
     }
 }
 
+/// Most axes that a message spells out: a shape from outside may have any number.
+const AXES_SHOWN_MAX: usize = 16;
+
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
-        for (axis, extent) in self.0.iter().enumerate() {
+        for (axis, extent) in self.0.iter().take(AXES_SHOWN_MAX).enumerate() {
             if axis > 0 {
                 f.write_str(", ")?;
             }
             write!(f, "{extent}")?;
         }
-        f.write_str("]")
+        match self.rank() {
+            0..=AXES_SHOWN_MAX => f.write_str("]"),
+            rank => write!(f, ", .. of {rank} axes]"),
+        }
     }
 }
 

@@ -1,24 +1,55 @@
 //! Puts a graph together, one operation at a time. What it gives has passed the same check as a graph from outside.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::geometry::{Stride, Window};
 use super::op::Op;
 use super::spec::{GraphError, GraphSpec, MetricSpec, NodeSpec};
+use crate::device::OpDeviceSpec;
 use crate::id::{NodeId, VariableId};
-use crate::tensor::{DType, Shape, TensorSpec};
+use crate::tensor::{Shape, TensorSpec};
 use crate::variable::{DeviceSpec, InitializerSpec, VariableSpec};
 
 /// A graph that is being put together.
 #[derive(Debug)]
 pub struct GraphBuilder {
     graph: GraphSpec,
-    names: BTreeSet<String>,
+    /// Every node by its name.
+    names: BTreeMap<String, NodeId>,
+    /// The last number behind each name that was taken.
+    numbers: BTreeMap<String, u32>,
     device: Option<DeviceSpec>,
+    op_device: Option<OpDeviceSpec>,
+    /// The scopes that are open, each with a slash behind it.
+    scope: String,
+    /// Every layer that was built, by its full name.
+    layers: BTreeMap<String, LayerId>,
+    /// The innermost layer that is being built, and whether it was built before.
+    layer: Option<(String, Again)>,
     /// What every node gives, as long as nothing was wrong.
     tensors: Vec<TensorSpec>,
     /// The first thing that was wrong.
     error: Option<GraphError>,
+}
+
+/// Tells two layers of one name apart from one layer that is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerId(u64);
+
+impl LayerId {
+    /// Another one than any before in this process.
+    #[expect(clippy::new_without_default, reason = "no two are alike")]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Whether a layer shares the variables of its first use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    No,
+    Yes,
 }
 
 /// The batch that shapes are inferred for while a graph is built. A graph that mixes its batch with the extents of
@@ -35,7 +66,18 @@ impl GraphBuilder {
             loss: NodeId(0),
             metrics: Vec::new(),
         };
-        Self { graph, names: BTreeSet::new(), device: None, tensors: Vec::new(), error: None }
+        Self {
+            graph,
+            names: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            device: None,
+            op_device: None,
+            scope: String::new(),
+            layers: BTreeMap::new(),
+            layer: None,
+            tensors: Vec::new(),
+            error: None,
+        }
     }
 
     /// Asks for that device for the variables made within `build`.
@@ -46,111 +88,182 @@ impl GraphBuilder {
         built
     }
 
-    /// Floats that come with each example, under that name.
+    /// Asks for that device for the operations made within `build`.
+    pub fn on_op_device<T>(&mut self, device: OpDeviceSpec, build: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.op_device.replace(device);
+        let built = build(self);
+        self.op_device = outer;
+        built
+    }
+
+    /// Puts `name/` before the names of everything made within `build`, but for inputs: they name columns of the data,
+    /// which know no scopes.
+    pub fn scope<T>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.scope.len();
+        self.scope.push_str(name);
+        self.scope.push('/');
+        let built = build(self);
+        self.scope.truncate(outer);
+        built
+    }
+
+    /// Builds a layer in a scope of its name. The second time the same layer is built, its variables are those of the
+    /// first time. Another layer of the same name is refused, as is a second use on an input that the variables do not
+    /// fit; [`finish`](Self::finish) tells.
+    pub fn layer<T>(&mut self, name: &str, id: LayerId, build: impl FnOnce(&mut Self) -> T) -> T {
+        let layer = format!("{}{name}", self.scope);
+        let again = match self.layers.insert(layer.clone(), id) {
+            None => Again::No,
+            Some(before) if before == id => Again::Yes,
+            Some(_) => {
+                self.fail(GraphError::DuplicateLayer { layer: layer.clone() });
+                Again::Yes
+            }
+        };
+        let outer = self.layer.replace((layer, again));
+        let built = self.scope(name, build);
+        self.layer = outer;
+        built
+    }
+
+    /// Floats that come with each example: the data's column of that name.
     pub fn input(&mut self, name: &str, example: impl Into<Shape>) -> NodeId {
         self.push(name, Op::Input { example: TensorSpec::f32(example) }, &[])
     }
 
-    /// One integer that comes with each example, under that name.
+    /// Integers that come with each example, such as the ids of words: the data's column of that name.
+    pub fn ids(&mut self, name: &str, example: impl Into<Shape>) -> NodeId {
+        self.push(name, Op::Input { example: TensorSpec::i32(example) }, &[])
+    }
+
+    /// One integer that comes with each example: the data's column of that name.
     pub fn labels(&mut self, name: &str) -> NodeId {
-        self.push(name, Op::Input { example: TensorSpec { shape: Shape::scalar(), dtype: DType::I32 } }, &[])
+        self.ids(name, Shape::scalar())
     }
 
-    /// A variable that lives on the ps tasks.
+    /// A number that is always the same.
+    pub fn constant(&mut self, value: f32) -> NodeId {
+        self.push("constant", Op::Constant { value }, &[])
+    }
+
+    /// A variable that lives on the ps tasks and is trained.
     pub fn variable(&mut self, name: &str, shape: impl Into<Shape>, initializer: InitializerSpec) -> NodeId {
-        let variable = VariableId(self.graph.variables.len() as u32);
-        let (name, device) = (name.to_owned(), self.device);
-        self.graph.variables.push(VariableSpec {
-            name: name.clone(),
-            shape: shape.into(),
-            initializer,
-            device,
-        });
-        self.push(&name, Op::Variable { variable }, &[])
+        self.any_variable(name, shape.into(), initializer, true)
     }
 
-    /// a·b: `[m, k]`, `[k, n]` → `[m, n]`.
-    pub fn matmul(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.push("mat_mul", Op::MatMul { transpose_a: false, transpose_b: false }, &[a, b])
+    /// A variable that lives on the ps tasks and is not trained, such as a moving average.
+    pub fn untrained(&mut self, name: &str, shape: impl Into<Shape>, initializer: InitializerSpec) -> NodeId {
+        self.any_variable(name, shape.into(), initializer, false)
     }
 
-    /// `bias` added to every row of `x`: `[.., n]`, `[n]` → `[.., n]`.
-    pub fn bias_add(&mut self, x: NodeId, bias: NodeId) -> NodeId {
-        self.push("bias_add", Op::BiasAdd, &[x, bias])
+    fn any_variable(
+        &mut self,
+        name: &str,
+        shape: Shape,
+        initializer: InitializerSpec,
+        trainable: bool,
+    ) -> NodeId {
+        let full = format!("{}{name}", self.scope);
+        if let (Some(&before), Some((layer, Again::Yes))) = (self.names.get(&full), &self.layer) {
+            if let Op::Variable { variable } = self.graph.nodes[before.index()].op {
+                let expected = &self.graph.variables[variable.index()].shape;
+                if *expected != shape {
+                    let (layer, expected) = (layer.clone(), expected.clone());
+                    self.fail(GraphError::SharedShape { layer, variable: full, expected, got: shape });
+                }
+            }
+            return before;
+        }
+        let id = VariableId(self.graph.variables.len() as u32);
+        let variable = VariableSpec { name: full, shape, initializer, trainable, device: self.device };
+        if let Err(error) = variable.validate() {
+            self.fail(error.into());
+        }
+        self.graph.variables.push(variable);
+        self.push(name, Op::Variable { variable: id }, &[])
     }
 
-    /// max(x, 0).
-    pub fn relu(&mut self, x: NodeId) -> NodeId {
-        self.push("relu", Op::Relu, &[x])
-    }
-
-    /// a + b, of one shape.
-    pub fn add(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.push("add", Op::Add, &[a, b])
-    }
-
-    /// Each example in another shape of as many elements.
-    pub fn reshape(&mut self, x: NodeId, example: impl Into<Shape>) -> NodeId {
-        self.push("reshape", Op::Reshape { shape: example.into() }, &[x])
-    }
-
-    /// images `[batch, h, w, cin]`, kernel `[kh, kw, cin, cout]` → `[batch, ho, wo, cout]`.
-    pub fn conv2d(&mut self, images: NodeId, kernel: NodeId, geometry: Stride) -> NodeId {
-        self.push("conv2d", Op::Conv2d(geometry), &[images, kernel])
-    }
-
-    /// The maximum of each window: `[batch, h, w, c]` → `[batch, ho, wo, c]`.
-    pub fn max_pool2d(&mut self, images: NodeId, geometry: Window) -> NodeId {
-        self.push("max_pool2d", Op::MaxPool2d(geometry), &[images])
-    }
-
-    /// The mean of each window: `[batch, h, w, c]` → `[batch, ho, wo, c]`.
-    pub fn average_pool2d(&mut self, images: NodeId, geometry: Window) -> NodeId {
-        self.push("average_pool2d", Op::AveragePool2d(geometry), &[images])
-    }
-
-    /// The mean of each channel: `[batch, h, w, c]` → `[batch, c]`.
-    pub fn global_average_pool(&mut self, images: NodeId) -> NodeId {
-        self.push("global_average_pool", Op::GlobalAveragePool, &[images])
-    }
-
-    /// Mean cross-entropy of softmax(logits) `[batch, classes]` with integer labels `[batch]`.
-    pub fn softmax_cross_entropy(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
-        self.push("softmax_cross_entropy", Op::SoftmaxCrossEntropy, &[logits, labels])
-    }
-
-    /// The share of examples whose largest logit is the label's.
-    pub fn accuracy(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
-        self.push("accuracy", Op::Accuracy, &[logits, labels])
+    /// The node of that name, as it is called within the scopes that are open; an input, outside of all of them.
+    pub fn named(&mut self, name: &str) -> NodeId {
+        let full = format!("{}{name}", self.scope);
+        match self.names.get(&full) {
+            Some(&node) => node,
+            None => {
+                self.fail(GraphError::UnknownName(full));
+                NodeId(0)
+            }
+        }
     }
 
     /// Any operation. A name that is taken gets a number behind it, except a variable's and an input's, which
     /// [`finish`](Self::finish) refuses.
     pub fn push(&mut self, name: &str, op: Op, inputs: &[NodeId]) -> NodeId {
         let by_user = matches!(op, Op::Input { .. } | Op::Variable { .. });
-        let mut unique = name.to_owned();
-        let mut number = 1;
-        while !self.names.insert(unique.clone()) && !by_user {
-            unique = format!("{name}_{number}");
-            number += 1;
+        let id = NodeId(self.graph.nodes.len() as u32);
+        let mut full = match op {
+            Op::Input { .. } => name.to_owned(),
+            _ => format!("{}{name}", self.scope),
+        };
+        if !by_user && self.names.contains_key(&full) {
+            // Where the last search ended, so that many nodes of one name do not make the next one slower.
+            let number = self.numbers.entry(full.clone()).or_default();
+            let taken = full;
+            full = loop {
+                *number += 1;
+                let name = format!("{taken}_{number}");
+                if !self.names.contains_key(&name) {
+                    break name;
+                }
+            };
         }
-        self.graph.nodes.push(NodeSpec { name: unique, op, inputs: inputs.to_vec() });
-        let id = NodeId(self.graph.nodes.len() as u32 - 1);
+        self.names.entry(full.clone()).or_insert(id);
+        self.graph.nodes.push(NodeSpec { name: full, op, inputs: inputs.to_vec(), device: self.op_device });
         if self.error.is_none() {
             let checked = self.graph.validate_links(id, &mut BTreeSet::new());
             match checked.and_then(|()| self.graph.infer_node(id, &self.tensors, BATCH)) {
                 Ok(tensor) => self.tensors.push(tensor),
-                Err(error) => self.error = Some(error),
+                Err(error) => self.fail(error),
             }
         }
         id
     }
 
-    /// The shape of one example of a node's output: what a layer needs to know of its input. `None` once something
-    /// is wrong, which [`finish`](Self::finish) will tell.
+    /// Says that the layer that is being built cannot take these tensors, and what it expects instead;
+    /// [`finish`](Self::finish) tells, with the layer's name. Gives a node to go on with.
+    pub fn refuse(&mut self, expected: impl Into<String>, tensors: &[NodeId]) -> NodeId {
+        let layer = match &self.layer {
+            Some((layer, _)) => layer.clone(),
+            None if self.scope.is_empty() => self.graph.name.clone(),
+            None => self.scope.trim_end_matches('/').to_owned(),
+        };
+        let got: Vec<String> = tensors
+            .iter()
+            .map(|&node| self.tensor(node).map_or_else(|| self.graph.label(node), ToString::to_string))
+            .collect();
+        self.fail(GraphError::Layer { layer, expected: expected.into(), got: got.join(" and ") });
+        tensors.first().copied().unwrap_or(NodeId(0))
+    }
+
+    /// Only the first thing that is wrong is told: the others follow from it.
+    fn fail(&mut self, error: GraphError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// What a node gives for a batch of 2: what a layer needs to know of its input. `None` once something is wrong,
+    /// which [`finish`](Self::finish) will tell.
+    pub fn tensor(&self, node: NodeId) -> Option<&TensorSpec> {
+        self.tensors.get(node.index())
+    }
+
+    /// The shape of one example of a node's output; `None` where it has no axis, or once something is wrong.
     pub fn example_shape(&self, node: NodeId) -> Option<Shape> {
-        let (_, example) = self.tensors.get(node.index())?.shape.0.split_first()?;
+        let (_, example) = self.tensor(node)?.shape.0.split_first()?;
         Some(Shape(example.to_vec()))
+    }
+
+    /// How many axes a node's output has, with the batch; 0 once something is wrong.
+    pub fn rank(&self, node: NodeId) -> usize {
+        self.tensor(node).map_or(0, |tensor| tensor.shape.rank())
     }
 
     /// The graph that makes `loss` small, with scalars that are evaluated beside it.

@@ -3,14 +3,21 @@
 //! It travels from the chief to workers that know no model. Running it is the worker's matter.
 
 mod builder;
+mod element;
 mod geometry;
 mod infer;
 mod op;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod verbs;
 
-pub use builder::GraphBuilder;
+pub use builder::{GraphBuilder, LayerId};
+pub use element::{BinaryOp, ReductionOp, UnaryOp};
 pub use geometry::{Padding, Stride, Window};
-pub use op::Op;
-pub use spec::{GraphError, GraphSpec, METRICS_MAX, MetricSpec, NODES_MAX, NodeSpec, TENSOR_ELEMENTS_MAX};
+pub use infer::RANK_MAX;
+pub use op::{Arity, Op};
+pub use spec::{
+    GraphError, GraphSpec, INPUTS_MAX, METRICS_MAX, MetricKind, MetricSpec, NODES_MAX, NodeSpec,
+    TENSOR_ELEMENTS_MAX,
+};

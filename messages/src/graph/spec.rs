@@ -4,13 +4,17 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::op::Op;
+use super::infer::RANK_MAX;
+use super::op::{Arity, Op};
+use crate::device::OpDeviceSpec;
 use crate::id::{NodeId, VariableId};
-use crate::tensor::{DType, TensorSpec};
+use crate::tensor::{DType, Shape, TensorSpec};
 use crate::variable::{VARIABLE_ELEMENTS_MAX, VARIABLE_NAME_BYTES_MAX, VariableError, VariableSpec};
 
 /// Most nodes, and most variables, in a graph.
 pub const NODES_MAX: usize = 1 << 16;
+/// Most inputs of all nodes of a graph together.
+pub const INPUTS_MAX: usize = 1 << 18;
 /// Most metrics in a graph.
 pub const METRICS_MAX: usize = 1024;
 /// Most elements in one node's output.
@@ -23,11 +27,12 @@ pub const TENSOR_ELEMENTS_MAX: usize = 1 << 32;
 pub struct GraphSpec {
     /// What people call the model, such as `mlp`.
     pub name: String,
-    /// Everything that is trained.
+    /// Everything that lives on the ps tasks: what is trained, and what is not, such as moving averages.
     pub variables: Vec<VariableSpec>,
     /// The operations, inputs first.
     pub nodes: Vec<NodeSpec>,
-    /// The scalar that training makes small.
+    /// The scalar that training makes small: a mean over the batch, as the losses are. Of several devices each computes it
+    /// for its part of the batch, and what counts is their mean, weighted by the examples.
     pub loss: NodeId,
     /// Scalars that are evaluated beside the loss.
     #[serde(default)]
@@ -45,25 +50,41 @@ pub struct NodeSpec {
     /// From the outputs of these nodes.
     #[serde(default)]
     pub inputs: Vec<NodeId>,
+    /// Where the user asked it to run, if anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<OpDeviceSpec>,
 }
 
-/// A scalar by name, such as `accuracy`: a mean over the batch.
+/// A number that is evaluated on the test set, by name, such as `accuracy`: of a scalar the mean over all examples, of
+/// [`Op::AucCounts`] the area under the curve. [`MetricKind`] says which.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MetricSpec {
     /// What people call it.
     pub name: String,
-    /// The node that gives it.
+    /// The node that gives it for a batch: an f32 scalar, or counts.
     pub node: NodeId,
+}
+
+/// How the values of a metric for several batches become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// The mean, weighted by the examples of each batch.
+    Mean,
+    /// Counts `[2, bins]` are added, and the area under the curve is taken of their sum.
+    Auc {
+        /// How many there are.
+        bins: usize,
+    },
 }
 
 /// What is wrong with a graph; names the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// Too many nodes or variables.
+    /// Too many nodes, inputs, variables or metrics.
     #[error("a graph may have at most {max} {what}, and has {count}")]
     TooMany {
-        /// Nodes, variables or metrics.
+        /// Nodes, inputs, variables or metrics.
         what: &'static str,
         /// The most that there may be.
         max: usize,
@@ -91,6 +112,41 @@ pub enum GraphError {
     /// A variable is wrong by itself.
     #[error(transparent)]
     Variable(#[from] VariableError),
+    /// Two layers of one name.
+    #[error(
+        "layer '{layer}' is there twice: give each layer a name of its own, or use the same layer again to share its variables"
+    )]
+    DuplicateLayer {
+        /// With its scopes.
+        layer: String,
+    },
+    /// A layer is used again where its variables do not fit.
+    #[error(
+        "layer '{layer}' is used again where variable '{variable}' would have shape {got}, and from its first use it has {expected}"
+    )]
+    SharedShape {
+        /// With its scopes.
+        layer: String,
+        /// With its scopes.
+        variable: String,
+        /// From the first use.
+        expected: Shape,
+        /// What this use needs.
+        got: Shape,
+    },
+    /// A layer cannot take what it was applied to.
+    #[error("layer '{layer}' expects {expected}, and got {got}")]
+    Layer {
+        /// With its scopes.
+        layer: String,
+        /// What fits.
+        expected: String,
+        /// What came, for a batch of 2.
+        got: String,
+    },
+    /// A name that no node bears.
+    #[error("no node is called '{0}'")]
+    UnknownName(String),
     /// A node refers to itself or to a later one: a cycle, or a list in the wrong order.
     #[error(
         "{node} takes node {input} as an input, which does not come before it: a graph has no cycles, and inputs stand first"
@@ -107,7 +163,7 @@ pub enum GraphError {
         /// The node.
         node: String,
         /// What the operation takes.
-        expected: usize,
+        expected: Arity,
         /// What is there.
         got: usize,
     },
@@ -132,7 +188,9 @@ pub enum GraphError {
         got: String,
     },
     /// An output beyond every bound.
-    #[error("{node} would give {tensor}, and a tensor may have at most {TENSOR_ELEMENTS_MAX} elements")]
+    #[error(
+        "{node} would give {tensor}, and a tensor may have at most {TENSOR_ELEMENTS_MAX} elements and {RANK_MAX} axes"
+    )]
     TooLarge {
         /// The node.
         node: String,
@@ -150,6 +208,18 @@ pub enum GraphError {
     /// A variable that no node reads: its gradient would never be known.
     #[error("variable '{0}' is used by no node")]
     UnusedVariable(String),
+    /// A number of an operation that is out of range.
+    #[error("{node} has the {what} {got}, expected {expected}")]
+    Number {
+        /// The node.
+        node: String,
+        /// Which of its numbers.
+        what: &'static str,
+        /// What it may be.
+        expected: &'static str,
+        /// What it is.
+        got: String,
+    },
     /// A number that is not finite.
     #[error("{node} has the value {value}, which is not finite")]
     NotFinite {
@@ -176,6 +246,11 @@ impl GraphSpec {
     pub fn validate(&self, batch: usize) -> Result<(), GraphError> {
         for (what, max, count) in [
             ("nodes", NODES_MAX, self.nodes.len()),
+            (
+                "inputs of all nodes together",
+                INPUTS_MAX,
+                self.nodes.iter().map(|node| node.inputs.len()).sum(),
+            ),
             ("variables", NODES_MAX, self.variables.len()),
             ("metrics", METRICS_MAX, self.metrics.len()),
         ] {
@@ -209,6 +284,7 @@ impl GraphSpec {
         for (what, node) in scalars {
             match tensors.get(node.index()) {
                 Some(TensorSpec { shape, dtype: DType::F32 }) if shape.rank() == 0 => {}
+                Some(_) if node != self.loss && self.metric_kind(node) != MetricKind::Mean => {}
                 Some(other) => {
                     return Err(GraphError::NotScalar {
                         what,
@@ -230,7 +306,7 @@ impl GraphSpec {
             return Err(GraphError::NotBefore { node: self.label(id), input });
         }
         let (expected, got) = (node.op.arity(), node.inputs.len());
-        if expected != got {
+        if !expected.allows(got) {
             return Err(GraphError::Arity { node: self.label(id), expected, got });
         }
         match &node.op {
@@ -252,9 +328,18 @@ impl GraphSpec {
         }
     }
 
-    /// A short digest by which two tasks see that they hold the same graph: crc32c of its MessagePack bytes.
+    /// A short digest by which two tasks see that they hold the same graph: crc32c of its MessagePack bytes, with the
+    /// fields' names, as a field that is left out would make way for the next one.
     pub fn digest(&self) -> u32 {
-        crc32c::crc32c(&rmp_serde::to_vec(self).expect("plain data encodes"))
+        crc32c::crc32c(&rmp_serde::to_vec_named(self).expect("plain data encodes"))
+    }
+
+    /// How the values of a metric's node for several batches become one.
+    pub fn metric_kind(&self, node: NodeId) -> MetricKind {
+        match self.nodes[node.index()].op {
+            Op::AucCounts { bins } => MetricKind::Auc { bins },
+            _ => MetricKind::Mean,
+        }
     }
 
     /// The node of that name.

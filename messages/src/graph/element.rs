@@ -1,0 +1,99 @@
+//! The functions of single elements that operations are made of, and the ways to make one number of many.
+
+use serde::{Deserialize, Serialize};
+
+/// A function of one number.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum UnaryOp {
+    /// −x.
+    Neg,
+    /// |x|.
+    Abs,
+    /// x².
+    Square,
+    /// √x.
+    Sqrt,
+    /// eˣ.
+    Exp,
+    /// The natural logarithm of x.
+    Log,
+    /// 1 / (1 + e⁻ˣ).
+    Sigmoid,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// max(x, 0).
+    Relu,
+    /// x, times the slope where it is negative.
+    LeakyRelu {
+        /// A finite number.
+        slope: f32,
+    },
+    /// x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))): Hendrycks & Gimpel 2016.
+    Gelu,
+}
+
+/// A function of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BinaryOp {
+    /// a + b.
+    Add,
+    /// a − b.
+    Sub,
+    /// a · b.
+    Mul,
+    /// a / b.
+    Div,
+}
+
+/// One number of many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReductionOp {
+    /// All of them added.
+    Sum,
+    /// The sum divided by how many there are.
+    Mean,
+    /// The largest.
+    Max,
+}
+
+impl UnaryOp {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Neg => "neg",
+            Self::Abs => "abs",
+            Self::Square => "square",
+            Self::Sqrt => "sqrt",
+            Self::Exp => "exp",
+            Self::Log => "log",
+            Self::Sigmoid => "sigmoid",
+            Self::Tanh => "tanh",
+            Self::Relu => "relu",
+            Self::LeakyRelu { .. } => "leaky_relu",
+            Self::Gelu => "gelu",
+        }
+    }
+}
+
+impl BinaryOp {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Sub => "sub",
+            Self::Mul => "mul",
+            Self::Div => "div",
+        }
+    }
+}
+
+impl ReductionOp {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "reduce_sum",
+            Self::Mean => "reduce_mean",
+            Self::Max => "reduce_max",
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Shape inference: what each node gives for a batch of a given size. All shapes are known before anything runs, and
+//! no tensor is empty.
+
+mod element;
+mod image;
+mod loss;
+mod normal;
+mod product;
+mod shape;
+
+use super::op::Op;
+use super::spec::{GraphError, GraphSpec, TENSOR_ELEMENTS_MAX};
+use crate::id::NodeId;
+use crate::tensor::{DType, Shape, TensorSpec};
+
+/// Most axes of a tensor.
+pub const RANK_MAX: usize = 8;
+/// Most inputs that a message spells out: a concat from outside may have any number.
+const INPUTS_SHOWN_MAX: usize = 8;
+
+impl GraphSpec {
+    /// The shape and type of every node's output for batches of `batch` examples, at least one. The graph has passed
+    /// [`validate`](Self::validate), perhaps for another batch: nodes refer to what is there.
+    ///
+    /// # Errors
+    /// The first node whose inputs do not fit, by name.
+    pub fn infer(&self, batch: usize) -> Result<Vec<TensorSpec>, GraphError> {
+        let mut tensors: Vec<TensorSpec> = Vec::with_capacity(self.nodes.len());
+        for position in 0..self.nodes.len() {
+            let output = self.infer_node(NodeId(position as u32), &tensors, batch)?;
+            tensors.push(output);
+        }
+        Ok(tensors)
+    }
+
+    /// What node `id` gives, from what the nodes before it give. Its inputs exist and their number is right.
+    pub(super) fn infer_node(
+        &self,
+        id: NodeId,
+        tensors: &[TensorSpec],
+        batch: usize,
+    ) -> Result<TensorSpec, GraphError> {
+        let site = Site { graph: self, id, tensors };
+        let output = site.infer(batch)?;
+        let elements = output.shape.checked_elements().unwrap_or(usize::MAX);
+        if elements > TENSOR_ELEMENTS_MAX || output.shape.rank() > RANK_MAX {
+            return Err(GraphError::TooLarge { node: self.label(id), tensor: output });
+        }
+        Ok(output)
+    }
+}
+
+/// One node among those before it.
+struct Site<'a> {
+    graph: &'a GraphSpec,
+    id: NodeId,
+    tensors: &'a [TensorSpec],
+}
+
+impl<'a> Site<'a> {
+    fn infer(&self, batch: usize) -> Result<TensorSpec, GraphError> {
+        match &self.graph.nodes[self.id.index()].op {
+            Op::Input { example } if example.shape.0.contains(&0) => {
+                Err(self.misfit("examples of which no extent is 0"))
+            }
+            Op::Input { example } => {
+                Ok(TensorSpec { shape: example.shape.with_leading(batch), dtype: example.dtype })
+            }
+            Op::Variable { variable } => {
+                Ok(TensorSpec::f32(self.graph.variables[variable.index()].shape.clone()))
+            }
+            Op::Constant { .. } => Ok(scalar()),
+            Op::ToFloat => self.to_float(),
+            Op::Unary(op) => self.unary(*op),
+            Op::Binary(_) => self.binary(),
+            Op::Reduce { axes, keep, .. } => self.reduce(axes, *keep),
+            Op::Reshape { shape } => self.reshape(shape),
+            Op::Transpose { axes } => self.transpose(axes),
+            Op::Concat { axis } => self.concat(*axis),
+            Op::Slice { axis, start, length } => self.slice(*axis, *start, *length),
+            Op::MatMul { transpose_a, transpose_b } => self.mat_mul(*transpose_a, *transpose_b),
+            Op::BiasAdd => self.bias_add(),
+            Op::Embedding => self.embedding(),
+            Op::Conv2d(geometry) => self.conv2d(geometry),
+            Op::MaxPool2d(geometry) | Op::AveragePool2d(geometry) => self.pool2d(geometry),
+            Op::GlobalAveragePool => self.global_average_pool(),
+            Op::BatchNorm { epsilon, momentum } => self.batch_norm(*epsilon, *momentum),
+            Op::LayerNorm { epsilon } => self.layer_norm(*epsilon),
+            Op::Dropout { rate } => self.dropout(*rate),
+            Op::Softmax { causal } => self.softmax(*causal),
+            Op::LogSoftmax => self.softmax(false),
+            Op::SoftmaxCrossEntropy => self.softmax_cross_entropy(),
+            Op::SigmoidCrossEntropy | Op::MeanSquaredError => self.alike(),
+            Op::Accuracy => self.classified(),
+            Op::TopK { k } => self.top_k(*k),
+            Op::AucCounts { bins } => self.auc_counts(*bins),
+        }
+    }
+
+    fn input(&self, position: usize) -> &'a TensorSpec {
+        &self.tensors[self.graph.nodes[self.id.index()].inputs[position].index()]
+    }
+
+    fn inputs(&self) -> usize {
+        self.graph.nodes[self.id.index()].inputs.len()
+    }
+
+    /// The extents of an input of floats; none where it is something else.
+    fn floats(&self, position: usize) -> Option<&'a [usize]> {
+        let TensorSpec { shape, dtype } = self.input(position);
+        (*dtype == DType::F32).then_some(&shape.0[..])
+    }
+
+    /// The extents of an input of integers; none where it is something else.
+    fn integers(&self, position: usize) -> Option<&'a [usize]> {
+        let TensorSpec { shape, dtype } = self.input(position);
+        (*dtype == DType::I32).then_some(&shape.0[..])
+    }
+
+    fn misfit(&self, expected: impl Into<String>) -> GraphError {
+        let shown = (0..self.inputs()).take(INPUTS_SHOWN_MAX);
+        let mut got: Vec<String> = shown.map(|position| self.input(position).to_string()).collect();
+        if self.inputs() > INPUTS_SHOWN_MAX {
+            got.push(format!(".. of {} inputs", self.inputs()));
+        }
+        GraphError::Shape {
+            node: self.graph.label(self.id),
+            expected: expected.into(),
+            got: if got.is_empty() { "none".into() } else { got.join(", ") },
+        }
+    }
+
+    /// A number of the operation itself, rather than of its inputs, is out of range.
+    fn out_of_range(&self, what: &'static str, expected: &'static str, got: impl ToString) -> GraphError {
+        GraphError::Number { node: self.graph.label(self.id), what, expected, got: got.to_string() }
+    }
+}
+
+fn scalar() -> TensorSpec {
+    TensorSpec::f32(Shape::scalar())
+}
+
+/// Axes as a message spells them.
+fn shown(axes: &[usize]) -> Shape {
+    Shape(axes.to_vec())
+}
+
+fn f32_of(extents: &[usize]) -> TensorSpec {
+    TensorSpec::f32(Shape(extents.to_vec()))
+}

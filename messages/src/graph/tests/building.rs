@@ -1,0 +1,222 @@
+//! The builder: names, scopes, layers that share their variables, and mistakes that are told at the end.
+
+use super::*;
+use crate::id::NodeId;
+use crate::tensor::{Shape, TensorSpec};
+
+fn names(graph: &GraphSpec) -> Vec<&str> {
+    graph.variables.iter().map(|variable| variable.name.as_str()).collect()
+}
+
+/// x·kernel, in a layer.
+fn layer(g: &mut GraphBuilder, name: &str, id: LayerId, x: NodeId, units: usize) -> NodeId {
+    g.layer(name, id, |g| {
+        let width = g.example_shape(x).map_or(1, |shape| shape.0[0]);
+        let kernel = g.variable("kernel", [width, units], InitializerSpec::Zeros);
+        g.matmul(x, kernel)
+    })
+}
+
+fn finish(mut g: GraphBuilder, x: NodeId) -> Result<GraphSpec, String> {
+    let loss = g.l2_loss(x);
+    g.finish(loss, &[]).map_err(|error| error.to_string())
+}
+
+#[test]
+fn scopes_stand_before_names_and_end() {
+    let mut g = GraphBuilder::new("scopes");
+    let x = g.input("x", [3]);
+    let x = g.scope("outer", |g| {
+        let kernel = g.variable("kernel", [3, 3], InitializerSpec::Zeros);
+        let x = g.matmul(x, kernel);
+        g.scope("inner", |g| {
+            let bias = g.variable("bias", [3], InitializerSpec::Zeros);
+            assert_eq!(g.named("bias"), bias);
+            g.bias_add(x, bias)
+        })
+    });
+    let (kernel, bias) = (g.named("outer/kernel"), g.named("outer/inner/bias"));
+    assert_ne!(kernel, bias);
+    let x = g.relu(x);
+    let graph = finish(g, x).unwrap();
+    assert_eq!(names(&graph), ["outer/kernel", "outer/inner/bias"]);
+    for name in ["outer/mat_mul", "outer/inner/bias_add", "relu"] {
+        assert!(graph.find(name).is_some(), "no {name}");
+    }
+}
+
+#[test]
+fn an_input_names_a_column_whatever_scope_it_is_made_in() {
+    let mut g = GraphBuilder::new("columns");
+    let loss = g.scope("model", |g| {
+        let features = g.input("features", [3]);
+        let (words, labels) = (g.ids("words", [4]), g.labels("labels"));
+        g.layer("classifier", LayerId::new(), |g| {
+            let more = g.input("more", [3]);
+            let table = g.variable("table", [9, 3], InitializerSpec::Zeros);
+            let words = g.embedding(table, words);
+            let words = g.reduce(ReductionOp::Sum, words, &[1], false);
+            let sum = g.add(features, more);
+            let logits = g.add(sum, words);
+            g.softmax_cross_entropy(logits, labels)
+        })
+    });
+    let graph = g.finish(loss, &[]).unwrap();
+    let inputs = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input { .. }));
+    let inputs: Vec<&str> = inputs.map(|node| node.name.as_str()).collect();
+    assert_eq!(inputs, ["features", "words", "labels", "more"]);
+    assert_eq!(names(&graph), ["model/classifier/table"]);
+}
+
+#[test]
+fn operations_of_one_name_get_numbers() {
+    let mut g = GraphBuilder::new("numbers");
+    let x = g.input("x", [3]);
+    let first = g.relu(x);
+    let second = g.relu(first);
+    let third = g.relu(second);
+    assert_eq!([g.named("relu"), g.named("relu_1"), g.named("relu_2")], [first, second, third]);
+    finish(g, third).unwrap();
+}
+
+#[test]
+fn variables_and_inputs_of_one_name_are_refused() {
+    let mut g = GraphBuilder::new("twice");
+    let x = g.input("x", [3]);
+    let _ = g.input("x", [3]);
+    assert!(finish(g, x).unwrap_err().contains("node 'x' is there twice"));
+    let mut g = GraphBuilder::new("twice");
+    let first = g.variable("kernel", [3], InitializerSpec::Zeros);
+    let second = g.variable("kernel", [3], InitializerSpec::Zeros);
+    let sum = g.add(first, second);
+    assert!(finish(g, sum).unwrap_err().contains("variable 'kernel' is there twice"));
+}
+
+#[test]
+fn a_name_that_is_nowhere_is_told() {
+    let mut g = GraphBuilder::new("nowhere");
+    let x = g.input("x", [3]);
+    let y = g.scope("here", |g| g.named("x"));
+    let sum = g.add(x, y);
+    assert_eq!(finish(g, sum).unwrap_err(), "no node is called 'here/x'");
+}
+
+#[test]
+fn a_layer_that_is_used_again_has_the_same_variables() {
+    let mut g = GraphBuilder::new("shared");
+    let x = g.input("x", [3]);
+    let id = LayerId::new();
+    let once = layer(&mut g, "square", id, x, 3);
+    let twice = layer(&mut g, "square", id, once, 3);
+    let graph = finish(g, twice).unwrap();
+    assert_eq!(names(&graph), ["square/kernel"]);
+    let products = graph.nodes.iter().filter(|node| matches!(node.op, Op::MatMul { .. }));
+    let kernels: Vec<NodeId> = products.map(|node| node.inputs[1]).collect();
+    assert_eq!(kernels.len(), 2);
+    assert_eq!(kernels[0], kernels[1]);
+}
+
+#[test]
+fn layers_in_a_layer_are_shared_with_it() {
+    let (outer, inner) = (LayerId::new(), LayerId::new());
+    let mut g = GraphBuilder::new("nested");
+    let mut x = g.input("x", [3]);
+    for _ in 0..2 {
+        x = g.layer("outer", outer, |g| {
+            let x = layer(g, "inner", inner, x, 3);
+            let scale = g.variable("scale", [3], InitializerSpec::Constant { value: 1.0 });
+            g.mul(x, scale)
+        });
+    }
+    assert_eq!(names(&finish(g, x).unwrap()), ["outer/inner/kernel", "outer/scale"]);
+}
+
+#[test]
+fn two_layers_of_one_name_are_refused() {
+    let mut g = GraphBuilder::new("two");
+    let mut x = g.input("x", [3]);
+    for _ in 0..2 {
+        x = g.scope("tower", |g| layer(g, "square", LayerId::new(), x, 3));
+    }
+    let message = finish(g, x).unwrap_err();
+    assert!(message.starts_with("layer 'tower/square' is there twice"), "{message}");
+}
+
+#[test]
+fn one_layer_in_two_scopes_is_two() {
+    let id = LayerId::new();
+    let mut g = GraphBuilder::new("scopes");
+    let mut x = g.input("x", [3]);
+    for scope in ["left", "right"] {
+        x = g.scope(scope, |g| layer(g, "square", id, x, 3));
+    }
+    assert_eq!(names(&finish(g, x).unwrap()), ["left/square/kernel", "right/square/kernel"]);
+}
+
+#[test]
+fn a_shared_layer_that_does_not_fit_is_refused() {
+    let mut g = GraphBuilder::new("misfit");
+    let x = g.input("x", [3]);
+    let id = LayerId::new();
+    let x = layer(&mut g, "wide", id, x, 5);
+    let x = layer(&mut g, "wide", id, x, 5);
+    let message = finish(g, x).unwrap_err();
+    let expected = "layer 'wide' is used again where variable 'wide/kernel' would have shape [5, 5], and from its \
+                    first use it has [3, 5]";
+    assert_eq!(message, expected);
+}
+
+#[test]
+fn a_layer_that_refuses_is_named() {
+    let mut g = GraphBuilder::new("refusal");
+    let x = g.input("x", [3]);
+    let y = g.scope("block", |g| g.layer("picky", LayerId::new(), |g| g.refuse("f32 [batch, 4]", &[x])));
+    assert_eq!(y, x);
+    let y = g.reshape(y, [7]);
+    assert_eq!(finish(g, y).unwrap_err(), "layer 'block/picky' expects f32 [batch, 4], and got f32[2, 3]");
+}
+
+#[test]
+fn only_the_first_mistake_is_told() {
+    let mut g = GraphBuilder::new("first");
+    let x = g.input("x", [3]);
+    let wrong = g.reshape(x, [4]);
+    assert_eq!((g.rank(wrong), g.tensor(wrong), g.example_shape(wrong)), (0, None, None));
+    assert_eq!(g.tensor(x), Some(&TensorSpec::f32([2, 3])));
+    let worse = g.push("worse", Op::GlobalAveragePool, &[wrong]);
+    let message = finish(g, worse).unwrap_err();
+    assert!(message.contains("(reshape 'reshape') expects"), "{message}");
+}
+
+#[test]
+fn a_bad_variable_is_told_before_what_follows_from_it() {
+    let mut g = GraphBuilder::new("empty");
+    let x = g.input("x", [3]);
+    let kernel = g.variable("kernel", [3, 0], InitializerSpec::Zeros);
+    let product = g.matmul(x, kernel);
+    let x = g.reshape(product, [1]);
+    let message = finish(g, x).unwrap_err();
+    assert!(message.contains("variable 'kernel' has shape [3, 0]"), "{message}");
+}
+
+#[test]
+fn devices_hold_for_what_is_made_within() {
+    let mut g = GraphBuilder::new("devices");
+    let device = "/job:ps/task:1".parse().unwrap();
+    let a = g.on_device(device, |g| g.variable("a", [1], InitializerSpec::Zeros));
+    let b = g.variable("b", [1], InitializerSpec::Zeros);
+    let c = g.untrained("c", [1], InitializerSpec::Zeros);
+    let sum = g.add(a, b);
+    let sum = g.add(sum, c);
+    let graph = finish(g, sum).unwrap();
+    let told: Vec<_> = graph.variables.iter().map(|v| (v.device, v.trainable)).collect();
+    assert_eq!(told, [(Some(device), true), (None, true), (None, false)]);
+}
+
+#[test]
+fn the_square_of_a_scalar_needs_no_sum() {
+    let mut g = GraphBuilder::new("scalar");
+    let x = g.variable("x", Shape::scalar(), InitializerSpec::Zeros);
+    let graph = finish(g, x).unwrap();
+    assert!(!graph.nodes.iter().any(|node| matches!(node.op, Op::Reduce { .. })));
+}

@@ -1,0 +1,177 @@
+//! Graphs that nobody would mean: checking them returns, whatever they are, and never panics.
+
+use proptest::prelude::*;
+
+use super::every_op::any_op;
+use super::*;
+use crate::id::{NodeId, VariableId};
+use crate::tensor::{Shape, TensorSpec};
+use crate::variable::VariableSpec;
+
+/// Nodes for a hostile graph: an operation each, and what it claims to read.
+fn any_node() -> impl Strategy<Value = (Op, Vec<u32>)> {
+    (any_op(), prop::collection::vec(0u32..14, 0..6))
+}
+
+/// Variables of other ranks to read, one of them not trained.
+fn with_variables(mut graph: GraphSpec) -> GraphSpec {
+    for (name, shape, trainable) in [("image", &[2, 3, 3, 4][..], true), ("moving", &[4], false)] {
+        let (name, shape, initializer) = (name.to_owned(), Shape(shape.to_vec()), InitializerSpec::Zeros);
+        let variable = VariableId(graph.variables.len() as u32);
+        let node =
+            NodeSpec { name: name.clone(), op: Op::Variable { variable }, inputs: Vec::new(), device: None };
+        graph.variables.push(VariableSpec { name, shape, initializer, trainable, device: None });
+        graph.nodes.push(node);
+    }
+    graph
+}
+
+fn replace(graph: &mut GraphSpec, nodes: Vec<(Op, Vec<u32>)>) {
+    graph.nodes = nodes
+        .into_iter()
+        .enumerate()
+        .map(|(position, (op, inputs))| NodeSpec {
+            name: format!("n{position}"),
+            op,
+            inputs: inputs.into_iter().map(NodeId).collect(),
+            device: None,
+        })
+        .collect();
+}
+
+/// What validation takes can be inferred for its batch and for others, and holds its bounds.
+fn check(graph: &GraphSpec, batch: usize) -> Result<(), TestCaseError> {
+    match graph.validate(batch) {
+        Ok(()) => {
+            for tensor in graph.infer(batch).unwrap() {
+                prop_assert!(tensor.shape.rank() <= RANK_MAX);
+                prop_assert!(tensor.shape.elements() <= TENSOR_ELEMENTS_MAX);
+                prop_assert!(batch == 0 || tensor.shape.elements() > 0, "{} is empty", tensor);
+            }
+            let _ = graph.infer(batch + 1);
+        }
+        Err(error) => prop_assert!(error.to_string().len() < 4096, "{} bytes", error.to_string().len()),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn any_graph_is_taken_or_refused_never_a_panic(
+        nodes in prop::collection::vec(any_node(), 0..8),
+        loss in 0u32..9,
+        batch in 0usize..5,
+    ) {
+        let mut graph = with_variables(classifier());
+        graph.metrics.clear();
+        graph.loss = NodeId(loss);
+        replace(&mut graph, nodes);
+        check(&graph, batch)?;
+    }
+
+    /// What does not fit is left out, so that the others stand on tensors of odd shapes.
+    #[test]
+    fn operations_that_fit_never_panic_on_what_others_gave(nodes in prop::collection::vec(any_node(), 1..32)) {
+        let mut graph = with_variables(classifier());
+        graph.metrics.clear();
+        for (op, mut inputs) in nodes {
+            let (Arity::Exactly(count) | Arity::AtLeast(count)) = op.arity();
+            inputs.resize(count, 0);
+            let position = graph.nodes.len();
+            let inputs = inputs.iter().map(|&input| NodeId(input % position as u32)).collect();
+            graph.nodes.push(NodeSpec { name: format!("n{position}"), op, inputs, device: None });
+            let kept = graph.validate_links(NodeId(position as u32), &mut Default::default());
+            if kept.is_err() || graph.infer(2).is_err() {
+                graph.nodes.pop();
+            }
+        }
+        check(&graph, 2)?;
+    }
+
+    /// One change in a graph that was right reaches deeper into the check.
+    #[test]
+    fn any_single_change_is_taken_or_refused_never_a_panic(
+        position in 0usize..12,
+        op in any_op(),
+        inputs in prop::option::of(prop::collection::vec(0u32..14, 0..4)),
+    ) {
+        let mut graph = classifier();
+        let position = position % graph.nodes.len();
+        graph.nodes[position].op = op;
+        if let Some(inputs) = inputs {
+            graph.nodes[position].inputs = inputs.into_iter().map(NodeId).collect();
+        }
+        check(&graph, 3)?;
+    }
+
+    /// The builder goes on after a mistake, and tells at the end.
+    #[test]
+    fn anything_is_built_or_refused_never_a_panic(nodes in prop::collection::vec(any_node(), 0..10)) {
+        let mut g = GraphBuilder::new("any");
+        let x = g.input("x", [2, 2]);
+        let kernel = g.variable("kernel", [2, 2], InitializerSpec::Zeros);
+        let mut made = vec![x, kernel];
+        for (op, inputs) in nodes {
+            let inputs: Vec<NodeId> = inputs.iter().map(|&input| made[input as usize % made.len()]).collect();
+            let node = g.push("node", op, &inputs);
+            let _ = (g.rank(node), g.example_shape(node), g.l2_loss(node));
+            made.push(node);
+        }
+        let loss = g.l2_loss(*made.last().unwrap());
+        if let Ok(graph) = g.finish(loss, &[]) {
+            prop_assert!(graph.validate(2).is_ok());
+        }
+    }
+}
+
+#[test]
+fn a_message_stays_short_whatever_it_is_about() {
+    let mut graph = classifier();
+    let relu = graph.find("relu").unwrap().index();
+    let axes = vec![7; 1 << 16];
+    for (op, inputs) in [
+        (Op::Transpose { axes: axes.clone() }, 1),
+        (Op::Reduce { reduction: ReductionOp::Sum, axes: axes.clone(), keep: false }, 1),
+        (Op::Reshape { shape: Shape(axes.clone()) }, 1),
+        (Op::Reshape { shape: Shape(vec![1; 1 << 16]) }, 1),
+        (Op::Concat { axis: 1 }, 1 << 16),
+        (Op::Input { example: TensorSpec::f32(Shape(axes.clone())) }, 0),
+    ] {
+        graph.nodes[relu].op = op;
+        graph.nodes[relu].inputs = (0..inputs).map(|input| NodeId(input % 4)).collect();
+        let message = graph.validate(2).unwrap_err().to_string();
+        assert!(message.len() < 1024, "{} bytes: {}..", message.len(), &message[..200]);
+    }
+}
+
+#[test]
+fn more_nodes_than_the_budget_are_refused_before_anything_is_computed() {
+    let mut graph = classifier();
+    let node = graph.nodes[0].clone();
+    graph.nodes.resize(NODES_MAX + 1, node);
+    assert!(matches!(graph.validate(2), Err(GraphError::TooMany { what: "nodes", .. })));
+}
+
+#[test]
+fn more_inputs_than_the_budget_are_refused_before_anything_is_computed() {
+    // Two nodes that are each within the bound, and together one beyond it.
+    let mut graph = classifier();
+    let wide = |inputs, name: &str| NodeSpec {
+        name: name.to_owned(),
+        op: Op::Concat { axis: 0 },
+        inputs: vec![NodeId(0); inputs],
+        device: None,
+    };
+    let others: usize = graph.nodes.iter().map(|node| node.inputs.len()).sum();
+    graph.nodes.extend([wide(INPUTS_MAX / 2, "wide"), wide(INPUTS_MAX / 2 - others + 1, "wider")]);
+    let message = graph.validate(2).unwrap_err().to_string();
+    let expected = format!(
+        "a graph may have at most {INPUTS_MAX} inputs of all nodes together, and has {}",
+        INPUTS_MAX + 1
+    );
+    assert_eq!(message, expected);
+    graph.nodes.last_mut().unwrap().inputs.pop();
+    assert!(!graph.validate(2).is_err_and(|error| matches!(error, GraphError::TooMany { .. })));
+}

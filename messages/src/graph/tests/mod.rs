@@ -1,0 +1,28 @@
+//! A graph that is right passes, and one that is wrong in any way is refused with the node named.
+
+mod building;
+mod every_op;
+mod fault;
+mod hostile;
+mod shapes;
+
+use super::*;
+use crate::variable::InitializerSpec;
+
+/// 6-4-3, with every operation of a small classifier.
+fn classifier() -> GraphSpec {
+    let mut g = GraphBuilder::new("classifier");
+    let x = g.input("features", [2, 3]);
+    let labels = g.labels("labels");
+    let x = g.reshape(x, [6]);
+    let kernel = g.variable("dense1/kernel", [6, 4], InitializerSpec::HeNormal);
+    let bias = g.variable("dense1/bias", [4], InitializerSpec::Zeros);
+    let hidden = g.matmul(x, kernel);
+    let hidden = g.bias_add(hidden, bias);
+    let hidden = g.relu(hidden);
+    let kernel = g.variable("dense2/kernel", [4, 3], InitializerSpec::GlorotUniform);
+    let logits = g.matmul(hidden, kernel);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    let accuracy = g.accuracy(logits, labels);
+    g.finish(loss, &[("accuracy", accuracy)]).unwrap()
+}
