@@ -3,13 +3,14 @@
 
 use super::InputError;
 
-/// The part of a data set that one worker reads: the examples whose index is `worker` modulo `workers`.
+/// The part of a data set that one worker reads: the examples whose index is `worker` modulo `workers`, or all.
 ///
 /// (A) The shares of all workers are disjoint and cover the set. (B) Their sizes differ by at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataShare {
     worker: u32,
-    workers: u32,
+    begin: u32,
+    step: u32,
     examples: u32,
 }
 
@@ -28,18 +29,28 @@ impl DataShare {
         if worker >= workers || workers > examples {
             return Err(InputError::Share { worker, workers, examples });
         }
-        Ok(Self { worker, workers, examples })
+        Ok(Self { worker, begin: worker, step: workers, examples })
+    }
+
+    /// Everything: the files are this worker's own, or nothing is shared out. The worker's index sets its order
+    /// apart from that of the others.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn whole(worker: u32, examples: usize) -> Result<Self, InputError> {
+        let Self { examples, .. } = Self::new(0, 1, examples)?;
+        Ok(Self { worker, begin: 0, step: 1, examples })
     }
 
     /// How many examples are in the share; at least 1.
     #[expect(clippy::len_without_is_empty, reason = "a share is never empty")]
     pub fn len(&self) -> u32 {
-        (self.examples - self.worker).div_ceil(self.workers)
+        (self.examples - self.begin).div_ceil(self.step)
     }
 
     /// The share's examples, as indices into the whole set, rising.
     pub fn examples(&self) -> impl Iterator<Item = u32> + use<> {
-        (self.worker..self.examples).step_by(self.workers as usize)
+        (self.begin..self.examples).step_by(self.step as usize)
     }
 
     /// The worker whose share this is.

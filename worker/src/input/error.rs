@@ -4,12 +4,17 @@
 use std::io;
 use std::path::PathBuf;
 
+use messages::input::{ColumnSpec, InputSpecError};
+use messages::tensor::TensorSpec;
+
+use super::RecordError;
+
 /// Why examples could not be read, drawn, shared out or handed over.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
     /// Neither the file named nor its twin with or without `.gz` exists.
-    #[error("no file {} and none named {}: name an IDX file that this worker can see", file.display(), twin.display())]
+    #[error("no file {} and none named {}: name a file that this worker can see", file.display(), twin.display())]
     Missing {
         /// As it was named.
         file: PathBuf,
@@ -85,6 +90,72 @@ pub enum InputError {
         /// Where it should have ended.
         offset: u64,
     },
+    /// A record of a file is no example.
+    #[error("{}, record {record} at unpacked byte {offset}: {problem}", file.display())]
+    Record {
+        /// The file that was read.
+        file: PathBuf,
+        /// Which record, counted from 0.
+        record: u64,
+        /// Where it begins.
+        offset: u64,
+        /// What is wrong with it.
+        problem: Box<RecordError>,
+    },
+    /// A row of a text file is no example.
+    #[error("{}, line {line}: {problem}", file.display())]
+    Row {
+        /// The file that was read.
+        file: PathBuf,
+        /// The line in which the row begins, counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        problem: Box<RecordError>,
+    },
+    /// A file without a record.
+    #[error("{} has no example, expected at least one: name another file", file.display())]
+    NoExample {
+        /// The file that was read.
+        file: PathBuf,
+    },
+    /// More examples than a worker is ready to hold.
+    #[error(
+        "more than {examples} examples of {bytes} bytes each, expected at most {max} bytes in all: \
+         use fewer files or more workers"
+    )]
+    Held {
+        /// How many there are so far.
+        examples: u64,
+        /// Bytes of one.
+        bytes: u64,
+        /// Most bytes of all.
+        max: u64,
+    },
+    /// The system has no memory left for the examples.
+    #[error(
+        "no memory for column '{column}' of {examples} examples: use a smaller data set or a larger host"
+    )]
+    NoRoom {
+        /// The column that was to grow.
+        column: String,
+        /// How many examples there would be.
+        examples: u64,
+    },
+    /// A text that is shorter than one window.
+    #[error(
+        "the part of {text} that is read has {got} bytes, expected at least {expected}: shorten the windows"
+    )]
+    ShortText {
+        /// The file, or what the text is.
+        text: String,
+        /// A window and the token that follows it.
+        expected: u64,
+        /// What there is.
+        got: u64,
+    },
+    /// The input's description cannot be right, whatever the files are.
+    #[error(transparent)]
+    Spec(#[from] InputSpecError),
     /// The images and the labels do not belong together.
     #[error(
         "{} counts {image_count} images at byte 4, but {} counts {label_count} labels: name two files of one set",
@@ -115,17 +186,48 @@ pub enum InputError {
         /// The path.
         path: PathBuf,
     },
-    /// A data set in memory does not fit together.
+    /// Two files of a job would become one in another directory.
     #[error(
-        "{features} bytes of features and {labels} labels are no data set: expected {elements} bytes per label"
+        "{} and {} would both be {}: give them different names, or leave the data directory out",
+        first.display(), second.display(), moved.display()
     )]
-    Features {
-        /// How many feature bytes came.
-        features: usize,
-        /// How many labels came.
-        labels: usize,
-        /// How many bytes one example has.
-        elements: usize,
+    SameFile {
+        /// One of them.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+        /// What both would be.
+        moved: PathBuf,
+    },
+    /// A column of a data set in memory is not what its spec says.
+    #[error(
+        "column '{name}' of {examples} examples has {got}, expected {expected} per example and its name once"
+    )]
+    Column {
+        /// The column.
+        name: String,
+        /// What one example should have.
+        expected: TensorSpec,
+        /// How many examples there are.
+        examples: usize,
+        /// What came.
+        got: String,
+    },
+    /// A data set without a column.
+    #[error("a data set without a column, expected at least one: name what is to be read")]
+    NoColumn,
+    /// The test set has other columns than the training set.
+    #[error(
+        "column {position} of the test set is {got}, expected {expected} as in the training set: \
+         both must have the same columns in the same order"
+    )]
+    TestColumn {
+        /// The column, counted from 0.
+        position: usize,
+        /// The training set's.
+        expected: String,
+        /// The test set's.
+        got: String,
     },
     /// A data set of no example, of no element per example, or of more examples than can be counted or held.
     #[error(
@@ -164,6 +266,52 @@ pub enum InputError {
         /// How many examples there are.
         examples: u32,
     },
+    /// A share by file of fewer files than workers.
+    #[error(
+        "{files} files cannot be shared by file among {workers} workers: \
+         expected at least one file each; split the files or shard by data"
+    )]
+    FileShare {
+        /// How many files there are; none where the examples are made on the spot.
+        files: usize,
+        /// How many workers there are.
+        workers: u32,
+    },
+    /// A map stage does not fit its column.
+    #[error("a map stage of column '{name}' expects {expected}, got {got}")]
+    Stage {
+        /// The column.
+        name: String,
+        /// What the stage is for.
+        expected: String,
+        /// What there is.
+        got: String,
+    },
+    /// An integer that becomes one-hot is no class.
+    #[error("column '{column}' of example {example} has {id}, expected 0 to {} to make it one-hot", classes - 1)]
+    Class {
+        /// The column.
+        column: String,
+        /// The example.
+        example: u32,
+        /// Its integer.
+        id: i32,
+        /// How many classes there are; at least 1.
+        classes: usize,
+    },
+    /// The input is at its end, and another batch was asked for.
+    #[error(
+        "the input has ended after {epochs} epochs of {examples} examples in batches of {batch}, before the job's \
+         last step: repeat it more often, or lower the last step"
+    )]
+    Ended {
+        /// How often it was to be read.
+        epochs: u64,
+        /// How many examples this worker has.
+        examples: u32,
+        /// Examples of a batch.
+        batch: usize,
+    },
     /// A batch of no example, or of far too many.
     #[error("a batch of {got} examples, expected 1 to {max}: correct the batch size")]
     Batch {
@@ -171,6 +319,39 @@ pub enum InputError {
         got: usize,
         /// The largest.
         max: usize,
+    },
+    /// The batches that are kept ready would take more memory than a worker is ready to give.
+    #[error(
+        "{batches} batches of {examples} examples would take {bytes} bytes, expected at most {max}: the widest column is \
+         {column} per example, whether or not the model reads it; use a smaller batch, a lower prefetch or fewer classes"
+    )]
+    ReadyBytes {
+        /// Batches that are held at a time.
+        batches: usize,
+        /// Examples of one of them.
+        examples: usize,
+        /// Bytes of all columns of all of them.
+        bytes: u64,
+        /// Most bytes.
+        max: u64,
+        /// The column with the most elements.
+        column: ColumnSpec,
+    },
+    /// More examples for one worker than it can put in order.
+    #[error(
+        "{examples} examples for one worker, expected at most {max}: use more workers, or of a text a larger stride"
+    )]
+    OrderLength {
+        /// How many there are.
+        examples: u32,
+        /// The most.
+        max: u32,
+    },
+    /// The system has no memory left for the order of the examples.
+    #[error("no memory for the order of {examples} examples: use more workers, or of a text a larger stride")]
+    OrderMemory {
+        /// How many there are.
+        examples: u32,
     },
     /// A saved position is not one of this sampler's.
     #[error(

@@ -3,27 +3,12 @@
 //!
 //! The format: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits".
 
-use std::ffi::OsStr;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
-
-use super::InputError;
-
-/// Most bytes of data that are unpacked from one file.
-pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
-
-/// How much is allocated before any data has arrived; from there on, never more than twice what has arrived.
-const CHUNK_BYTES: usize = 1 << 20;
-
-/// Most unpacked bytes for a packed one that deflate can reach (zlib's technical details).
-const DEFLATE_RATIO_MAX: u64 = 1032;
-
-/// What a gzip file begins with, whatever its name is. No IDX file does: those begin with two zeros.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+use super::unpacked::{DEFLATE_RATIO_MAX, open_either, read_exactly, read_up_to, unpacked};
+use super::{InputError, UNPACKED_BYTES_MAX};
 
 /// The IDX magic number for `u8` elements, less the number of axes in its last byte.
 const MAGIC_U8: u32 = 0x0000_0800;
@@ -158,54 +143,6 @@ impl IdxFile {
     }
 }
 
-/// Opens the file, or its twin with or without `.gz`.
-fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
-    let open = |file: PathBuf| match File::open(&file) {
-        Ok(opened) => Ok(Some((file, opened))),
-        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(InputError::Read { file, offset: 0, source }),
-    };
-    if let Some(found) = open(path.to_path_buf())? {
-        return Ok(found);
-    }
-    let twin = if path.extension() == Some(OsStr::new("gz")) {
-        path.with_extension("")
-    } else {
-        let mut name = path.as_os_str().to_os_string();
-        name.push(".gz");
-        PathBuf::from(name)
-    };
-    open(twin.clone())?.ok_or_else(|| InputError::Missing { file: path.to_path_buf(), twin })
-}
-
-/// The file's unpacked bytes from its begin on, and whether it is packed.
-fn unpacked(file: File) -> io::Result<(Box<dyn Read + Send>, bool)> {
-    let mut input = BufReader::new(file);
-    let mut first = [0; 2];
-    let got = read_up_to(&mut input, &mut first)?;
-    let whole = Cursor::new(first).take(got as u64).chain(input);
-    if got == 2 && first == GZIP_MAGIC {
-        // The decoder asks for small pieces, and a chain hands on the buffer's rest in one.
-        Ok((Box::new(BufReader::new(MultiGzDecoder::new(whole))), true))
-    } else {
-        Ok((Box::new(whole), false))
-    }
-}
-
-/// Fills `buffer` as far as the input reaches; says how far.
-fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match input.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(got) => filled += got,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
 /// A big-endian number of the header, which lies at `offset`.
 fn read_u32(input: &mut impl Read, path: &Path, offset: u64) -> Result<u32, InputError> {
     let mut bytes = [0; 4];
@@ -216,20 +153,6 @@ fn read_u32(input: &mut impl Read, path: &Path, offset: u64) -> Result<u32, Inpu
         Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => Err(truncated(0)),
         Err(source) => Err(InputError::Read { file: path.to_path_buf(), offset, source }),
     }
-}
-
-/// Appends exactly `expected` bytes. Room is made as data arrives, so that a header that lies costs nothing.
-///
-/// What has arrived stays in `data` on every error; `UnexpectedEof` and `OutOfMemory` are errors of this function.
-fn read_exactly(input: &mut impl Read, expected: usize, data: &mut Vec<u8>) -> io::Result<()> {
-    while data.len() < expected {
-        let step = (expected - data.len()).min(data.len().max(CHUNK_BYTES));
-        data.try_reserve_exact(step).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        if input.by_ref().take(step as u64).read_to_end(data)? < step {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,21 +3,54 @@
 
 use std::any::Any;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc as sync_mpsc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
+use messages::input::{ColumnSpec, PREFETCH, PREFETCH_MAX};
 use tokio::sync::mpsc;
 
-use super::{Batch, Dataset, InputError, Sampler};
+use super::stages::Room;
+use super::{Batch, InputError, Mapped, Sampler};
 
 /// How many batches are kept ready where nobody says otherwise.
-pub const READY_BATCHES: usize = 2;
+pub const READY_BATCHES: usize = PREFETCH as usize;
 
 /// Most batches that are kept ready: more would hold memory and hide a slow input no better.
-pub const READY_BATCHES_MAX: usize = 64;
+pub const READY_BATCHES_MAX: usize = PREFETCH_MAX as usize;
 
 const _: () = assert!(1 <= READY_BATCHES && READY_BATCHES <= READY_BATCHES_MAX);
+
+/// Most bytes of all batches that a worker holds at a time, ready or in use.
+pub const READY_BYTES_MAX: u64 = 1 << 30;
+
+/// Whether so many batches of so many examples may be held at a time.
+///
+/// # Errors
+/// [`InputError::ReadyBytes`] where they would take more than [`READY_BYTES_MAX`].
+pub fn check_ready_bytes(columns: &[ColumnSpec], examples: usize, batches: usize) -> Result<(), InputError> {
+    let bytes_of = |column: &ColumnSpec| {
+        let elements = column.example.shape.checked_elements().unwrap_or(usize::MAX);
+        (elements as u64).saturating_mul(ELEMENT_BYTES)
+    };
+    let example = columns.iter().map(bytes_of).fold(0, u64::saturating_add);
+    let bytes = example.saturating_mul(examples as u64).saturating_mul(batches as u64);
+    match columns.iter().max_by_key(|column| bytes_of(column)) {
+        Some(widest) if bytes > READY_BYTES_MAX => {
+            let (max, column) = (READY_BYTES_MAX, widest.clone());
+            Err(InputError::ReadyBytes { batches, examples, bytes, max, column })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Of either type in a batch.
+const ELEMENT_BYTES: u64 = 4;
+
+/// Batches that a thread that keeps `ready` of them ready may hold, with the one in use.
+const fn held(ready: usize) -> usize {
+    ready + 2
+}
 
 /// A thread that keeps batches ready.
 ///
@@ -31,6 +64,8 @@ pub struct Prefetch {
     thread: Option<JoinHandle<()>>,
     /// What the thread said when it panicked.
     panic: Option<String>,
+    /// Why there is no more, where the input ends by itself.
+    end: Arc<OnceLock<InputError>>,
 }
 
 impl Prefetch {
@@ -38,42 +73,55 @@ impl Prefetch {
     /// least 1 and at most [`READY_BATCHES_MAX`], whatever is asked for.
     ///
     /// # Errors
-    /// [`InputError::Thread`] where the operating system gives no thread.
+    /// [`InputError::ReadyBytes`] where the batches would take more than [`READY_BYTES_MAX`], before anything is
+    /// allocated; [`InputError::Thread`] where the operating system gives no thread.
     ///
     /// # Panics
     /// Where the sampler's share is one of a larger set.
-    pub fn start(dataset: Arc<Dataset>, mut sampler: Sampler, ready: usize) -> Result<Self, InputError> {
+    pub fn start(dataset: Mapped, mut sampler: Sampler, ready: usize) -> Result<Self, InputError> {
         assert!(
             sampler.share().examples_of_all() as usize <= dataset.len(),
             "a sampler for another data set"
         );
-        let mut examples = Vec::with_capacity(sampler.batch());
+        let ready = ready.clamp(1, READY_BATCHES_MAX);
+        check_ready_bytes(dataset.columns(), sampler.batch(), held(ready))?;
+        let mut picks = Vec::with_capacity(sampler.batch());
+        let mut room = Room::default();
         Self::start_with(ready, move |batch| {
-            sampler.next_into(&mut examples);
-            batch.set(&dataset, &examples, Some(sampler.position()));
+            sampler.next_into(&mut picks)?;
+            batch.set(&dataset, &picks, Some(sampler.position()), &mut room);
+            Ok(())
         })
     }
 
-    /// Starts with anything that fills batches.
-    fn start_with(ready: usize, fill: impl FnMut(&mut Batch) + Send + 'static) -> Result<Self, InputError> {
+    /// Starts with anything that fills batches, up to its first error.
+    fn start_with(
+        ready: usize,
+        fill: impl FnMut(&mut Batch) -> Result<(), InputError> + Send + 'static,
+    ) -> Result<Self, InputError> {
         let ready = ready.clamp(1, READY_BATCHES_MAX);
         let (to_ready, from_ready) = mpsc::channel(ready);
-        let (to_spent, from_spent) = sync_mpsc::sync_channel(ready + 2);
+        let (to_spent, from_spent) = sync_mpsc::sync_channel(held(ready));
+        let end = Arc::new(OnceLock::new());
         let thread = thread::Builder::new()
             .name("prefetch".into())
-            .spawn(move || prepare(fill, &to_ready, &from_spent))
+            .spawn({
+                let end = Arc::clone(&end);
+                move || prepare(fill, &to_ready, &from_spent, &end)
+            })
             .map_err(|source: io::Error| InputError::Thread { source })?;
-        Ok(Self { ready: from_ready, spent: to_spent, thread: Some(thread), panic: None })
+        Ok(Self { ready: from_ready, spent: to_spent, thread: Some(thread), panic: None, end })
     }
 
     /// The next batch; waits without blocking the task's thread. May be cancelled: no batch is then lost.
     ///
     /// # Errors
-    /// [`InputError::Panicked`] where the thread is no more, now and on every later call.
+    /// [`InputError::Ended`] where the input has an end and has reached it, [`InputError::Panicked`] where the thread
+    /// is no more, now and on every later call.
     pub async fn next(&mut self) -> Result<Batch, InputError> {
         match self.ready.recv().await {
             Some(batch) => Ok(batch),
-            None => Err(self.panicked()),
+            None => Err(self.ended()),
         }
     }
 
@@ -87,7 +135,7 @@ impl Prefetch {
     pub fn next_blocking(&mut self) -> Result<Batch, InputError> {
         match self.ready.blocking_recv() {
             Some(batch) => Ok(batch),
-            None => Err(self.panicked()),
+            None => Err(self.ended()),
         }
     }
 
@@ -98,9 +146,12 @@ impl Prefetch {
     }
 
     /// Why no batch comes any more. The thread drops its end of the channel when it ends, so joining does not wait.
-    fn panicked(&mut self) -> InputError {
+    fn ended(&mut self) -> InputError {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             self.panic = Some(message_of(panic.as_ref()));
+        }
+        if let Some(InputError::Ended { epochs, examples, batch }) = self.end.get() {
+            return InputError::Ended { epochs: *epochs, examples: *examples, batch: *batch };
         }
         let message = self.panic.clone().expect("the thread ends by itself only in a panic");
         InputError::Panicked { message }
@@ -120,13 +171,17 @@ impl Drop for Prefetch {
 
 /// The thread: fills batches until nobody wants them.
 fn prepare(
-    mut fill: impl FnMut(&mut Batch),
+    mut fill: impl FnMut(&mut Batch) -> Result<(), InputError>,
     ready: &mpsc::Sender<Batch>,
     spent: &sync_mpsc::Receiver<Batch>,
+    end: &OnceLock<InputError>,
 ) {
     while !ready.is_closed() {
         let mut batch = spent.try_recv().unwrap_or_default();
-        fill(&mut batch);
+        if let Err(error) = fill(&mut batch) {
+            let _ = end.set(error);
+            return;
+        }
         if ready.blocking_send(batch).is_err() {
             return;
         }

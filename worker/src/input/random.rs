@@ -6,7 +6,7 @@
 /// From G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the
 /// constants of S. Vigna's `splitmix64.c` (public domain, <https://prng.di.unimi.it/splitmix64.c>).
 #[derive(Clone, Debug)]
-pub(super) struct SplitMix64 {
+pub(crate) struct SplitMix64 {
     state: u64,
 }
 
@@ -18,12 +18,12 @@ impl SplitMix64 {
     ///
     /// The numbers are mixed one after the other, so that seed 1, index 0 and seed 0, index 1 are far apart; two
     /// streams that differ in their last number only begin in different states, always.
-    pub(super) fn stream(numbers: &[u64]) -> Self {
+    pub(crate) fn stream(numbers: &[u64]) -> Self {
         Self { state: numbers.iter().fold(0, |state, &number| mix(state.wrapping_add(GAMMA) ^ number)) }
     }
 
     /// 64 random bits.
-    pub(super) fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GAMMA);
         mix(self.state)
     }

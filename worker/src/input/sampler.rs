@@ -1,11 +1,16 @@
-//! The order in which a worker reads its share: shuffled anew each epoch, for ever, in batches of one size.
+//! The order in which a worker reads its share: shuffled anew each epoch, in batches of one size.
 //! Knows no example, only numbers; the same seed gives the same order on every machine.
+
+use messages::input::{RepeatSpec, ShuffleSpec};
 
 use super::random::SplitMix64;
 use super::{DataShare, InputError};
 
 /// Most examples in one batch.
 pub const BATCH_EXAMPLES_MAX: usize = 1 << 20;
+
+/// Most examples of one worker, as their order is kept in memory: 1 GiB, and once more for a shuffle buffer.
+pub const ORDER_EXAMPLES_MAX: u32 = 1 << 28;
 
 /// Sets the sampler's random streams apart from all others of the same seed.
 const STREAM: u64 = 0x5341_4d50_4c45; // "SAMPLE"
@@ -19,29 +24,74 @@ pub struct Position {
     pub offset: u32,
 }
 
-/// Batches of example indices, without end.
+/// One example of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pick {
+    /// The epoch that it is read in: what random stages draw from.
+    pub epoch: u64,
+    /// Its index in the whole set.
+    pub example: u32,
+}
+
+/// Batches of example indices.
 ///
 /// (A) An epoch reads every example of the share exactly once. (B) Every batch has exactly `batch` examples: where an
 /// epoch ends inside a batch, the next one begins there. (C) The order depends on seed, worker and epoch only, so
-/// that a [`Position`] is enough to go on.
+/// that a [`Position`] is enough to go on. (D) Through a buffer of n, no example comes more than n − 1 places early.
+/// (E) Of n epochs, as many batches come as can be filled.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     share: DataShare,
     batch: usize,
     seed: u64,
+    shuffle: ShuffleSpec,
+    repeat: RepeatSpec,
     position: Position,
     /// This epoch's order.
     order: Vec<u32>,
+    /// What a shuffle buffer holds while an order is made.
+    buffer: Vec<u32>,
 }
 
 impl Sampler {
-    /// Over `share`, in batches of `batch` examples, shuffled by the job's `seed`; starts at the first epoch's begin.
+    /// Over `share`, in batches of `batch` examples, shuffled by the job's `seed`, without end; starts at the first
+    /// epoch's begin.
     ///
     /// # Errors
-    /// [`InputError::Batch`] for a batch of no example or of more than [`BATCH_EXAMPLES_MAX`].
+    /// [`InputError::Batch`] for a batch of no example or of more than [`BATCH_EXAMPLES_MAX`];
+    /// [`InputError::OrderLength`] for a share of more than [`ORDER_EXAMPLES_MAX`]; [`InputError::OrderMemory`] where
+    /// the system has no room for their order.
     pub fn new(share: DataShare, batch: usize, seed: u64) -> Result<Self, InputError> {
+        Self::with(share, batch, seed, ShuffleSpec::Full, RepeatSpec::Endless)
+    }
+
+    /// The same, in another order, or with an end.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with(
+        share: DataShare,
+        batch: usize,
+        seed: u64,
+        shuffle: ShuffleSpec,
+        repeat: RepeatSpec,
+    ) -> Result<Self, InputError> {
         check_batch(batch)?;
-        let mut sampler = Self { share, batch, seed, position: Position::default(), order: Vec::new() };
+        let examples = share.len();
+        if examples > ORDER_EXAMPLES_MAX {
+            return Err(InputError::OrderLength { examples, max: ORDER_EXAMPLES_MAX });
+        }
+        let buffered = match shuffle {
+            ShuffleSpec::Buffer(size) => size.clamp(1, examples),
+            ShuffleSpec::Full | ShuffleSpec::None => 0,
+        };
+        let room = |numbers: u32| {
+            let mut room = Vec::new();
+            let reserved = room.try_reserve_exact(numbers as usize);
+            reserved.map(|()| room).map_err(|_| InputError::OrderMemory { examples })
+        };
+        let (position, order, buffer) = (Position::default(), room(examples)?, room(buffered)?);
+        let mut sampler = Self { share, batch, seed, shuffle, repeat, position, order, buffer };
         sampler.shuffle();
         Ok(sampler)
     }
@@ -75,43 +125,74 @@ impl Sampler {
         Ok(())
     }
 
-    /// Replaces what is in `examples` by the next batch. Does not allocate where `examples` has room.
-    pub fn next_into(&mut self, examples: &mut Vec<u32>) {
-        examples.clear();
-        while examples.len() < self.batch {
+    /// Replaces what is in `picks` by the next batch. Does not allocate where `picks` has room.
+    ///
+    /// # Errors
+    /// [`InputError::Ended`] where the epochs that are left fill no batch, now and on every later call.
+    pub fn next_into(&mut self, picks: &mut Vec<Pick>) -> Result<(), InputError> {
+        picks.clear();
+        if let RepeatSpec::Epochs(epochs) = self.repeat {
+            let Position { epoch, offset } = self.position;
+            let all = u128::from(epochs.saturating_sub(epoch)) * u128::from(self.share.len());
+            if all.saturating_sub(offset.into()) < self.batch as u128 {
+                return Err(InputError::Ended { epochs, examples: self.share.len(), batch: self.batch });
+            }
+        }
+        while picks.len() < self.batch {
             let rest = &self.order[self.position.offset as usize..];
-            let taken = rest.len().min(self.batch - examples.len());
-            examples.extend_from_slice(&rest[..taken]);
+            let taken = rest.len().min(self.batch - picks.len());
+            let epoch = self.position.epoch;
+            picks.extend(rest[..taken].iter().map(|&example| Pick { epoch, example }));
             if taken < rest.len() {
                 self.position.offset += taken as u32;
             } else {
-                self.position = Position { epoch: self.position.epoch.wrapping_add(1), offset: 0 };
+                self.position = Position { epoch: epoch.wrapping_add(1), offset: 0 };
                 self.shuffle();
             }
         }
+        Ok(())
     }
 
-    /// Puts the share in this epoch's order, by Fisher and Yates. Begins from the rising order every time, as the
-    /// order must not depend on the epochs before, which a restored sampler has not seen.
+    /// Puts the share in this epoch's order. Begins from the rising order every time, as the order must not depend on
+    /// the epochs before, which a restored sampler has not seen.
     fn shuffle(&mut self) {
         let mut random =
             SplitMix64::stream(&[STREAM, self.seed, self.share.worker().into(), self.position.epoch]);
         self.order.clear();
-        self.order.extend(self.share.examples());
-        for last in (1..self.share.len()).rev() {
-            self.order.swap(last as usize, random.below(last + 1) as usize);
+        match self.shuffle {
+            ShuffleSpec::None => self.order.extend(self.share.examples()),
+            // Fisher and Yates.
+            ShuffleSpec::Full => {
+                self.order.extend(self.share.examples());
+                for last in (1..self.share.len()).rev() {
+                    self.order.swap(last as usize, random.below(last + 1) as usize);
+                }
+            }
+            ShuffleSpec::Buffer(size) => {
+                let mut rest = self.share.examples();
+                self.buffer.clear();
+                self.buffer.extend(rest.by_ref().take(size.max(1) as usize));
+                for next in rest {
+                    let taken = random.below(self.buffer.len() as u32) as usize;
+                    self.order.push(std::mem::replace(&mut self.buffer[taken], next));
+                }
+                while !self.buffer.is_empty() {
+                    let taken = random.below(self.buffer.len() as u32) as usize;
+                    self.order.push(self.buffer.swap_remove(taken));
+                }
+            }
         }
     }
 }
 
-/// Never ends; each batch is a new `Vec`.
+/// The examples of each batch, a new `Vec` every time, up to the end.
 impl Iterator for Sampler {
     type Item = Vec<u32>;
 
     fn next(&mut self) -> Option<Vec<u32>> {
-        let mut examples = Vec::with_capacity(self.batch);
-        self.next_into(&mut examples);
-        Some(examples)
+        let mut picks = Vec::with_capacity(self.batch);
+        self.next_into(&mut picks).ok()?;
+        Some(picks.into_iter().map(|pick| pick.example).collect())
     }
 }
 
@@ -153,6 +234,55 @@ mod tests {
             }
             let position = sampler.position();
             prop_assert_eq!(position.epoch as usize * len + position.offset as usize, read.len());
+        }
+
+        /// (A), (D)
+        #[test]
+        fn a_buffer_moves_examples_only_so_far(examples in 1usize..100, size in 1u32..120, seed: u64) {
+            let share = DataShare::new(0, 1, examples).unwrap();
+            let shuffle = ShuffleSpec::Buffer(size);
+            let epoch = |shuffle| {
+                let mut sampler = Sampler::with(share, examples, seed, shuffle, RepeatSpec::Endless).unwrap();
+                sampler.next().unwrap()
+            };
+            let order = epoch(shuffle);
+            for (place, &example) in order.iter().enumerate() {
+                prop_assert!((example as usize) < place + size as usize, "{:?}", order);
+            }
+            let in_order: Vec<u32> = (0..examples as u32).collect();
+            prop_assert_eq!(epoch(ShuffleSpec::None), &in_order[..]);
+            if size == 1 {
+                prop_assert_eq!(&order, &in_order);
+            }
+            let mut sorted = order;
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, in_order);
+        }
+
+        /// (E)
+        #[test]
+        fn ends_after_the_last_batch_that_can_be_filled(
+            examples in 1usize..40, batch in 1usize..50, epochs in 1u64..5, restore: bool,
+        ) {
+            let share = DataShare::new(0, 1, examples).unwrap();
+            let begin = || Sampler::with(share, batch, 3, ShuffleSpec::Full, RepeatSpec::Epochs(epochs)).unwrap();
+            let mut sampler = begin();
+            let mut picks = Vec::new();
+            for number in 0..examples * epochs as usize / batch {
+                sampler.next_into(&mut picks).unwrap();
+                for (place, pick) in picks.iter().enumerate() {
+                    prop_assert_eq!(pick.epoch as usize, (number * batch + place) / examples);
+                }
+                if restore {
+                    let mut restored = begin();
+                    restored.restore(sampler.position()).unwrap();
+                    sampler = restored;
+                }
+            }
+            for _ in 0..2 {
+                let ended = matches!(sampler.next_into(&mut picks), Err(InputError::Ended { .. }));
+                prop_assert!(ended && picks.is_empty());
+            }
         }
 
         #[test]
@@ -212,12 +342,27 @@ mod tests {
     }
 
     #[test]
+    fn an_order_that_would_take_all_memory_is_refused() {
+        // As many windows as a text of 4 GiB has at a stride of 1.
+        let share = DataShare::new(0, 1, u32::MAX as usize).unwrap();
+        for shuffle in [ShuffleSpec::Full, ShuffleSpec::None, ShuffleSpec::Buffer(u32::MAX)] {
+            let error = Sampler::with(share, 1, 0, shuffle, RepeatSpec::Endless).unwrap_err();
+            assert!(matches!(error, InputError::OrderLength { examples: u32::MAX, .. }), "{error}");
+            assert!(
+                error.to_string().contains("4294967295 examples for one worker, expected at most 268435456")
+            );
+        }
+        let share = DataShare::new(0, 1, ORDER_EXAMPLES_MAX as usize + 1).unwrap();
+        assert!(matches!(Sampler::new(share, 1, 0), Err(InputError::OrderLength { .. })));
+    }
+
+    #[test]
     fn does_not_allocate_anew() {
         let mut sampler = sampler(0, 1, 10, 4, 0);
         let mut examples = Vec::with_capacity(4);
         let place = examples.as_ptr();
         for _ in 0..20 {
-            sampler.next_into(&mut examples);
+            sampler.next_into(&mut examples).unwrap();
         }
         assert_eq!((examples.as_ptr(), examples.len()), (place, 4));
     }

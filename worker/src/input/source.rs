@@ -1,14 +1,22 @@
 //! From what a job's description names to examples in memory.
 //! Knows neither who reads which of them nor when.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use messages::input::DatasetSpec;
+use messages::input::{BabbleSpec, ColumnSpec, CsvSpec, DatasetSpec, InputSpec, MapSpec, TfRecordSpec};
 use messages::tensor::Shape;
 
-use super::{Dataset, Digits, IdxFile, InputError};
+use super::rows::Rows;
+use super::stages::Stages;
+use super::{
+    Dataset, Digits, IdxFile, InputError, babble, cifar10, color_images, csv, linear, tf_record, windows,
+};
 
-/// All examples that `spec` names. `data_dir_override` replaces the directories of its files, as a worker may keep
+/// What an error calls a text that is made on the spot.
+const BABBLE: &str = "the babble";
+
+/// All examples that `spec` names, with the columns that [`describe`] gives without map stages. `data_dir_override` replaces the directories of its files, as a worker may keep
 /// the same data elsewhere.
 ///
 /// # Errors
@@ -25,56 +33,148 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Data
 pub struct Description {
     /// How many there are.
     pub examples: u64,
-    /// The shape of each.
-    pub feature_shape: Shape,
+    /// What each of them has.
+    pub columns: Vec<ColumnSpec>,
 }
 
-/// What `spec` names, without reading it: the files' headers say.
+/// What `spec` names, behind its map stages. Files whose headers or sizes do not say it are read through, and nothing of
+/// them is kept. Where integers become one-hot, the examples are read to see that all of them are classes.
 ///
 /// # Errors
-/// As [`load`], as far as headers show it.
-pub fn describe(spec: &DatasetSpec) -> Result<Description, InputError> {
+/// As [`load`], as far as that shows it; [`InputError::Stage`] for a stage that does not fit its column;
+/// [`InputError::Class`] for an integer that is no class.
+pub fn describe(spec: &DatasetSpec, map: &[MapSpec]) -> Result<Description, InputError> {
+    let Description { examples, columns } = describe_unmapped(spec)?;
+    let stages = Stages::new(map, &columns)?;
+    if stages.ask_for_classes() {
+        stages.check(&load_from(spec)?)?;
+    }
+    Ok(Description { examples, columns: stages.columns().to_vec() })
+}
+
+fn describe_unmapped(spec: &DatasetSpec) -> Result<Description, InputError> {
+    spec.validate()?;
+    let described = |examples, columns| Ok(Description { examples, columns });
     match spec {
         DatasetSpec::Idx { images, labels } => {
             let (images, _) = open_idx(images, labels)?;
-            Ok(Description { examples: images.examples(), feature_shape: feature_shape(&images) })
+            described(images.examples(), Dataset::image_columns(feature_shape(&images)).into())
         }
         DatasetSpec::Digits { examples, .. } => {
-            let feature_shape = Shape::from([Digits::SIDE, Digits::SIDE]);
-            Ok(Description { examples: Digits::check(*examples)?, feature_shape })
+            let shape = Shape::from([Digits::SIDE, Digits::SIDE]);
+            described(Digits::check(*examples)?, Dataset::image_columns(shape).into())
+        }
+        DatasetSpec::Cifar10 { files } => cifar10::describe(files),
+        DatasetSpec::Csv(csv) => Ok(csv_rows(csv, false)?.into_description()),
+        DatasetSpec::TfRecord(records) => Ok(record_rows(records, false)?.into_description()),
+        DatasetSpec::Text(text) => windows::describe(&text.file, &text.windows),
+        DatasetSpec::Babble(BabbleSpec { bytes, windows, .. }) => {
+            windows::description(BABBLE, babble::check(*bytes)?, windows)
+        }
+        DatasetSpec::ColorImages { examples, .. } => {
+            described(color_images::check(*examples)?, color_images::columns())
+        }
+        DatasetSpec::Linear { examples, weights, .. } => {
+            let examples = linear::check(*examples, weights.len())?;
+            described(examples, linear::columns(weights.len()).into())
         }
     }
 }
 
-/// The same data, its files in another directory.
+/// The same data, its files in another directory. Of both sets of a job, [`input_in_directory`] sees more.
 ///
 /// # Errors
-/// [`InputError::NoFileName`] where a path ends in no name, such as `..`.
+/// [`InputError::NoFileName`] where a path ends in no name, such as `..`; [`InputError::SameFile`] where two files of
+/// different directories would become one.
 pub fn in_directory(spec: &DatasetSpec, directory: &Path) -> Result<DatasetSpec, InputError> {
-    let moved = |path: &PathBuf| match path.file_name() {
-        Some(name) => Ok(directory.join(name)),
-        None => Err(InputError::NoFileName { path: path.clone() }),
-    };
-    Ok(match spec {
-        DatasetSpec::Idx { images, labels } => {
-            DatasetSpec::Idx { images: moved(images)?, labels: moved(labels)? }
+    Moved::new(directory).dataset(spec)
+}
+
+/// The whole input of a job, its files in another directory.
+///
+/// # Errors
+/// As [`in_directory`]; also where a file of the training set and another of the test set would become one.
+pub fn input_in_directory(input: &InputSpec, directory: &Path) -> Result<InputSpec, InputError> {
+    let mut moved = Moved::new(directory);
+    let (train, test) = (moved.dataset(&input.train)?, moved.dataset(&input.test)?);
+    Ok(InputSpec { train, test, ..input.clone() })
+}
+
+/// Files that were given another directory.
+struct Moved<'a> {
+    directory: &'a Path,
+    /// Where each of them lies now, and what it was called before.
+    before: BTreeMap<PathBuf, PathBuf>,
+}
+
+impl<'a> Moved<'a> {
+    fn new(directory: &'a Path) -> Self {
+        Self { directory, before: BTreeMap::new() }
+    }
+
+    fn dataset(&mut self, spec: &DatasetSpec) -> Result<DatasetSpec, InputError> {
+        spec.try_map_files(|path| self.file(path))
+    }
+
+    fn file(&mut self, path: &Path) -> Result<PathBuf, InputError> {
+        let Some(name) = path.file_name() else {
+            return Err(InputError::NoFileName { path: path.to_path_buf() });
+        };
+        let moved = self.directory.join(name);
+        // The same file by the same name may be asked for twice: to train on, and to test on.
+        match self.before.get(&moved) {
+            Some(first) if first != path => {
+                Err(InputError::SameFile { first: first.clone(), second: path.to_path_buf(), moved })
+            }
+            Some(_) => Ok(moved),
+            None => {
+                self.before.insert(moved.clone(), path.to_path_buf());
+                Ok(moved)
+            }
         }
-        DatasetSpec::Digits { .. } => spec.clone(),
-    })
+    }
 }
 
 fn load_from(spec: &DatasetSpec) -> Result<Dataset, InputError> {
+    spec.validate()?;
     match spec {
         DatasetSpec::Idx { images, labels } => load_idx(images, labels),
         DatasetSpec::Digits { seed, examples } => Digits::draw(*seed, *examples),
+        DatasetSpec::Cifar10 { files } => cifar10::load(files),
+        DatasetSpec::Csv(csv) => csv_rows(csv, true)?.into_dataset(),
+        DatasetSpec::TfRecord(records) => record_rows(records, true)?.into_dataset(),
+        DatasetSpec::Text(text) => windows::load(&text.file, &text.windows),
+        DatasetSpec::Babble(BabbleSpec { seed, bytes, windows }) => {
+            windows::dataset(BABBLE, babble::text(*seed, *bytes)?, windows)
+        }
+        DatasetSpec::ColorImages { seed, examples } => color_images::draw(*seed, *examples),
+        DatasetSpec::Linear { seed, examples, weights, bias, noise } => {
+            linear::draw(*seed, *examples, weights, *bias, *noise)
+        }
     }
+}
+
+fn csv_rows(spec: &CsvSpec, keep: bool) -> Result<Rows, InputError> {
+    let mut rows = Rows::new(csv::columns(spec), keep)?;
+    for file in &spec.files {
+        csv::read(file, spec, &mut rows)?;
+    }
+    Ok(rows)
+}
+
+fn record_rows(spec: &TfRecordSpec, keep: bool) -> Result<Rows, InputError> {
+    let mut rows = Rows::new(tf_record::columns(spec), keep)?;
+    for file in &spec.files {
+        tf_record::read(file, spec, &mut rows)?;
+    }
+    Ok(rows)
 }
 
 fn load_idx(images: &Path, labels: &Path) -> Result<Dataset, InputError> {
     let (images, labels) = open_idx(images, labels)?;
     let feature_shape = feature_shape(&images);
     let labels = labels.read()?.into_iter().map(i32::from).collect();
-    Dataset::new(feature_shape, images.read()?, labels, None)
+    Dataset::images(feature_shape, images.read()?, labels, None)
 }
 
 /// Both files, their headers read and compared before any of the data is.

@@ -43,7 +43,7 @@ impl Digits {
             labels.push(digit as i32);
             write(digit as usize, &mut random, &mut features);
         }
-        Dataset::new(Shape::from([SIDE, SIDE]), features, labels, Some(10))
+        Dataset::images(Shape::from([SIDE, SIDE]), features, labels, Some(10))
     }
 
     /// `examples`, where that many can be drawn.

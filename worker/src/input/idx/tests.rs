@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::input::unpacked::CHUNK_BYTES;
 
 fn idx(extents: &[u32], data: &[u8]) -> Vec<u8> {
     let mut bytes = (MAGIC_U8 + extents.len() as u32).to_be_bytes().to_vec();

@@ -1,7 +1,9 @@
 //! Data sets from specs: small files written here, and the real MNIST where it lies.
 
 use std::fs;
+use std::path::PathBuf;
 
+use messages::input::StageSpec;
 use tempfile::TempDir;
 
 use super::*;
@@ -22,10 +24,10 @@ fn loads_images_with_their_labels() {
     let folder = TempDir::new().unwrap();
     let spec = write_pair(folder.path(), 4, 4);
     let set = load(&spec, None).unwrap();
-    assert_eq!((set.len(), set.feature_shape(), set.classes()), (4, &Shape::from([2, 3]), None));
+    assert_eq!((set.len(), set.feature_shape()), (4, &Shape::from([2, 3])));
     assert_eq!(set.labels(), [3, 2, 1, 0]);
     assert_eq!(set.pixels(1), [6, 7, 8, 9, 10, 11]);
-    assert_eq!(describe(&spec).unwrap().examples, 4);
+    assert_eq!(describe(&spec, &[]).unwrap(), Description { examples: 4, columns: set.columns().to_vec() });
 }
 
 #[test]
@@ -40,6 +42,39 @@ fn another_directory_takes_the_place_of_the_named_one() {
 
     let nameless = DatasetSpec::Idx { images: "/".into(), labels: "labels".into() };
     assert!(matches!(load(&nameless, Some(folder.path())), Err(InputError::NoFileName { .. })));
+}
+
+#[test]
+fn two_files_that_would_become_one_are_refused() {
+    let cifar = |files: &[&str]| DatasetSpec::Cifar10 { files: files.iter().map(PathBuf::from).collect() };
+    let both = |train: &[&str], test: &[&str]| InputSpec::new(cifar(train), cifar(test));
+    let data = Path::new("/data");
+    let error = in_directory(&cifar(&["a/part-0", "a/part-1", "b/part-0"]), data).unwrap_err().to_string();
+    assert!(error.starts_with("a/part-0 and b/part-0 would both be /data/part-0"), "{error}");
+    let error = load(&cifar(&["a/part-0", "b/part-0"]), Some(data)).unwrap_err();
+    assert!(matches!(error, InputError::SameFile { .. }), "{error}");
+
+    let error = input_in_directory(&both(&["train/data.bin"], &["test/data.bin"]), data).unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.starts_with("train/data.bin and test/data.bin would both be /data/data.bin"),
+        "{message}"
+    );
+    // Tested on what it was trained on, and moved twice.
+    let same = input_in_directory(&both(&["x/a", "x/b"], &["x/a"]), data).unwrap();
+    assert_eq!(same, both(&["/data/a", "/data/b"], &["/data/a"]));
+    assert_eq!(input_in_directory(&same, data).unwrap(), same);
+}
+
+#[test]
+fn an_integer_that_is_no_class_is_told_before_the_examples_are_needed() {
+    let folder = TempDir::new().unwrap();
+    let spec = write_pair(folder.path(), 4, 4);
+    let one_hot = |classes| [MapSpec::new("labels", StageSpec::OneHot { classes })];
+    let error = describe(&spec, &one_hot(3)).unwrap_err();
+    assert!(matches!(error, InputError::Class { example: 0, id: 3, classes: 3, .. }), "{error}");
+    let described = describe(&spec, &one_hot(4)).unwrap();
+    assert_eq!(described.columns[1].example.shape, Shape::from([4]));
 }
 
 #[test]
@@ -58,11 +93,11 @@ fn refuses_images_and_labels_that_do_not_belong_together() {
 fn draws_digits() {
     let spec = DatasetSpec::Digits { seed: 5, examples: 12 };
     let set = load(&spec, Some(Path::new("/ignored"))).unwrap();
-    assert_eq!((set.len(), set.feature_shape(), set.classes()), (12, &Shape::from([28, 28]), Some(10)));
-    assert_eq!(describe(&spec).unwrap().examples, 12);
+    assert_eq!((set.len(), set.feature_shape()), (12, &Shape::from([28, 28])));
+    assert_eq!(describe(&spec, &[]).unwrap().examples, 12);
     let endless = DatasetSpec::Digits { seed: 5, examples: u64::MAX };
     assert!(matches!(load(&endless, None), Err(InputError::Extent { examples: u64::MAX, .. })));
-    assert!(matches!(describe(&endless), Err(InputError::Extent { .. })));
+    assert!(matches!(describe(&endless, &[]), Err(InputError::Extent { .. })));
 }
 
 /// What is known of one of MNIST's two sets.
@@ -109,7 +144,7 @@ fn reads_the_real_mnist() {
             images: format!("{name}-images-idx3-ubyte").into(),
             labels: format!("{name}-labels-idx1-ubyte").into(),
         };
-        assert_eq!(describe(&in_directory(&spec, &folder).unwrap()).unwrap().examples, examples);
+        assert_eq!(describe(&in_directory(&spec, &folder).unwrap(), &[]).unwrap().examples, examples);
         let set = load(&spec, Some(&folder)).unwrap();
         assert_eq!((set.len() as u64, set.feature_shape()), (examples, &Shape::from([28, 28])));
         assert_eq!(set.labels()[..10], first_labels);

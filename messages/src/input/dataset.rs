@@ -1,0 +1,145 @@
+//! A set of examples, as data: files of one of several formats, or what is drawn on the spot.
+//! Knows neither the examples nor their order.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{BabbleSpec, COLUMNS_MAX, CsvSpec, InputSpecError, TextSpec, TfRecordSpec};
+
+/// Most files of one data set.
+pub const FILES_MAX: usize = 1 << 16;
+
+/// A set of examples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum DatasetSpec {
+    /// Images and labels in the IDX format, each plain or gzipped. `features`: pixels scaled to 0..1; `labels`: an
+    /// `i32` scalar.
+    Idx {
+        /// The file of images, `u8`, 3 axes.
+        images: PathBuf,
+        /// The file of labels, `u8`, 1 axis.
+        labels: PathBuf,
+    },
+    /// Digits that are drawn on the spot, 28×28, 10 classes: the same examples for the same seed.
+    Digits {
+        /// What they are drawn from.
+        seed: u64,
+        /// How many there are.
+        examples: u64,
+    },
+    /// The binary version of CIFAR-10. `features`: `f32[32, 32, 3]`, scaled to 0..1; `labels`: an `i32` scalar.
+    Cifar10 {
+        /// The files, each plain or gzipped, one after the other.
+        files: Vec<PathBuf>,
+    },
+    /// Rows of fields.
+    Csv(CsvSpec),
+    /// TFRecord files.
+    TfRecord(TfRecordSpec),
+    /// Windows of a text.
+    Text(TextSpec),
+    /// Windows of a text that is made on the spot.
+    Babble(BabbleSpec),
+    /// Coloured shapes that are drawn on the spot, 32×32×3, 10 classes: the same examples for the same seed.
+    ColorImages {
+        /// What they are drawn from.
+        seed: u64,
+        /// How many there are.
+        examples: u64,
+    },
+    /// Points on a plane, with noise. `features`: `f32[weights]`, of mean 0 and standard deviation 1; `labels`: an
+    /// `f32` scalar, weights · features + bias + noise.
+    Linear {
+        /// What they are drawn from.
+        seed: u64,
+        /// How many there are.
+        examples: u64,
+        /// The plane's slopes.
+        weights: Vec<f32>,
+        /// The plane's height at 0.
+        bias: f32,
+        /// The noise's standard deviation.
+        noise: f32,
+    },
+}
+
+impl DatasetSpec {
+    /// The files that it names.
+    pub fn files(&self) -> Vec<&Path> {
+        match self {
+            Self::Idx { images, labels } => vec![images, labels],
+            Self::Cifar10 { files }
+            | Self::Csv(CsvSpec { files, .. })
+            | Self::TfRecord(TfRecordSpec { files, .. }) => files.iter().map(PathBuf::as_path).collect(),
+            Self::Text(text) => vec![&text.file],
+            Self::Digits { .. } | Self::Babble(_) | Self::ColorImages { .. } | Self::Linear { .. } => {
+                Vec::new()
+            }
+        }
+    }
+
+    /// The same, with every file's path changed.
+    ///
+    /// # Errors
+    /// The first one of `change`.
+    pub fn try_map_files<E>(&self, mut change: impl FnMut(&Path) -> Result<PathBuf, E>) -> Result<Self, E> {
+        let mut spec = self.clone();
+        let all: Vec<&mut PathBuf> = match &mut spec {
+            Self::Idx { images, labels } => vec![images, labels],
+            Self::Cifar10 { files }
+            | Self::Csv(CsvSpec { files, .. })
+            | Self::TfRecord(TfRecordSpec { files, .. }) => files.iter_mut().collect(),
+            Self::Text(text) => vec![&mut text.file],
+            Self::Digits { .. } | Self::Babble(_) | Self::ColorImages { .. } | Self::Linear { .. } => {
+                Vec::new()
+            }
+        };
+        for path in all {
+            *path = change(path)?;
+        }
+        Ok(spec)
+    }
+
+    /// Checks what can be checked without its files.
+    ///
+    /// # Errors
+    /// Names what is wrong.
+    pub fn validate(&self) -> Result<(), InputSpecError> {
+        let files = self.files();
+        if let Some(path) = files.iter().find(|path| path.to_str().is_none()) {
+            return Err(InputSpecError::NotUtf8(path.to_path_buf()));
+        }
+        if files.len() > FILES_MAX {
+            return InputSpecError::range("the number of files", format!("at most {FILES_MAX}"), files.len());
+        }
+        let any_number = matches!(self, Self::Cifar10 { .. } | Self::Csv(_) | Self::TfRecord(_));
+        if any_number && files.is_empty() {
+            return InputSpecError::range("the number of files", "at least 1", 0);
+        }
+        match self {
+            Self::Csv(csv) => csv.validate(),
+            Self::TfRecord(records) => records.validate(),
+            Self::Text(text) => text.windows.validate(),
+            Self::Babble(babble) => babble.windows.validate(),
+            Self::Linear { weights, bias, noise, .. } => {
+                if !(1..=COLUMNS_MAX).contains(&weights.len()) {
+                    return InputSpecError::range(
+                        "the number of weights",
+                        format!("1 to {COLUMNS_MAX}"),
+                        weights.len(),
+                    );
+                }
+                let numbers = weights.iter().chain([bias, noise]);
+                match numbers.copied().find(|number| !number.is_finite()) {
+                    Some(number) => InputSpecError::range("a weight, bias or noise", "finite", number),
+                    None => Ok(()),
+                }
+            }
+            Self::Idx { .. } | Self::Digits { .. } | Self::Cifar10 { .. } | Self::ColorImages { .. } => {
+                Ok(())
+            }
+        }
+    }
+}

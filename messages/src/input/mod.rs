@@ -1,0 +1,30 @@
+//! What the workers read, as data: which records, in which order and through which stages. Not how they are read.
+
+mod column;
+mod csv;
+mod dataset;
+mod error;
+mod map;
+mod order;
+mod spec;
+#[cfg(test)]
+pub(crate) mod tests;
+mod tf_record;
+mod windows;
+
+pub use column::ColumnSpec;
+pub use csv::{CategorySpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, FieldSpec, NumberSpec, VocabularySpec};
+pub use dataset::{DatasetSpec, FILES_MAX};
+pub use error::InputSpecError;
+pub use map::{MapSpec, StageSpec};
+pub use order::{RepeatSpec, ShardSpec, ShuffleSpec};
+pub use spec::{InputSpec, PREFETCH, PREFETCH_MAX};
+pub use tf_record::{FeatureKind, FeatureSpec, TfRecordSpec};
+pub use windows::{BabbleSpec, TextSpec, WindowsSpec};
+
+/// Most columns of one data set, most fields of one CSV column, most features of one record, most weights.
+pub const COLUMNS_MAX: usize = 1 << 16;
+/// Most bytes in the name of a column, a field or a feature.
+pub const NAME_BYTES_MAX: usize = 256;
+/// Most elements that one example of a column may have.
+pub const EXAMPLE_ELEMENTS_MAX: usize = 1 << 28;

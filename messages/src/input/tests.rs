@@ -1,0 +1,251 @@
+//! Inputs as data: what travels, what a job file may leave out, and what is refused.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn number(field: impl Into<FieldSpec>) -> NumberSpec {
+    NumberSpec::new(field)
+}
+
+/// One of every kind.
+pub(crate) fn every_dataset() -> Vec<DatasetSpec> {
+    let windows = WindowsSpec::apart(8, 0.5, 1.0);
+    let ids = BTreeMap::from([("<=50K".to_owned(), 0), ("<=50K.".to_owned(), 0)]);
+    let label = CategorySpec { field: 3.into(), vocabulary: VocabularySpec::Map(ids), unknown: None };
+    let csv = CsvSpec {
+        files: vec!["a.csv".into()],
+        columns: vec![
+            CsvColumnSpec {
+                name: "x".into(),
+                fields: CsvFieldsSpec::Numbers(vec![number(0), number("width")]),
+            },
+            CsvColumnSpec { name: "y".into(), fields: CsvFieldsSpec::Number(number(7)) },
+            CsvColumnSpec {
+                name: "c".into(),
+                fields: CsvFieldsSpec::Categories(vec![CategorySpec::new("sex", &["a", "b"], Some(2))]),
+            },
+            CsvColumnSpec { name: "label".into(), fields: CsvFieldsSpec::Category(label) },
+        ],
+        header: true,
+        ..CsvSpec::default()
+    };
+    let features = vec![FeatureSpec::new("image/raw", "features", FeatureKind::Pixels, [4, 4, 3])];
+    vec![
+        DatasetSpec::Idx { images: "a".into(), labels: "b".into() },
+        DatasetSpec::Digits { seed: 1, examples: 2 },
+        DatasetSpec::Cifar10 { files: vec!["a".into(), "b".into()] },
+        DatasetSpec::Csv(csv),
+        DatasetSpec::TfRecord(TfRecordSpec { files: vec!["a".into()], features }),
+        DatasetSpec::Text(TextSpec { file: "text".into(), windows }),
+        DatasetSpec::Babble(BabbleSpec { seed: 3, bytes: 100, windows }),
+        DatasetSpec::ColorImages { seed: 1, examples: 2 },
+        DatasetSpec::Linear { seed: 1, examples: 2, weights: vec![1.0, -2.5], bias: 0.1, noise: 0.0 },
+    ]
+}
+
+#[test]
+fn every_data_set_travels() {
+    for dataset in every_dataset() {
+        dataset.validate().unwrap();
+        let json = serde_json::to_string(&dataset).unwrap();
+        assert_eq!(serde_json::from_str::<DatasetSpec>(&json).unwrap(), dataset, "{json}");
+        let bytes = rmp_serde::to_vec(&dataset).unwrap();
+        assert_eq!(rmp_serde::from_slice::<DatasetSpec>(&bytes).unwrap(), dataset, "{json}");
+    }
+}
+
+#[test]
+fn a_job_file_may_leave_out_what_is_usual() {
+    let read = |json: &str| serde_json::from_str::<DatasetSpec>(json);
+    let csv = r#"{"csv": {"files": ["a"], "columns": [{"name": "x", "fields": {"number": {"field": 2}}}]}}"#;
+    let DatasetSpec::Csv(csv) = read(csv).unwrap() else { panic!("no csv") };
+    assert_eq!((csv.header, csv.delimiter, csv.skip_lines, csv.trim), (false, ',', 0, false));
+    let DatasetSpec::Text(text) = read(r#"{"text": {"file": "a", "windows": {"length": 9}}}"#).unwrap()
+    else {
+        panic!("no text")
+    };
+    assert_eq!(text.windows, WindowsSpec::every(9, 0.0, 1.0));
+    for unknown in [
+        r#"{"text": {"file": "a", "windows": {"length": 9, "stirde": 1}}}"#,
+        r#"{"csv": {"files": [], "columns": [], "quote": "'"}}"#,
+        r#"{"cifar10": {"file": "a"}}"#,
+        r#"{"parquet": {}}"#,
+    ] {
+        assert!(read(unknown).is_err(), "{unknown}");
+    }
+}
+
+#[test]
+fn what_no_file_could_satisfy_is_refused() {
+    let refused = |dataset: &DatasetSpec| dataset.validate().unwrap_err().to_string();
+    let text = |windows| DatasetSpec::Text(TextSpec { file: "a".into(), windows });
+    let windows = WindowsSpec::every(8, 0.0, 1.0);
+    assert!(refused(&text(WindowsSpec { length: 0, ..windows })).contains("windows' length"));
+    assert!(refused(&text(WindowsSpec { stride: 0, ..windows })).contains("windows' stride"));
+    for (begin, end) in [(0.5, 0.5), (0.6, 0.5), (-0.1, 1.0), (0.0, 1.1), (f64::NAN, 1.0), (0.0, f64::NAN)] {
+        assert!(refused(&text(WindowsSpec { begin, end, ..windows })).contains("part of the text"));
+    }
+    assert!(refused(&DatasetSpec::Cifar10 { files: vec![] }).contains("number of files"));
+    assert!(
+        refused(&DatasetSpec::Cifar10 { files: vec!["a".into(); FILES_MAX + 1] }).contains("number of files")
+    );
+
+    let csv =
+        |columns: Vec<CsvColumnSpec>| CsvSpec { files: vec!["a".into()], columns, ..CsvSpec::default() };
+    let x = |fields| CsvColumnSpec { name: "x".into(), fields };
+    assert!(refused(&DatasetSpec::Csv(csv(vec![]))).contains("number of columns"));
+    assert!(
+        refused(&DatasetSpec::Csv(csv(vec![x(CsvFieldsSpec::Numbers(vec![]))])))
+            .contains("fields of column 'x'")
+    );
+    let named = csv(vec![x(CsvFieldsSpec::Number(number("width")))]);
+    assert!(refused(&DatasetSpec::Csv(named.clone())).contains("without a header"));
+    assert!(DatasetSpec::Csv(CsvSpec { header: true, ..named.clone() }).validate().is_ok());
+    for delimiter in ['é', '"', '\n'] {
+        let csv = CsvSpec { delimiter, header: true, ..named.clone() };
+        assert!(refused(&DatasetSpec::Csv(csv)).contains("delimiter"));
+    }
+    let twice = csv(vec![x(CsvFieldsSpec::Category(CategorySpec::new(0, &["a", "b", "a"], None)))]);
+    assert!(refused(&DatasetSpec::Csv(twice)).contains("'a' twice"));
+
+    let records = |features| DatasetSpec::TfRecord(TfRecordSpec { files: vec!["a".into()], features });
+    assert!(refused(&records(vec![])).contains("number of features"));
+    for shape in [vec![0], vec![1 << 20, 1 << 20], vec![usize::MAX, 2]] {
+        let shape = crate::tensor::Shape(shape);
+        let feature = FeatureSpec::new("f", "c", FeatureKind::Float, shape);
+        assert!(refused(&records(vec![feature])).contains("shape of feature 'f'"));
+    }
+    let linear = |weights, bias| DatasetSpec::Linear { seed: 0, examples: 1, weights, bias, noise: 0.0 };
+    assert!(refused(&linear(vec![], 0.0)).contains("number of weights"));
+    assert!(refused(&linear(vec![f32::NAN], 0.0)).contains("finite"));
+    assert!(refused(&linear(vec![1.0], f32::INFINITY)).contains("finite"));
+}
+
+#[test]
+fn a_name_that_no_line_can_hold_is_refused() {
+    let digits = DatasetSpec::Digits { seed: 0, examples: 1 };
+    let csv = |name: &str, field: &str| {
+        let columns = vec![CsvColumnSpec { name: name.into(), fields: CsvFieldsSpec::Number(number(field)) }];
+        let csv = CsvSpec { files: vec!["a".into()], columns, header: true, ..CsvSpec::default() };
+        InputSpec::new(DatasetSpec::Csv(csv), digits.clone())
+    };
+    let record = |feature: &str, column: &str| {
+        let features = vec![FeatureSpec::new(feature, column, FeatureKind::Float, [1])];
+        let records = TfRecordSpec { files: vec!["a".into()], features };
+        InputSpec::new(digits.clone(), DatasetSpec::TfRecord(records))
+    };
+    let map = |column: &str| InputSpec {
+        map: vec![MapSpec::new(column, StageSpec::RandomFlip)],
+        ..InputSpec::new(digits.clone(), digits.clone())
+    };
+    let good = "g".repeat(NAME_BYTES_MAX);
+    for input in [csv(&good, &good), record(&good, &good), map(&good)] {
+        input.validate().unwrap();
+    }
+    for bad in ["", "a\nb", "\u{7f}", &"b".repeat(NAME_BYTES_MAX + 1), &"é".repeat(NAME_BYTES_MAX)] {
+        for (input, words) in [
+            (csv(bad, "f"), "the name of column 0 must"),
+            (csv("c", bad), "the name of a field of column 'c' must"),
+            (record(bad, "c"), "the name of feature 0 must"),
+            (record("f", bad), "the name of the column of feature 'f' must"),
+            (map(bad), "the name of a map stage's column must"),
+        ] {
+            let error = input.validate().unwrap_err().to_string();
+            assert!(error.contains(words) && error.len() < 512, "{error}");
+            assert!(!error.chars().any(char::is_control), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn what_an_empty_field_stands_for_is_finite() {
+    for missing in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let field = NumberSpec { missing: Some(missing), ..number(3) };
+        let columns = vec![CsvColumnSpec {
+            name: "x".into(),
+            fields: CsvFieldsSpec::Numbers(vec![NumberSpec { missing: Some(1.0), ..number(2) }, field]),
+        }];
+        let csv = CsvSpec { files: vec!["a".into()], columns, ..CsvSpec::default() };
+        let error = DatasetSpec::Csv(csv).validate().unwrap_err().to_string();
+        let expected =
+            format!("column 'x': what an empty field 3 stands for must be finite, and is {missing}");
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_path_that_no_message_can_carry_is_refused() {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    let bad = OsString::from_vec(vec![0xff]);
+    for dataset in every_dataset() {
+        let changed = dataset.try_map_files(|_| Ok::<_, ()>(bad.clone().into())).unwrap();
+        assert_eq!(changed.files().len(), dataset.files().len());
+        assert_eq!(changed.validate().is_err(), !dataset.files().is_empty());
+    }
+}
+
+#[test]
+fn a_job_file_of_two_sets_reads_them_as_is_usual() {
+    let digits = |seed| DatasetSpec::Digits { seed, examples: 9 };
+    let json = r#"{"train": {"digits": {"seed": 1, "examples": 9}}, "test": {"digits": {"seed": 2, "examples": 9}}}"#;
+    let input: InputSpec = serde_json::from_str(json).unwrap();
+    assert_eq!(input, InputSpec::new(digits(1), digits(2)));
+    assert!(input.validate().is_ok());
+    assert!(
+        serde_json::from_str::<InputSpec>(&json.replace("\"test\"", "\"shufle\": \"none\", \"test\""))
+            .is_err()
+    );
+}
+
+#[test]
+fn every_stage_travels_and_is_checked() {
+    let digits = |seed| DatasetSpec::Digits { seed, examples: 9 };
+    let usual = InputSpec::new(digits(1), digits(2));
+    let map = |stage| vec![MapSpec::new("features", stage)];
+    let input = InputSpec {
+        shard: ShardSpec::Off,
+        shuffle: ShuffleSpec::Buffer(100),
+        repeat: RepeatSpec::Epochs(3),
+        map: [
+            map(StageSpec::Scale { factor: 2.0, offset: 1.0 }),
+            map(StageSpec::Standardise { mean: vec![0.5], stddev: vec![0.2] }),
+            map(StageSpec::OneHot { classes: 10 }),
+            map(StageSpec::RandomCrop { pad: 4, size: [32, 32] }),
+            map(StageSpec::RandomFlip),
+        ]
+        .concat(),
+        prefetch: 8,
+        ..usual.clone()
+    };
+    input.validate().unwrap();
+    let json = serde_json::to_string(&input).unwrap();
+    assert_eq!(serde_json::from_str::<InputSpec>(&json).unwrap(), input, "{json}");
+    let bytes = rmp_serde::to_vec(&input).unwrap();
+    assert_eq!(rmp_serde::from_slice::<InputSpec>(&bytes).unwrap(), input);
+
+    let bad = |stage| InputSpec { map: map(stage), ..usual.clone() };
+    let standardise = |mean: &[f32], stddev: &[f32]| {
+        bad(StageSpec::Standardise { mean: mean.to_vec(), stddev: stddev.to_vec() })
+    };
+    for (input, words) in [
+        (InputSpec { prefetch: 0, ..usual.clone() }, "prefetch must be 1 to 64, and is 0"),
+        (InputSpec { prefetch: 65, ..usual.clone() }, "prefetch"),
+        (InputSpec { shuffle: ShuffleSpec::Buffer(0), ..usual.clone() }, "shuffle buffer"),
+        (InputSpec { repeat: RepeatSpec::Epochs(0), ..usual.clone() }, "number of epochs"),
+        (bad(StageSpec::Scale { factor: f32::NAN, offset: 0.0 }), "the scale of column 'features'"),
+        (standardise(&[1.0], &[1.0, 2.0]), "1 means and 2 deviations"),
+        (standardise(&[], &[]), "0 means"),
+        (standardise(&[f32::INFINITY], &[1.0]), "a mean"),
+        (standardise(&[0.0], &[0.0]), "a standard deviation"),
+        (standardise(&[0.0], &[f32::NAN]), "a standard deviation"),
+        (bad(StageSpec::OneHot { classes: 0 }), "number of classes"),
+        (bad(StageSpec::RandomCrop { pad: 1 << 20, size: [1, 1] }), "the border"),
+        (bad(StageSpec::RandomCrop { pad: 1, size: [0, 1] }), "the window's size"),
+    ] {
+        let error = input.validate().unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}

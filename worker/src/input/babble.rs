@@ -1,0 +1,158 @@
+//! A text that is made on the spot: sentences of a small language, in which much of what follows can be guessed.
+//! Knows no file and no model.
+
+use super::InputError;
+use super::random::SplitMix64;
+use super::unpacked::UNPACKED_BYTES_MAX;
+
+/// Sets these random streams apart from all others of the same seed.
+const STREAM: u64 = 0x4241_4242_4c45; // "BABBLE"
+
+const ADJECTIVES: &[&str] = &["old", "small", "green", "quiet", "tall", "bright", "cold", "young"];
+/// Each with its plural.
+const ANIMALS: &[[&str; 2]] = &[
+    ["dog", "dogs"],
+    ["fox", "foxes"],
+    ["goose", "geese"],
+    ["mouse", "mice"],
+    ["horse", "horses"],
+    ["cat", "cats"],
+];
+const THINGS: &[[&str; 2]] =
+    &[["apple", "apples"], ["house", "houses"], ["river", "rivers"], ["leaf", "leaves"], ["stone", "stones"]];
+/// Of one, and of many: the verb agrees with its subject.
+const VERBS: &[[&str; 2]] =
+    &[["sees", "see"], ["finds", "find"], ["wants", "want"], ["carries", "carry"], ["likes", "like"]];
+const PLACES: &[&str] =
+    &["near the hill", "in the forest", "by the sea", "under the bridge", "behind the barn"];
+const TIMES: &[&str] = &["today", "at night", "every morning", "in winter"];
+
+/// Sentences of a paragraph.
+const PARAGRAPH: u64 = 8;
+
+/// A text of exactly so many bytes, all of them ASCII. A longer text begins with the shorter one of the same seed.
+///
+/// # Errors
+/// [`InputError::Extent`] for no byte, or more than are unpacked from a file.
+pub(super) fn text(seed: u64, bytes: u64) -> Result<Vec<u8>, InputError> {
+    let bytes = check(bytes)? as usize;
+    let mut text = String::with_capacity(bytes + 200);
+    for number in 0.. {
+        if text.len() >= bytes {
+            break;
+        }
+        sentence(&mut SplitMix64::stream(&[STREAM, seed, number]), &mut text);
+        text.push(if number % PARAGRAPH == PARAGRAPH - 1 { '\n' } else { ' ' });
+    }
+    text.truncate(bytes);
+    Ok(text.into_bytes())
+}
+
+/// `bytes`, where a text can be so long.
+pub(super) fn check(bytes: u64) -> Result<u64, InputError> {
+    if (1..=UNPACKED_BYTES_MAX).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(InputError::Extent { examples: bytes, elements: 1, max: UNPACKED_BYTES_MAX })
+    }
+}
+
+fn sentence(random: &mut SplitMix64, text: &mut String) {
+    let many = random.below(2) as usize;
+    let begin = text.len();
+    noun(random, ANIMALS, many, text);
+    text.push(' ');
+    text.push_str(pick(random, VERBS)[many]);
+    text.push(' ');
+    let (things, count) = (if random.below(3) == 0 { ANIMALS } else { THINGS }, random.below(2) as usize);
+    noun(random, things, count, text);
+    if random.below(2) == 0 {
+        text.push(' ');
+        text.push_str(pick(random, PLACES));
+    }
+    if random.below(3) == 0 {
+        text.push(' ');
+        text.push_str(pick(random, TIMES));
+    }
+    text.push('.');
+    text[begin..=begin].make_ascii_uppercase();
+}
+
+/// `the old dog`, `a dog`, `the dogs` or `two small dogs`.
+fn noun(random: &mut SplitMix64, nouns: &[[&str; 2]], many: usize, text: &mut String) {
+    let noun = pick(random, nouns)[many];
+    let adjective = if random.below(2) == 0 { Some(pick(random, ADJECTIVES)) } else { None };
+    let next = adjective.unwrap_or(noun);
+    text.push_str(match (random.below(2), many) {
+        (0, _) => "the ",
+        (_, 0) if next.starts_with(['a', 'e', 'i', 'o', 'u']) => "an ",
+        (_, 0) => "a ",
+        (_, _) => "two ",
+    });
+    if let Some(adjective) = adjective {
+        text.push_str(adjective);
+        text.push(' ');
+    }
+    text.push_str(noun);
+}
+
+fn pick<T: Copy>(random: &mut SplitMix64, words: &[T]) -> T {
+    words[random.below(words.len() as u32) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_text_begins_with_the_shorter_one() {
+        let long = text(5, 5000).unwrap();
+        for bytes in [1, 17, 1000, 4999] {
+            assert_eq!(text(5, bytes).unwrap(), long[..bytes as usize]);
+        }
+        assert_eq!(long.len(), 5000);
+        assert_ne!(text(6, 5000).unwrap(), long);
+        assert!(long.is_ascii());
+    }
+
+    #[test]
+    fn it_has_sentences_that_agree() {
+        let text = String::from_utf8(text(1, 100_000).unwrap()).unwrap();
+        let sentences: Vec<&str> = text.split_inclusive('.').map(str::trim).collect();
+        for sentence in &sentences[..sentences.len() - 1] {
+            assert!(sentence.starts_with(|c: char| c.is_ascii_uppercase()), "{sentence}");
+            assert!(sentence.ends_with('.'));
+            let words: Vec<&str> = sentence.trim_end_matches('.').split(' ').collect();
+            let verb = words.iter().position(|word| VERBS.iter().flatten().any(|verb| verb == word)).unwrap();
+            let one = ANIMALS.iter().any(|[one, _]| *one == words[verb - 1]);
+            assert!(
+                VERBS.iter().any(|[of_one, of_many]| words[verb] == if one { *of_one } else { *of_many })
+            );
+        }
+    }
+
+    /// A model that knows the last four letters needs far fewer bits than one that knows none.
+    #[test]
+    fn what_follows_can_be_guessed() {
+        let text = text(2, 200_000).unwrap();
+        let entropy = |order: usize| {
+            let mut windows: Vec<&[u8]> = text.windows(order + 1).collect();
+            windows.sort_unstable();
+            let mut bits = 0.0;
+            for context in windows.chunk_by(|a, b| a[..order] == b[..order]) {
+                for next in context.chunk_by(|a, b| a[order] == b[order]) {
+                    bits -= next.len() as f64 * (next.len() as f64 / context.len() as f64).log2();
+                }
+            }
+            bits / windows.len() as f64
+        };
+        let (blind, informed) = (entropy(0), entropy(4));
+        assert!((3.5..5.0).contains(&blind) && informed < 1.0, "{blind} {informed}");
+    }
+
+    #[test]
+    fn refuses_none_and_too_many() {
+        assert!(matches!(text(0, 0), Err(InputError::Extent { .. })));
+        assert!(matches!(text(0, UNPACKED_BYTES_MAX + 1), Err(InputError::Extent { .. })));
+    }
+}

@@ -1,0 +1,101 @@
+//! Points on a plane, with noise, drawn on the spot: the smallest thing that can be learned.
+//! Uses only `+ − × ÷`, which are the same to the bit on every machine.
+
+use messages::input::ColumnSpec;
+use messages::tensor::TensorSpec;
+
+use super::dataset::{FEATURES, LABELS};
+use super::random::SplitMix64;
+use super::{Dataset, HELD_BYTES_MAX, InputError, Storage};
+
+/// Sets these random streams apart from all others of the same seed.
+const STREAM: u64 = 0x4c49_4e45_4152; // "LINEAR"
+
+/// The reach of a triangular distribution about 0 whose standard deviation is 1: √6.
+const REACH: f32 = 2.449_489_8;
+
+/// `features`, `[weights]`, and `labels`, a scalar.
+pub(super) fn columns(weights: usize) -> [ColumnSpec; 2] {
+    let column = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
+    [column(FEATURES, TensorSpec::f32([weights])), column(LABELS, TensorSpec::f32([]))]
+}
+
+/// `examples`, where so many points of that many dimensions can be drawn.
+pub(super) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError> {
+    let max = (HELD_BYTES_MAX / 4 / (dimensions as u64 + 1)).min(u32::MAX.into());
+    if dimensions > 0 && (1..=max).contains(&examples) {
+        Ok(examples)
+    } else {
+        Err(InputError::Extent { examples, elements: dimensions, max })
+    }
+}
+
+/// Example `i` depends on `seed` and `i` only.
+pub(super) fn draw(
+    seed: u64,
+    examples: u64,
+    weights: &[f32],
+    bias: f32,
+    noise: f32,
+) -> Result<Dataset, InputError> {
+    let examples = check(examples, weights.len())?;
+    let mut features = Vec::with_capacity(examples as usize * weights.len());
+    let mut labels = Vec::with_capacity(examples as usize);
+    for index in 0..examples {
+        let mut random = SplitMix64::stream(&[STREAM, seed, index]);
+        let mut label = bias;
+        for weight in weights {
+            let x = random.about_zero(REACH);
+            label += weight * x;
+            features.push(x);
+        }
+        labels.push(label + noise * random.about_zero(REACH));
+    }
+    let columns = columns(weights.len()).into_iter().zip([Storage::F32(features), Storage::F32(labels)]);
+    Dataset::new(examples as usize, columns.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(set: &Dataset, name: &str) -> Vec<f32> {
+        match set.storage(name) {
+            Some(Storage::F32(values)) => values.clone(),
+            other => panic!("{:?}", other.map(Storage::dtype)),
+        }
+    }
+
+    #[test]
+    fn labels_lie_on_the_plane_but_for_the_noise() {
+        let weights = [2.0, -3.0, 0.5];
+        for (noise, wide) in [(0.0, 1e-5), (0.1, 0.1)] {
+            let set = draw(7, 4000, &weights, 1.5, noise).unwrap();
+            assert_eq!(set.columns(), columns(3));
+            let (x, y) = (values(&set, "features"), values(&set, "labels"));
+            let off = x.chunks(3).zip(&y).map(|(x, y)| {
+                f64::from(y - 1.5 - x.iter().zip(weights).map(|(x, weight)| x * weight).sum::<f32>())
+            });
+            let off: Vec<f64> = off.collect();
+            let deviation = (off.iter().map(|off| off * off).sum::<f64>() / 4000.0).sqrt();
+            assert!(deviation <= wide * 1.05 && deviation >= f64::from(noise) * 0.95, "{deviation}");
+            let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / 12_000.0;
+            let square = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / 12_000.0;
+            assert!(mean.abs() < 0.04 && (square - 1.0).abs() < 0.05, "{mean} {square}");
+        }
+    }
+
+    #[test]
+    fn an_example_depends_on_seed_and_index_only() {
+        let draw = |seed, examples| values(&draw(seed, examples, &[1.0, 2.0], 0.0, 0.3).unwrap(), "features");
+        assert_eq!(draw(3, 10), draw(3, 50)[..20]);
+        assert_ne!(draw(3, 10), draw(4, 10));
+    }
+
+    #[test]
+    fn refuses_none_and_too_many() {
+        for (examples, dimensions) in [(0, 2), (1, 0), (u64::MAX, 2), (1 << 29, 2)] {
+            assert!(matches!(check(examples, dimensions), Err(InputError::Extent { .. })), "{examples}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The map stages, made ready for the columns that they are for.
+//! Knows neither the order of examples nor where chance comes from.
+
+use messages::input::{ColumnSpec, MapSpec, StageSpec};
+use messages::tensor::{DType, Shape, TensorSpec};
+
+use super::random::SplitMix64;
+use super::{Dataset, InputError, Storage};
+
+/// Most elements that one example may grow to.
+const ELEMENTS_MAX: usize = messages::input::EXAMPLE_ELEMENTS_MAX;
+
+/// What is used again from example to example: an example before and behind a stage that changes its shape.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    ints: Vec<i32>,
+    before: Vec<f32>,
+    behind: Vec<f32>,
+}
+
+#[cfg(test)]
+impl Room {
+    /// Where its memory lies.
+    pub(super) fn places(&self) -> Vec<usize> {
+        vec![self.ints.as_ptr() as usize, self.before.as_ptr() as usize, self.behind.as_ptr() as usize]
+    }
+}
+
+/// The stages of all columns.
+#[derive(Clone, Debug)]
+pub(super) struct Stages {
+    /// Behind the stages.
+    columns: Vec<ColumnSpec>,
+    plans: Vec<Plan>,
+}
+
+/// The stages of one column.
+#[derive(Clone, Debug, Default)]
+struct Plan {
+    /// Of one example in the data set.
+    elements: usize,
+    steps: Vec<Step>,
+    /// Whether a step changes the shape.
+    reshapes: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Scale {
+        factor: f32,
+        offset: f32,
+    },
+    /// Means and standard deviations along the last axis.
+    Standardise(Vec<(f32, f32)>),
+    OneHot {
+        classes: usize,
+    },
+    Crop {
+        image: Image,
+        pad: usize,
+        height: usize,
+        width: usize,
+    },
+    Flip(Image),
+}
+
+/// The extents of an image.
+#[derive(Clone, Copy, Debug)]
+struct Image {
+    height: usize,
+    width: usize,
+    channels: usize,
+}
+
+impl Stages {
+    pub(super) fn new(map: &[MapSpec], columns: &[ColumnSpec]) -> Result<Self, InputError> {
+        let plan =
+            |column: &ColumnSpec| Plan { elements: column.example.shape.elements(), ..Plan::default() };
+        let mut stages = Self { columns: columns.to_vec(), plans: columns.iter().map(plan).collect() };
+        for MapSpec { column, stage } in map {
+            let Some(position) = columns.iter().position(|spec| spec.name == *column) else {
+                let (name, expected) = (column.clone(), ColumnSpec::list(columns));
+                return Err(InputError::Stage {
+                    name,
+                    expected: format!("one of {expected}"),
+                    got: "no column".into(),
+                });
+            };
+            let example = &mut stages.columns[position].example;
+            let (step, behind) = prepare(stage, example).map_err(|expected| InputError::Stage {
+                name: column.clone(),
+                expected,
+                got: example.to_string(),
+            })?;
+            stages.plans[position].reshapes |= matches!(step, Step::OneHot { .. } | Step::Crop { .. });
+            stages.plans[position].steps.push(step);
+            *example = behind;
+        }
+        Ok(stages)
+    }
+
+    /// The columns behind the stages.
+    pub(super) fn columns(&self) -> &[ColumnSpec] {
+        &self.columns
+    }
+
+    /// Whether integers become one-hot, so that [`check`](Self::check) has something to look at.
+    pub(super) fn ask_for_classes(&self) -> bool {
+        self.plans.iter().any(|plan| matches!(plan.steps.first(), Some(Step::OneHot { .. })))
+    }
+
+    /// Whether all integers that become one-hot are classes.
+    pub(super) fn check(&self, dataset: &Dataset) -> Result<(), InputError> {
+        for (position, plan) in self.plans.iter().enumerate() {
+            let Some(Step::OneHot { classes }) = plan.steps.first() else { continue };
+            let storage = dataset.storage_at(position);
+            let mut row = vec![0; plan.elements];
+            for example in 0..dataset.len() as u32 {
+                storage.fill_i32(example, &mut row);
+                if let Some(&id) = row.iter().find(|&&id| !usize::try_from(id).is_ok_and(|id| id < *classes))
+                {
+                    let column = self.columns[position].name.clone();
+                    return Err(InputError::Class { column, example, id, classes: *classes });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one example of a column of floats. Nothing is random where `random` is `None`.
+    pub(super) fn fill_f32(
+        &self,
+        dataset: &Dataset,
+        position: usize,
+        example: u32,
+        mut random: Option<SplitMix64>,
+        row: &mut [f32],
+        room: &mut Room,
+    ) {
+        let (plan, storage) = (&self.plans[position], dataset.storage_at(position));
+        if !plan.reshapes {
+            storage.fill_f32(example, row);
+            plan.steps.iter().for_each(|step| in_place(step, random.as_mut(), row));
+            return;
+        }
+        let Room { ints, before, behind } = room;
+        read(storage, example, plan.elements, ints, before);
+        for step in &plan.steps {
+            match step {
+                Step::OneHot { classes } => {
+                    behind.clear();
+                    behind.resize(ints.len() * classes, 0.0);
+                    for (row, &id) in behind.chunks_exact_mut(*classes).zip(&*ints) {
+                        row[id as usize] = 1.0;
+                    }
+                    std::mem::swap(before, behind);
+                }
+                Step::Crop { image, pad, height, width } => {
+                    let (down, across) = (image.height + 2 * pad - height, image.width + 2 * pad - width);
+                    let corner = match &mut random {
+                        Some(random) => [down, across].map(|most| random.below(most as u32 + 1) as usize),
+                        None => [down / 2, across / 2],
+                    };
+                    crop(before, behind, *image, *pad, corner, [*height, *width]);
+                    std::mem::swap(before, behind);
+                }
+                other => in_place(other, random.as_mut(), before),
+            }
+        }
+        row.copy_from_slice(before);
+    }
+}
+
+/// One example as it is kept: floats into `floats`, integers into `ints`.
+fn read(storage: &Storage, example: u32, elements: usize, ints: &mut Vec<i32>, floats: &mut Vec<f32>) {
+    match storage.dtype() {
+        DType::F32 => {
+            floats.resize(elements, 0.0);
+            storage.fill_f32(example, floats);
+        }
+        DType::I32 => {
+            ints.resize(elements, 0);
+            storage.fill_i32(example, ints);
+        }
+    }
+}
+
+/// A stage for such a column, and what the column is behind it; else what column it would fit.
+fn prepare(stage: &StageSpec, example: &TensorSpec) -> Result<(Step, TensorSpec), String> {
+    let floats = example.dtype == DType::F32;
+    let image = || match (floats, example.shape.0.as_slice()) {
+        (true, &[height, width, channels]) => Ok(Image { height, width, channels }),
+        _ => Err("an image of floats, [height, width, channels]".to_owned()),
+    };
+    match stage {
+        StageSpec::Scale { factor, offset } if floats => {
+            Ok((Step::Scale { factor: *factor, offset: *offset }, example.clone()))
+        }
+        StageSpec::Scale { .. } => Err("a column of floats to scale".into()),
+        StageSpec::Standardise { mean, stddev } => {
+            let last = example.shape.0.last().copied().unwrap_or(1);
+            if !floats || mean.len() != stddev.len() || (mean.len() != 1 && mean.len() != last) {
+                return Err(format!("a column of floats with {} along its last axis", mean.len()));
+            }
+            let numbers = mean.iter().copied().zip(stddev.iter().copied()).collect();
+            Ok((Step::Standardise(numbers), example.clone()))
+        }
+        StageSpec::OneHot { classes } => {
+            let classes = *classes as usize;
+            let elements =
+                example.shape.checked_elements().and_then(|elements| elements.checked_mul(classes));
+            match elements {
+                Some(1..=ELEMENTS_MAX) if !floats => {
+                    let mut extents = example.shape.0.clone();
+                    extents.push(classes);
+                    Ok((Step::OneHot { classes }, TensorSpec::f32(Shape(extents))))
+                }
+                _ => Err(format!("a column of integers, with at most {ELEMENTS_MAX} elements behind it")),
+            }
+        }
+        StageSpec::RandomCrop { pad, size } => {
+            let (image, pad, [height, width]) = (image()?, *pad as usize, size.map(|size| size as usize));
+            let wide = |extent: usize| extent.saturating_add(2 * pad).min(u32::MAX as usize - 1);
+            let elements = height.checked_mul(width).and_then(|pixels| pixels.checked_mul(image.channels));
+            if height > wide(image.height)
+                || width > wide(image.width)
+                || elements.is_none_or(|all| all > ELEMENTS_MAX)
+            {
+                return Err(format!("an image of at least {height} × {width} with a border of {pad}"));
+            }
+            let behind = TensorSpec::f32([height, width, image.channels]);
+            Ok((Step::Crop { image, pad, height, width }, behind))
+        }
+        StageSpec::RandomFlip => Ok((Step::Flip(image()?), example.clone())),
+    }
+}
+
+/// A stage that leaves the shape as it is.
+fn in_place(step: &Step, random: Option<&mut SplitMix64>, values: &mut [f32]) {
+    match step {
+        Step::Scale { factor, offset } => {
+            values.iter_mut().for_each(|value| *value = *value * factor + offset)
+        }
+        Step::Standardise(numbers) => {
+            for values in values.chunks_exact_mut(numbers.len()) {
+                for (value, (mean, stddev)) in values.iter_mut().zip(numbers) {
+                    *value = (*value - mean) / stddev;
+                }
+            }
+        }
+        Step::Flip(image) => {
+            if random.is_some_and(|random| random.below(2) == 1) {
+                for row in values.chunks_exact_mut(image.width * image.channels) {
+                    for column in 0..image.width / 2 {
+                        for channel in 0..image.channels {
+                            let other = image.width - 1 - column;
+                            row.swap(column * image.channels + channel, other * image.channels + channel);
+                        }
+                    }
+                }
+            }
+        }
+        Step::OneHot { .. } | Step::Crop { .. } => unreachable!("a stage that changes the shape"),
+    }
+}
+
+/// The window at `corner` of an image with a border of `pad` zeros.
+fn crop(from: &[f32], to: &mut Vec<f32>, image: Image, pad: usize, corner: [usize; 2], size: [usize; 2]) {
+    let ([top, left], [height, width], channels) = (corner, size, image.channels);
+    to.clear();
+    to.resize(height * width * channels, 0.0);
+    // The columns of the window that lie in the image, and where they lie there.
+    let begin = pad.saturating_sub(left).min(width);
+    let end = (pad + image.width).saturating_sub(left).clamp(begin, width);
+    for (row, line) in to.chunks_exact_mut(width * channels).enumerate() {
+        let Some(y) = (top + row).checked_sub(pad).filter(|&y| y < image.height) else { continue };
+        if begin < end {
+            let x = left + begin - pad;
+            let source = (y * image.width + x) * channels;
+            let length = (end - begin) * channels;
+            line[begin * channels..end * channels].copy_from_slice(&from[source..source + length]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Texts for language models: which windows a text is cut into, and the tokens of a file.
+//! Knows no model; tokens are bytes.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use messages::input::{ColumnSpec, WindowsSpec};
+use messages::tensor::TensorSpec;
+
+use super::dataset::{FEATURES, LABELS};
+use super::source::Description;
+use super::unpacked::Unpacked;
+use super::{Dataset, InputError, Storage, UNPACKED_BYTES_MAX};
+
+/// How much of a file is read at a time where only its length is wanted.
+const COUNT_BYTES: usize = 1 << 16;
+
+/// `features` and `labels`, each as long as the window.
+fn columns(windows: &WindowsSpec) -> [ColumnSpec; 2] {
+    [FEATURES, LABELS]
+        .map(|name| ColumnSpec { name: name.to_owned(), example: TensorSpec::i32([windows.length as usize]) })
+}
+
+/// The part of a text of so many bytes that is read, and how many windows it has.
+///
+/// (A) Where one part ends, the next one begins: parts that share a border share no byte. (B) No window reaches
+/// beyond its part, with the token that follows it.
+fn cut(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<(Range<u64>, u64), InputError> {
+    // Of at most 2³² bytes, which an f64 counts exactly.
+    let at = |fraction: f64| ((bytes as f64 * fraction).floor() as u64).min(bytes);
+    let part = at(windows.begin)..at(windows.end);
+    let (length, stride) = (u64::from(windows.length), u64::from(windows.stride));
+    let got = part.end.saturating_sub(part.start);
+    if got < length + 1 || stride == 0 {
+        let (text, expected) = (name.to_owned(), length + 1);
+        return Err(InputError::ShortText { text, expected, got });
+    }
+    Ok((part, (got - length - 1) / stride + 1))
+}
+
+/// The windows of a text.
+pub(super) fn dataset(name: &str, mut text: Vec<u8>, windows: &WindowsSpec) -> Result<Dataset, InputError> {
+    let (part, examples) = cut(name, text.len() as u64, windows)?;
+    text.truncate(part.end as usize);
+    text.drain(..part.start as usize);
+    let tokens: Arc<[u8]> = text.into();
+    let stride = windows.stride as usize;
+    let storage = [0, 1].map(|begin| Storage::Windows { tokens: Arc::clone(&tokens), begin, stride });
+    Dataset::new(examples as usize, columns(windows).into_iter().zip(storage).collect())
+}
+
+/// The windows of a text of so many bytes.
+pub(super) fn description(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<Description, InputError> {
+    let (_, examples) = cut(name, bytes, windows)?;
+    Ok(Description { examples, columns: columns(windows).into() })
+}
+
+/// The windows of a file.
+pub(super) fn load(file: &Path, windows: &WindowsSpec) -> Result<Dataset, InputError> {
+    let mut input = Unpacked::open(file)?;
+    let mut text = Vec::new();
+    input.append(usize::try_from(UNPACKED_BYTES_MAX).unwrap_or(usize::MAX), &mut text)?;
+    // Reading on to the end shows whether there is more than is read.
+    input.fill(&mut [0])?;
+    dataset(&input.path().display().to_string(), text, windows)
+}
+
+/// The windows of a file, which is read only where its length is not known.
+pub(super) fn describe(file: &Path, windows: &WindowsSpec) -> Result<Description, InputError> {
+    let mut input = Unpacked::open(file)?;
+    let bytes = match input.size() {
+        Some(size) => size,
+        None => {
+            let mut buffer = vec![0; COUNT_BYTES];
+            while input.fill(&mut buffer)? == COUNT_BYTES {}
+            input.offset()
+        }
+    };
+    description(&input.path().display().to_string(), bytes, windows)
+}
+
+#[cfg(test)]
+mod tests;
