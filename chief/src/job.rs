@@ -2,7 +2,8 @@
 //! `R` is whatever a reply is sent by.
 //!
 //! Wanted properties: (A) every request is answered once; (B) nobody begins before all are ready; (C) a job ends
-//! exactly once, and well only if it was evaluated; (D) a worker that is lost never holds up the others.
+//! exactly once, and well only if it was evaluated; (D) a worker that is lost, or whose input has ended, never holds up the
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -43,6 +44,8 @@ pub(crate) struct JobState<R> {
     workers: BTreeMap<u32, Worker<R>>,
     phase: Phase,
     global_step: GlobalStep,
+    /// The first worker whose input has ended before the last step, and its words.
+    input_ended: Option<(TaskId, String)>,
 }
 
 #[derive(Debug)]
@@ -97,6 +100,7 @@ impl<R> JobState<R> {
             workers: (0..workers).map(|index| (index, worker(index))).collect(),
             phase: Phase::Starting,
             global_step: GlobalStep(0),
+            input_ended: None,
         }
     }
 
@@ -323,7 +327,16 @@ impl<R> JobState<R> {
                 tracing::info!("worker/{index} has finished after {} steps", finish.local_step);
                 self.after_leaving()
             }
-            TrainingResult::Completed | TrainingResult::Interrupted => {
+            // Whether all inputs together were enough, the evaluation shows: it wants the last step's variables.
+            TrainingResult::InputEnded(how) if matches!(self.phase, Phase::Training) => {
+                let worker = self.worker(index);
+                worker.state = State::Finished(reply);
+                worker.loss = finish.loss.is_finite().then_some(finish.loss);
+                tracing::warn!("worker/{index} waits for the others: {how}");
+                self.input_ended.get_or_insert((TaskId::worker(index), how));
+                self.after_leaving()
+            }
+            TrainingResult::Completed | TrainingResult::InputEnded(_) | TrainingResult::Interrupted => {
                 self.worker(index).state = State::Left;
                 tracing::warn!("worker/{index} leaves after {} steps", finish.local_step);
                 let mut effects = vec![done(reply)];
@@ -343,7 +356,10 @@ impl<R> JobState<R> {
         self.worker(index).state = State::Left;
         let mut effects = vec![Effect::Reply(reply, Finished { evaluate: false }.into())];
         match evaluated.result {
-            Err(reason) => {
+            Err(mut reason) => {
+                if let Some((worker, how)) = self.input_ended.take() {
+                    reason.push_str(&format!("; before, {worker} had said: {how}"));
+                }
                 effects.extend(self.fail(ChiefError::WorkerFailed { worker: TaskId::worker(index), reason }));
             }
             Ok(evaluation) => {

@@ -235,6 +235,7 @@ mod tests {
             name: name.into(),
             shape: crate::tensor::Shape(shape.to_vec()),
             initializer: InitializerSpec::Zeros,
+            trainable: true,
             device: None,
         }
     }

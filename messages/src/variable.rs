@@ -14,7 +14,7 @@ pub const VARIABLE_NAME_BYTES_MAX: usize = 256;
 /// Most elements in one variable: 2^40, far beyond what one shard holds, and far from overflow.
 pub const VARIABLE_ELEMENTS_MAX: usize = 1 << 40;
 
-/// A trainable tensor that lives on the ps tasks. Its elements are f32.
+/// A tensor that lives on the ps tasks. Its elements are f32.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariableSpec {
@@ -24,9 +24,22 @@ pub struct VariableSpec {
     pub shape: Shape,
     /// How it starts.
     pub initializer: InitializerSpec,
+    /// Whether the loss makes it change. What is pushed for one that is not trained is taken off it as it is, without
+    /// an optimizer: so moving averages are kept.
+    #[serde(default = "yes", skip_serializing_if = "is_trained")]
+    pub trainable: bool,
     /// Where the user asked it to live, if anywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceSpec>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// What is usual is left out of a job file.
+const fn is_trained(trainable: &bool) -> bool {
+    *trainable
 }
 
 /// What is wrong with a variable.
@@ -305,6 +318,7 @@ mod tests {
             name: "dense/kernel".into(),
             shape: [2, 3].into(),
             initializer: InitializerSpec::Zeros,
+            trainable: true,
             device: None,
         };
         good.validate().unwrap();

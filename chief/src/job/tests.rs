@@ -23,7 +23,7 @@ fn job() -> JobSpec {
     let digits = |seed| DatasetSpec::Digits { seed, examples: 10 };
     JobSpec {
         graph: g.finish(loss, &[]).unwrap(),
-        input: InputSpec { train: digits(1), test: digits(2) },
+        input: InputSpec::new(digits(1), digits(2)),
         batch_size: 1,
         optimizer: OptimizerSpec::sgd(0.1),
         schedule: Default::default(),
@@ -148,6 +148,31 @@ fn a_job_trains_evaluates_and_ends() {
 }
 
 #[test]
+fn a_worker_whose_input_has_ended_waits_for_the_others() {
+    let ended = || finish(TrainingResult::InputEnded("3 epochs".into()));
+    let mut play = Play::training();
+    play.say(0, 1, ended());
+    assert_eq!(play.log(), "");
+    // It says nothing of how far the job is.
+    assert_eq!(play.state.progress().global_step, GlobalStep(0));
+    play.say(1, 1, completed());
+    assert_eq!(play.log(), "trained 5:Evaluate");
+    play.say(0, 1, evaluated());
+    assert_eq!(play.log(), "7:Finished 6:Finished");
+    assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
+
+    // All inputs together were not enough: that is the reason, and it is told.
+    let mut play = Play::training();
+    play.say(1, 1, ended());
+    play.say(0, 1, ended());
+    assert_eq!(play.log(), "trained 6:Evaluate");
+    play.say(0, 1, Evaluated { result: Err("too few updates".into()) });
+    let reason = play.ended.pop().unwrap().unwrap_err();
+    assert_eq!(reason, "worker/0 failed: too few updates; before, worker/1 had said: 3 epochs");
+    assert!(play.open.is_empty());
+}
+
+#[test]
 fn workers_that_come_before_the_variables_wait_for_them() {
     let mut play = Play::new(1);
     play.say(0, 1, Register {});
@@ -251,7 +276,7 @@ proptest! {
     /// (A), (B) and (C) under turns in any order, sensible or not.
     #[test]
     fn any_turns_end_a_job_at_most_once(
-        turns in prop::collection::vec((0u32..3, 1u64..3, 0u8..10), 0..150),
+        turns in prop::collection::vec((0u32..3, 1u64..3, 0u8..11), 0..150),
     ) {
         let mut play = Play::new(3);
         let mut created = false;
@@ -270,6 +295,7 @@ proptest! {
                 5 | 6 => drop(play.say(worker, life, completed())),
                 7 => drop(play.say(worker, life, evaluated())),
                 8 => drop(play.say(worker, life, finish(TrainingResult::Interrupted))),
+                9 => drop(play.say(worker, life, finish(TrainingResult::InputEnded("over".into())))),
                 _ => play.gone(worker, life),
             }
             prop_assert!(play.ended.len() <= 1, "(C)");

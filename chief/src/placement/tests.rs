@@ -17,6 +17,7 @@ fn variable(name: &str, shape: &[usize]) -> VariableSpec {
         name: name.into(),
         shape: Shape(shape.to_vec()),
         initializer: InitializerSpec::Zeros,
+        trainable: true,
         device: None,
     }
 }

@@ -22,6 +22,8 @@ pub struct Finish {
 pub enum TrainingResult {
     /// Every shard has reached the last step.
     Completed,
+    /// Its input has ended, as these words say, and the others may have more: it waits for the job's end.
+    InputEnded(String),
     /// The worker was told to leave before the end, by a signal or by the chief.
     Interrupted,
     /// It cannot go on, for this reason.
@@ -29,6 +31,11 @@ pub enum TrainingResult {
 }
 
 impl TrainingResult {
+    /// As these words say, which are cut if there are very many.
+    pub fn input_ended(how: impl std::fmt::Display) -> Self {
+        Self::InputEnded(super::reason(how))
+    }
+
     /// For that reason, which is cut if it is very long.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self::Failed(super::reason(reason))
@@ -37,7 +44,7 @@ impl TrainingResult {
 
 impl Content for Finish {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
-        if let TrainingResult::Failed(reason) = &self.result {
+        if let TrainingResult::Failed(reason) | TrainingResult::InputEnded(reason) = &self.result {
             text_within("reason", reason, REASON_BYTES_MAX)?;
         }
         no_payload(segments)

@@ -6,7 +6,7 @@ use super::*;
 use crate::cluster::ClusterSpec;
 use crate::graph::GraphBuilder;
 use crate::id::*;
-use crate::input::{DatasetSpec, InputSpec};
+use crate::input::InputSpec;
 use crate::job::JobSpec;
 use crate::optimizer::OptimizerSpec;
 use crate::placement::{PlacedSlice, Placement, SliceSpec};
@@ -19,12 +19,11 @@ fn job(batch_size: u32, seed: u64) -> JobSpec {
     let kernel = g.variable("kernel", [3, 2], InitializerSpec::HeNormal);
     let logits = g.matmul(x, kernel);
     let loss = g.softmax_cross_entropy(logits, labels);
+    let sets = crate::input::tests::every_dataset();
+    let set = |number: u64| sets[(number % sets.len() as u64) as usize].clone();
     JobSpec {
         graph: g.finish(loss, &[]).unwrap(),
-        input: InputSpec {
-            train: DatasetSpec::Digits { seed, examples: 10 },
-            test: DatasetSpec::Idx { images: "a".into(), labels: "b".into() },
-        },
+        input: InputSpec::new(set(seed), set(seed / 7)),
         batch_size,
         optimizer: OptimizerSpec::adam(0.001),
         schedule: crate::optimizer::ScheduleSpec::Cosine,
@@ -122,9 +121,13 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
         ),
         without(any::<Option<String>>().prop_map(|stop| Reported { stop }.into()).boxed()),
         without(
-            (any::<u64>(), any::<Option<String>>())
-                .prop_map(|(step, failed)| {
-                    let result = failed.map_or(TrainingResult::Completed, TrainingResult::Failed);
+            (any::<u64>(), any::<Option<String>>(), any::<bool>())
+                .prop_map(|(step, words, ended)| {
+                    let result = match words {
+                        None => TrainingResult::Completed,
+                        Some(words) if ended => TrainingResult::InputEnded(words),
+                        Some(words) => TrainingResult::Failed(words),
+                    };
                     Finish { result, local_step: LocalStep(step), loss: 0.5 }.into()
                 })
                 .boxed()

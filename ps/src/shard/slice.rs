@@ -16,8 +16,13 @@ pub(super) struct Slice {
     /// The variable's name, for messages to people.
     variable: String,
     value: Arc<Buffer>,
+    /// Whether the optimizer makes a gradient into an update, or the update comes as it is.
+    trainable: bool,
     slots: Vec<Buffer>,
 }
+
+/// What is pushed for a variable that is not trained is taken off it.
+const TAKE_OFF: OptimizerSpec = OptimizerSpec::Sgd { learning_rate: 1.0 };
 
 impl Slice {
     /// With its initial value.
@@ -32,8 +37,10 @@ impl Slice {
         let bytes = slice.elements(variable) * 4;
         let mut value = pool.take(bytes);
         initial::fill(value.as_f32_mut(), variable, slice, seed);
-        let slots = (0..optimizer::slots(optimizer)).map(|_| Buffer::zeroed(bytes)).collect();
-        Self { id, variable: variable.name.clone(), value: Arc::new(value), slots }
+        let trainable = variable.trainable;
+        let slots = if trainable { optimizer::slots(optimizer) } else { 0 };
+        let slots = (0..slots).map(|_| Buffer::zeroed(bytes)).collect();
+        Self { id, variable: variable.name.clone(), value: Arc::new(value), trainable, slots }
     }
 
     pub(super) const fn id(&self) -> SliceId {
@@ -62,6 +69,7 @@ impl Slice {
         version: Version,
         pool: &BufferPool,
     ) {
+        let optimizer = if self.trainable { optimizer } else { &TAKE_OFF };
         let mut next = pool.take(self.value.len());
         optimizer::apply(
             optimizer,

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::ShardState;
 
 fn variable(name: &str, rows: usize, initializer: InitializerSpec) -> VariableSpec {
-    VariableSpec { name: name.into(), shape: [rows, 2].into(), initializer, device: None }
+    VariableSpec { name: name.into(), shape: [rows, 2].into(), initializer, trainable: true, device: None }
 }
 
 /// Two variables, the first split after its second row; the shard `ps/0/shard/0` owns all but the second slice.
@@ -231,6 +231,22 @@ proptest! {
             prop_assert_eq!(snapshot.version, Version(applied));
             prop_assert_eq!(snapshot.staleness.count(), applied);
             prop_assert!(applied <= last_step);
+        }
+    }
+}
+
+#[test]
+fn what_is_pushed_for_an_untrained_variable_is_taken_off_it_whatever_the_optimizer() {
+    for optimizer in [OptimizerSpec::sgd(0.1), OptimizerSpec::momentum(0.1, 0.9), OptimizerSpec::adam(0.1)] {
+        let mut create = create(optimizer, 3);
+        create.variables[1].trainable = false;
+        create.schedule = ScheduleSpec::Cosine;
+        let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 1 << 20);
+        state.create(create).unwrap();
+        for (sequence, expected) in [(1, 2.75), (2, 2.5), (3, 2.25)] {
+            let (pushed, values) = state.push(&push(sequence), gradients(0.0, 0.25)).unwrap();
+            assert_eq!(pushed.verdict, Verdict::Applied);
+            assert_eq!(values.segments()[1].as_f32(), [expected; 2]);
         }
     }
 }
