@@ -1,11 +1,15 @@
 //! Runs a program on batches: the instructions in order, all working memory in one arena that is there from the start.
+//! A step allocates nothing.
 
 use std::ops::Range;
 
-use kernels::cpu::{self, Epilogue, LabelOutOfRange, MatRef, Threads};
 use messages::buffer::Buffer;
+use messages::id::VariableId;
 
-use super::compile::{Bias, Instruction, Kernel, Matrix, Place, Program};
+use super::error::{StepError, StepFault};
+use super::execute::{Outputs, Sources, execute};
+use super::memory::Place;
+use super::program::Program;
 use crate::gradients::Gradients;
 use crate::input::Batch;
 use crate::values::Values;
@@ -14,14 +18,33 @@ use crate::values::Values;
 pub struct Executor {
     program: Program,
     arena: Buffer,
-    scalars: Vec<f32>,
+    results: Vec<f32>,
+}
+
+/// What one step runs on, beside the values.
+#[derive(Clone, Copy, Debug)]
+pub struct Feed<'a> {
+    /// The whole batch of a worker.
+    pub batch: &'a Batch,
+    /// The first of its examples that this device works on; how many there are the program says.
+    pub first: usize,
+    /// What this step's random numbers are drawn from: another for every step, the same for all devices.
+    pub random: u64,
+}
+
+impl<'a> Feed<'a> {
+    /// A whole batch, without random numbers.
+    pub const fn whole(batch: &'a Batch) -> Self {
+        Self { batch, first: 0, random: 0 }
+    }
 }
 
 impl Executor {
     /// With all the memory it will ever need.
     pub fn new(program: Program) -> Self {
         let arena = Buffer::zeroed(program.arena_bytes());
-        Self { program, arena, scalars: Vec::new() }
+        let results = Vec::with_capacity(program.results.iter().map(|(_, elements)| elements).sum());
+        Self { program, arena, results }
     }
 
     /// What it runs.
@@ -29,61 +52,78 @@ impl Executor {
         &self.program
     }
 
-    /// Runs forward, and backward where the program has gradients. Gives the loss, then each metric.
+    /// Runs forward, and backward where the program has gradients. Gives the loss, then each metric's numbers.
+    ///
+    /// The loss is the mean over the program's examples, and the gradients are of that mean times the share that
+    /// these examples have of the batch, so that the gradients of several devices add up to those of the whole batch.
+    /// `complete` is told of each gradient as soon as it is complete, in the program's
+    /// [`gradient_order`](Program::gradient_order).
     ///
     /// # Errors
-    /// Where a label is none of the classes; the gradients are not to be used then.
+    /// Where a label is none of the classes or an id none of the rows; the gradients are not to be used then.
     ///
     /// # Panics
-    /// Where the batch is not of the program's size.
+    /// Where the batch is not what the program was compiled for.
     pub fn run(
         &mut self,
-        batch: &Batch,
+        feed: Feed<'_>,
         values: &Values,
         mut gradients: Option<&mut Gradients>,
-        threads: Threads,
-    ) -> Result<&[f32], LabelOutOfRange> {
-        assert_eq!(batch.labels.len(), self.program.batch, "the program was compiled for another batch size");
-        let arena = self.arena.as_f32_mut();
+        mut complete: impl FnMut(VariableId),
+    ) -> Result<&[f32], StepError> {
+        let Self { program, arena, results } = self;
+        assert!(
+            feed.first + program.batch <= feed.batch.examples,
+            "the program was compiled for a larger batch"
+        );
+        let arena = arena.as_f32_mut();
         if let Some(gradients) = gradients.as_deref_mut() {
-            for &variable in &self.program.unused {
+            for &variable in &program.unused {
                 gradients.variable_mut(variable).fill(0.0);
+                complete(variable);
             }
         }
-        for instruction in &self.program.instructions {
-            let (saved, scratch) = (&instruction.saved, &instruction.scratch);
-            let (output, memory) = match &instruction.output {
-                Place::Arena(range) => {
-                    let ([output, saved, scratch], rest) = carve(arena, [range, saved, scratch]);
-                    (output, Memory { saved, scratch, rest })
+        for instruction in &program.instructions {
+            let mut cut = [const { 0..0 }; OUTPUTS + 1];
+            cut[OUTPUTS] = instruction.scratch.clone();
+            for (cut, output) in cut.iter_mut().zip(&instruction.outputs) {
+                if let Place::Arena(range) = output {
+                    *cut = range.clone();
                 }
-                Place::Gradient(variable) => {
-                    let gradients = gradients.as_deref_mut().expect("this program computes gradients");
-                    let ([_, saved, scratch], rest) = carve(arena, [&(0..0), saved, scratch]);
-                    (gradients.variable_mut(*variable), Memory { saved, scratch, rest })
-                }
-                other => unreachable!("{other:?} is never written"),
-            };
-            let Memory { saved, scratch, rest } = memory;
-            let sources = Sources { rest, values, batch };
-            execute(instruction, Outputs { output, saved, scratch }, &sources, threads)?;
+            }
+            let ([mut output, second, third, scratch], rest) = carve(arena, &cut);
+            if let [Place::Gradient(variable)] = instruction.outputs[..] {
+                let gradients = gradients.as_deref_mut().expect("this program computes gradients");
+                output = gradients.variable_mut(variable);
+            }
+            let sources = Sources { rest, values, feed, program };
+            let outputs = Outputs { output, more: [second, third], scratch };
+            execute(instruction, outputs, &sources)
+                .map_err(|fault: StepFault| StepError { node: program.label(instruction.origin), fault })?;
+            if let Some(variable) = instruction.completes {
+                complete(variable);
+            }
         }
-        self.scalars.clear();
-        let scalar = |place: &Place| match place {
-            Place::Arena(range) => arena[range.start],
-            Place::Variable(variable) => values.variable(*variable)[0],
-            other => unreachable!("{other:?} is no scalar"),
-        };
-        self.scalars.extend(self.program.scalars.iter().map(scalar));
-        Ok(&self.scalars)
+        results.clear();
+        for (place, elements) in &program.results {
+            match place {
+                Place::Arena(range) => results.extend_from_slice(&arena[range.clone()]),
+                Place::Variable(variable) => results.extend_from_slice(values.variable(*variable)),
+                other => unreachable!("{other:?} of {elements} is no result"),
+            }
+        }
+        Ok(results)
     }
 }
+
+/// Most outputs of one kernel.
+const OUTPUTS: usize = 3;
 
 /// Cuts out of the arena what an instruction writes, and leaves the rest to be read. The plan keeps all of these apart;
 /// where it did not, this would panic rather than mix them up.
 fn carve<'a, const N: usize>(
     arena: &'a mut [f32],
-    wanted: [&Range<usize>; N],
+    wanted: &[Range<usize>; N],
 ) -> ([&'a mut [f32]; N], Rest<'a>) {
     let mut order: [usize; N] = std::array::from_fn(|position| position);
     order.sort_unstable_by_key(|&position| wanted[position].start);
@@ -91,7 +131,7 @@ fn carve<'a, const N: usize>(
     let mut gaps: [(usize, &'a [f32]); GAPS] = [(0, &[]); GAPS];
     let (mut behind, mut start, mut gap) = (arena, 0, 0);
     for position in order {
-        let range = wanted[position];
+        let range = &wanted[position];
         if range.is_empty() {
             continue;
         }
@@ -105,114 +145,19 @@ fn carve<'a, const N: usize>(
     (cut, Rest { gaps })
 }
 
-/// Around three ranges that are cut out there are at most so many gaps.
-const GAPS: usize = 4;
+/// Around the ranges that are cut out there are at most so many gaps.
+const GAPS: usize = OUTPUTS + 2;
 
 /// The arena without what is being written.
-struct Rest<'a> {
+pub(super) struct Rest<'a> {
     /// Where each begins in the arena, in order.
     gaps: [(usize, &'a [f32]); GAPS],
 }
 
 impl<'a> Rest<'a> {
-    fn get(&self, range: &Range<usize>) -> &'a [f32] {
+    pub fn get(&self, range: &Range<usize>) -> &'a [f32] {
         let holds = |(start, gap): &&(usize, &[f32])| *start <= range.start && range.end <= start + gap.len();
         let (start, gap) = self.gaps.iter().find(holds).expect("what is read is not being written");
         &gap[range.start - start..range.end - start]
     }
-}
-
-/// What an instruction may write of the arena, and what it may read.
-struct Memory<'a> {
-    saved: &'a mut [f32],
-    scratch: &'a mut [f32],
-    rest: Rest<'a>,
-}
-
-/// Everything that an instruction may write.
-struct Outputs<'a> {
-    output: &'a mut [f32],
-    saved: &'a mut [f32],
-    scratch: &'a mut [f32],
-}
-
-/// Everything that an instruction may read.
-struct Sources<'a> {
-    rest: Rest<'a>,
-    values: &'a Values,
-    batch: &'a Batch,
-}
-
-impl Sources<'_> {
-    fn floats(&self, place: &Place) -> &[f32] {
-        match place {
-            Place::Arena(range) => self.rest.get(range),
-            Place::Variable(variable) => self.values.variable(*variable),
-            Place::Features => &self.batch.features,
-            Place::Gradient(_) | Place::Labels => unreachable!("{place:?} is no input of floats"),
-        }
-    }
-}
-
-fn execute(
-    instruction: &Instruction,
-    Outputs { output, saved, scratch }: Outputs<'_>,
-    sources: &Sources<'_>,
-    threads: Threads,
-) -> Result<(), LabelOutOfRange> {
-    let input = |position: usize| sources.floats(&instruction.inputs[position]);
-    let labels = &sources.batch.labels;
-    match instruction.kernel {
-        Kernel::Constant(value) => output.fill(value),
-        Kernel::Copy => output.copy_from_slice(input(0)),
-        Kernel::MatMul { a, b } => cpu::matmul(output, matrix(input(0), a), matrix(input(1), b), threads),
-        Kernel::BiasAdd { in_place: false, relu: false } => cpu::bias_add(output, input(0), input(1)),
-        Kernel::BiasAdd { in_place: false, relu: true } => cpu::bias_relu(output, input(0), input(1)),
-        Kernel::BiasAdd { in_place: true, relu: false } => cpu::bias_add_in_place(output, input(0)),
-        Kernel::BiasAdd { in_place: true, relu: true } => cpu::bias_relu_in_place(output, input(0)),
-        Kernel::Relu { in_place: false } => cpu::relu(output, input(0)),
-        Kernel::Relu { in_place: true } => cpu::relu_in_place(output),
-        Kernel::Add { in_place: false } => cpu::add(output, input(0), input(1)),
-        Kernel::Add { in_place: true } => cpu::accumulate(output, input(0)),
-        Kernel::ReluGrad { in_place: false } => cpu::relu_grad(output, input(0), input(1)),
-        Kernel::ReluGrad { in_place: true } => cpu::relu_grad_in_place(output, input(0)),
-        Kernel::SumRows => cpu::sum_rows(output, input(0)),
-        Kernel::SoftmaxCrossEntropy => output[0] = cpu::softmax_cross_entropy(input(0), labels)?,
-        Kernel::SoftmaxCrossEntropyGrad => {
-            cpu::softmax_cross_entropy_grad(output, input(0), labels, input(2)[0])?;
-        }
-        Kernel::Conv2d { conv, bias } => {
-            let epilogue = match bias {
-                Bias::None => Epilogue::Bare,
-                Bias::Add => Epilogue::Bias(input(2)),
-                Bias::AddRelu => Epilogue::BiasRelu(input(2)),
-            };
-            cpu::conv2d(output, input(0), input(1), epilogue, &conv, scratch, threads);
-        }
-        Kernel::Conv2dInputGrad(conv) => {
-            cpu::conv2d_input_grad(output, input(1), input(0), &conv, scratch, threads);
-        }
-        Kernel::Conv2dKernelGrad(conv) => {
-            cpu::conv2d_kernel_grad(output, input(0), input(1), &conv, scratch, threads);
-        }
-        Kernel::MaxPool2d(pool) => {
-            let argmax = &mut bytemuck::cast_slice_mut(saved)[..output.len()];
-            cpu::max_pool(output, argmax, input(0), &pool, threads);
-        }
-        Kernel::MaxPool2dGrad(pool) => {
-            let argmax = &bytemuck::cast_slice(input(0))[..input(1).len()];
-            cpu::max_pool_grad(output, input(1), argmax, &pool, threads);
-        }
-        Kernel::AveragePool2d(pool) => cpu::average_pool(output, input(0), &pool, threads),
-        Kernel::AveragePool2dGrad(pool) => cpu::average_pool_grad(output, input(0), &pool, threads),
-        Kernel::GlobalAveragePool(shape) => cpu::global_average_pool(output, input(0), shape),
-        Kernel::GlobalAveragePoolGrad(shape) => cpu::global_average_pool_grad(output, input(0), shape),
-        Kernel::Accuracy => output[0] = cpu::count_correct(input(0), labels) as f32 / labels.len() as f32,
-    }
-    Ok(())
-}
-
-fn matrix(data: &[f32], Matrix { rows, cols, transposed }: Matrix) -> MatRef<'_> {
-    let matrix = MatRef::new(data, rows, cols);
-    if transposed { matrix.transpose() } else { matrix }
 }

@@ -1,0 +1,197 @@
+//! Which kernels run, in which order: what nobody needs is left out, a bias and a relu go into the product or
+//! convolution before them, and functions of single elements that follow each other become one pass over memory.
+//!
+//! Wanted properties: (A) every target is computed; (B) nothing that no target needs is; (C) a value that is taken into
+//! a later kernel is read by nobody else.
+
+use kernels::cpu::{Binary, Extent, Operand, Side, Step, Unary};
+
+use super::extent::extent;
+use super::ir::{Epilogue, Ir, Kernel, Node, Value};
+
+/// One kernel that runs, with the values that it reads. It gives the outputs of `node`.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub node: usize,
+    pub kernel: Kernel,
+    pub inputs: Vec<Value>,
+}
+
+/// What runs, and how often each value is read.
+pub(super) struct Fused {
+    /// In order.
+    pub drafts: Vec<Draft>,
+    pub readers: Readers,
+}
+
+/// How often each value is read, by roots; what is a target is read once more.
+pub(super) struct Readers(Vec<Vec<usize>>);
+
+impl Readers {
+    pub fn of(&self, value: Value) -> usize {
+        self.0[value.node][value.output]
+    }
+}
+
+/// Most steps in one pass: what it reads has to fit into the cache beside each other.
+const STEPS_MAX: usize = 12;
+/// Most operands of one pass.
+pub(super) const OPERANDS_MAX: usize = 6;
+
+/// Fuses what leads to the targets.
+pub(super) fn fuse(ir: &Ir, targets: &[Value]) -> Fused {
+    let (live, readers) = reach(ir, targets);
+    let mut fusion = Fusion { ir, readers: &readers, drafts: Vec::new() };
+    for (position, node) in ir.nodes.iter().enumerate() {
+        let draft = live[position].then(|| fusion.draft(position, node)).flatten();
+        fusion.drafts.push(draft);
+    }
+    let drafts = fusion.drafts.into_iter().flatten().collect();
+    Fused { drafts, readers }
+}
+
+/// Which nodes the targets need, and how often each value is read by those. Inputs stand before their readers, so one
+/// pass from the end reaches everything.
+fn reach(ir: &Ir, targets: &[Value]) -> (Vec<bool>, Readers) {
+    let mut live = vec![false; ir.nodes.len()];
+    let mut readers: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
+    for &target in targets {
+        let root = ir.root(target);
+        live[root.node] = true;
+        readers[root.node][root.output] += 1;
+    }
+    for position in (0..ir.nodes.len()).rev() {
+        if live[position] {
+            for &input in &ir.nodes[position].inputs {
+                let root = ir.root(input);
+                live[root.node] = true;
+                readers[root.node][root.output] += 1;
+            }
+        }
+    }
+    (live, Readers(readers))
+}
+
+struct Fusion<'a> {
+    ir: &'a Ir,
+    readers: &'a Readers,
+    /// By node; none for what does not run, or runs as a part of a later one.
+    drafts: Vec<Option<Draft>>,
+}
+
+impl Fusion<'_> {
+    fn draft(&mut self, position: usize, node: &Node) -> Option<Draft> {
+        let inputs: Vec<Value> = node.inputs.iter().map(|&input| self.ir.root(input)).collect();
+        match node.kernel {
+            Kernel::Column(_) | Kernel::Variable(_) | Kernel::View => None,
+            Kernel::Unary(_) | Kernel::UnaryGrad(_) | Kernel::Binary(..) => {
+                let links = links(self.ir, position, node, &inputs);
+                let joined = links.iter().find_map(|link| self.join(position, link));
+                joined
+                    .or_else(|| self.begin(position, &links))
+                    .or_else(|| Some(Draft { node: position, kernel: node.kernel.clone(), inputs }))
+            }
+            _ => Some(Draft { node: position, kernel: node.kernel.clone(), inputs }),
+        }
+    }
+
+    /// Takes this node into what comes before it, where nobody else reads that.
+    fn join(&mut self, position: usize, link: &Link) -> Option<Draft> {
+        if self.readers.of(link.first) != 1 || link.first.output != 0 {
+            return None;
+        }
+        let rows_of = link.operand.map_or(0, |operand| self.ir.elements(operand));
+        let before = self.drafts[link.first.node].as_mut()?;
+        match (&mut before.kernel, &link.function) {
+            (Kernel::Product(factors, epilogue @ Epilogue::Bare), Function::AddRow)
+                if factors.n == rows_of =>
+            {
+                *epilogue = Epilogue::Bias;
+                before.inputs.extend(link.operand);
+            }
+            (Kernel::Conv2d(conv, epilogue @ Epilogue::Bare), Function::AddRow)
+                if conv.kernel()[3] == rows_of =>
+            {
+                *epilogue = Epilogue::Bias;
+                before.inputs.extend(link.operand);
+            }
+            (
+                Kernel::Product(_, epilogue @ Epilogue::Bias) | Kernel::Conv2d(_, epilogue @ Epilogue::Bias),
+                Function::Unary(Unary::Relu),
+            ) => *epilogue = Epilogue::BiasRelu,
+            (Kernel::Chain(steps), function)
+                if steps.len() < STEPS_MAX && before.inputs.len() <= OPERANDS_MAX =>
+            {
+                steps.push(function.step(before.inputs.len() - 1));
+                before.inputs.extend(link.operand);
+            }
+            _ => return None,
+        }
+        let mut draft = self.drafts[link.first.node].take().expect("just changed");
+        draft.node = position;
+        Some(draft)
+    }
+
+    /// A pass of one step, over a value that may be written over where there is a choice.
+    fn begin(&self, position: usize, links: &[Link]) -> Option<Draft> {
+        let lasting = |link: &&Link| self.readers.of(link.first) != 1;
+        let link = links.iter().min_by_key(lasting)?;
+        let inputs = [link.first].into_iter().chain(link.operand).collect();
+        Some(Draft { node: position, kernel: Kernel::Chain(vec![link.function.step(0)]), inputs })
+    }
+}
+
+/// One way to see a node as a step of a pass: from this value, with this operand.
+struct Link {
+    first: Value,
+    function: Function,
+    operand: Option<Value>,
+}
+
+/// What a step does, before its operand has a number.
+#[derive(Clone, Copy)]
+enum Function {
+    Unary(Unary),
+    UnaryGrad(Unary),
+    /// What a product or a convolution can do as well.
+    AddRow,
+    Binary(Binary, Extent, Side),
+}
+
+impl Function {
+    /// As a step whose operand, if it has one, is that of those of the pass.
+    fn step(self, index: usize) -> Step {
+        let operand = |extent| Operand { index, extent };
+        match self {
+            Self::Unary(op) => Step::Unary(op),
+            Self::UnaryGrad(op) => Step::UnaryGrad(op, operand(Extent::Whole)),
+            Self::AddRow => Step::Binary(Binary::Add, operand(Extent::Row), Side::B),
+            Self::Binary(op, extent, side) => Step::Binary(op, operand(extent), side),
+        }
+    }
+}
+
+/// All ways to see a node as a step of a pass; none for a broadcast along an inner axis.
+fn links(ir: &Ir, position: usize, node: &Node, inputs: &[Value]) -> Vec<Link> {
+    let within = &node.outputs[0];
+    let extent = |input: usize| extent(ir.shape(ir.nodes[position].inputs[input]), within);
+    match node.kernel {
+        Kernel::Unary(op) => vec![Link { first: inputs[0], function: Function::Unary(op), operand: None }],
+        Kernel::UnaryGrad(op) => {
+            vec![Link { first: inputs[1], function: Function::UnaryGrad(op), operand: Some(inputs[0]) }]
+        }
+        Kernel::Binary(op, _) => {
+            let way = |first: usize, side: Side| {
+                let other = 1 - first;
+                let repeated = extent(other).filter(|_| extent(first) == Some(Extent::Whole))?;
+                let function = match (op, repeated) {
+                    (Binary::Add, Extent::Row) => Function::AddRow,
+                    _ => Function::Binary(op, repeated, side),
+                };
+                Some(Link { first: inputs[first], function, operand: Some(inputs[other]) })
+            };
+            [way(0, Side::B), way(1, Side::A)].into_iter().flatten().collect()
+        }
+        _ => Vec::new(),
+    }
+}

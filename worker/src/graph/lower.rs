@@ -1,0 +1,314 @@
+//! From the graph to kernels: every operation with the shapes that a batch of one size gives it.
+//! Knows nothing of gradients, fusion or memory.
+
+use kernels::cpu::{AxisPart, BadGeometry, Binary, Broadcast, Conv2d, Padding, Pool2d, Reduction, Unary};
+use messages::graph::{BinaryOp, GraphSpec, Op, ReductionOp, Stride, UnaryOp, Window};
+use messages::id::{NodeId, VariableId};
+use messages::input::ColumnSpec;
+use messages::tensor::{DType, TensorSpec};
+
+use super::error::CompileError;
+use super::ir::{Epilogue, Factors, Ir, Kernel, Value};
+
+/// What the kernels are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Statistics are the batch's, and elements are dropped.
+    Training,
+    /// Statistics are the moving ones, and all elements stay.
+    Evaluation,
+}
+
+/// A graph as kernels.
+pub(super) struct Lowered {
+    pub ir: Ir,
+    /// What every node of the graph gives.
+    pub values: Vec<Value>,
+    /// What is taken off variables that are not trained, in each step.
+    pub updates: Vec<(VariableId, Value)>,
+}
+
+/// Lowers a valid graph for batches of `batch` examples that have these columns. Where a column is missing, the input is
+/// named.
+pub(super) fn lower(
+    graph: &GraphSpec,
+    batch: usize,
+    columns: &[ColumnSpec],
+    mode: Mode,
+) -> Result<Lowered, CompileError> {
+    let tensors = graph.infer(batch)?;
+    let (values, updates) = (Vec::with_capacity(graph.nodes.len()), Vec::new());
+    let mut lowering =
+        Lowering { graph, columns, mode, tensors, lowered: Lowered { ir: Ir::default(), values, updates } };
+    for position in 0..graph.nodes.len() {
+        let value = lowering.node(NodeId(position as u32))?;
+        lowering.lowered.values.push(value);
+    }
+    Ok(lowering.lowered)
+}
+
+struct Lowering<'a> {
+    graph: &'a GraphSpec,
+    columns: &'a [ColumnSpec],
+    mode: Mode,
+    tensors: Vec<TensorSpec>,
+    lowered: Lowered,
+}
+
+impl Lowering<'_> {
+    fn node(&mut self, id: NodeId) -> Result<Value, CompileError> {
+        let graph = self.graph;
+        let node = &graph.nodes[id.index()];
+        let inputs: Vec<Value> = node.inputs.iter().map(|input| self.lowered.values[input.index()]).collect();
+        let shapes: Vec<Vec<usize>> =
+            node.inputs.iter().map(|input| self.tensors[input.index()].shape.0.clone()).collect();
+        let output = self.tensors[id.index()].shape.0.clone();
+        let kernel = match &node.op {
+            Op::Input { example } => Kernel::Column(self.column(&node.name, example)?),
+            Op::Variable { variable } => Kernel::Variable(*variable),
+            Op::Constant { value } => Kernel::Constant(*value),
+            Op::ToFloat => Kernel::ToFloat,
+            Op::Unary(op) => Kernel::Unary(unary(*op)),
+            Op::Binary(op) => Kernel::Binary(binary(*op), self.broadcast(id, &shapes[0], &shapes[1])?),
+            Op::BiasAdd => Kernel::Binary(Binary::Add, self.broadcast(id, &shapes[0], &shapes[1])?),
+            Op::Reduce { reduction, axes, .. } => {
+                let kept: Vec<usize> = shapes[0]
+                    .iter()
+                    .enumerate()
+                    .map(|(axis, &extent)| if axes.contains(&axis) { 1 } else { extent })
+                    .collect();
+                Kernel::Reduce(reduce(*reduction), self.broadcast(id, &kept, &shapes[0])?)
+            }
+            Op::Reshape { .. } => Kernel::View,
+            Op::Transpose { axes } => Kernel::Transpose { shape: shapes[0].clone(), axes: axes.clone() },
+            Op::Concat { axis } => {
+                let mut start = 0;
+                let part = |shape: &Vec<usize>| {
+                    let part = AxisPart { axis: *axis, start, len: shape[*axis] };
+                    start += part.len;
+                    part
+                };
+                Kernel::Concat { parts: shapes.iter().map(part).collect(), shape: output.clone() }
+            }
+            Op::Slice { axis, start, length } => {
+                let part = AxisPart { axis: *axis, start: *start, len: *length };
+                Kernel::Slice { shape: shapes[0].clone(), part }
+            }
+            Op::MatMul { transpose_a, transpose_b } => {
+                Self::product([&shapes[0], &shapes[1]], [*transpose_a, *transpose_b])
+            }
+            Op::Embedding => Kernel::Gather { width: shapes[0][1] },
+            Op::Conv2d(geometry) => Kernel::Conv2d(self.conv2d(id, &shapes, geometry)?, Epilogue::Bare),
+            Op::MaxPool2d(geometry) => {
+                let pool = self.pool2d(id, &shapes[0], geometry)?;
+                // A byte for each output says where its maximum was.
+                let bytes = output.iter().product::<usize>().div_ceil(size_of::<f32>());
+                return Ok(self.push(id, Kernel::MaxPool2d(pool), &inputs, [output, vec![bytes]]));
+            }
+            Op::AveragePool2d(geometry) => Kernel::AveragePool2d(self.pool2d(id, &shapes[0], geometry)?),
+            Op::GlobalAveragePool => {
+                let shape = &shapes[0];
+                Kernel::GlobalAveragePool([shape[0], shape[1] * shape[2], shape[3]])
+            }
+            Op::BatchNorm { epsilon, momentum } => {
+                return self.batch_norm(id, &inputs, *epsilon, *momentum);
+            }
+            Op::LayerNorm { epsilon } => {
+                let rows = output[..output.len() - 1].to_vec();
+                let kernel = Kernel::LayerNorm { epsilon: *epsilon };
+                return Ok(self.push(id, kernel, &inputs, [output, rows.clone(), rows]));
+            }
+            Op::Dropout { rate } if self.mode == Mode::Training && *rate > 0.0 => Kernel::Dropout {
+                rate: *rate,
+                stream: u64::from(id.0),
+                example: output.iter().skip(1).product(),
+            },
+            Op::Dropout { .. } => return Ok(inputs[0]),
+            Op::Softmax { causal } => {
+                Kernel::Softmax { width: *output.last().expect("an axis, by inference"), causal: *causal }
+            }
+            Op::LogSoftmax => Kernel::LogSoftmax { width: *output.last().expect("an axis, by inference") },
+            Op::SoftmaxCrossEntropy if self.tensors[node.inputs[1].index()].dtype == DType::F32 => {
+                let classes = *shapes[0].last().expect("an axis, by inference");
+                Kernel::SoftmaxCrossEntropyDense { classes }
+            }
+            Op::SoftmaxCrossEntropy => Kernel::SoftmaxCrossEntropy,
+            Op::SigmoidCrossEntropy => Kernel::SigmoidCrossEntropy,
+            Op::MeanSquaredError => Kernel::MeanSquaredError,
+            Op::Accuracy => Kernel::TopK { k: 1 },
+            Op::TopK { k } => Kernel::TopK { k: *k },
+            Op::AucCounts { .. } => Kernel::AucCounts,
+        };
+        Ok(self.push(id, kernel, &inputs, [output]))
+    }
+
+    fn push<const N: usize>(
+        &mut self,
+        id: NodeId,
+        kernel: Kernel,
+        inputs: &[Value],
+        outputs: [Vec<usize>; N],
+    ) -> Value {
+        self.lowered.ir.push(id, kernel, inputs, outputs)
+    }
+
+    /// Which column an input is fed with.
+    fn column(&self, name: &str, example: &TensorSpec) -> Result<usize, CompileError> {
+        let found = self.columns.iter().position(|column| column.name == name && column.example == *example);
+        found.ok_or_else(|| {
+            let columns: Vec<String> =
+                self.columns.iter().map(|column| format!("'{}' {}", column.name, column.example)).collect();
+            CompileError::NoColumn {
+                name: name.to_owned(),
+                example: example.clone(),
+                columns: if columns.is_empty() { "none".into() } else { columns.join(", ") },
+            }
+        })
+    }
+
+    fn product([a, b]: [&[usize]; 2], [transpose_a, transpose_b]: [bool; 2]) -> Kernel {
+        let (outer, [a1, a2]) = a.split_last_chunk().expect("two axes, by inference");
+        let (_, [b1, b2]) = b.split_last_chunk().expect("two axes, by inference");
+        let (mut m, k) = if transpose_a { (*a2, *a1) } else { (*a1, *a2) };
+        let n = if transpose_b { *b1 } else { *b2 };
+        let mut batch: usize = outer.iter().product();
+        if b.len() == 2 && !transpose_a {
+            m *= batch;
+            batch = 1;
+        }
+        match batch {
+            1 => Kernel::Product(Factors { m, k, n, transpose_a, transpose_b }, Epilogue::Bare),
+            _ => Kernel::BatchedProduct(batch, Factors { m, k, n, transpose_a, transpose_b }),
+        }
+    }
+
+    fn broadcast(&self, id: NodeId, a: &[usize], b: &[usize]) -> Result<Broadcast, CompileError> {
+        Broadcast::new(a, b).map_err(|error| CompileError::Broadcast { node: self.graph.label(id), error })
+    }
+
+    fn conv2d(&self, id: NodeId, shapes: &[Vec<usize>], geometry: &Stride) -> Result<Conv2d, CompileError> {
+        let four = |shape: &[usize]| <[usize; 4]>::try_from(shape).expect("4 axes, by inference");
+        let (images, kernel) = (four(&shapes[0]), four(&shapes[1]));
+        let stride = stride(geometry.stride, images);
+        Conv2d::new(images, kernel, stride, padding(geometry.padding))
+            .map_err(|error| self.bad_geometry(id, error))
+    }
+
+    fn pool2d(&self, id: NodeId, images: &[usize], geometry: &Window) -> Result<Pool2d, CompileError> {
+        let images = images.try_into().expect("4 axes, by inference");
+        let stride = stride(geometry.stride, images);
+        Pool2d::new(images, geometry.window, stride, padding(geometry.padding))
+            .map_err(|error| self.bad_geometry(id, error))
+    }
+
+    fn bad_geometry(&self, id: NodeId, error: BadGeometry) -> CompileError {
+        CompileError::Geometry { node: self.graph.label(id), error }
+    }
+
+    /// The moving mean and variance are variables, so their next values are pushed as what is to be taken off them:
+    /// (1 − momentum) · (moving − batch's).
+    fn batch_norm(
+        &mut self,
+        id: NodeId,
+        inputs: &[Value],
+        epsilon: f32,
+        momentum: f32,
+    ) -> Result<Value, CompileError> {
+        let &[x, gamma, beta, moving_mean, moving_variance] = inputs else {
+            unreachable!("5 inputs, by validation")
+        };
+        let channels = self.lowered.ir.shape(gamma).to_vec();
+        let [mean, variance] = match self.mode {
+            Mode::Evaluation => {
+                // Updates that several workers computed from one value may take it below 0 (see the operation).
+                let kernel = Kernel::Unary(Unary::Relu);
+                [moving_mean, self.push(id, kernel, &[moving_variance], [channels.clone()])]
+            }
+            Mode::Training => {
+                let rows = [self.lowered.ir.elements(x) / channels[0], channels[0]];
+                let moments =
+                    self.push(id, Kernel::Moments { rows }, &[x], [channels.clone(), channels.clone()]);
+                let batch = [moments, moments.output(1)];
+                // Of several devices, and of several uses in one graph, each gives its part of the update.
+                let share = self.push(id, Kernel::Share, &[], [vec![]]);
+                let alike = self.broadcast(id, &channels, &channels)?;
+                let scaled = self.broadcast(id, &channels, &[])?;
+                for (moving, batch) in [moving_mean, moving_variance].into_iter().zip(batch) {
+                    let step = (1.0 - momentum) / self.uses(moving) as f32;
+                    let step = self.push(id, Kernel::Constant(step), &[], [vec![]]);
+                    let kernel = Kernel::Binary(Binary::Sub, alike);
+                    let away = self.push(id, kernel, &[moving, batch], [channels.clone()]);
+                    let kernel = Kernel::Binary(Binary::Mul, scaled);
+                    let update = self.push(id, kernel.clone(), &[away, step], [channels.clone()]);
+                    let update = self.push(id, kernel, &[update, share], [channels.clone()]);
+                    let Op::Variable { variable } = self.graph.nodes[self.origin(moving).index()].op else {
+                        unreachable!("a variable, by inference")
+                    };
+                    self.lowered.updates.push((variable, update));
+                }
+                batch
+            }
+        };
+        let kernel = Kernel::ReciprocalStddev { epsilon };
+        let scale = self.push(id, kernel, &[variance], [channels]);
+        let shape = self.lowered.ir.shape(x).to_vec();
+        Ok(self.push(id, Kernel::BatchNorm, &[x, mean, scale, gamma, beta], [shape]))
+    }
+
+    /// How often this moving number is kept by a normalisation.
+    fn uses(&self, moving: Value) -> usize {
+        let variable = &self.graph.nodes[self.origin(moving).index()].op;
+        let norms = self.graph.nodes.iter().filter(|node| matches!(node.op, Op::BatchNorm { .. }));
+        let kept = norms.flat_map(|node| &node.inputs[3..]);
+        kept.filter(|input| self.graph.nodes[input.index()].op == *variable).count()
+    }
+
+    fn origin(&self, value: Value) -> NodeId {
+        self.lowered.ir.nodes[value.node].origin
+    }
+}
+
+/// One that goes beyond the image gives one window, as one of the image's extent does, and multiplies without overflow.
+fn stride([down, right]: [usize; 2], [_, height, width, _]: [usize; 4]) -> [usize; 2] {
+    [down.min(height), right.min(width)]
+}
+
+const fn padding(padding: messages::graph::Padding) -> Padding {
+    match padding {
+        messages::graph::Padding::Valid => Padding::Valid,
+        messages::graph::Padding::Same => Padding::Same,
+    }
+}
+
+const fn unary(op: UnaryOp) -> Unary {
+    match op {
+        UnaryOp::Neg => Unary::Neg,
+        UnaryOp::Abs => Unary::Abs,
+        UnaryOp::Square => Unary::Square,
+        UnaryOp::Sqrt => Unary::Sqrt,
+        UnaryOp::Exp => Unary::Exp,
+        UnaryOp::Log => Unary::Log,
+        UnaryOp::Sigmoid => Unary::Sigmoid,
+        UnaryOp::Tanh => Unary::Tanh,
+        UnaryOp::Relu => Unary::Relu,
+        UnaryOp::LeakyRelu { slope } => Unary::LeakyRelu(slope),
+        UnaryOp::Gelu => Unary::Gelu,
+    }
+}
+
+const fn binary(op: BinaryOp) -> Binary {
+    match op {
+        BinaryOp::Add => Binary::Add,
+        BinaryOp::Sub => Binary::Sub,
+        BinaryOp::Mul => Binary::Mul,
+        BinaryOp::Div => Binary::Div,
+    }
+}
+
+const fn reduce(op: ReductionOp) -> Reduction {
+    match op {
+        ReductionOp::Sum => Reduction::Sum,
+        ReductionOp::Mean => Reduction::Mean,
+        ReductionOp::Max => Reduction::Max,
+    }
+}

@@ -1,0 +1,185 @@
+//! A graph made ready to run on batches of one size, on one device: what is computed, in which order, and where
+//! everything lies.
+
+use kernels::cpu::Threads;
+use messages::graph::GraphSpec;
+use messages::id::{NodeId, VariableId};
+use messages::input::ColumnSpec;
+use messages::tensor::DType;
+
+use super::autodiff::differentiate;
+use super::error::CompileError;
+use super::execute::scratch;
+use super::fuse::fuse;
+use super::ir::{Kernel, Value};
+use super::lower::{Lowered, Mode, lower};
+use super::memory::{Instruction, Memory, Place, lay_out};
+
+/// Most floats in a program's arena: 16 GiB.
+pub(super) const ARENA_ELEMENTS_MAX: usize = 1 << 32;
+
+/// A graph made ready to run.
+#[derive(Debug)]
+pub struct Program {
+    pub(super) instructions: Vec<Instruction>,
+    /// Floats.
+    pub(super) arena: usize,
+    /// The loss, and each metric in the graph's order: where it lies, and how many numbers it is.
+    pub(super) results: Vec<(Place, usize)>,
+    /// Variables whose gradient is zero, since the loss does not depend on them.
+    pub(super) unused: Vec<VariableId>,
+    /// Of each column, the elements of one example and their type; none where no node reads it.
+    pub(super) columns: Vec<Option<(usize, DType)>>,
+    pub(super) batch: usize,
+    pub(super) threads: Threads,
+    /// How messages call the nodes that can fail.
+    labels: Vec<(NodeId, String)>,
+}
+
+impl Program {
+    /// The loss and every variable's gradient, for batches of `batch` examples with these columns.
+    ///
+    /// # Errors
+    /// Where the graph cannot be run or differentiated.
+    pub fn training(
+        graph: &GraphSpec,
+        batch: usize,
+        columns: &[ColumnSpec],
+        threads: Threads,
+    ) -> Result<Self, CompileError> {
+        graph.validate(batch)?;
+        let Lowered { mut ir, values, updates } = lower(graph, batch, columns, Mode::Training)?;
+        let loss = values[graph.loss.index()];
+        let trained = differentiate(&mut ir, graph, loss)?;
+        let mut gradients: Vec<Option<Value>> = trained;
+        for (VariableId(variable), update) in updates {
+            let so_far = &mut gradients[variable as usize];
+            // One normalisation may be used twice.
+            *so_far = Some(match *so_far {
+                None => update,
+                Some(before) => add(&mut ir, before, update),
+            });
+        }
+        let found = |(position, gradient): (usize, &Option<Value>)| {
+            gradient.map(|gradient| (VariableId(position as u32), gradient))
+        };
+        let gradients: Vec<(VariableId, Value)> = gradients.iter().enumerate().filter_map(found).collect();
+        Self::new(graph, batch, columns, threads, &ir, &[(loss, 1)], &gradients)
+    }
+
+    /// The loss and every metric, for batches of `batch` examples with these columns.
+    ///
+    /// # Errors
+    /// Where the graph cannot be run.
+    pub fn evaluation(
+        graph: &GraphSpec,
+        batch: usize,
+        columns: &[ColumnSpec],
+        threads: Threads,
+    ) -> Result<Self, CompileError> {
+        graph.validate(batch)?;
+        let Lowered { ir, values, .. } = lower(graph, batch, columns, Mode::Evaluation)?;
+        let nodes = std::iter::once(graph.loss).chain(graph.metrics.iter().map(|metric| metric.node));
+        let result = |node: NodeId| {
+            let value = values[node.index()];
+            (value, ir.elements(value))
+        };
+        let results: Vec<(Value, usize)> = nodes.map(result).collect();
+        Self::new(graph, batch, columns, threads, &ir, &results, &[])
+    }
+
+    fn new(
+        graph: &GraphSpec,
+        batch: usize,
+        columns: &[ColumnSpec],
+        threads: Threads,
+        ir: &super::ir::Ir,
+        results: &[(Value, usize)],
+        gradients: &[(VariableId, Value)],
+    ) -> Result<Self, CompileError> {
+        let values: Vec<Value> = results.iter().map(|&(value, _)| value).collect();
+        let targets: Vec<Value> =
+            values.iter().copied().chain(gradients.iter().map(|&(_, value)| value)).collect();
+        let fused = fuse(ir, &targets);
+        let Memory { instructions, arena, results: places } =
+            lay_out(ir, fused, &values, gradients, |kernel| scratch(kernel, threads));
+        if arena > ARENA_ELEMENTS_MAX {
+            let elements = |instruction: &&Instruction| match instruction.outputs.first() {
+                Some(Place::Arena(range)) => range.len(),
+                _ => 0,
+            };
+            let largest = instructions.iter().max_by_key(elements);
+            return Err(CompileError::TooLarge {
+                what: if gradients.is_empty() { "evaluating" } else { "training on" },
+                examples: batch,
+                elements: arena,
+                node: largest.map_or_else(|| "none".into(), |instruction| graph.label(instruction.origin)),
+            });
+        }
+        let mut has_gradient = vec![false; graph.variables.len()];
+        for (variable, _) in gradients {
+            has_gradient[variable.index()] = true;
+        }
+        let variables = (0..graph.variables.len() as u32).map(VariableId);
+        let mut read = vec![None; columns.len()];
+        for instruction in &instructions {
+            for place in &instruction.inputs {
+                if let Place::Column(column) = *place {
+                    let example = &columns[column].example;
+                    read[column] = Some((example.shape.elements(), example.dtype));
+                }
+            }
+        }
+        let fallible = instructions.iter().filter(|instruction| can_fail(&instruction.kernel));
+        let labels = fallible.map(|instruction| (instruction.origin, graph.label(instruction.origin)));
+        Ok(Self {
+            arena,
+            results: places.into_iter().zip(results.iter().map(|&(_, elements)| elements)).collect(),
+            unused: variables.filter(|variable| !has_gradient[variable.index()]).collect(),
+            columns: read,
+            batch,
+            threads,
+            labels: labels.collect(),
+            instructions,
+        })
+    }
+
+    /// Examples in a batch.
+    pub const fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Bytes of working memory that a step needs, beside values and gradients.
+    pub const fn arena_bytes(&self) -> usize {
+        self.arena * 4
+    }
+
+    /// The variables in the order in which their gradients are complete.
+    pub fn gradient_order(&self) -> impl Iterator<Item = VariableId> + '_ {
+        let computed = self.instructions.iter().filter_map(|instruction| instruction.completes);
+        self.unused.iter().copied().chain(computed)
+    }
+
+    pub(super) fn label(&self, origin: NodeId) -> String {
+        let label = self.labels.iter().find(|(node, _)| *node == origin);
+        label.map_or_else(|| format!("node {origin}"), |(_, label)| label.clone())
+    }
+}
+
+/// Whether a kernel looks at integers, which may be out of range.
+const fn can_fail(kernel: &Kernel) -> bool {
+    matches!(
+        kernel,
+        Kernel::Gather { .. }
+            | Kernel::Scatter { .. }
+            | Kernel::SoftmaxCrossEntropy
+            | Kernel::SoftmaxCrossEntropyGrad
+            | Kernel::AucCounts
+    )
+}
+
+fn add(ir: &mut super::ir::Ir, a: Value, b: Value) -> Value {
+    let (origin, shape) = (ir.nodes[b.node].origin, ir.shape(b).to_vec());
+    let alike = kernels::cpu::Broadcast::new(&shape, &shape).expect("a shape fits itself");
+    ir.push(origin, Kernel::Binary(kernels::cpu::Binary::Add, alike), &[a, b], [shape])
+}

@@ -1,0 +1,43 @@
+//! Places in a tensor, counted one by one. It knows no operation.
+
+/// All places of a shape, in row-major order.
+pub(super) struct Index<'a> {
+    shape: &'a [usize],
+    next: Option<Vec<usize>>,
+}
+
+impl<'a> Index<'a> {
+    pub fn all(shape: &'a [usize]) -> Self {
+        Self { shape, next: (!shape.contains(&0)).then(|| vec![0; shape.len()]) }
+    }
+
+    /// Where a place lies among the elements.
+    pub fn flat(shape: &[usize], at: &[usize]) -> usize {
+        assert_eq!(shape.len(), at.len());
+        shape.iter().zip(at).fold(0, |flat, (extent, at)| flat * extent + at)
+    }
+}
+
+impl Iterator for Index<'_> {
+    type Item = Vec<usize>;
+
+    fn next(&mut self) -> Option<Vec<usize>> {
+        let at = self.next.take()?;
+        let mut after = at.clone();
+        for axis in (0..self.shape.len()).rev() {
+            after[axis] += 1;
+            if after[axis] < self.shape[axis] {
+                self.next = Some(after);
+                break;
+            }
+            after[axis] = 0;
+        }
+        Some(at)
+    }
+}
+
+/// Where the element of an operand lies that a place of the result reads, by NumPy's rule.
+pub(super) fn broadcast(operand: &[usize], at: &[usize]) -> usize {
+    let own = &at[at.len() - operand.len()..];
+    operand.iter().zip(own).fold(0, |flat, (&extent, &at)| flat * extent + if extent == 1 { 0 } else { at })
+}

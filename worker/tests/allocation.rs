@@ -1,0 +1,258 @@
+//! A step allocates nothing: neither memory for values, nor a list, nor a box, once the first step is done. Counted in
+//! the allocator, so that no kernel and no thread is left out.
+
+use std::alloc::System;
+use std::sync::Arc;
+
+use kernels::cpu::Threads;
+use messages::buffer::BufferPool;
+use messages::device::{Device, DeviceKind};
+use messages::graph::{GraphBuilder, GraphSpec, Op, Padding, Stride, UnaryOp, Window};
+use messages::id::{NodeId, PlacementEpoch, ShardId, TaskId, VariableId};
+use messages::input::ColumnSpec;
+use messages::placement::{PlacedSlice, Placement, SliceSpec};
+use messages::tensor::DType;
+use messages::variable::InitializerSpec;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use worker::graph::{Executor, Feed, Program};
+use worker::input::{Batch, Column};
+use worker::{Compute, Gradients, GraphReplica, Layout, Replica, ReplicaConfig, Values};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const EXAMPLES: usize = 16;
+/// Steps that are counted together.
+const STEPS: usize = 8;
+const SAME: Stride = Stride { stride: [1, 1], padding: Padding::Same };
+
+struct Model {
+    g: GraphBuilder,
+    variables: usize,
+}
+
+impl Model {
+    fn new(name: &str) -> Self {
+        Self { g: GraphBuilder::new(name), variables: 0 }
+    }
+
+    fn variable<const N: usize>(&mut self, shape: [usize; N]) -> NodeId {
+        self.variables += 1;
+        self.g.variable(&format!("v{}", self.variables), shape, InitializerSpec::Zeros)
+    }
+
+    fn dense(&mut self, x: NodeId, inputs: usize, width: usize) -> NodeId {
+        let (kernel, bias) = (self.variable([inputs, width]), self.variable([width]));
+        let product = self.g.matmul(x, kernel);
+        self.g.bias_add(product, bias)
+    }
+
+    fn conv(&mut self, x: NodeId, channels: [usize; 2]) -> NodeId {
+        let kernel = self.variable([3, 3, channels[0], channels[1]]);
+        self.g.conv2d(x, kernel, SAME)
+    }
+
+    fn conv_relu(&mut self, x: NodeId, channels: [usize; 2]) -> NodeId {
+        let (y, bias) = (self.conv(x, channels), self.variable([channels[1]]));
+        let y = self.g.bias_add(y, bias);
+        self.g.relu(y)
+    }
+
+    fn batch_norm(&mut self, x: NodeId, channels: usize) -> NodeId {
+        let affine = [self.variable([channels]), self.variable([channels])];
+        let moving = ["mean", "variance"].map(|name| {
+            let name = format!("{name}{}", self.variables);
+            self.g.untrained(&name, [channels], InitializerSpec::Constant { value: 1.0 })
+        });
+        self.g.batch_norm(x, affine, moving, 1e-3, 0.9)
+    }
+
+    fn layer_norm(&mut self, x: NodeId, width: usize) -> NodeId {
+        let affine = [self.variable([width]), self.variable([width])];
+        self.g.layer_norm(x, affine, 1e-5)
+    }
+
+    fn classify(mut self, logits: NodeId) -> GraphSpec {
+        let labels = self.g.labels("labels");
+        let loss = self.g.softmax_cross_entropy(logits, labels);
+        self.g.finish(loss, &[]).unwrap()
+    }
+}
+
+fn mlp() -> GraphSpec {
+    let mut m = Model::new("mlp");
+    let x = m.g.input("features", [784]);
+    let x = m.dense(x, 784, 128);
+    let x = m.g.relu(x);
+    let x = m.dense(x, 128, 64);
+    let x = m.g.relu(x);
+    let logits = m.dense(x, 64, 10);
+    m.classify(logits)
+}
+
+/// 32C3-P2-64C3-P2-128-10.
+fn cnn() -> GraphSpec {
+    let mut m = Model::new("cnn");
+    let x = m.g.input("images", [28, 28, 1]);
+    let x = m.conv_relu(x, [1, 32]);
+    let x = m.g.max_pool2d(x, Window::tiles(2));
+    let x = m.conv_relu(x, [32, 64]);
+    let x = m.g.max_pool2d(x, Window::tiles(2));
+    let x = m.g.reshape(x, [7 * 7 * 64]);
+    let x = m.dense(x, 7 * 7 * 64, 128);
+    let x = m.g.relu(x);
+    let logits = m.dense(x, 128, 10);
+    m.classify(logits)
+}
+
+/// One block with two heads, causal, behind an embedding.
+fn transformer() -> GraphSpec {
+    const TIME: usize = 12;
+    const WIDTH: usize = 32;
+    const HEADS: usize = 2;
+    let mut m = Model::new("transformer");
+    let words = m.g.ids("words", [TIME]);
+    let table = m.variable([50, WIDTH]);
+    let places = m.variable([TIME, WIDTH]);
+    let x = m.g.embedding(table, words);
+    let x = m.g.add(x, places);
+    let normed = m.layer_norm(x, WIDTH);
+    let [query, key, value] = [(); 3].map(|()| {
+        let y = m.dense(normed, WIDTH, WIDTH);
+        let heads = m.g.reshape(y, [TIME, HEADS, WIDTH / HEADS]);
+        m.g.transpose(heads, &[0, 2, 1, 3])
+    });
+    let scores = m.g.matmul_transposed(query, key, [false, true]);
+    let scores = m.g.scale(scores, 0.25);
+    let attention = m.g.causal_softmax(scores);
+    let attention = m.g.dropout(attention, 0.1);
+    let mixed = m.g.matmul(attention, value);
+    let mixed = m.g.transpose(mixed, &[0, 2, 1, 3]);
+    let mixed = m.g.reshape(mixed, [TIME, WIDTH]);
+    let mixed = m.dense(mixed, WIDTH, WIDTH);
+    let x = m.g.add(x, mixed);
+    let normed = m.layer_norm(x, WIDTH);
+    let y = m.dense(normed, WIDTH, 4 * WIDTH);
+    let y = m.g.unary(UnaryOp::Gelu, y);
+    let y = m.dense(y, 4 * WIDTH, WIDTH);
+    let x = m.g.add(x, y);
+    let logits = m.dense(x, WIDTH, 50);
+    let labels = m.g.ids("next", [TIME]);
+    let loss = m.g.softmax_cross_entropy(logits, labels);
+    m.g.finish(loss, &[]).unwrap()
+}
+
+fn residual() -> GraphSpec {
+    let mut m = Model::new("residual");
+    let x = m.g.input("images", [8, 8, 16]);
+    let y = m.conv(x, [16, 16]);
+    let y = m.batch_norm(y, 16);
+    let y = m.g.relu(y);
+    let y = m.conv(y, [16, 16]);
+    let y = m.batch_norm(y, 16);
+    let y = m.g.add(x, y);
+    let y = m.g.relu(y);
+    let y = m.g.average_pool2d(y, Window::tiles(2));
+    let y = m.g.global_average_pool(y);
+    let logits = m.dense(y, 16, 10);
+    m.classify(logits)
+}
+
+/// A model with data, values and memory for gradients.
+struct Trial {
+    graph: GraphSpec,
+    columns: Vec<ColumnSpec>,
+    batch: Batch,
+    values: Values,
+    gradients: Gradients,
+}
+
+impl Trial {
+    fn new(graph: GraphSpec) -> Self {
+        let (mut columns, mut fed) = (Vec::new(), Vec::new());
+        for node in &graph.nodes {
+            let Op::Input { example } = &node.op else { continue };
+            let elements = EXAMPLES * example.shape.elements();
+            fed.push(match example.dtype {
+                DType::F32 => Column::F32((0..elements).map(|i| (i % 7) as f32 / 7.0).collect()),
+                DType::I32 => Column::I32((0..elements).map(|i| (i % 10) as i32).collect()),
+            });
+            columns.push(ColumnSpec { name: node.name.clone(), example: example.clone() });
+        }
+        let shard = ShardId::new(0, 0);
+        let slices = graph.variables.iter().enumerate().map(|(id, variable)| PlacedSlice {
+            slice: SliceSpec::whole(VariableId(id as u32), variable),
+            shard,
+        });
+        let slices = slices.collect();
+        let placement = Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices };
+        let (layout, pool) = (Arc::new(Layout::new(&placement, &graph.variables)), BufferPool::default());
+        let mut start = Gradients::take(&layout, &pool);
+        for id in 0..graph.variables.len() {
+            let variable = start.variable_mut(VariableId(id as u32));
+            variable
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, x)| *x = ((i * 37 + id) % 19) as f32 / 190.0 - 0.04);
+        }
+        let values = Values::assemble(&layout, &start.into_payloads(), &pool).unwrap();
+        let batch = Batch { columns: fed, examples: EXAMPLES, resume_at: None };
+        Self { graph, columns, batch, values, gradients: Gradients::take(&layout, &pool) }
+    }
+
+    fn run(&mut self, executor: &mut Executor, random: u64) {
+        let Self { batch, values, gradients, .. } = self;
+        let mut told = 0;
+        let feed = Feed { random, ..Feed::whole(batch) };
+        let results = executor.run(feed, values, Some(gradients), |_| told += 1).unwrap();
+        assert!(results[0].is_finite() && told == self.graph.variables.len());
+    }
+}
+
+/// How often memory is asked for in some steps. Something else in the process may have asked for it once, but not
+/// three times.
+fn allocations(mut steps: impl FnMut()) -> usize {
+    let count = |_| {
+        let region = Region::new(ALLOCATOR);
+        steps();
+        let change = region.change();
+        change.allocations + change.reallocations
+    };
+    (0..3).map(count).min().unwrap()
+}
+
+fn executor(trial: &mut Trial, threads: Threads) -> usize {
+    let program = Program::training(&trial.graph, EXAMPLES, &trial.columns, threads).unwrap();
+    let mut executor = Executor::new(program);
+    trial.run(&mut executor, 0);
+    allocations(|| (1..=STEPS as u64).for_each(|step| trial.run(&mut executor, step)))
+}
+
+fn replica(trial: &mut Trial) -> usize {
+    let Trial { graph, columns, batch, values, gradients } = trial;
+    let device = Device { task: TaskId::worker(0), kind: DeviceKind::Cpu, index: 0 };
+    let compute = Compute::new(1, 1).unwrap();
+    let config = ReplicaConfig { graph, examples: EXAMPLES, columns, device, compute };
+    let mut replica = GraphReplica::new(config).unwrap();
+    let mut step = |random| {
+        let feed = Feed { random, ..Feed::whole(batch) };
+        replica.step(feed, values, gradients, &mut |_| ()).unwrap();
+    };
+    step(0);
+    allocations(|| (1..=STEPS as u64).for_each(&mut step))
+}
+
+/// One test, so that no other one allocates beside it.
+#[test]
+fn a_step_allocates_nothing() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let mut found = Vec::new();
+    for graph in [mlp(), cnn(), transformer(), residual()] {
+        let mut trial = Trial::new(graph);
+        let alone = executor(&mut trial, Threads::One);
+        let shared = pool.install(|| executor(&mut trial, Threads::Pool(2)));
+        found.push((trial.graph.name.clone(), [alone, shared, replica(&mut trial)]));
+    }
+    let nothing = found.iter().all(|(_, counts)| *counts == [0; 3]);
+    assert!(nothing, "allocations in {STEPS} steps on one thread, on two, and of a replica: {found:?}");
+}
