@@ -4,21 +4,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::job::JobSpec;
-use messages::tensor::Shape;
-
 use crate::error::WorkerError;
-use crate::replica::{GraphReplica, Replica, ReplicaError};
+use crate::replica::{GraphReplica, Replica, ReplicaConfig, ReplicaError};
 
-/// Makes the replica that computes this worker's gradients, for data of that shape per example.
-pub type MakeReplica =
-    Arc<dyn Fn(&JobSpec, &Shape, usize) -> Result<Box<dyn Replica>, ReplicaError> + Send + Sync>;
+/// Makes the replica that computes the gradients on one device of this worker.
+pub type MakeReplica = Arc<dyn Fn(ReplicaConfig<'_>) -> Result<Box<dyn Replica>, ReplicaError> + Send + Sync>;
 
 /// The settings of one worker task.
 #[derive(Clone)]
 pub struct WorkerConfig {
-    /// Threads that compute one step together.
+    /// Threads that compute one step together, shared by all devices.
     pub threads: usize,
+    /// Virtual devices on the host's processor, each with a clone of the graph and its part of every batch.
+    pub devices: usize,
+    /// An operation that asks for a device which its clone does not run on is run by the clone all the same.
+    pub soft_placement: bool,
+    /// Print where every operation runs.
+    pub log_placement: bool,
     /// Where this host keeps the data, instead of the directory that the job names.
     pub data_dir: Option<PathBuf>,
     /// So long it waits for its peers to come up.
@@ -31,6 +33,8 @@ pub struct WorkerConfig {
     pub replica: MakeReplica,
 }
 
+/// Most devices of one worker.
+pub const DEVICES_MAX: usize = 64;
 /// Most threads for one step.
 pub const THREADS_MAX: usize = 1024;
 
@@ -38,15 +42,14 @@ impl Default for WorkerConfig {
     fn default() -> Self {
         Self {
             threads: 1,
+            devices: 1,
+            soft_placement: true,
+            log_placement: false,
             data_dir: None,
             start_timeout: Duration::from_secs(300),
             in_flight_bytes_max: 1 << 30,
             report_every: Duration::from_secs(1),
-            replica: Arc::new(|job, features, threads| {
-                let replica =
-                    GraphReplica::new(job.graph.clone(), job.batch_size as usize, features, threads)?;
-                Ok(Box::new(replica))
-            }),
+            replica: Arc::new(|config| Ok(Box::new(GraphReplica::new(config)?))),
         }
     }
 }
@@ -60,6 +63,9 @@ impl WorkerConfig {
         let config = |key, expected: String, got: String| Err(WorkerError::Config { key, expected, got });
         if !(1..=THREADS_MAX).contains(&self.threads) {
             return config("threads", format!("1 to {THREADS_MAX}"), self.threads.to_string());
+        }
+        if !(1..=DEVICES_MAX).contains(&self.devices) {
+            return config("devices", format!("1 to {DEVICES_MAX}"), self.devices.to_string());
         }
         if self.in_flight_bytes_max == 0 {
             return config("in_flight_bytes_max", "at least 1".into(), "0".into());

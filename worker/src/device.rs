@@ -7,20 +7,21 @@ use actix_rt::ArbiterHandle;
 
 use crate::error::WorkerError;
 use crate::gradients::Gradients;
+use crate::graph::Feed;
 use crate::input::Batch;
 use crate::replica::{Replica, ReplicaError};
 use crate::values::Values;
 
 /// A replica on its thread.
-pub(crate) struct Device {
+pub(crate) struct DeviceActor {
     replica: Box<dyn Replica>,
 }
 
-impl Actor for Device {
+impl Actor for DeviceActor {
     type Context = Context<Self>;
 }
 
-impl Device {
+impl DeviceActor {
     /// Starts on that arbiter.
     pub(crate) fn start_on(arbiter: &ArbiterHandle, replica: Box<dyn Replica>) -> Addr<Self> {
         Self::start_in_arbiter(arbiter, move |_| Self { replica })
@@ -31,25 +32,47 @@ impl Device {
 #[derive(actix::Message)]
 #[rtype(result = "Stepped")]
 pub(crate) struct Step {
-    pub batch: Batch,
+    pub batch: Arc<Batch>,
+    /// The first example of this device's part.
+    pub first: usize,
+    pub random: u64,
     pub values: Arc<Values>,
     pub gradients: Gradients,
 }
 
-/// The step's loss, and everything that was lent for it. The values are let go before this is sent.
+/// The step's loss, and what was lent for it. The batch and the values are let go before this is sent.
 pub(crate) struct Stepped {
     pub loss: Result<f32, ReplicaError>,
-    pub batch: Batch,
     pub gradients: Gradients,
 }
 
-impl Handler<Step> for Device {
+impl Handler<Step> for DeviceActor {
     type Result = MessageResult<Step>;
 
     fn handle(&mut self, step: Step, _: &mut Self::Context) -> Self::Result {
-        let Step { batch, values, mut gradients } = step;
-        let loss = self.replica.step(&batch, &values, &mut gradients);
-        MessageResult(Stepped { loss, batch, gradients })
+        let Step { batch, first, random, values, mut gradients } = step;
+        let feed = Feed { batch: &batch, first, random };
+        let loss = self.replica.step(feed, &values, &mut gradients, &mut |_| ());
+        drop((batch, values));
+        MessageResult(Stepped { loss, gradients })
+    }
+}
+
+/// Add another device's gradients to one's own.
+#[derive(actix::Message)]
+#[rtype(result = "Gradients")]
+pub(crate) struct Reduce {
+    pub own: Gradients,
+    pub other: Gradients,
+}
+
+impl Handler<Reduce> for DeviceActor {
+    type Result = MessageResult<Reduce>;
+
+    fn handle(&mut self, reduce: Reduce, _: &mut Self::Context) -> Self::Result {
+        let Reduce { mut own, other } = reduce;
+        own.add(&other);
+        MessageResult(own)
     }
 }
 
@@ -61,7 +84,7 @@ pub(crate) struct Evaluate {
     pub values: Arc<Values>,
 }
 
-impl Handler<Evaluate> for Device {
+impl Handler<Evaluate> for DeviceActor {
     type Result = Result<Vec<f32>, ReplicaError>;
 
     fn handle(&mut self, evaluate: Evaluate, _: &mut Self::Context) -> Self::Result {

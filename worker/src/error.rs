@@ -46,6 +46,9 @@ pub enum WorkerError {
     /// A bug of ours.
     #[error("the thread that computes gradients panicked: see above")]
     DevicePanicked,
+    /// A bug of ours.
+    #[error("the thread that prepares the training panicked: see above")]
+    PreparationPanicked,
     /// A shard does not hold what the job's end should have left there.
     #[error("{shard} is at version {version} after the job's end, and should be at {last_step}")]
     WrongVersion {

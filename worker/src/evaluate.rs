@@ -1,54 +1,99 @@
 //! The final evaluation: the test examples once, in order, at the variables that the last step left.
 
-use actix::Addr;
+use kernels::cpu::auc;
+use messages::graph::{GraphSpec, MetricKind};
 use messages::id::{GlobalStep, VariableId};
 use messages::job::JobSpec;
 use messages::message::{Evaluation, MetricValue};
 
-use crate::device::{Device, Evaluate};
+use crate::devices::Devices;
 use crate::error::WorkerError;
-use crate::input::{Dataset, in_order};
+use crate::input::{Batch, Mapped, in_order};
 use crate::parameters::{Exchange, Parameters};
 use crate::values::Values;
 
-/// Examples that are evaluated at a time.
-const BATCH: usize = 250;
+/// Examples that are evaluated at a time at most, and never more than are trained on at a time.
+const BATCH_MAX: usize = 250;
+
+fn batch(job: &JobSpec) -> usize {
+    (job.batch_size as usize).min(BATCH_MAX)
+}
 
 /// The sizes of the batches that so many examples are evaluated in.
-pub(crate) fn batch_sizes(examples: u64) -> Vec<usize> {
-    let (whole, rest) = (examples / BATCH as u64, (examples % BATCH as u64) as usize);
-    let whole = (whole > 0).then_some(BATCH);
+pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
+    let batch = batch(job);
+    let (whole, rest) = (examples / batch as u64, (examples % batch as u64) as usize);
+    let whole = (whole > 0).then_some(batch);
     whole.into_iter().chain((rest > 0).then_some(rest)).collect()
 }
 
 /// Pulls the final variables, and evaluates them.
 pub(crate) async fn evaluate(
     parameters: &Parameters,
-    device: &Addr<Device>,
-    test: &Dataset,
+    devices: &Devices,
+    test: &Mapped,
     job: &JobSpec,
 ) -> Result<Evaluation, WorkerError> {
     let exchange = parameters.pull().await?;
     check_versions(parameters, &exchange, job.last_step)?;
-    let mut sums = vec![0.0f64; 1 + job.graph.metrics.len()];
-    let mut examples = 0;
-    for batch in in_order(test, BATCH)? {
-        let weight = batch.examples as f64;
-        examples += batch.examples as u64;
-        let scalars = device.send(Evaluate { batch, values: exchange.values.clone() }).await??;
-        for (sum, scalar) in sums.iter_mut().zip(scalars) {
-            *sum += f64::from(scalar) * weight;
+    let graph = &job.graph;
+    let mut totals = Totals::new(graph);
+    let mut batches = in_order(test, batch(job))?.peekable();
+    while batches.peek().is_some() {
+        let some: Vec<Batch> = batches.by_ref().take(devices.count()).collect();
+        let examples: Vec<usize> = some.iter().map(|batch| batch.examples).collect();
+        let results = devices.evaluate(some, &exchange.values).await?;
+        for (results, examples) in results.iter().zip(examples) {
+            totals.add(results, examples);
         }
     }
-    let mut means = sums.into_iter().map(|sum| (sum / examples as f64) as f32);
-    let loss = means.next().expect("the loss is the first scalar");
-    let metric = |(metric, value): (&messages::graph::MetricSpec, f32)| MetricValue {
-        name: metric.name.clone(),
-        value,
-    };
-    let metrics = job.graph.metrics.iter().zip(means).map(metric).collect();
+    let (loss, values) = totals.values();
+    let metrics = graph.metrics.iter().zip(values);
+    let metrics = metrics.map(|(metric, value)| MetricValue { name: metric.name.clone(), value }).collect();
+    let examples = totals.examples;
     let variables_crc32c = checksum(job, &exchange.values);
     Ok(Evaluation { loss, metrics, examples, variables_crc32c })
+}
+
+/// What the batches so far have come to.
+struct Totals {
+    /// Of the loss and of each metric how its values for several batches become one, and their sum so far.
+    sums: Vec<(MetricKind, Vec<f64>)>,
+    examples: u64,
+}
+
+impl Totals {
+    fn new(graph: &GraphSpec) -> Self {
+        let metrics = graph.metrics.iter().map(|metric| graph.metric_kind(metric.node));
+        let kinds = std::iter::once(MetricKind::Mean).chain(metrics);
+        Self { sums: kinds.map(|kind| (kind, Vec::new())).collect(), examples: 0 }
+    }
+
+    /// Takes the loss and every metric's numbers, one behind the other, for a batch of so many examples.
+    fn add(&mut self, mut results: &[f32], examples: usize) {
+        for (kind, sum) in &mut self.sums {
+            let (numbers, weight) = match kind {
+                MetricKind::Mean => (1, examples as f64),
+                MetricKind::Auc { bins } => (2 * *bins, 1.0),
+            };
+            let (own, rest) = results.split_at(numbers);
+            sum.resize(numbers, 0.0);
+            sum.iter_mut().zip(own).for_each(|(sum, &number)| *sum += f64::from(number) * weight);
+            results = rest;
+        }
+        self.examples += examples as u64;
+    }
+
+    /// The loss, and every metric.
+    fn values(&self) -> (f32, Vec<f32>) {
+        let value = |(kind, sum): &(MetricKind, Vec<f64>)| match kind {
+            MetricKind::Mean => (sum[0] / self.examples as f64) as f32,
+            MetricKind::Auc { .. } => auc(sum) as f32,
+        };
+        let mut values: Vec<f32> = self.sums.iter().map(value).collect();
+        let loss = values.remove(0);
+        (loss, values)
+    }
 }
 
 /// V3: every shard has applied exactly the job's steps.

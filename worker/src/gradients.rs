@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kernels::cpu::{Threads, accumulate};
 use messages::buffer::{Buffer, BufferPool, Payload, Segment};
 use messages::id::VariableId;
 
@@ -37,6 +38,35 @@ impl Gradients {
             None => {
                 let part = &self.layout.variable(variable).parts[0];
                 &mut self.shards[part.shard].as_f32_mut()[self.layout.floats(part)]
+            }
+        }
+    }
+
+    /// Adds the same variables' gradients of another device.
+    ///
+    /// # Panics
+    /// Where the other is of another layout.
+    pub fn add(&mut self, other: &Self) {
+        assert!(Arc::ptr_eq(&self.layout, &other.layout), "gradients of another layout");
+        for (variable, layout) in self.layout.variables.iter().enumerate() {
+            let own = match &mut self.pieces[variable] {
+                Some(piece) => piece.as_f32_mut(),
+                None => {
+                    let part = &layout.parts[0];
+                    &mut self.shards[part.shard].as_f32_mut()[self.layout.floats(part)]
+                }
+            };
+            accumulate(own, other.variable(VariableId(variable as u32)), Threads::One);
+        }
+    }
+
+    /// One variable's gradient, row-major.
+    pub fn variable(&self, variable: VariableId) -> &[f32] {
+        match &self.pieces[variable.index()] {
+            Some(piece) => piece.as_f32(),
+            None => {
+                let part = &self.layout.variable(variable).parts[0];
+                &self.shards[part.shard].as_f32()[self.layout.floats(part)]
             }
         }
     }

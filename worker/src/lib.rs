@@ -5,24 +5,27 @@
 
 mod config;
 mod device;
+mod devices;
 mod error;
 mod evaluate;
 mod gradients;
 pub mod graph;
 pub mod input;
 mod layout;
+mod operations;
 mod parameters;
+mod preparation;
 mod replica;
 mod reporter;
 mod train;
 mod values;
 mod worker;
 
-pub use config::{MakeReplica, THREADS_MAX, WorkerConfig};
+pub use config::{DEVICES_MAX, MakeReplica, THREADS_MAX, WorkerConfig};
 pub use error::WorkerError;
 pub use gradients::Gradients;
 pub use layout::Layout;
 pub use parameters::{Exchange, Parameters};
-pub use replica::{GraphReplica, Replica, ReplicaError};
+pub use replica::{Compute, GraphReplica, Replica, ReplicaConfig, ReplicaError};
 pub use values::{Values, ValuesError};
 pub use worker::Worker;

@@ -2,27 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
-use kernels::cpu::{LabelOutOfRange, Threads};
+use kernels::cpu::Threads;
+use messages::device::Device;
 use messages::graph::GraphSpec;
-use messages::tensor::Shape;
+use messages::id::VariableId;
+use messages::input::ColumnSpec;
 
 use crate::gradients::Gradients;
-use crate::graph::{CompileError, Executor, Program};
+use crate::graph::{CompileError, Executor, Feed, Program, StepError};
 use crate::input::Batch;
 use crate::values::Values;
 
 /// A clone of the model on one device.
 pub trait Replica: Send {
-    /// Computes the loss of a batch at these values, and writes the gradient of every variable.
+    /// Computes the mean loss of this replica's part of a batch at these values, and writes the gradient of every
+    /// variable: of that mean times the part's share of the batch, so that those of all replicas add up. `complete` is
+    /// told of each gradient as soon as nothing of it changes any more.
     ///
     /// # Errors
     /// Where the batch does not fit the model; the gradients are not to be used then.
     fn step(
         &mut self,
-        batch: &Batch,
+        feed: Feed<'_>,
         values: &Values,
         gradients: &mut Gradients,
+        complete: &mut (dyn FnMut(VariableId) + Send),
     ) -> Result<f32, ReplicaError>;
 
     /// Makes ready to evaluate batches of that size.
@@ -31,11 +37,59 @@ pub trait Replica: Send {
     /// Where the model cannot be computed on such batches.
     fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError>;
 
-    /// Computes the loss and every metric of a batch at these values: means over the batch.
+    /// Computes the loss and every metric of a whole batch at these values: means over the batch, or counts.
     ///
     /// # Errors
     /// Where the batch does not fit the model.
     fn evaluate(&mut self, batch: &Batch, values: &Values) -> Result<Vec<f32>, ReplicaError>;
+}
+
+/// What a replica is made of.
+pub struct ReplicaConfig<'a> {
+    /// The model.
+    pub graph: &'a GraphSpec,
+    /// Examples in this replica's part of a batch.
+    pub examples: usize,
+    /// What the data have.
+    pub columns: &'a [ColumnSpec],
+    /// Where it runs.
+    pub device: Device,
+    /// Where its work is done.
+    pub compute: Compute,
+}
+
+/// The threads of one worker, and how many of them one device may use at a time.
+#[derive(Clone, Debug)]
+pub struct Compute {
+    /// All of the worker's; none where the thread that asks does the work.
+    pool: Option<Arc<rayon::ThreadPool>>,
+    threads: Threads,
+}
+
+impl Compute {
+    /// For a worker that computes on so many threads, with so many devices: they share the threads.
+    ///
+    /// # Errors
+    /// Where the system has no threads to give.
+    pub fn new(threads: usize, devices: usize) -> Result<Self, ReplicaError> {
+        // Rounded up: the pool bounds them together.
+        let each = threads.div_ceil(devices.max(1)).max(1);
+        let pool = (threads > 1 || devices > 1).then(|| {
+            let named = rayon::ThreadPoolBuilder::new().thread_name(|index| format!("compute-{index}"));
+            named.num_threads(threads).build().map(Arc::new)
+        });
+        let pool =
+            pool.transpose().map_err(|error| ReplicaError::Threads { threads, reason: error.to_string() })?;
+        Ok(Self { pool, threads: if each > 1 { Threads::Pool(each) } else { Threads::One } })
+    }
+
+    /// Does the work on the pool where there is one: the kernels fork within the pool that they are called on.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        match &self.pool {
+            Some(pool) => pool.install(work),
+            None => work(),
+        }
+    }
 }
 
 /// Why a replica cannot compute.
@@ -44,17 +98,31 @@ pub enum ReplicaError {
     /// The graph cannot run.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// The data have another shape than the model takes.
-    #[error("the model takes features of shape {expected} per example, and the data have {got}")]
-    Features {
-        /// The model's.
-        expected: Shape,
-        /// The data's.
-        got: Shape,
+    /// A batch does not fit the model.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// A node asks for a device that its clone of the graph does not run on.
+    #[error(
+        "{node} asks for {asked}, and runs on every device of this worker, as on {device}: ask for a kind of device that all of them are, or allow soft placement"
+    )]
+    Device {
+        /// The node.
+        node: String,
+        /// What it asks for.
+        asked: String,
+        /// Where it would run.
+        device: Device,
     },
-    /// The data have more classes than the model.
-    #[error("{0}")]
-    Label(LabelOutOfRange),
+    /// A batch cannot be shared among so many devices.
+    #[error(
+        "a batch of {examples} examples cannot be shared by {devices} devices: use fewer, or a larger batch"
+    )]
+    Share {
+        /// In a batch.
+        examples: usize,
+        /// On this worker.
+        devices: usize,
+    },
     /// No threads to be had.
     #[error("cannot start {threads} compute threads: {reason}")]
     Threads {
@@ -69,88 +137,54 @@ pub enum ReplicaError {
 pub struct GraphReplica {
     graph: GraphSpec,
     training: Executor,
-    features: Shape,
+    columns: Vec<ColumnSpec>,
     /// By batch size: a test set has at most two.
     evaluation: BTreeMap<usize, Executor>,
-    pool: Option<rayon::ThreadPool>,
-    threads: Threads,
+    compute: Compute,
 }
 
 impl GraphReplica {
-    /// Compiles the graph for batches of `batch` examples, each of shape `features`; computes on `threads` threads.
+    /// Compiles the graph.
     ///
     /// # Errors
-    /// Where the graph cannot run, or not on such data.
-    pub fn new(
-        graph: GraphSpec,
-        batch: usize,
-        features: &Shape,
-        threads: usize,
-    ) -> Result<Self, ReplicaError> {
-        let program = Program::training(&graph, batch)?;
-        check_features(&program, features)?;
-        let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
-        let pool =
-            pool.transpose().map_err(|error| ReplicaError::Threads { threads, reason: error.to_string() })?;
+    /// Where the graph cannot run, or the data lack an input of it.
+    pub fn new(config: ReplicaConfig<'_>) -> Result<Self, ReplicaError> {
+        let ReplicaConfig { graph, examples, columns, compute, .. } = config;
+        let program = Program::training(graph, examples, columns, compute.threads)?;
         Ok(Self {
-            graph,
+            graph: graph.clone(),
             training: Executor::new(program),
-            features: features.clone(),
+            columns: columns.to_vec(),
             evaluation: BTreeMap::new(),
-            pool,
-            threads: if threads > 1 { Threads::Pool(threads) } else { Threads::One },
+            compute,
         })
-    }
-}
-
-fn check_features(program: &Program, features: &Shape) -> Result<(), ReplicaError> {
-    match program.features() {
-        Some(expected) if expected != features => {
-            Err(ReplicaError::Features { expected: expected.clone(), got: features.clone() })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Runs on the pool where there is one: the product kernels fork within the pool that they are called on.
-fn within<T: Send>(pool: Option<&rayon::ThreadPool>, work: impl FnOnce() -> T + Send) -> T {
-    match pool {
-        Some(pool) => pool.install(work),
-        None => work(),
     }
 }
 
 impl Replica for GraphReplica {
     fn step(
         &mut self,
-        batch: &Batch,
+        feed: Feed<'_>,
         values: &Values,
         gradients: &mut Gradients,
+        complete: &mut (dyn FnMut(VariableId) + Send),
     ) -> Result<f32, ReplicaError> {
-        let (executor, threads) = (&mut self.training, self.threads);
-        within(self.pool.as_ref(), || {
-            let scalars = executor.run(batch, values, Some(gradients), threads);
-            scalars.map(|scalars| scalars[0]).map_err(ReplicaError::Label)
-        })
+        let Self { training, compute, .. } = self;
+        Ok(compute.run(|| training.run(feed, values, Some(gradients), complete).map(|results| results[0]))?)
     }
 
     fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError> {
         if let Entry::Vacant(entry) = self.evaluation.entry(examples) {
-            let program = Program::evaluation(&self.graph, examples)?;
-            check_features(&program, &self.features)?;
+            let program = Program::evaluation(&self.graph, examples, &self.columns, self.compute.threads)?;
             entry.insert(Executor::new(program));
         }
         Ok(())
     }
 
     fn evaluate(&mut self, batch: &Batch, values: &Values) -> Result<Vec<f32>, ReplicaError> {
-        let examples = batch.labels.len();
-        self.prepare(examples)?;
-        let executor = self.evaluation.get_mut(&examples).expect("just prepared");
-        let threads = self.threads;
-        within(self.pool.as_ref(), || {
-            let scalars = executor.run(batch, values, None, threads);
-            scalars.map(<[f32]>::to_vec).map_err(ReplicaError::Label)
-        })
+        self.prepare(batch.examples)?;
+        let executor = self.evaluation.get_mut(&batch.examples).expect("just prepared");
+        let feed = Feed::whole(batch);
+        Ok(self.compute.run(|| executor.run(feed, values, None, |_| ()).map(<[f32]>::to_vec))?)
     }
 }

@@ -4,15 +4,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use actix::Addr;
 use messages::id::{GlobalStep, LocalStep};
 use messages::message::Verdict;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::device::{Device, Step, Stepped};
+use crate::devices::Devices;
 use crate::error::WorkerError;
-use crate::input::Prefetch;
+use crate::input::{Prefetch, SplitMix64};
 use crate::parameters::Parameters;
 use crate::reporter::Progress;
 
@@ -22,7 +21,9 @@ const LAST_LOSSES: usize = 100;
 /// What the loop works with.
 pub(crate) struct Trainer {
     pub parameters: Parameters,
-    pub device: Addr<Device>,
+    pub devices: Devices,
+    /// What the random numbers of this worker are drawn from.
+    pub seed: u64,
     pub input: Prefetch,
     pub last_step: GlobalStep,
     pub progress: watch::Sender<Progress>,
@@ -62,12 +63,12 @@ impl Trainer {
             if self.interrupt.is_cancelled() {
                 return Err(WorkerError::Interrupted { local_step: *local_step });
             }
-            let batch = self.input.next().await?;
-            let gradients = self.parameters.gradients();
-            let step = Step { batch, values: Arc::clone(&latest.values), gradients };
-            let Stepped { loss, batch, gradients } = self.device.send(step).await?;
-            self.input.recycle(batch);
-            let loss = loss?;
+            let batch = Arc::new(self.input.next().await?);
+            let random = SplitMix64::stream(&[self.seed, local_step.0]).bits();
+            let memory = || self.parameters.gradients();
+            let (loss, gradients) = self.devices.step(&batch, random, &latest.values, memory).await?;
+            // Every device has let go of it.
+            Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
             // The values go back to the pool before the next ones arrive in its buffers.
             let versions = std::mem::take(&mut latest.versions);
             drop(latest);

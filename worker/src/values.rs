@@ -132,6 +132,7 @@ mod tests {
                     name: format!("v{id}"),
                     shape: [rows, cols].into(),
                     initializer: InitializerSpec::Zeros,
+                    trainable: true,
                     device: None,
                 });
             }

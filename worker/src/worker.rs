@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Addr;
-use actix_rt::Arbiter;
 use messages::buffer::{BufferPool, Payload};
 use messages::id::{LocalStep, TaskId};
 use messages::job::JobSpec;
@@ -14,15 +12,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::WorkerConfig;
-use crate::device::Device;
+use crate::devices::Devices;
 use crate::error::WorkerError;
-use crate::evaluate::{batch_sizes, evaluate};
-use crate::input::{
-    DataShare, Dataset, Description, InputError, Prefetch, READY_BATCHES, Sampler, describe, in_directory,
-    load,
-};
+use crate::evaluate::evaluate;
+use crate::input::{InputError, Prefetch, SplitMix64, input_in_directory};
 use crate::parameters::Parameters;
-use crate::replica::{Replica, ReplicaError};
+use crate::preparation::{Preparation, Prepared};
 use crate::reporter::{Progress, report};
 use crate::train::{Trained, Trainer};
 
@@ -40,10 +35,10 @@ pub struct Worker {
 }
 
 /// What a registered worker trains with.
-struct Prepared {
+struct Session {
     job: JobSpec,
     parameters: Parameters,
-    device: Addr<Device>,
+    devices: Devices,
     input: Prefetch,
 }
 
@@ -77,30 +72,27 @@ impl Worker {
                 return Err(WorkerError::Interrupted { local_step: LocalStep(0) });
             }
         };
-        let arbiter = Arbiter::new();
         let interrupt = self.interrupt.clone();
         let out_of_patience = async move {
             interrupt.cancelled().await;
             tokio::time::sleep(FAREWELL).await;
         };
-        let result = tokio::select! {
-            result = self.work(&chief, &arbiter) => result,
+        tokio::select! {
+            result = self.work(&chief) => result,
             // Whatever it waits for, a push, the other workers, the chief: it goes.
             () = out_of_patience => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
-        };
-        arbiter.stop();
-        result
+        }
     }
 
-    async fn work(&mut self, chief: &Arc<Client>, arbiter: &Arbiter) -> Result<(), WorkerError> {
+    async fn work(&mut self, chief: &Arc<Client>) -> Result<(), WorkerError> {
         let interrupt = self.interrupt.clone();
         let prepared = tokio::select! {
-            prepared = self.prepare(chief, arbiter) => prepared,
+            prepared = self.prepare(chief) => prepared,
             () = interrupt.cancelled() => {
                 Err(WorkerError::Interrupted { local_step: LocalStep(0) })
             }
         };
-        let Prepared { job, parameters, device, input } = match prepared {
+        let Session { job, parameters, devices, input } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return self.give_up(chief, error, None).await,
         };
@@ -109,19 +101,23 @@ impl Worker {
         tokio::spawn(report(Arc::clone(chief), progressing, stop_sender, self.config.report_every));
         let last_step = job.last_step;
         let interrupt = self.interrupt.clone();
-        let mut trainer = Trainer { parameters, device, input, last_step, progress, stop, interrupt };
+        let seed = SplitMix64::stream(&[job.seed, u64::from(self.identity.task.index)]).bits();
+        let mut trainer = Trainer { parameters, devices, seed, input, last_step, progress, stop, interrupt };
         let Trained { result, local_step, loss } = trainer.run().await;
-        if let Err(error) = result {
-            return self.give_up(chief, error, Some((local_step, loss))).await;
-        }
+        let result = match result {
+            Ok(()) => TrainingResult::Completed,
+            // The others may have more, and this worker may be asked to evaluate.
+            Err(WorkerError::Input(how @ InputError::Ended { .. })) => TrainingResult::input_ended(how),
+            Err(error) => return self.give_up(chief, error, Some((local_step, loss))).await,
+        };
         tracing::info!("finished after {local_step} steps of this worker");
         // The input and the reporter have done their work: what they hold goes before the evaluation.
-        let Trainer { parameters, device, input, stop, progress, .. } = trainer;
+        let Trainer { parameters, devices, input, stop, progress, .. } = trainer;
         drop((input, stop, progress));
-        let finish = Finish { result: TrainingResult::Completed, local_step, loss };
+        let finish = Finish { result, local_step, loss };
         let (Finished { evaluate: asked }, _) = chief.call(finish, Payload::EMPTY).await?;
         if asked {
-            self.evaluate(chief, &parameters, &device, job).await?;
+            self.evaluate(chief, &parameters, &devices, job).await?;
         }
         Ok(())
     }
@@ -136,10 +132,13 @@ impl Worker {
     }
 
     /// From registration to the word to begin.
-    async fn prepare(&self, chief: &Client, arbiter: &Arbiter) -> Result<Prepared, WorkerError> {
+    async fn prepare(&self, chief: &Client) -> Result<Session, WorkerError> {
         tracing::info!("registering with the chief");
         let registered = self.within(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
-        let Registered { job, placement, workers } = registered;
+        let Registered { mut job, placement, workers } = registered;
+        if let Some(directory) = &self.config.data_dir {
+            job.input = input_in_directory(&job.input, directory)?;
+        }
         let patience = Patience::of(self.config.start_timeout);
         let parameters = Parameters::connect(
             &*self.transport,
@@ -151,48 +150,24 @@ impl Worker {
             self.config.in_flight_bytes_max,
         )
         .await?;
-        let train = self.load(&job, |job| &job.input.train).await?;
-        let mut replica = (self.config.replica)(&job, train.feature_shape(), self.config.threads)?;
-        self.prepare_evaluation(&job, &train, &mut *replica).await?;
-        let device = Device::start_on(&arbiter.handle(), replica);
-        let share = DataShare::new(self.identity.task.index, workers, train.len())?;
-        let sampler = Sampler::new(share, job.batch_size as usize, job.seed)?;
-        let examples = share.len();
-        let input = Prefetch::start(Arc::new(train), sampler, READY_BATCHES)?;
+        let preparation = self.preparation(job.clone(), workers);
+        let prepared = blocking(move || preparation.run()).await?;
+        let Prepared { train, sampler, replicas, parts, examples } = prepared;
+        let devices = Devices::start(replicas, parts);
+        let input = Prefetch::start(train, sampler, job.input.prefetch as usize)?;
         tracing::info!(
-            "ready: model '{}', {examples} examples, batch {}, {} thread(s)",
+            "ready: model '{}', {examples} examples, batch {}, {} device(s), {} thread(s)",
             job.graph.name,
             job.batch_size,
+            self.config.devices,
             self.config.threads
         );
         let Go {} = self.within(chief.call(Ready {}, Payload::EMPTY)).await?;
-        Ok(Prepared { job, parameters, device, input })
+        Ok(Session { job, parameters, devices, input })
     }
 
-    /// Better to hear of a test set that is missing or does not fit now than after hours of training.
-    async fn prepare_evaluation(
-        &self,
-        job: &JobSpec,
-        train: &Dataset,
-        replica: &mut dyn Replica,
-    ) -> Result<(), WorkerError> {
-        let (test, data_dir) = (job.input.test.clone(), self.config.data_dir.clone());
-        let described = blocking(move || {
-            let test = match data_dir {
-                Some(directory) => in_directory(&test, &directory)?,
-                None => test,
-            };
-            describe(&test)
-        });
-        let Description { examples, feature_shape } = described.await?;
-        if &feature_shape != train.feature_shape() {
-            let (expected, got) = (train.feature_shape().clone(), feature_shape);
-            return Err(ReplicaError::Features { expected, got }.into());
-        }
-        for batch in batch_sizes(examples) {
-            replica.prepare(batch)?;
-        }
-        Ok(())
+    fn preparation(&self, job: JobSpec, workers: u32) -> Preparation {
+        Preparation { config: self.config.clone(), job, task: self.identity.task, workers }
     }
 
     /// A reply that comes when the whole cluster is up.
@@ -208,25 +183,17 @@ impl Worker {
         }
     }
 
-    async fn load(
-        &self,
-        job: &JobSpec,
-        which: fn(&JobSpec) -> &messages::input::DatasetSpec,
-    ) -> Result<Dataset, WorkerError> {
-        let (spec, data_dir) = (which(job).clone(), self.config.data_dir.clone());
-        Ok(blocking(move || load(&spec, data_dir.as_deref())).await?)
-    }
-
     async fn evaluate(
         &self,
         chief: &Client,
         parameters: &Parameters,
-        device: &Addr<Device>,
+        devices: &Devices,
         job: JobSpec,
     ) -> Result<(), WorkerError> {
         let result = async {
-            let test = self.load(&job, |job| &job.input.test).await?;
-            evaluate(parameters, device, &test, &job).await
+            let preparation = self.preparation(job.clone(), 1);
+            let test = blocking(move || preparation.load_test()).await?;
+            evaluate(parameters, devices, &test, &job).await
         };
         let result = result.await;
         let evaluated = match &result {
@@ -260,12 +227,10 @@ impl Worker {
     }
 }
 
-/// Reading and unpacking files takes a while: on a thread where nobody waits.
+/// On a thread where nobody waits: what takes a while must hold up neither signs of life nor signals.
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, InputError> + Send + 'static,
-) -> Result<T, InputError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
+    work: impl FnOnce() -> Result<T, WorkerError> + Send + 'static,
+) -> Result<T, WorkerError> {
+    // It is never aborted, so all that keeps it from an end is a panic.
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(WorkerError::PreparationPanicked))
 }
