@@ -1,12 +1,13 @@
 //! Handwritten digits, 28×28, 10 classes: MNIST from `--data-dir`, or digits that are drawn on the spot.
 //!
-//! `cargo run --release --example mnist` trains in this process; with a cluster it plays the task it is told to be.
+//! `cargo run --release --example mnist -- [--model cnn] [--data-dir DIR]` trains in this process; with a cluster it plays
+//! the task it is told to be. Three epochs of MNIST by two workers: 97.8 % of the test images right with the MLP.
 
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use pushpull::nn::{Activation, conv2d, dense, flatten};
-use pushpull::{DatasetSpec, GraphBuilder, GraphError, GraphSpec, InputSpec, Stride, TrainArgs, Window};
+use pushpull::nn::{Layer, conv2d, dense, flatten, max_pool};
+use pushpull::{DatasetSpec, GraphBuilder, GraphError, GraphSpec, InputSpec, TrainArgs};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -33,10 +34,10 @@ fn mlp() -> Result<GraphSpec, GraphError> {
     let mut g = GraphBuilder::new("mlp");
     let images = g.input("features", [28, 28]);
     let labels = g.labels("labels");
-    let x = g.reshape(images, [784]);
-    let x = dense(&mut g, "dense1", x, 512, Activation::Relu);
-    let x = dense(&mut g, "dense2", x, 512, Activation::Relu);
-    let logits = dense(&mut g, "logits", x, 10, Activation::Linear);
+    let x = flatten().apply(&mut g, images);
+    let x = dense("dense1", 512).relu().apply(&mut g, x);
+    let x = dense("dense2", 512).relu().apply(&mut g, x);
+    let logits = dense("logits", 10).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
     g.finish(loss, &[("accuracy", accuracy)])
@@ -47,13 +48,13 @@ fn cnn() -> Result<GraphSpec, GraphError> {
     let images = g.input("features", [28, 28]);
     let labels = g.labels("labels");
     let x = g.reshape(images, [28, 28, 1]);
-    let x = conv2d(&mut g, "conv1", x, 32, 3, Stride::ONE, Activation::Relu);
-    let x = g.max_pool2d(x, Window::tiles(2));
-    let x = conv2d(&mut g, "conv2", x, 64, 3, Stride::ONE, Activation::Relu);
-    let x = g.max_pool2d(x, Window::tiles(2));
-    let x = flatten(&mut g, x);
-    let x = dense(&mut g, "dense1", x, 128, Activation::Relu);
-    let logits = dense(&mut g, "logits", x, 10, Activation::Linear);
+    let x = conv2d("conv1", 32, [3, 3]).relu().apply(&mut g, x);
+    let x = max_pool(2).apply(&mut g, x);
+    let x = conv2d("conv2", 64, [3, 3]).relu().apply(&mut g, x);
+    let x = max_pool(2).apply(&mut g, x);
+    let x = flatten().apply(&mut g, x);
+    let x = dense("dense1", 128).relu().apply(&mut g, x);
+    let logits = dense("logits", 10).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
     g.finish(loss, &[("accuracy", accuracy)])
@@ -62,14 +63,14 @@ fn cnn() -> Result<GraphSpec, GraphError> {
 fn input(args: &TrainArgs) -> InputSpec {
     let idx = |images: &str, labels: &str| DatasetSpec::Idx { images: images.into(), labels: labels.into() };
     match args.data_dir {
-        Some(_) => InputSpec {
-            train: idx("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
-            test: idx("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"),
-        },
-        None => InputSpec {
-            train: DatasetSpec::Digits { seed: args.seed.wrapping_mul(2), examples: 20_000 },
-            test: DatasetSpec::Digits { seed: args.seed.wrapping_mul(2) + 1, examples: 5_000 },
-        },
+        Some(_) => InputSpec::new(
+            idx("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
+            idx("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"),
+        ),
+        None => InputSpec::new(
+            DatasetSpec::Digits { seed: args.seed.wrapping_mul(2), examples: 20_000 },
+            DatasetSpec::Digits { seed: args.seed.wrapping_mul(2) + 1, examples: 5_000 },
+        ),
     }
 }
 

@@ -15,24 +15,34 @@ mod exit;
 mod local;
 mod logging;
 mod progress;
+#[cfg(doctest)]
+mod readme;
 mod report;
 mod roles;
 mod signals;
 mod threads;
 
 pub use chief::{ChiefConfig, ChiefError, JobProgress, JobReport};
-pub use cli::{TrainArgs, chief_main, local_main, main, ps_main, worker_main};
+pub use cli::{Defaults, TrainArgs, chief_main, local_main, main, main_with, ps_main, worker_main};
 pub use embedded::Embedded;
 pub use exit::{Failure, Outcome};
 pub use messages::cluster::{ClusterConfig, ClusterFlags, ClusterSpec};
-pub use messages::graph::{GraphBuilder, GraphError, GraphSpec, Op, Padding, Stride, Window};
+pub use messages::graph::{
+    BinaryOp, GraphBuilder, GraphError, GraphSpec, LayerId, Op, Padding, ReductionOp, Stride, UnaryOp, Window,
+};
 pub use messages::id::{GlobalStep, NodeId};
-pub use messages::input::{DatasetSpec, InputSpec};
+pub use messages::input::{
+    BabbleSpec, CategorySpec, ColumnSpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, FeatureKind,
+    FeatureSpec, FieldSpec, InputSpec, MapSpec, NumberSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec,
+    TextSpec, TfRecordSpec, VocabularySpec, WindowsSpec,
+};
 pub use messages::job::{JobError, JobSpec};
 pub use messages::optimizer::{OptimizerSpec, ScheduleSpec};
 pub use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
 pub use messages::sync::SyncSpec;
+pub use messages::tensor::{DType, Shape, TensorSpec};
 pub use messages::variable::{DeviceSpec, InitializerSpec};
 pub use ps::{PsConfig, PsError};
 pub use report::Report;
+pub use worker::input::{Example, TfRecordWriter};
 pub use worker::{WorkerConfig, WorkerError};

@@ -1,5 +1,6 @@
 //! What a job came to: a short table for people, JSON for programs.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -9,6 +10,9 @@ use messages::cluster::ClusterSpec;
 use messages::id::JobName;
 use messages::job::JobSpec;
 use serde::Serialize;
+
+/// The metric that is a share of the examples, and is shown as one.
+const ACCURACY: &str = "accuracy";
 
 /// The report's JSON. Other programs rely on these names.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,8 +37,10 @@ pub struct Report {
     pub train_loss: f32,
     /// Over all test examples.
     pub test_loss: f32,
-    /// Over all test examples; `null` where the model has no such metric.
+    /// The metric called `accuracy`, over all test examples; `null` where the model has no such metric.
     pub test_accuracy: Option<f32>,
+    /// Every metric of the model by its name, over all test examples; `null` where it is no finite number.
+    pub test_metrics: BTreeMap<String, f32>,
     /// crc32c over the final variables' bytes in order of name, whatever their placement.
     pub variables_crc32c: u32,
     /// What became of every push, by shard.
@@ -71,7 +77,8 @@ impl Report {
         let seconds = report.training.as_secs_f64();
         let examples = report.updates_applied as f64 * f64::from(job.batch_size);
         let evaluation = &report.evaluation;
-        let accuracy = evaluation.metrics.iter().find(|metric| metric.name == "accuracy");
+        let metrics = evaluation.metrics.iter().map(|metric| (metric.name.clone(), metric.value));
+        let test_metrics: BTreeMap<String, f32> = metrics.collect();
         let shards = report.shards.iter().map(|(shard, snapshot)| ShardReport {
             shard: shard.to_string(),
             bytes: snapshot.bytes,
@@ -95,7 +102,8 @@ impl Report {
             examples_per_second: if seconds > 0.0 { examples / seconds } else { 0.0 },
             train_loss: report.train_loss,
             test_loss: evaluation.loss,
-            test_accuracy: accuracy.map(|metric| metric.value),
+            test_accuracy: test_metrics.get(ACCURACY).copied(),
+            test_metrics,
             variables_crc32c: evaluation.variables_crc32c,
             shards: shards.collect(),
         }
@@ -108,8 +116,6 @@ impl Report {
     }
 
     fn write_table(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
-        let accuracy =
-            self.test_accuracy.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0));
         let staleness = self.shards.first().map_or(0.0, |shard| shard.staleness_mean);
         writeln!(out, "model          {}", self.model)?;
         writeln!(out, "cluster        {} ps, {} worker(s), {}", self.ps, self.workers, self.sync)?;
@@ -121,8 +127,13 @@ impl Report {
         writeln!(out, "time           {:.2} s, {:.0} examples/s", self.seconds, self.examples_per_second)?;
         writeln!(out, "train loss     {:.4}", self.train_loss)?;
         writeln!(out, "test loss      {:.4}", self.test_loss)?;
-        writeln!(out, "test accuracy  {accuracy}")?;
-        Ok(())
+        self.test_metrics.iter().try_for_each(|(name, value)| {
+            let title = format!("test {name}");
+            match name.as_str() {
+                ACCURACY => writeln!(out, "{title:13}  {:.2} %", value * 100.0),
+                _ => writeln!(out, "{title:13}  {value:.4}"),
+            }
+        })
     }
 
     /// JSON into a file, which appears there whole or not at all.
@@ -146,9 +157,69 @@ pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
     tried.with_context(|| format!("cannot write the report to {}", path.display()))
 }
 
-/// Where a report is written before it is whole.
+/// Where a report is written before it is whole: by this process, as several may have been given the same flags.
 fn partial(path: &Path) -> OsString {
     let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
+    partial.push(format!(".partial-{}", std::process::id()));
     partial
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(metrics: &[(&str, f32)]) -> Report {
+        let test_metrics: BTreeMap<String, f32> =
+            metrics.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        Report {
+            model: "wide".into(),
+            sync: "async".into(),
+            ps: 1,
+            workers: 2,
+            steps: 10,
+            updates_applied: 10,
+            seconds: 2.0,
+            examples_per_second: 320.0,
+            train_loss: 0.5,
+            test_loss: 0.25,
+            test_accuracy: test_metrics.get(ACCURACY).copied(),
+            test_metrics,
+            variables_crc32c: 7,
+            shards: Vec::new(),
+        }
+    }
+
+    fn table(report: &Report) -> Vec<String> {
+        let mut text = Vec::new();
+        report.write_table(&mut text).unwrap();
+        String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_metric_reaches_a_person_and_a_program() {
+        let report = report(&[("auc", 0.875), ("accuracy", 0.9785), ("recall_at_five", 0.5)]);
+        let lines = table(&report);
+        assert_eq!(
+            lines[lines.len() - 4..],
+            [
+                "test loss      0.2500",
+                "test accuracy  97.85 %",
+                "test auc       0.8750",
+                "test recall_at_five  0.5000"
+            ]
+        );
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["test_metrics"]["auc"], 0.875);
+        assert_eq!(json["test_metrics"]["recall_at_five"], 0.5);
+        assert_eq!(json["test_accuracy"], json["test_metrics"]["accuracy"]);
+    }
+
+    #[test]
+    fn a_model_without_metrics_has_no_line_for_them() {
+        let report = report(&[]);
+        assert_eq!(table(&report).last().unwrap(), "test loss      0.2500");
+        let json = serde_json::to_value(&report).unwrap();
+        assert!(json["test_accuracy"].is_null());
+        assert_eq!(json["test_metrics"], serde_json::json!({}));
+    }
 }

@@ -10,6 +10,8 @@ use messages::id::JobName;
 use messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
 use messages::placement::SHARDS_PER_TASK_MAX;
 
+use worker::WorkerConfig;
+
 use crate::exit::Failure;
 use crate::roles::Network;
 
@@ -98,6 +100,25 @@ impl ClusterArgs {
 
     pub(crate) const fn start_timeout(&self) -> Duration {
         Duration::from_secs(self.start_timeout_s)
+    }
+}
+
+/// How a worker computes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DeviceArgs {
+    /// Devices of each worker, each with a clone of the graph and its part of every batch: cpu:0 to cpu:N-1
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=worker::DEVICES_MAX as i64))]
+    pub devices: u16,
+    /// Run an operation that asks for a device which its clone is not on all the same
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub soft_placement: bool,
+}
+
+impl DeviceArgs {
+    /// Settings of a worker that computes so.
+    pub(crate) fn config(&self, threads: usize, log_placement: bool) -> WorkerConfig {
+        let (devices, soft_placement) = (usize::from(self.devices), self.soft_placement);
+        WorkerConfig { threads, devices, soft_placement, log_placement, ..Default::default() }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Command lines: flags of every program, and how a program begins and ends.
 
+mod defaults;
 mod flags;
 mod parse;
 mod programs;
 mod train;
 
-pub use parse::main;
+pub use defaults::Defaults;
+pub use parse::{main, main_with};
 pub use programs::{chief_main, local_main, ps_main, worker_main};
 pub use train::TrainArgs;

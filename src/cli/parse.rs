@@ -3,15 +3,30 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{Command, Parser};
 
+use super::Defaults;
 use crate::exit::{Failure, Outcome, finish};
 
 /// Reads the command line, runs the program, and gives its exit status: 0 where it did what it was started for, 2
 /// where it was called wrongly, 1 where it failed, and 128 + n where signal n ended it early.
 pub fn main<Args: Parser>(run: impl FnOnce(Args) -> Outcome) -> ExitCode {
-    match Args::try_parse_from(with_dashes(std::env::args_os())) {
+    start(Args::command(), run)
+}
+
+/// The same for an example whose [`TrainArgs`](super::TrainArgs) have defaults of their own.
+///
+/// # Panics
+/// Where `Args` does not flatten the flags that every example takes.
+pub fn main_with<Args: Parser>(defaults: Defaults, run: impl FnOnce(Args) -> Outcome) -> ExitCode {
+    start(defaults.apply(Args::command()), run)
+}
+
+fn start<Args: Parser>(mut command: Command, run: impl FnOnce(Args) -> Outcome) -> ExitCode {
+    let matches = command.try_get_matches_from_mut(with_dashes(std::env::args_os()));
+    let args = matches.and_then(|matches| Args::from_arg_matches(&matches));
+    match args.map_err(|error| error.format(&mut command)) {
         Ok(args) => finish(run(args)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             // A closed pipe is no failure of ours.

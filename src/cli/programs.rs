@@ -9,7 +9,7 @@ use messages::id::JobName;
 use ps::PsConfig;
 use worker::WorkerConfig;
 
-use super::flags::{ClusterArgs, absolute, read_job, shards, threads};
+use super::flags::{ClusterArgs, DeviceArgs, absolute, read_job, shards, threads};
 use super::parse::main;
 use crate::exit::Failure;
 use crate::local::Local;
@@ -55,21 +55,20 @@ struct OrderArgs {
     /// Write what the job came to, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Print where every variable lives
-    #[arg(long)]
-    log_placement: bool,
 }
 
 impl OrderArgs {
-    fn orders(&self, cluster: &ClusterArgs, host: &str) -> Result<ChiefOrders<'_>, Failure> {
+    fn orders(
+        &self,
+        cluster: &ClusterArgs,
+        host: &str,
+        log_placement: bool,
+    ) -> Result<ChiefOrders<'_>, Failure> {
         let Some(job) = &self.job else {
             return Err(Failure::Usage(format!("{host} needs --job FILE")));
         };
-        let config = ChiefConfig {
-            start_timeout: cluster.start_timeout(),
-            log_placement: self.log_placement,
-            ..Default::default()
-        };
+        let config =
+            ChiefConfig { start_timeout: cluster.start_timeout(), log_placement, ..Default::default() };
         self.report.as_deref().map_or(Ok(()), check_writable)?;
         Ok(ChiefOrders { job: read_job(job)?, config, report: self.report.as_deref() })
     }
@@ -80,12 +79,17 @@ impl OrderArgs {
 struct WorkerArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Threads for one step [default: all cores]
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Threads for one step, shared by all devices [default: all cores]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
     /// Where this host keeps the data, instead of the job's directory
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Print where every operation runs; where it hosts the chief, also where every variable lives
+    #[arg(long)]
+    log_placement: bool,
     #[command(flatten, next_help_heading = "Chief (for worker 0 of a cluster that names none)")]
     orders: OrderArgs,
 }
@@ -94,17 +98,19 @@ struct WorkerArgs {
 pub fn worker_main() -> ExitCode {
     main(|args: WorkerArgs| {
         let cluster = args.cluster.resolve_as(JobName::Worker)?;
+        let log_placement = args.log_placement;
         let orders = if cluster.hosts_chief() {
-            Some(args.orders.orders(&args.cluster, "the cluster names no chief, so worker/0 hosts it and")?)
+            let host = "the cluster names no chief, so worker/0 hosts it and";
+            Some(args.orders.orders(&args.cluster, host, log_placement)?)
         } else {
             None
         };
         logging::start(&cluster.task().to_string());
+        let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
         let config = WorkerConfig {
-            threads: args.threads.map_or_else(|| threads_per_worker(1), usize::from),
             data_dir: args.data_dir,
             start_timeout: args.cluster.start_timeout(),
-            ..Default::default()
+            ..args.device.config(threads, log_placement)
         };
         block_on(roles::worker(&cluster, &args.cluster.network(), config, None, orders))
     })
@@ -117,13 +123,16 @@ struct ChiefArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     orders: OrderArgs,
+    /// Print where every variable lives
+    #[arg(long)]
+    log_placement: bool,
 }
 
 /// The program `pushpull-chief`.
 pub fn chief_main() -> ExitCode {
     main(|args: ChiefArgs| {
         let cluster = args.cluster.resolve_as(JobName::Chief)?;
-        let orders = args.orders.orders(&args.cluster, "the chief")?;
+        let orders = args.orders.orders(&args.cluster, "the chief", args.log_placement)?;
         logging::start(&cluster.task().to_string());
         block_on(roles::chief(&cluster, &args.cluster.network(), orders))
     })
@@ -156,12 +165,14 @@ struct LocalArgs {
     /// Write what the job came to, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Print where every variable lives
+    /// Print where every variable lives, and where every operation runs
     #[arg(long)]
     log_placement: bool,
     /// Shards of each ps task
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Threads for one step of each worker [default: the cores, shared among the workers]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
@@ -187,7 +198,13 @@ pub fn local_main() -> ExitCode {
             chief_flags.push(format!("--report={}", absolute(report)?.display()));
         }
         chief_flags.extend(args.log_placement.then(|| "--log-placement".to_owned()));
-        let mut worker_flags = vec![timeout.clone(), format!("--threads={threads}")];
+        let mut worker_flags = vec![
+            timeout.clone(),
+            format!("--threads={threads}"),
+            format!("--devices={}", args.device.devices),
+            format!("--soft-placement={}", args.device.soft_placement),
+        ];
+        worker_flags.extend(args.log_placement.then(|| "--log-placement".to_owned()));
         if let Some(data_dir) = &args.data_dir {
             worker_flags.push(format!("--data-dir={}", absolute(data_dir)?.display()));
         }
@@ -201,4 +218,24 @@ pub fn local_main() -> ExitCode {
         };
         block_on(local.run())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// What a program's help says of a flag.
+    fn help<Args: CommandFactory>(flag: &str) -> String {
+        let command = Args::command();
+        let flag = command.get_arguments().find(|arg| arg.get_long() == Some(flag)).expect("such a flag");
+        flag.get_help().expect("it is documented").to_string()
+    }
+
+    #[test]
+    fn each_program_says_what_it_prints_of_the_placement() {
+        assert_eq!(help::<ChiefArgs>("log-placement"), "Print where every variable lives");
+        assert!(help::<WorkerArgs>("log-placement").starts_with("Print where every operation runs"));
+    }
 }

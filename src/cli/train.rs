@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use chief::{ChiefConfig, JobProgress};
-use clap::{Args, ValueEnum};
+use clap::{Parser, ValueEnum};
 use messages::cluster::ClusterConfig;
 use messages::graph::GraphSpec;
 use messages::id::{GlobalStep, JobName};
@@ -16,9 +16,9 @@ use messages::sync::SyncSpec;
 use ps::PsConfig;
 use tokio::sync::watch;
 use worker::WorkerConfig;
-use worker::input::{describe, in_directory};
+use worker::input::{describe, input_in_directory};
 
-use super::flags::{ClusterArgs, absolute, shards, threads};
+use super::flags::{ClusterArgs, DeviceArgs, absolute, shards, threads};
 use crate::embedded::Embedded;
 use crate::exit::{Failure, Outcome};
 use crate::report::{Report, check_writable};
@@ -27,12 +27,42 @@ use crate::signals::Signals;
 use crate::threads::threads_per_worker;
 use crate::{logging, progress};
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum Optimizer {
+pub(super) enum Optimizer {
     Sgd,
     Momentum,
     Adam,
+}
+
+impl Optimizer {
+    pub(super) const ALL: [Self; 3] = [Self::Sgd, Self::Momentum, Self::Adam];
+
+    /// As the flag spells it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Sgd => "sgd",
+            Self::Momentum => "momentum",
+            Self::Adam => "adam",
+        }
+    }
+
+    /// The usual step size.
+    pub(super) const fn learning_rate(self) -> f32 {
+        match self {
+            Self::Sgd => 0.3,
+            Self::Momentum => 0.03,
+            Self::Adam => 0.001,
+        }
+    }
+
+    fn spec(self, learning_rate: f32) -> OptimizerSpec {
+        match self {
+            Self::Sgd => OptimizerSpec::sgd(learning_rate),
+            Self::Momentum => OptimizerSpec::momentum(learning_rate, 0.9),
+            Self::Adam => OptimizerSpec::adam(learning_rate),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -51,7 +81,8 @@ enum Strategy {
 }
 
 /// The flags that every example takes.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Parser)]
+#[command(about = "Train a model, in this process or as a task of a cluster")]
 pub struct TrainArgs {
     /// Where the data lie; without it, on data that the example makes itself
     #[arg(long, value_name = "DIR")]
@@ -60,8 +91,8 @@ pub struct TrainArgs {
     #[arg(long, value_name = "N", conflicts_with = "epochs", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// As many updates as it takes to see every example so many times
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    epochs: u64,
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    epochs: Option<u64>,
     /// Examples in one worker's batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     batch_size: u32,
@@ -74,7 +105,7 @@ pub struct TrainArgs {
     /// How the step size goes on from there
     #[arg(long, value_enum, default_value = "cosine")]
     schedule: Schedule,
-    /// What initial values and the order of examples are drawn from
+    /// What initial values, the order of examples and data that the example makes itself are drawn from
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// Which shard the next variable goes to
@@ -83,7 +114,7 @@ pub struct TrainArgs {
     /// How variables are split: none, fixed:N, max_slice_bytes:N or min_max:N
     #[arg(long, value_name = "HOW", default_value = "none", value_parser = partitioner)]
     partitioner: PartitionerSpec,
-    /// Print where every variable lives
+    /// Print where every variable lives, and where every operation runs
     #[arg(long)]
     log_placement: bool,
     /// Write what the job came to, as JSON
@@ -104,6 +135,8 @@ pub struct TrainArgs {
     /// Threads for one step of each worker [default: the cores, shared among the workers of this process]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
+    #[command(flatten)]
+    device: DeviceArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -135,6 +168,13 @@ impl TrainArgs {
                 "--ps and --workers size the embedded cluster, and a cluster is given: leave them out",
             ));
         }
+        let names_files = [&input.train, &input.test].into_iter().any(|set| !set.files().is_empty());
+        if self.data_dir.is_some() && !names_files {
+            return Err(Failure::Usage(format!(
+                "--data-dir is given, and '{}' reads no files: leave it out",
+                graph.name
+            )));
+        }
         if let Some(path) = &self.export_job {
             let json = self.job(graph, input)?.to_json();
             std::fs::write(path, json + "\n")
@@ -142,7 +182,10 @@ impl TrainArgs {
             println!("the job is in {}: run it with `pushpull local --job {0}`", path.display());
             return Ok(());
         }
-        self.report.as_deref().map_or(Ok(()), check_writable)?;
+        let writes_report = cluster
+            .as_ref()
+            .is_none_or(|cluster| cluster.task().job == JobName::Chief || cluster.hosts_chief());
+        self.report.as_deref().filter(|_| writes_report).map_or(Ok(()), check_writable)?;
         let system = actix_rt::System::new();
         match cluster {
             Some(cluster) => {
@@ -156,22 +199,33 @@ impl TrainArgs {
         }
     }
 
+    /// The step size; without the flag and without an example's own, the optimizer's usual one.
+    fn learning_rate(&self) -> f32 {
+        self.learning_rate.unwrap_or_else(|| self.optimizer.learning_rate())
+    }
+
+    /// How long, in which batches and by which optimizer it trains, in words.
+    #[cfg(test)]
+    pub(super) fn plan(&self) -> String {
+        let (optimizer, rate) = (self.optimizer.name(), self.learning_rate());
+        let length = match (self.steps, self.epochs) {
+            (Some(steps), _) => format!("{steps} steps"),
+            (None, epochs) => format!("{} epochs", epochs.expect("one of the two")),
+        };
+        format!("{length} of {}, {optimizer} {rate}", self.batch_size)
+    }
+
     /// The job that the flags make of a model and its data.
     fn job(&self, graph: GraphSpec, input: InputSpec) -> Result<JobSpec, Failure> {
         let input = match &self.data_dir {
-            Some(directory) => {
-                let directory = absolute(directory)?;
-                InputSpec {
-                    train: in_directory(&input.train, &directory)?,
-                    test: in_directory(&input.test, &directory)?,
-                }
-            }
+            Some(directory) => input_in_directory(&input, &absolute(directory)?)?,
             None => input,
         };
         let last_step = match self.steps {
             Some(steps) => steps,
             None => {
-                let examples = describe(&input.train)?.examples.saturating_mul(self.epochs);
+                let epochs = self.epochs.expect("one of steps and epochs has a default");
+                let examples = describe(&input.train, &input.map)?.examples.saturating_mul(epochs);
                 examples.div_ceil(u64::from(self.batch_size))
             }
         };
@@ -179,11 +233,7 @@ impl TrainArgs {
             graph,
             input,
             batch_size: self.batch_size,
-            optimizer: match self.optimizer {
-                Optimizer::Sgd => OptimizerSpec::sgd(self.learning_rate.unwrap_or(0.3)),
-                Optimizer::Momentum => OptimizerSpec::momentum(self.learning_rate.unwrap_or(0.03), 0.9),
-                Optimizer::Adam => OptimizerSpec::adam(self.learning_rate.unwrap_or(0.001)),
-            },
+            optimizer: self.optimizer.spec(self.learning_rate()),
             schedule: match self.schedule {
                 Schedule::Constant => ScheduleSpec::Constant,
                 Schedule::Cosine => ScheduleSpec::Cosine,
@@ -208,11 +258,11 @@ impl TrainArgs {
     }
 
     fn worker_config(&self, workers: u32) -> WorkerConfig {
+        let threads = self.threads.map_or_else(|| threads_per_worker(workers as usize), usize::from);
         WorkerConfig {
-            threads: self.threads.map_or_else(|| threads_per_worker(workers as usize), usize::from),
             data_dir: self.data_dir.clone(),
             start_timeout: self.cluster.start_timeout(),
-            ..Default::default()
+            ..self.device.config(threads, self.log_placement)
         }
     }
 
@@ -275,5 +325,41 @@ impl TrainArgs {
                 Ok(written?)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::graph::GraphBuilder;
+    use messages::input::DatasetSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_data_directory_that_no_file_is_read_from_is_refused() {
+        let mut g = GraphBuilder::new("plane");
+        let x = g.input("features", [1]);
+        let loss = g.l2_loss(x);
+        let graph = g.finish(loss, &[]).unwrap();
+        let points =
+            || DatasetSpec::Linear { seed: 0, examples: 9, weights: vec![1.0], bias: 0.0, noise: 0.0 };
+        let args = TrainArgs::parse_from(["plane", "--data-dir=data"]);
+        let Err(Failure::Usage(reason)) = args.run(graph, InputSpec::new(points(), points())) else {
+            panic!("it was taken")
+        };
+        assert_eq!(reason, "--data-dir is given, and 'plane' reads no files: leave it out");
+    }
+
+    #[test]
+    fn a_data_directory_does_not_make_one_file_of_two() {
+        let mut g = GraphBuilder::new("images");
+        let x = g.input("features", [1]);
+        let loss = g.l2_loss(x);
+        let graph = g.finish(loss, &[]).unwrap();
+        let files = |path: &str| DatasetSpec::Cifar10 { files: vec![path.into()] };
+        let args = TrainArgs::parse_from(["images", "--data-dir=data"]);
+        let input = InputSpec::new(files("train/data.bin"), files("test/data.bin"));
+        let Err(Failure::Error(error)) = args.job(graph, input) else { panic!("it was taken") };
+        assert!(error.to_string().starts_with("train/data.bin and test/data.bin would both be "), "{error}");
     }
 }

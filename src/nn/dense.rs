@@ -4,63 +4,70 @@ use messages::graph::GraphBuilder;
 use messages::id::NodeId;
 use messages::variable::InitializerSpec;
 
-/// What is done to a layer's output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Activation {
-    /// Nothing.
-    #[default]
-    Linear,
-    /// max(x, 0).
-    Relu,
+use super::layer::{Identity, floats};
+use super::weights::Weights;
+use super::{Activation, Layer};
+
+/// activation(x·kernel + bias): `[batch, …, n]` → `[batch, …, units]`, with the variables `kernel` `[n, units]` and
+/// `bias` `[units]`.
+///
+/// Before a relu or the like the kernel starts as He et al. 2015 proposed, else as Glorot & Bengio 2010 did.
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing before it is applied"]
+pub struct Dense {
+    identity: Identity,
+    units: usize,
+    weights: Weights,
 }
 
-/// activation(x·kernel + bias): `[batch, n]` → `[batch, units]`, with the variables `name/kernel` `[n, units]` and
-/// `name/bias` `[units]`. Before a relu the kernel starts as He et al. proposed, else as Glorot and Bengio did.
-pub fn dense(g: &mut GraphBuilder, name: &str, x: NodeId, units: usize, activation: Activation) -> NodeId {
-    // Where the shape of x is not known something is wrong already, and the builder will tell.
-    let inputs = g.example_shape(x).and_then(|shape| shape.0.last().copied()).unwrap_or(1);
-    let initializer = match activation {
-        Activation::Linear => InitializerSpec::GlorotUniform,
-        Activation::Relu => InitializerSpec::HeNormal,
-    };
-    let kernel = g.variable(&format!("{name}/kernel"), [inputs, units], initializer);
-    let bias = g.variable(&format!("{name}/bias"), [units], InitializerSpec::Zeros);
-    let product = g.matmul(x, kernel);
-    let sum = g.bias_add(product, bias);
-    match activation {
-        Activation::Linear => sum,
-        Activation::Relu => g.relu(sum),
+/// A fully connected layer of that name, with so many outputs.
+pub fn dense(name: impl Into<String>, units: usize) -> Dense {
+    Dense::of(Identity::new(name), units)
+}
+
+impl Dense {
+    pub(super) fn of(identity: Identity, units: usize) -> Self {
+        Self { identity, units, weights: Weights::default() }
+    }
+
+    /// With this function of the outputs.
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.weights.activation = activation;
+        self
+    }
+
+    /// With a relu of the outputs.
+    pub fn relu(self) -> Self {
+        self.activation(Activation::Relu)
+    }
+
+    /// With a gelu of the outputs.
+    pub fn gelu(self) -> Self {
+        self.activation(Activation::Gelu)
+    }
+
+    /// Without a bias.
+    pub fn no_bias(mut self) -> Self {
+        self.weights.bias = false;
+        self
+    }
+
+    /// With a kernel that starts like this.
+    pub fn initializer(mut self, initializer: InitializerSpec) -> Self {
+        self.weights.initializer = Some(initializer);
+        self
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn variables_bear_the_layers_name_and_fit_its_input() {
-        let mut g = GraphBuilder::new("two");
-        let x = g.input("features", [5]);
-        let labels = g.labels("labels");
-        let hidden = dense(&mut g, "hidden", x, 7, Activation::Relu);
-        let logits = dense(&mut g, "logits", hidden, 3, Activation::Linear);
-        let loss = g.softmax_cross_entropy(logits, labels);
-        let graph = g.finish(loss, &[]).unwrap();
-        let described: Vec<String> =
-            graph.variables.iter().map(|variable| format!("{} {}", variable.name, variable.shape)).collect();
-        let expected = ["hidden/kernel [5, 7]", "hidden/bias [7]", "logits/kernel [7, 3]", "logits/bias [3]"];
-        assert_eq!(described, expected);
-    }
-
-    #[test]
-    fn a_layers_name_used_twice_is_refused_by_that_name() {
-        let mut g = GraphBuilder::new("twice");
-        let x = g.input("features", [5]);
-        let labels = g.labels("labels");
-        let x = dense(&mut g, "layer", x, 5, Activation::Relu);
-        let logits = dense(&mut g, "layer", x, 3, Activation::Linear);
-        let loss = g.softmax_cross_entropy(logits, labels);
-        let error = g.finish(loss, &[]).unwrap_err().to_string();
-        assert!(error.contains("'layer/kernel' is there twice"), "{error}");
+impl Layer for Dense {
+    fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {
+        self.identity.build(g, |g| {
+            let Some(&[_, .., inputs]) = floats(g, x).filter(|x| x.len() >= 2) else {
+                return g.refuse("f32 [batch, .., n]", &[x]);
+            };
+            let kernel = self.weights.kernel(g, [inputs, self.units]);
+            let product = g.matmul(x, kernel);
+            self.weights.finish(g, product, self.units)
+        })
     }
 }

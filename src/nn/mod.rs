@@ -1,7 +1,32 @@
-//! Layers over the graph builder, with variable names that say where they belong: `dense1/kernel`.
+//! Layers over the graph builder, as values. Their variables bear names that say where they belong: `dense1/kernel`.
 
-mod conv;
+mod activation;
+mod attention;
+mod batch_norm;
+mod conv2d;
 mod dense;
+mod dropout;
+mod embedding;
+mod flatten;
+mod layer;
+mod layer_norm;
+mod pool;
+mod residual;
+mod sequential;
+#[cfg(test)]
+mod tests;
+mod weights;
 
-pub use conv::{conv2d, flatten};
-pub use dense::{Activation, dense};
+pub use activation::Activation;
+pub use attention::{MultiHeadAttention, multi_head_attention};
+pub use batch_norm::{BatchNorm, batch_norm};
+pub use conv2d::{Conv2d, conv2d};
+pub use dense::{Dense, dense};
+pub use dropout::{Dropout, dropout};
+pub use embedding::{Embedding, embedding};
+pub use flatten::{Flatten, flatten};
+pub use layer::Layer;
+pub use layer_norm::{LayerNorm, layer_norm};
+pub use pool::{GlobalAveragePool, Pool, average_pool, global_average_pool, max_pool};
+pub use residual::{Residual, residual};
+pub use sequential::{Sequential, sequential};

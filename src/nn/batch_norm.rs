@@ -1,0 +1,57 @@
+//! Normalisation over the batch.
+
+use messages::graph::GraphBuilder;
+use messages::id::NodeId;
+use messages::variable::InitializerSpec;
+
+use super::Layer;
+use super::layer::{Identity, floats};
+
+/// `[batch, …, c]` → the same shape: each channel with mean 0 and variance 1, times `gamma`, plus `beta` (Ioffe &
+/// Szegedy 2015).
+///
+/// In training mean and variance are those of the worker's batch, in evaluation `moving_mean` and `moving_variance`,
+/// which follow them and are not trained. All four variables are `[c]`. A bias before it has no effect.
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing before it is applied"]
+pub struct BatchNorm {
+    identity: Identity,
+    epsilon: f32,
+    momentum: f32,
+}
+
+/// Batch normalisation of that name, with epsilon 0.001 and momentum 0.99 as in Keras.
+pub fn batch_norm(name: impl Into<String>) -> BatchNorm {
+    BatchNorm { identity: Identity::new(name), epsilon: 1e-3, momentum: 0.99 }
+}
+
+impl BatchNorm {
+    /// What is added to the variance; more than 0.
+    pub fn epsilon(mut self, epsilon: f32) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// What the moving mean and variance keep of themselves in a step, from 0 to 1. A job of a few hundred steps needs
+    /// less than the usual 0.99.
+    pub fn momentum(mut self, momentum: f32) -> Self {
+        self.momentum = momentum;
+        self
+    }
+}
+
+impl Layer for BatchNorm {
+    fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {
+        self.identity.build(g, |g| {
+            let Some(&[channels]) = floats(g, x).filter(|x| x.len() >= 2).and_then(|x| x.last_chunk()) else {
+                return g.refuse("f32 [batch, .., channels]", &[x]);
+            };
+            let ones = InitializerSpec::Constant { value: 1.0 };
+            let gamma = g.variable("gamma", [channels], ones.clone());
+            let beta = g.variable("beta", [channels], InitializerSpec::Zeros);
+            let mean = g.untrained("moving_mean", [channels], InitializerSpec::Zeros);
+            let variance = g.untrained("moving_variance", [channels], ones);
+            g.batch_norm(x, [gamma, beta], [mean, variance], self.epsilon, self.momentum)
+        })
+    }
+}

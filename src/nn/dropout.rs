@@ -1,0 +1,25 @@
+//! Dropout: noise that keeps a model from leaning on single numbers.
+
+use messages::graph::GraphBuilder;
+use messages::id::NodeId;
+
+use super::Layer;
+
+/// Any shape → the same. In training each element is 0 with probability `rate`, and else divided by 1 − rate; in
+/// evaluation nothing is done (Srivastava et al. 2014).
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a layer does nothing before it is applied"]
+pub struct Dropout {
+    rate: f32,
+}
+
+/// Dropout of that rate, from 0 to less than 1.
+pub fn dropout(rate: f32) -> Dropout {
+    Dropout { rate }
+}
+
+impl Layer for Dropout {
+    fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {
+        g.dropout(x, self.rate)
+    }
+}

@@ -1,0 +1,25 @@
+//! Every example in one row.
+
+use messages::graph::GraphBuilder;
+use messages::id::NodeId;
+
+use super::Layer;
+
+/// `[batch, …]` → `[batch, n]`: the same elements.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a layer does nothing before it is applied"]
+pub struct Flatten;
+
+/// Every example in one row.
+pub fn flatten() -> Flatten {
+    Flatten
+}
+
+impl Layer for Flatten {
+    fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {
+        match g.example_shape(x) {
+            Some(example) => g.reshape(x, [example.elements()]),
+            None => g.refuse("[batch, ..]", &[x]),
+        }
+    }
+}

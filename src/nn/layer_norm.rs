@@ -1,0 +1,43 @@
+//! Normalisation of each row by itself.
+
+use messages::graph::GraphBuilder;
+use messages::id::NodeId;
+use messages::variable::InitializerSpec;
+
+use super::Layer;
+use super::layer::{Identity, floats};
+
+/// `[batch, …, n]` → the same shape: each row with mean 0 and variance 1, times `gamma`, plus `beta`, both `[n]` (Ba et
+/// al. 2016).
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing before it is applied"]
+pub struct LayerNorm {
+    identity: Identity,
+    epsilon: f32,
+}
+
+/// Layer normalisation of that name, with epsilon 0.00001 as in PyTorch; Keras has 0.001.
+pub fn layer_norm(name: impl Into<String>) -> LayerNorm {
+    LayerNorm { identity: Identity::new(name), epsilon: 1e-5 }
+}
+
+impl LayerNorm {
+    /// What is added to the variance; more than 0.
+    pub fn epsilon(mut self, epsilon: f32) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+}
+
+impl Layer for LayerNorm {
+    fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {
+        self.identity.build(g, |g| {
+            let Some(&[width]) = floats(g, x).filter(|x| x.len() >= 2).and_then(|x| x.last_chunk()) else {
+                return g.refuse("f32 [batch, .., n]", &[x]);
+            };
+            let gamma = g.variable("gamma", [width], InitializerSpec::Constant { value: 1.0 });
+            let beta = g.variable("beta", [width], InitializerSpec::Zeros);
+            g.layer_norm(x, [gamma, beta], self.epsilon)
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! Pooling: one number of many pixels. It has no variables, and so no name.
+
+use messages::graph::{GraphBuilder, Padding, Window};
+use messages::id::NodeId;
+
+use super::Layer;
+
+/// The maximum or the mean of each window, channel by channel: `[batch, h, w, c]` → `[batch, ho, wo, c]`.
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing before it is applied"]
+pub struct Pool {
+    of: Of,
+    window: Window,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Of {
+    Max,
+    Average,
+}
+
+/// The maximum of square windows of that size, side by side; what is left at the edges is not looked at.
+pub fn max_pool(size: usize) -> Pool {
+    Pool { of: Of::Max, window: Window::tiles(size) }
+}
+
+/// The mean of square windows of that size, side by side; what is left at the edges is not looked at.
+pub fn average_pool(size: usize) -> Pool {
+    Pool { of: Of::Average, window: Window::tiles(size) }
+}
+
+impl Pool {
+    /// The window moves by so many pixels, down and to the right.
+    pub fn stride(mut self, pixels: usize) -> Self {
+        self.window.stride = [pixels, pixels];
+        self
+    }
+
+    /// Windows reach over the edges, so that there are as many as there are strides in the image; what is outside of
+    /// it does not count.
+    pub fn same(mut self) -> Self {
+        self.window.padding = Padding::Same;
+        self
+    }
+}
+
+impl Layer for Pool {
+    fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {
+        match self.of {
+            Of::Max => g.max_pool2d(x, self.window),
+            Of::Average => g.average_pool2d(x, self.window),
+        }
+    }
+}
+
+/// The mean of each channel: `[batch, h, w, c]` → `[batch, c]` (Lin et al. 2013).
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a layer does nothing before it is applied"]
+pub struct GlobalAveragePool;
+
+/// The mean of each channel over the whole image.
+pub fn global_average_pool() -> GlobalAveragePool {
+    GlobalAveragePool
+}
+
+impl Layer for GlobalAveragePool {
+    fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {
+        g.global_average_pool(x)
+    }
+}

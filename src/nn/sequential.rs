@@ -1,0 +1,50 @@
+//! Layers one after the other, as one layer.
+
+use std::rc::Rc;
+
+use messages::graph::GraphBuilder;
+use messages::id::NodeId;
+
+use super::Layer;
+use super::layer::Identity;
+
+/// Layers one after the other, in a scope of its name: `trunk/dense1/kernel`.
+#[derive(Clone)]
+#[must_use = "a layer does nothing before it is applied"]
+pub struct Sequential {
+    identity: Identity,
+    layers: Vec<Rc<dyn Layer>>,
+}
+
+/// An empty sequence of that name.
+pub fn sequential(name: impl Into<String>) -> Sequential {
+    Sequential { identity: Identity::new(name), layers: Vec::new() }
+}
+
+impl Sequential {
+    /// With this layer after the others.
+    #[expect(clippy::should_implement_trait, reason = "nothing is summed")]
+    pub fn add(mut self, layer: impl Layer + 'static) -> Self {
+        self.layers.push(Rc::new(layer));
+        self
+    }
+
+    /// Applies the layers, and goes on within the same scope.
+    pub(super) fn apply_and(
+        &self,
+        g: &mut GraphBuilder,
+        x: NodeId,
+        then: impl FnOnce(&mut GraphBuilder, NodeId) -> NodeId,
+    ) -> NodeId {
+        self.identity.build(g, |g| {
+            let y = self.layers.iter().fold(x, |x, layer| layer.apply(g, x));
+            then(g, y)
+        })
+    }
+}
+
+impl Layer for Sequential {
+    fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {
+        self.apply_and(g, x, |_, y| y)
+    }
+}
