@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use pushpull::nn::{Activation, dense};
+use pushpull::nn::{Layer, dense};
 use pushpull::{
     DatasetSpec, Embedded, GlobalStep, GraphBuilder, GraphSpec, InputSpec, JobProgress, JobSpec,
     OptimizerSpec,
@@ -45,9 +45,9 @@ fn mlp() -> anyhow::Result<GraphSpec> {
     let labels = g.labels("labels");
     let mut x = g.reshape(images, [784]);
     for layer in ["dense1", "dense2"] {
-        x = dense(&mut g, layer, x, 512, Activation::Relu);
+        x = dense(layer, 512).relu().apply(&mut g, x);
     }
-    let logits = dense(&mut g, "logits", x, 10, Activation::Linear);
+    let logits = dense("logits", 10).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     Ok(g.finish(loss, &[])?)
 }
@@ -56,7 +56,7 @@ fn job(steps: u64) -> anyhow::Result<JobSpec> {
     let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
     Ok(JobSpec {
         graph: mlp()?,
-        input: InputSpec { train: digits(1, 20_000), test: digits(2, 500) },
+        input: InputSpec::new(digits(1, 20_000), digits(2, 500)),
         batch_size: 64,
         optimizer: OptimizerSpec::sgd(0.01),
         schedule: Default::default(),

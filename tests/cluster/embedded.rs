@@ -1,6 +1,6 @@
 //! The embedded cluster through the library: several of them live in one process and know nothing of each other.
 
-use pushpull::nn::{Activation, dense};
+use pushpull::nn::{Layer, dense};
 use pushpull::{
     DatasetSpec, Embedded, GlobalStep, GraphBuilder, InputSpec, JobProgress, JobReport, JobSpec,
     OptimizerSpec, PartitionerSpec, PlacementSpec, SyncSpec,
@@ -13,16 +13,16 @@ fn job(seed: u64, steps: u64) -> JobSpec {
     let images = g.input("features", [28, 28]);
     let labels = g.labels("labels");
     let x = g.reshape(images, [784]);
-    let x = dense(&mut g, "hidden", x, 32, Activation::Relu);
-    let logits = dense(&mut g, "logits", x, 10, Activation::Linear);
+    let x = dense("hidden", 32).relu().apply(&mut g, x);
+    let logits = dense("logits", 10).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
     JobSpec {
         graph: g.finish(loss, &[("accuracy", accuracy)]).expect("a graph"),
-        input: InputSpec {
-            train: DatasetSpec::Digits { seed: 1, examples: 1000 },
-            test: DatasetSpec::Digits { seed: 2, examples: 200 },
-        },
+        input: InputSpec::new(
+            DatasetSpec::Digits { seed: 1, examples: 1000 },
+            DatasetSpec::Digits { seed: 2, examples: 200 },
+        ),
         batch_size: 16,
         optimizer: OptimizerSpec::adam(0.002),
         schedule: Default::default(),

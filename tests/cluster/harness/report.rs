@@ -7,13 +7,14 @@ use std::path::Path;
 use serde_json::Value;
 
 /// What other programs rely on.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "examples_per_second",
     "steps",
     "seconds",
     "train_loss",
     "test_loss",
     "test_accuracy",
+    "test_metrics",
     "model",
     "sync",
     "ps",
@@ -72,6 +73,7 @@ impl Report {
             assert!((0.0..5.0).contains(&self.number(loss)), "{loss} in {:#}", self.0);
         }
         assert!((0.0..=1.0).contains(&self.number("test_accuracy")));
+        assert_eq!(self.0["test_metrics"]["accuracy"], self.0["test_accuracy"]);
         for shard in self.shards() {
             let count = |key: &str| shard[key].as_u64().unwrap_or_else(|| panic!("{key} in {shard:#}"));
             let sum = count("applied") + count("stopped") + count("duplicate") + count("refused");

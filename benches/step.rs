@@ -1,0 +1,313 @@
+//! Milliseconds of one training step on the CPU, forward, backward and sgd, without a cluster around it; and beside it
+//! the same step's bare matrix products, convolutions as products of unrolled images, by the `gemm` crate.
+//!
+//! `cargo bench --bench step -- [--threads N] [--rounds N] [--peer 'COMMAND'] [--json FILE]`: the command is run once a
+//! round and model, with the model's name behind it, and its last words of the form `N ms` are taken as its figure.
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use kernels::cpu::{Threads, sgd};
+use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use messages::id::{PlacementEpoch, ShardId, VariableId};
+use messages::input::{ColumnSpec, DatasetSpec};
+use messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull::nn::{Layer, conv2d, dense, flatten, max_pool};
+use pushpull::{GraphBuilder, GraphSpec};
+use rayon::prelude::*;
+use serde::Serialize;
+use worker::graph::{Executor, Feed, Program};
+use worker::input::{Batch, Mapped, in_order, load};
+use worker::{Gradients, Layout, Values};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Examples in a batch.
+const BATCH: usize = 64;
+
+#[derive(Parser)]
+struct Args {
+    /// Threads that compute one step
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// How often each model is measured, in turns with its products
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Steps in each of them
+    #[arg(long, default_value_t = 150)]
+    steps: usize,
+    /// Another system to measure beside ours
+    #[arg(long)]
+    peer: Option<String>,
+    /// Write the figures there, as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// What `cargo bench` adds
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// What is written for each model.
+#[derive(Serialize)]
+struct Figures {
+    model: &'static str,
+    threads: usize,
+    ms_median: f64,
+    ms_min: f64,
+    gemm_only_ms: f64,
+}
+
+/// 784-512-512-10.
+fn mlp() -> anyhow::Result<GraphSpec> {
+    let mut g = GraphBuilder::new("mlp");
+    let images = g.input("features", [28, 28]);
+    let labels = g.labels("labels");
+    let x = flatten().apply(&mut g, images);
+    let x = dense("dense1", 512).relu().apply(&mut g, x);
+    let x = dense("dense2", 512).relu().apply(&mut g, x);
+    let logits = dense("logits", 10).apply(&mut g, x);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    Ok(g.finish(loss, &[])?)
+}
+
+/// 32C3-P2-64C3-P2-128-10.
+fn cnn() -> anyhow::Result<GraphSpec> {
+    let mut g = GraphBuilder::new("cnn");
+    let images = g.input("features", [28, 28]);
+    let labels = g.labels("labels");
+    let x = g.reshape(images, [28, 28, 1]);
+    let x = conv2d("conv1", 32, [3, 3]).relu().apply(&mut g, x);
+    let x = max_pool(2).apply(&mut g, x);
+    let x = conv2d("conv2", 64, [3, 3]).relu().apply(&mut g, x);
+    let x = max_pool(2).apply(&mut g, x);
+    let x = flatten().apply(&mut g, x);
+    let x = dense("dense1", 128).relu().apply(&mut g, x);
+    let logits = dense("logits", 10).apply(&mut g, x);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    Ok(g.finish(loss, &[])?)
+}
+
+/// Rows, inner extent and columns of the forward products of a layer, and whether its input needs a gradient.
+type Products = ([usize; 3], bool);
+
+const MLP: &[Products] = &[([BATCH, 784, 512], false), ([BATCH, 512, 512], true), ([BATCH, 512, 10], true)];
+const CNN: &[Products] = &[
+    ([BATCH * 26 * 26, 9, 32], false),
+    ([BATCH * 11 * 11, 288, 64], true),
+    ([BATCH, 1600, 128], true),
+    ([BATCH, 128, 10], true),
+];
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads).build()?;
+    let mut figures = Vec::new();
+    println!("{:6}{:>12}{:>12}{:>16}{:>14}", "model", "ms/step", "best", "products alone", "peer");
+    for (model, graph, layers) in [("mlp", mlp()?, MLP), ("cnn", cnn()?, CNN)] {
+        let mut training = Training::new(&graph, args.threads)?;
+        let (mut ours, mut products, mut peers) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..args.rounds {
+            ours.push(pool.install(|| timed(args.steps, || training.step())));
+            let mut bare = Bare::new(layers, args.threads);
+            products.push(pool.install(|| timed(args.steps, || bare.run())));
+            if let Some(command) = &args.peer {
+                peers.push(peer(command, model)?);
+            }
+        }
+        let best = ours.iter().copied().fold(f64::INFINITY, f64::min);
+        let (ms, gemm_only_ms) = (median(&mut ours), median(&mut products));
+        let spread = |of: &[f64]| format!("({:.2}-{:.2})", of[0], of[of.len() - 1]);
+        let peer = if peers.is_empty() {
+            "-".to_owned()
+        } else {
+            let ms = median(&mut peers);
+            format!("{ms:.2} {}", spread(&peers))
+        };
+        println!("{model:6}{ms:>12.3}{best:>12.3}{gemm_only_ms:>16.3}{peer:>14}");
+        println!("      spread {}, products {}", spread(&ours), spread(&products));
+        figures.push(Figures { model, threads: args.threads, ms_median: ms, ms_min: best, gemm_only_ms });
+    }
+    if let Some(path) = &args.json {
+        std::fs::write(path, serde_json::to_string_pretty(&figures)? + "\n")
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The median of some steps' milliseconds, after a few that are not counted.
+fn timed(steps: usize, mut step: impl FnMut()) -> f64 {
+    for _ in 0..10 {
+        step();
+    }
+    let mut times: Vec<f64> = (0..steps)
+        .map(|_| {
+            let start = Instant::now();
+            step();
+            start.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    median(&mut times)
+}
+
+fn median(of: &mut [f64]) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of[of.len() / 2]
+}
+
+/// Everything that a step needs, as a worker and a shard have it.
+struct Training {
+    executor: Executor,
+    layout: Arc<Layout>,
+    pool: BufferPool,
+    values: Vec<Buffer>,
+    batches: Vec<Batch>,
+    next: usize,
+    variables: usize,
+}
+
+impl Training {
+    fn new(graph: &GraphSpec, threads: usize) -> anyhow::Result<Self> {
+        let data = Mapped::testing(load(&DatasetSpec::Digits { seed: 1, examples: 640 }, None)?, &[])?;
+        let columns: Vec<ColumnSpec> = data.columns().to_vec();
+        let threads = if threads > 1 { Threads::Pool(threads) } else { Threads::One };
+        let executor = Executor::new(Program::training(graph, BATCH, &columns, threads)?);
+        let shard = ShardId::new(0, 0);
+        let slice = |(id, variable): (usize, &messages::variable::VariableSpec)| PlacedSlice {
+            slice: SliceSpec { variable: VariableId(id as u32), row: 0, rows: variable.rows() as u64 },
+            shard,
+        };
+        let slices = graph.variables.iter().enumerate().map(slice).collect();
+        let placement = Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices };
+        // Small weights that are not all the same.
+        let values = graph.variables.iter().map(|variable| {
+            let number = |i: usize| ((i * 2_654_435_761) % 1000) as f32 * 1e-4 - 0.05;
+            Buffer::from_f32(&(0..variable.shape.elements()).map(number).collect::<Vec<_>>())
+        });
+        Ok(Self {
+            executor,
+            layout: Arc::new(Layout::new(&placement, &graph.variables)),
+            pool: BufferPool::default(),
+            values: values.collect(),
+            batches: in_order(&data, BATCH)?.collect(),
+            next: 0,
+            variables: graph.variables.len(),
+        })
+    }
+
+    fn step(&mut self) {
+        let segments: Vec<Segment> =
+            self.values.drain(..).map(|value| Segment::whole(Arc::new(value))).collect();
+        let values = Values::assemble(&self.layout, &[Payload::new(segments)], &self.pool)
+            .expect("the layout's own slices");
+        let mut gradients = Gradients::take(&self.layout, &self.pool);
+        let batch = &self.batches[self.next % self.batches.len()];
+        self.next += 1;
+        let loss = self.executor.run(Feed::whole(batch), &values, Some(&mut gradients), |_| ());
+        black_box(loss.expect("labels are classes")[0]);
+        let update = |variable: usize| {
+            let id = VariableId(variable as u32);
+            let mut next = self.pool.take(values.bytes(id).len());
+            sgd(next.as_f32_mut(), values.variable(id), gradients.variable(id), 0.01);
+            next
+        };
+        self.values = (0..self.variables).into_par_iter().map(update).collect();
+    }
+}
+
+/// The products of a step, on memory of their own.
+struct Bare {
+    products: Vec<Product>,
+    threads: usize,
+}
+
+struct Product {
+    sizes: [usize; 3],
+    transpose: [bool; 2],
+    a: Vec<f32>,
+    b: Vec<f32>,
+    c: Vec<f32>,
+}
+
+impl Bare {
+    fn new(layers: &[Products], threads: usize) -> Self {
+        let product = |[m, k, n]: [usize; 3], transpose: [bool; 2]| Product {
+            sizes: [m, k, n],
+            transpose,
+            a: vec![0.5; m * k],
+            b: vec![0.25; k * n],
+            c: vec![0.0; m * n],
+        };
+        let mut products = Vec::new();
+        for &([m, k, n], input_grad) in layers {
+            products.push(product([m, k, n], [false, false]));
+            products.push(product([k, m, n], [true, false]));
+            if input_grad {
+                products.push(product([m, n, k], [false, true]));
+            }
+        }
+        Self { products, threads }
+    }
+
+    fn run(&mut self) {
+        for Product { sizes: [m, k, n], transpose, a, b, c } in &mut self.products {
+            let strides = |rows: usize, cols: usize, transposed: bool| {
+                if transposed { (rows as isize, 1) } else { (1, cols as isize) }
+            };
+            let (a_col, a_row) = strides(*m, *k, transpose[0]);
+            let (b_col, b_row) = strides(*k, *n, transpose[1]);
+            let parallelism = match self.threads {
+                1 => gemm::Parallelism::None,
+                threads => gemm::Parallelism::Rayon(threads),
+            };
+            // SAFETY: the three matrices are vectors of the sizes' products, with the strides of those sizes, and
+            // none overlaps another.
+            #[allow(unsafe_code)]
+            unsafe {
+                gemm::gemm(
+                    *m,
+                    *n,
+                    *k,
+                    c.as_mut_ptr(),
+                    1,
+                    *n as isize,
+                    false,
+                    a.as_ptr(),
+                    a_col,
+                    a_row,
+                    b.as_ptr(),
+                    b_col,
+                    b_row,
+                    0.0,
+                    1.0,
+                    false,
+                    false,
+                    false,
+                    parallelism,
+                );
+            }
+            black_box(&c);
+        }
+    }
+}
+
+/// The last `N ms` that a command prints.
+fn peer(command: &str, model: &str) -> anyhow::Result<f64> {
+    let output = Command::new("sh")
+        .args(["-c", &format!("{command} {model}")])
+        .stderr(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run '{command}'"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let figure = words.windows(2).rev().find_map(|pair| pair[0].parse().ok().filter(|_| pair[1] == "ms"));
+    match figure {
+        Some(figure) => Ok(figure),
+        None => bail!("'{command} {model}' ended with {} and printed no 'N ms': {text}", output.status),
+    }
+}

@@ -1,0 +1,104 @@
+//! Several devices of one worker: together they do what one does with the whole batch, and operations can ask for one.
+
+use pushpull::{
+    DatasetSpec, Embedded, GlobalStep, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress,
+    JobReport, JobSpec, OptimizerSpec, PartitionerSpec, PlacementSpec, SyncSpec,
+};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::{Job, Program, tool};
+
+/// A hidden layer with dropout, or with batch norm.
+fn graph(normalised: bool) -> GraphSpec {
+    let mut g = GraphBuilder::new("two layers");
+    let images = g.input("features", [28, 28]);
+    let labels = g.labels("labels");
+    let x = g.reshape(images, [784]);
+    let kernel = g.variable("hidden/kernel", [784, 32], InitializerSpec::GlorotUniform);
+    let x = g.matmul(x, kernel);
+    let x = if normalised {
+        let vector = |g: &mut GraphBuilder, name: &str, value| {
+            g.variable(name, [32], InitializerSpec::Constant { value })
+        };
+        let (gamma, beta) = (vector(&mut g, "gamma", 1.0), vector(&mut g, "beta", 0.0));
+        let mean = g.untrained("mean", [32], InitializerSpec::Zeros);
+        let variance = g.untrained("variance", [32], InitializerSpec::Constant { value: 1.0 });
+        g.batch_norm(x, [gamma, beta], [mean, variance], 1e-3, 0.9)
+    } else {
+        g.dropout(x, 0.2)
+    };
+    let x = g.relu(x);
+    let kernel = g.variable("logits/kernel", [32, 10], InitializerSpec::GlorotUniform);
+    let logits = g.matmul(x, kernel);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    let accuracy = g.accuracy(logits, labels);
+    g.finish(loss, &[("accuracy", accuracy)]).expect("a graph")
+}
+
+fn train(graph: GraphSpec, devices: usize, threads: usize, steps: u64) -> JobReport {
+    let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
+    let job = JobSpec {
+        graph,
+        input: InputSpec::new(digits(1, 1000), digits(2, 200)),
+        batch_size: 20,
+        optimizer: OptimizerSpec::sgd(0.1),
+        schedule: Default::default(),
+        sync: SyncSpec::Async,
+        placement: PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 3 }, ..Default::default() },
+        last_step: GlobalStep(steps),
+        seed: 5,
+    };
+    let mut cluster = Embedded::new(2, 1);
+    cluster.worker_config.devices = devices;
+    cluster.worker_config.threads = threads;
+    let (tell, _told) = watch::channel(JobProgress::default());
+    let run = cluster.run(job, tell, CancellationToken::new());
+    actix_rt::System::new().block_on(run).expect("the job trains to its end")
+}
+
+#[test]
+fn any_number_of_devices_gives_the_losses_of_one_with_the_whole_batch() {
+    let losses = |report: &JobReport| [report.train_loss, report.evaluation.loss];
+    let one = train(graph(false), 1, 1, 60);
+    assert!(one.evaluation.metrics[0].value > 0.4, "{one:?}");
+    // 20 examples are 10 + 10, or 7 + 7 + 6.
+    for (devices, threads) in [(1, 2), (2, 1), (2, 2), (3, 2)] {
+        let several = train(graph(false), devices, threads, 60);
+        for (one, several) in losses(&one).into_iter().zip(losses(&several)) {
+            assert!((one - several).abs() < 2e-4, "{devices} devices: {several}, one: {one}");
+        }
+    }
+}
+
+#[test]
+fn moving_averages_are_kept_on_the_ps_and_used_in_the_evaluation() {
+    for devices in [1, 2] {
+        let report = train(graph(true), devices, 1, 150);
+        let accuracy = report.evaluation.metrics[0].value;
+        // With mean 0 and variance 1, as they start, the evaluation would be of another network.
+        assert!(accuracy > 0.8, "{devices} devices: {report:?}");
+        assert!((report.evaluation.loss - report.train_loss).abs() < 0.5, "{report:?}");
+    }
+}
+
+#[test]
+fn an_operation_that_asks_for_a_missing_device_is_soft_placed_or_refused_by_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let job = Job::new(dir.path(), 30);
+    job.edit(|job| job["graph"]["nodes"][5]["device"] = json!("/job:worker/device:GPU:0"));
+    let run = |flags: &[&str]| {
+        let mut command = tool();
+        command.args(["local", "--ps=1", "--workers=1", "--devices=2", "--log-placement", "--job"]);
+        Program::run(dir.path(), "local", command.arg(job.path()).args(flags))
+    };
+    run(&["--soft-placement=false"])
+        .expect(1)
+        .says("asks for /job:worker/device:GPU:0")
+        .says("runs on /job:worker/task:0/device:CPU:0");
+    run(&[])
+        .expect(0)
+        .says("asks for /job:worker/device:GPU:0, and runs on")
+        .says("/job:worker/task:0/device:CPU:0, /job:worker/task:0/device:CPU:1");
+}
