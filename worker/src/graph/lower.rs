@@ -155,14 +155,10 @@ impl Lowering<'_> {
     /// Which column an input is fed with.
     fn column(&self, name: &str, example: &TensorSpec) -> Result<usize, CompileError> {
         let found = self.columns.iter().position(|column| column.name == name && column.example == *example);
-        found.ok_or_else(|| {
-            let columns: Vec<String> =
-                self.columns.iter().map(|column| format!("'{}' {}", column.name, column.example)).collect();
-            CompileError::NoColumn {
-                name: name.to_owned(),
-                example: example.clone(),
-                columns: if columns.is_empty() { "none".into() } else { columns.join(", ") },
-            }
+        found.ok_or_else(|| CompileError::NoColumn {
+            name: name.to_owned(),
+            example: example.clone(),
+            columns: if self.columns.is_empty() { "none".into() } else { ColumnSpec::list(self.columns) },
         })
     }
 
