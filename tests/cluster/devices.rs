@@ -96,7 +96,7 @@ fn an_operation_that_asks_for_a_missing_device_is_soft_placed_or_refused_by_name
     run(&["--soft-placement=false"])
         .expect(1)
         .says("asks for /job:worker/device:GPU:0")
-        .says("runs on /job:worker/task:0/device:CPU:0");
+        .says("as on /job:worker/task:0/device:CPU:0");
     run(&[])
         .expect(0)
         .says("asks for /job:worker/device:GPU:0, and runs on")
