@@ -48,7 +48,7 @@ pub struct JobSpec {
 pub enum JobError {
     /// The text is not a job in JSON.
     #[error("not a job file: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(String),
     /// The graph cannot run.
     #[error(transparent)]
     Graph(#[from] GraphError),
@@ -69,13 +69,26 @@ pub enum JobError {
     NoSteps,
 }
 
+/// What an error in a file says, which may quote the file: not as long as the file may be, and on one line.
+fn told(error: &serde_json::Error) -> String {
+    /// Letters on either side of what is left out.
+    const SIDE: usize = 200;
+    let text: Vec<char> = error.to_string().chars().collect();
+    let plain = |letter: &char| if letter.is_control() { '\u{fffd}' } else { *letter };
+    let shown = |part: &[char]| part.iter().map(plain).collect::<String>();
+    match text.len() {
+        length if length <= 2 * SIDE => shown(&text),
+        length => format!("{} … {}", shown(&text[..SIDE]), shown(&text[length - SIDE..])),
+    }
+}
+
 impl JobSpec {
     /// Reads a job file.
     ///
     /// # Errors
     /// Where it is no JSON, names something unknown, or cannot run.
     pub fn from_json(text: &str) -> Result<Self, JobError> {
-        let job: Self = serde_json::from_str(text)?;
+        let job: Self = serde_json::from_str(text).map_err(|error| JobError::Json(told(&error)))?;
         job.validate()?;
         Ok(job)
     }
@@ -101,5 +114,21 @@ impl JobSpec {
         self.placement.partitioner.validate()?;
         self.graph.validate(self.batch_size as usize)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_in_one_short_line() {
+        let long = format!("\"\u{1b}[31m\\n{}\"", "x".repeat(1 << 20)).replace('\u{1b}', "\\u001b");
+        let error = JobSpec::from_json(&long).unwrap_err().to_string();
+        assert!(error.len() < 1000 && !error.chars().any(char::is_control), "{error}");
+        assert!(
+            error.starts_with("not a job file: ") && error.ends_with(&format!("column {}", long.len())),
+            "{error}"
+        );
     }
 }

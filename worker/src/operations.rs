@@ -21,9 +21,9 @@ pub(crate) fn check(graph: &GraphSpec, devices: &[Device], soft: bool) -> Result
     if !soft {
         return Err(ReplicaError::Device { node, asked, device });
     }
-    let others = elsewhere.count() - 1;
+    let count = elsewhere.count();
     tracing::warn!(
-        "{node} asks for {asked}, and runs on {device} with its clone of the graph; {others} more do so"
+        "{node} asks for {asked}, and runs on {device} with its clone of the graph (operations placed so: {count})"
     );
     Ok(())
 }
