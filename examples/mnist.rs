@@ -1,8 +1,8 @@
 //! Handwritten digits, 28×28, 10 classes: MNIST from `--data-dir`, or digits that are drawn on the spot.
 //!
-//! `cargo run --release --example mnist -- [--model cnn] [--data-dir DIR]` trains in this process; with a cluster it plays
-//! the task it is told to be. By two workers 97.8 % of the MNIST test images right with the MLP after 3 epochs, and 98.7 %
-//! with the CNN after 2.
+//! `cargo run --release --example mnist -- [--model cnn --optimizer adam] [--data-dir DIR]` trains in this process; with a
+//! cluster it plays the task it is told to be. By two workers 97.8 % of the MNIST test images right with the MLP after 3
+//! epochs; 98.8 to 99.0 % with the CNN and adam after 2.
 
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ struct Args {
 enum Model {
     /// 784-512-512-10, fully connected
     Mlp,
-    /// 32C3-P2-64C3-P2-128-10: two convolutions with pooling, two fully connected layers
+    /// 32C3-P2-64C3-P2-128-10: two convolutions with pooling, two fully connected layers; best with `--optimizer adam`
     Cnn,
 }
 
