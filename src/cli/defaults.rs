@@ -21,6 +21,8 @@ pub struct Defaults {
     batch_size: u32,
     optimizer: Optimizer,
     learning_rate: f32,
+    /// A flag of the example's own, and its value that wants Adam.
+    adam_where: Option<(&'static str, &'static str)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +36,7 @@ impl Defaults {
     pub const fn epochs(epochs: u64) -> Self {
         let optimizer = Optimizer::Sgd;
         let learning_rate = optimizer.learning_rate();
-        Self { length: Length::Epochs(epochs), batch_size: 64, optimizer, learning_rate }
+        Self { length: Length::Epochs(epochs), batch_size: 64, optimizer, learning_rate, adam_where: None }
     }
 
     /// So many updates; batches of 64, and plain gradient descent.
@@ -62,6 +64,11 @@ impl Defaults {
         Self { optimizer: Optimizer::Adam, learning_rate, ..self }
     }
 
+    /// Adam with its usual step size where that flag of the example, by its id, has that value.
+    pub const fn adam_where(self, flag: &'static str, value: &'static str) -> Self {
+        Self { adam_where: Some((flag, value)), ..self }
+    }
+
     /// The same command with these defaults. Where another optimizer is asked for, the step size is that optimizer's
     /// usual one; where the other measure of length is given, that one counts.
     pub(super) fn apply(self, command: Command) -> Command {
@@ -82,7 +89,15 @@ impl Defaults {
         let shown = rates.clone().map(|(name, rate)| format!("{rate} for {name}")).join(", ");
         command
             .mut_arg("batch_size", |arg| arg.default_value(self.batch_size.to_string()))
-            .mut_arg("optimizer", |arg| arg.default_value(self.optimizer.name()))
+            .mut_arg("optimizer", |arg| {
+                let arg = arg.default_value(self.optimizer.name());
+                match self.adam_where {
+                    Some((flag, value)) => {
+                        arg.default_value_if(flag, ArgPredicate::Equals(value.into()), Optimizer::Adam.name())
+                    }
+                    None => arg,
+                }
+            })
             .mut_arg("learning_rate", |arg| {
                 arg.help(format!("The step size [default: {shown}]")).default_value_ifs(
                     rates.map(|(name, rate)| ("optimizer", ArgPredicate::Equals(name.into()), rate)),
@@ -100,6 +115,8 @@ mod tests {
 
     #[derive(Parser)]
     struct Example {
+        #[arg(long, default_value = "small")]
+        model: String,
         #[command(flatten)]
         train: TrainArgs,
     }
@@ -109,7 +126,8 @@ mod tests {
         let command = defaults.apply(<Example as clap::CommandFactory>::command());
         let args = std::iter::once("example").chain(flags.iter().copied());
         let matches = command.try_get_matches_from(args).unwrap_or_else(|error| panic!("{error}"));
-        Example::from_arg_matches(&matches).unwrap().train.plan()
+        let Example { model: _, train } = Example::from_arg_matches(&matches).unwrap();
+        train.plan()
     }
 
     #[test]
@@ -124,6 +142,15 @@ mod tests {
         assert_eq!(read(images, &[]), "15 epochs of 64, momentum 0.1");
         assert_eq!(read(images, &["--steps=5"]), "5 steps of 64, momentum 0.1");
         assert_eq!(read(images, &["--epochs=5"]), "5 epochs of 64, momentum 0.1");
+    }
+
+    #[test]
+    fn one_model_may_want_another_optimizer() {
+        let two = Defaults::epochs(3).adam_where("model", "large");
+        assert_eq!(read(two, &[]), "3 epochs of 64, sgd 0.3");
+        assert_eq!(read(two, &["--model=large"]), "3 epochs of 64, adam 0.001");
+        assert_eq!(read(two, &["--model=large", "--learning-rate=0.5"]), "3 epochs of 64, adam 0.5");
+        assert_eq!(read(two, &["--model=large", "--optimizer=sgd"]), "3 epochs of 64, sgd 0.3");
     }
 
     #[test]
