@@ -5,7 +5,10 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use kernels::cpu::{self, AdamStep, Conv2d, Epilogue, Key, Padding, Pool2d, Product, Threads};
+use kernels::cpu::{
+    self, AdamStep, AdamWStep, Conv2d, Epilogue, FtrlStep, GradientTerms, Key, MomentumStep, Padding, Pool2d,
+    Product, Threads,
+};
 
 const BATCH: usize = 64;
 const ELEMENTS: usize = 1 << 20;
@@ -59,24 +62,67 @@ fn million(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("million");
     let bytes = |slices: usize| Throughput::Bytes((slices * ELEMENTS * size_of::<f32>()) as u64);
 
-    group.throughput(bytes(3));
-    group.bench_function("sgd", |bencher| {
-        bencher.iter(|| cpu::sgd(black_box(&mut next), black_box(&value), black_box(&grad), 0.1));
-    });
-    group.throughput(bytes(5));
-    group.bench_function("momentum", |bencher| {
-        bencher.iter(|| {
-            cpu::momentum(black_box(&mut next), black_box(&value), &mut v, black_box(&grad), 0.1, 0.9, false)
+    let decayed = GradientTerms { scale: 0.25, weight_decay: 1e-4 };
+    for (name, terms) in [("", GradientTerms::PLAIN), (" with terms", decayed)] {
+        group.throughput(bytes(3));
+        group.bench_function(format!("sgd{name}"), |bencher| {
+            bencher.iter(|| cpu::sgd(black_box(&mut next), black_box(&value), black_box(&grad), terms, 0.1));
         });
-    });
-    group.throughput(bytes(7));
-    group.bench_function("adam", |bencher| {
-        v.fill(0.0);
-        let step = AdamStep { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, step: 1 };
-        bencher.iter(|| {
-            cpu::adam(black_box(&mut next), black_box(&value), &mut m, &mut v, black_box(&grad), step);
+        group.throughput(bytes(5));
+        group.bench_function(format!("momentum{name}"), |bencher| {
+            let step = MomentumStep { learning_rate: 0.1, momentum: 0.9, nesterov: false };
+            bencher.iter(|| {
+                cpu::momentum(black_box(&mut next), black_box(&value), &mut v, black_box(&grad), terms, step);
+            });
         });
-    });
+        group.throughput(bytes(7));
+        let adam = AdamStep { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, step: 1 };
+        group.bench_function(format!("adam{name}"), |bencher| {
+            v.fill(0.0);
+            bencher.iter(|| {
+                cpu::adam(
+                    black_box(&mut next),
+                    black_box(&value),
+                    &mut m,
+                    &mut v,
+                    black_box(&grad),
+                    terms,
+                    adam,
+                );
+            });
+        });
+        group.bench_function(format!("adamw{name}"), |bencher| {
+            v.fill(0.0);
+            let step = AdamWStep { adam, weight_decay: 0.01 };
+            bencher.iter(|| {
+                cpu::adamw(
+                    black_box(&mut next),
+                    black_box(&value),
+                    &mut m,
+                    &mut v,
+                    black_box(&grad),
+                    terms,
+                    step,
+                );
+            });
+        });
+        group.bench_function(format!("ftrl{name}"), |bencher| {
+            let step = FtrlStep { learning_rate: 0.05, rate: 1.0, l1: 0.0, l2: 0.0 };
+            m.fill(0.0);
+            v.fill(0.1);
+            bencher.iter(|| {
+                cpu::ftrl(
+                    black_box(&mut next),
+                    black_box(&value),
+                    &mut v,
+                    &mut m,
+                    black_box(&grad),
+                    terms,
+                    step,
+                );
+            });
+        });
+    }
     group.throughput(bytes(3));
     group.bench_function("accumulate", |bencher| {
         bencher.iter(|| cpu::accumulate(black_box(&mut next), black_box(&grad), Threads::One));

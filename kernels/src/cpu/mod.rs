@@ -49,7 +49,7 @@ pub use causal::causal_softmax;
 pub use chain::{Extent, Operand, Step, chain};
 pub use conv2d::{Conv2d, conv2d, conv2d_input_grad, conv2d_kernel_grad};
 pub use dropout::{dropout, dropout_in_place};
-pub use elementwise::accumulate;
+pub use elementwise::{accumulate, add_into, clip_in_place, scale_in_place};
 pub use embedding::{IdOutOfRange, gather_rows, scatter_add_rows};
 pub use epilogue::Epilogue;
 pub use losses::{
@@ -59,7 +59,10 @@ pub use losses::{
 pub use norm::{
     batch_norm, batch_norm_grad, column_moments, layer_norm, layer_norm_grad, norm_scratch, reciprocal_stddev,
 };
-pub use optimizer::{AdamStep, adam, momentum, sgd};
+pub use optimizer::{
+    AdagradStep, AdamStep, AdamWStep, FtrlStep, GradientTerms, MomentumStep, RmsPropStep, adagrad, adam,
+    adamw, average, ftrl, momentum, rmsprop, sgd,
+};
 pub use pool::{
     Pool2d, average_pool, average_pool_grad, global_average_pool, global_average_pool_grad, max_pool,
     max_pool_grad,

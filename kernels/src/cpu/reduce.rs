@@ -2,7 +2,8 @@
 //!
 //! Order of a sum, on every instruction set: element `i` is added to partial sum `i % 64`, in `f32` for a
 //! block of 4096 elements, then to 64 `f64` totals, which are added in order at the end. So the bits depend
-//! on the slice alone, and the rounding error does not grow with its length.
+//! on the slice alone, and the rounding error does not grow with its length. A sum of squares is in `f64` from the
+//! square on, so that it is finite where all elements are.
 
 use pulp::{Simd, WithSimd};
 
@@ -35,8 +36,8 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// `Σ x[i]²`; 0 for an empty slice.
-pub fn sum_of_squares(x: &[f32]) -> f32 {
-    dispatch(Sum { inputs: [x], term: |[x]: [f32; 1]| x * x }) as f32
+pub fn sum_of_squares(x: &[f32]) -> f64 {
+    dispatch(SumOfSquares { x })
 }
 
 /// The sum of `term` over slices of one length.
@@ -97,6 +98,30 @@ fn sum_block<const R: usize>(block: [&[f32]; R], term: impl Fn([f32; R]) -> f32)
     partial
 }
 
+struct SumOfSquares<'a> {
+    x: &'a [f32],
+}
+
+impl WithSimd for SumOfSquares<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> f64 {
+        let square = |x: f32| f64::from(x) * f64::from(x);
+        let (rows, tail) = self.x.as_chunks::<LANES>();
+        let mut totals = [0f64; LANES];
+        for row in rows {
+            for lane in 0..LANES {
+                totals[lane] += square(row[lane]);
+            }
+        }
+        for (total, &x) in totals.iter_mut().zip(tail) {
+            *total += square(x);
+        }
+        totals.iter().sum()
+    }
+}
+
 /// The largest element but for its sign, as bits: those of finite numbers lie below infinity's, a NaN's
 /// above.
 struct LargestMagnitude<'a> {
@@ -135,7 +160,8 @@ mod tests {
             let scale = (len as f64).sqrt();
             assert_close(&[sum(&a)], [sum64(&a64)], scale);
             assert_close(&[dot(&a, &b)], [sum64(&|i| a64(i) * b64(i))], scale);
-            assert_close(&[sum_of_squares(&a)], [sum64(&|i| a64(i) * a64(i))], 0.0);
+            let squares = sum64(&|i| a64(i) * a64(i));
+            prop_assert!((sum_of_squares(&a) - squares).abs() <= 1e-12 * squares);
             if len > 0 {
                 assert_close(&[mean(&a)], [sum64(&a64) / len as f64], 1.0);
             }
@@ -148,6 +174,8 @@ mod tests {
             let on = |arch: Arch| arch.dispatch(Sum { inputs: [&a, &b], term: product }).to_bits();
             let scalar = on(Arch::Scalar);
             prop_assert!(each_arch().into_iter().all(|arch| on(arch) == scalar));
+            let squares = |arch: Arch| arch.dispatch(SumOfSquares { x: &a }).to_bits();
+            prop_assert!(each_arch().into_iter().all(|arch| squares(arch) == squares(Arch::Scalar)));
         }
 
         #[test]
@@ -167,6 +195,14 @@ mod tests {
         assert_eq!((sum(&[]), dot(&[], &[]), sum_of_squares(&[])), (0.0, 0.0, 0.0));
         assert!(mean(&[]).is_nan());
         assert!(all_finite(&[]));
+    }
+
+    #[test]
+    fn squares_of_the_largest_numbers_are_finite_and_tell_those_that_are_not() {
+        assert!(sum_of_squares(&[f32::MAX; 1000]).is_finite());
+        assert!(sum_of_squares(&[f32::from_bits(1)]) > 0.0);
+        assert_eq!(sum_of_squares(&[1.0, f32::NEG_INFINITY]), f64::INFINITY);
+        assert!(sum_of_squares(&[1.0, f32::NAN]).is_nan());
     }
 
     /// 2²⁵ ones in `f32` one after the other would stop at 2²⁴.

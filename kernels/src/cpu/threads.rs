@@ -72,9 +72,9 @@ mod tests {
     use super::*;
     use crate::cpu::testing::{bits, floats};
     use crate::cpu::{
-        Binary, Broadcast, Unary, accumulate, binary, gather_rows, global_average_pool,
-        global_average_pool_grad, log_softmax, scatter_add_rows, softmax, softmax_grad, sum_rows, transpose,
-        unary, unary_grad,
+        Binary, Broadcast, Unary, accumulate, add_into, binary, clip_in_place, gather_rows,
+        global_average_pool, global_average_pool_grad, log_softmax, scale_in_place, scatter_add_rows,
+        softmax, softmax_grad, sum_rows, transpose, unary, unary_grad,
     };
 
     #[test]
@@ -109,6 +109,9 @@ mod tests {
             whole(&|dst| unary(dst, &x, Unary::Tanh, threads));
             whole(&|dst| unary_grad(dst, &x, &dy, Unary::Gelu, threads));
             whole(&|dst| accumulate(dst, &x, threads));
+            whole(&|dst| add_into(dst, &x, &dy, threads));
+            whole(&|dst| scale_in_place(dst, 0.3, threads));
+            whole(&|dst| clip_in_place(dst, 0.5, threads));
             whole(&|dst| sum_rows(&mut dst[..n], &x, threads));
             whole(&|dst| softmax(dst, &x, n, threads));
             whole(&|dst| softmax_grad(dst, &x, &dy, n, threads));

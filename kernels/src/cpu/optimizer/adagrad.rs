@@ -1,0 +1,35 @@
+//! Adagrad. It must not know what the numbers stand for.
+
+use super::{GradientTerms, update};
+
+/// The numbers of one Adagrad step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdagradStep {
+    /// The step size.
+    pub learning_rate: f32,
+    /// Added to the root.
+    pub epsilon: f32,
+}
+
+/// Adagrad (Duchi et al., JMLR 2011), with ε beside the root as in TensorFlow's `ApplyAdagradV2`:
+/// `accumulator = accumulator + gradient²`, `next = value − learning_rate · gradient / (√accumulator + ε)`.
+///
+/// The accumulator starts at a positive number, 0.1 in TensorFlow.
+///
+/// # Panics
+/// If the slices differ in length.
+#[track_caller]
+pub fn adagrad(
+    next: &mut [f32],
+    value: &[f32],
+    accumulator: &mut [f32],
+    gradient: &[f32],
+    terms: GradientTerms,
+    step: AdagradStep,
+) {
+    let AdagradStep { learning_rate, epsilon } = step;
+    update([next, accumulator], value, gradient, terms, move |[_, accumulator], value, gradient| {
+        let accumulator = accumulator + gradient * gradient;
+        [value - learning_rate * gradient / (accumulator.sqrt() + epsilon), accumulator]
+    });
+}

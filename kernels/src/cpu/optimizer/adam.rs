@@ -1,0 +1,83 @@
+//! Adam. It must not know what the numbers stand for.
+
+use super::{GradientTerms, update};
+
+/// The numbers of one Adam step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamStep {
+    /// α of the paper.
+    pub learning_rate: f32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// ε̂ of the paper: added to √v without bias correction.
+    pub epsilon: f32,
+    /// Number of this step, from 1.
+    pub step: u64,
+}
+
+impl AdamStep {
+    /// `α · √(1 − β₂ᵗ) / (1 − β₁ᵗ)`, in `f64` because `1 − β₂ᵗ` cancels for small `t`.
+    pub(super) fn corrected_rate(&self) -> f32 {
+        assert!(self.step >= 1, "adam: steps are numbered from 1");
+        let t = self.step as f64;
+        let correction = |beta: f32| 1.0 - f64::from(beta).powf(t);
+        (f64::from(self.learning_rate) * correction(self.beta2).sqrt() / correction(self.beta1)) as f32
+    }
+}
+
+/// Adam, with the bias-corrected rate of Kingma & Ba 2015, end of section 2 (the ε̂ form, as in TensorFlow):
+/// `m = β₁·m + (1−β₁)·gradient`, `v = β₂·v + (1−β₂)·gradient²`,
+/// `next = value − α·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v + ε̂)`.
+///
+/// Both moments start at 0.
+///
+/// # Panics
+/// If the slices differ in length, or if `step` is 0.
+#[track_caller]
+pub fn adam(
+    next: &mut [f32],
+    value: &[f32],
+    m: &mut [f32],
+    v: &mut [f32],
+    gradient: &[f32],
+    terms: GradientTerms,
+    step: AdamStep,
+) {
+    let rate = step.corrected_rate();
+    let AdamStep { beta1, beta2, epsilon, .. } = step;
+    update([next, m, v], value, gradient, terms, move |[_, m, v], value, gradient| {
+        let m = beta1 * m + (1.0 - beta1) * gradient;
+        let v = beta2 * v + (1.0 - beta2) * (gradient * gradient);
+        [value - rate * m / (v.sqrt() + epsilon), m, v]
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::testing::assert_close;
+
+    const STEP: AdamStep = AdamStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, step: 1 };
+
+    /// While 1 − βᵗ matters it turns the first step into one of the learning rate, and late it vanishes.
+    #[test]
+    fn the_bias_is_corrected() {
+        for gradient in [1.0, 1e3, 1e6] {
+            let mut next = [0.0];
+            adam(&mut next, &[0.0], &mut [0.0], &mut [0.0], &[gradient], GradientTerms::PLAIN, STEP);
+            assert_close(&next, [-0.01], 1.0);
+        }
+        for step in [1_000_000, u64::MAX] {
+            assert_eq!(AdamStep { step, ..STEP }.corrected_rate(), 0.01);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "steps are numbered from 1")]
+    fn there_is_no_step_zero() {
+        let none = AdamStep { step: 0, ..STEP };
+        adam(&mut [], &[], &mut [], &mut [], &[], GradientTerms::PLAIN, none);
+    }
+}

@@ -1,0 +1,20 @@
+//! A moving average of values. It must not know what they are.
+
+use super::super::dispatch::zip_map;
+use super::super::threads::Threads;
+
+/// The exponential moving average after one more `value`, in TensorFlow's form:
+/// `next = average − (1 − decay) · (average − value)`.
+///
+/// # Panics
+/// If the slices differ in length.
+#[track_caller]
+pub fn average(next: &mut [f32], average: &[f32], value: &[f32], decay: f32) {
+    let share = 1.0 - decay;
+    zip_map(
+        [next],
+        [average, value],
+        move |_, [average, value]| [average - share * (average - value)],
+        Threads::One,
+    );
+}

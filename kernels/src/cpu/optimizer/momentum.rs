@@ -1,0 +1,45 @@
+//! Gradient descent with momentum. It must not know what the numbers stand for.
+
+use super::{GradientTerms, update};
+
+/// The numbers of one step with momentum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MomentumStep {
+    /// The step size.
+    pub learning_rate: f32,
+    /// How much of the velocity stays.
+    pub momentum: f32,
+    /// Look ahead by one step of the velocity.
+    pub nesterov: bool,
+}
+
+/// Gradient descent with momentum (Polyak 1964), in TensorFlow's form, where the velocity is not scaled by
+/// the rate: `velocity = momentum · velocity + gradient`, `next = value − learning_rate · velocity`.
+///
+/// With `nesterov` (Sutskever et al. 2013) `next = value − learning_rate · (gradient + momentum · velocity)`,
+/// with the new velocity. The velocity starts at 0.
+///
+/// # Panics
+/// If the slices differ in length.
+#[track_caller]
+pub fn momentum(
+    next: &mut [f32],
+    value: &[f32],
+    velocity: &mut [f32],
+    gradient: &[f32],
+    terms: GradientTerms,
+    step: MomentumStep,
+) {
+    let MomentumStep { learning_rate, momentum, nesterov } = step;
+    if nesterov {
+        update([next, velocity], value, gradient, terms, move |[_, velocity], value, gradient| {
+            let velocity = momentum * velocity + gradient;
+            [value - learning_rate * (gradient + momentum * velocity), velocity]
+        });
+    } else {
+        update([next, velocity], value, gradient, terms, move |[_, velocity], value, gradient| {
+            let velocity = momentum * velocity + gradient;
+            [value - learning_rate * velocity, velocity]
+        });
+    }
+}

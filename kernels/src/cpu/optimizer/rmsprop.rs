@@ -1,0 +1,56 @@
+//! RMSProp. It must not know what the numbers stand for.
+
+use super::{GradientTerms, update};
+
+/// The numbers of one RMSProp step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsPropStep {
+    /// The step size.
+    pub learning_rate: f32,
+    /// How much of the mean square stays.
+    pub decay: f32,
+    /// How much of the velocity stays; not looked at where there is none.
+    pub momentum: f32,
+    /// Added to the mean square, under the root.
+    pub epsilon: f32,
+}
+
+/// RMSProp (Tieleman & Hinton, Coursera lecture 6.5, 2012), with ε under the root as in TensorFlow's `ApplyRMSProp`:
+/// `mean_square = decay · mean_square + (1 − decay) · gradient²`,
+/// `velocity = momentum · velocity + learning_rate · gradient / √(mean_square + ε)`, `next = value − velocity`.
+///
+/// Without a velocity it is as if the momentum were 0. Both start at 0.
+///
+/// # Panics
+/// If the slices differ in length.
+#[track_caller]
+pub fn rmsprop(
+    next: &mut [f32],
+    value: &[f32],
+    mean_square: &mut [f32],
+    velocity: Option<&mut [f32]>,
+    gradient: &[f32],
+    terms: GradientTerms,
+    step: RmsPropStep,
+) {
+    let RmsPropStep { learning_rate, decay, momentum, epsilon } = step;
+    if let Some(velocity) = velocity {
+        update(
+            [next, mean_square, velocity],
+            value,
+            gradient,
+            terms,
+            move |[_, mean_square, velocity], value, gradient| {
+                let mean_square = decay * mean_square + (1.0 - decay) * (gradient * gradient);
+                let velocity =
+                    momentum * velocity + learning_rate * gradient / (mean_square + epsilon).sqrt();
+                [value - velocity, mean_square, velocity]
+            },
+        );
+    } else {
+        update([next, mean_square], value, gradient, terms, move |[_, mean_square], value, gradient| {
+            let mean_square = decay * mean_square + (1.0 - decay) * (gradient * gradient);
+            [value - learning_rate * gradient / (mean_square + epsilon).sqrt(), mean_square]
+        });
+    }
+}
