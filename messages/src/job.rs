@@ -3,12 +3,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::gradient::{GradientError, GradientSpec};
 use crate::graph::{GraphError, GraphSpec};
 use crate::id::GlobalStep;
 use crate::input::{InputSpec, InputSpecError};
-use crate::optimizer::{OptimizerError, OptimizerSpec, ScheduleSpec};
+use crate::optimizer::{OptimizerError, OptimizerSpec, ScheduleSpec, UpdateSpec};
 use crate::placement::{PartitionerError, PlacementSpec};
-use crate::sync::SyncSpec;
+use crate::sync::{LeaveSpec, SyncSpec};
 
 /// Most examples in one worker's batch.
 pub const BATCH_SIZE_MAX: u32 = 1 << 20;
@@ -30,9 +31,28 @@ pub struct JobSpec {
     /// How the step size follows the global step.
     #[serde(default)]
     pub schedule: ScheduleSpec,
+    /// Over so many steps the step size goes up to what the schedule says.
+    #[serde(default)]
+    pub warm_up: u64,
+    /// So much of the value is added to its gradient.
+    #[serde(default)]
+    pub weight_decay: f32,
+    /// How much stays of an exponential moving average of every trained variable, where one is kept: it is what is
+    /// evaluated, then.
+    #[serde(default)]
+    pub average: Option<f32>,
+    /// What a worker does with a gradient before it pushes it.
+    #[serde(default)]
+    pub gradient: GradientSpec,
     /// How gradients of several workers meet.
     #[serde(default)]
     pub sync: SyncSpec,
+    /// Whether two runs shall leave the same bits; with `sync` only.
+    #[serde(default)]
+    pub deterministic: bool,
+    /// What becomes of the job when a worker leaves before the last step.
+    #[serde(default)]
+    pub when_worker_leaves: LeaveSpec,
     /// Where variables go.
     #[serde(default)]
     pub placement: PlacementSpec,
@@ -58,6 +78,14 @@ pub enum JobError {
     /// The input cannot be written down.
     #[error(transparent)]
     Input(#[from] InputSpecError),
+    /// Gradients cannot be changed so.
+    #[error(transparent)]
+    Gradient(#[from] GradientError),
+    /// With this policy the order of arrival decides.
+    #[error(
+        "deterministic needs the policy sync, and the policy is {0}: which gradients meet depends on time"
+    )]
+    NotDeterministic(SyncSpec),
     /// The partitioner cannot split anything.
     #[error(transparent)]
     Partitioner(#[from] PartitionerError),
@@ -83,6 +111,38 @@ fn told(error: &serde_json::Error) -> String {
 }
 
 impl JobSpec {
+    /// A job with the usual settings: batches of 64, plain gradient descent, asynchronous.
+    pub fn new(graph: GraphSpec, input: InputSpec, last_step: u64) -> Self {
+        Self {
+            graph,
+            input,
+            batch_size: 64,
+            optimizer: OptimizerSpec::sgd(0.1),
+            schedule: ScheduleSpec::default(),
+            warm_up: 0,
+            weight_decay: 0.0,
+            average: None,
+            gradient: GradientSpec::default(),
+            sync: SyncSpec::default(),
+            deterministic: false,
+            when_worker_leaves: LeaveSpec::default(),
+            placement: PlacementSpec::default(),
+            last_step: GlobalStep(last_step),
+            seed: 0,
+        }
+    }
+
+    /// What the ps tasks need to know of it to change a variable.
+    pub fn update(&self) -> UpdateSpec {
+        UpdateSpec {
+            optimizer: self.optimizer.clone(),
+            schedule: self.schedule,
+            warm_up: self.warm_up,
+            weight_decay: self.weight_decay,
+            average: self.average,
+        }
+    }
+
     /// Reads a job file.
     ///
     /// # Errors
@@ -109,7 +169,11 @@ impl JobSpec {
         if self.last_step.0 == 0 {
             return Err(JobError::NoSteps);
         }
-        self.optimizer.validate()?;
+        self.update().validate()?;
+        self.gradient.validate()?;
+        if self.deterministic && self.sync != SyncSpec::SYNC {
+            return Err(JobError::NotDeterministic(self.sync));
+        }
         self.input.validate()?;
         self.placement.partitioner.validate()?;
         self.graph.validate(self.batch_size as usize)?;

@@ -6,6 +6,7 @@
 pub mod buffer;
 pub mod cluster;
 pub mod device;
+pub mod gradient;
 pub mod graph;
 pub mod id;
 pub mod input;

@@ -5,9 +5,11 @@ mod aligned;
 mod budget;
 mod payload;
 mod pool;
+mod promise;
 
 pub use aligned::{ALIGNMENT, Buffer};
 pub use budget::{Budget, Credit};
 pub(crate) use payload::payload_layout;
 pub use payload::{Payload, Segment};
 pub use pool::BufferPool;
+pub use promise::{BrokenPromise, Promise};

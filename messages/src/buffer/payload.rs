@@ -2,32 +2,50 @@
 
 use std::sync::Arc;
 
-use super::{ALIGNMENT, Buffer};
+use super::promise::Promised;
+use super::{ALIGNMENT, BrokenPromise, Buffer};
 
 /// A run of bytes of a shared buffer: one slice of a variable, or of its gradient.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    buffer: Arc<Buffer>,
+    source: Source,
     start: usize,
     bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Here(Arc<Buffer>),
+    /// Still being written.
+    Promised(Promised),
 }
 
 impl Segment {
     /// `bytes` bytes from `start` on.
     ///
     /// # Panics
-    /// Where that lies outside of the buffer, or `start` is not a multiple of [`ALIGNMENT`].
+    /// Where that lies outside of the buffer, or `start` is not that of a float.
     pub fn new(buffer: Arc<Buffer>, start: usize, bytes: usize) -> Self {
-        assert!(start.is_multiple_of(ALIGNMENT), "segment starts at {start}, not on a cache line");
+        let all = buffer.len();
+        Self::within(Source::Here(buffer), all, start, bytes)
+    }
+
+    /// The same of a buffer that is still being written.
+    pub(super) fn promised(promised: Promised, all: usize, start: usize, bytes: usize) -> Self {
+        Self::within(Source::Promised(promised), all, start, bytes)
+    }
+
+    fn within(source: Source, all: usize, start: usize, bytes: usize) -> Self {
+        assert!(start.is_multiple_of(4), "segment starts at {start}, within a float");
         let end = start.checked_add(bytes).expect("a segment's end fits in usize");
-        assert!(end <= buffer.len(), "segment {start}..{end} of {} bytes", buffer.len());
-        Self { buffer, start, bytes }
+        assert!(end <= all, "segment {start}..{end} of {all} bytes");
+        Self { source, start, bytes }
     }
 
     /// All of a buffer.
     pub fn whole(buffer: Arc<Buffer>) -> Self {
         let bytes = buffer.len();
-        Self { buffer, start: 0, bytes }
+        Self { source: Source::Here(buffer), start: 0, bytes }
     }
 
     /// How many bytes it has.
@@ -41,14 +59,46 @@ impl Segment {
     }
 
     /// The bytes.
+    ///
+    /// # Panics
+    /// Where they are promised, and not there yet: [`ready`](Self::ready) waits for them.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.buffer.as_bytes()[self.start..self.start + self.bytes]
+        &self.buffer().as_bytes()[self.start..self.start + self.bytes]
     }
 
     /// The floats; bytes beyond the last whole float are left out.
+    ///
+    /// # Panics
+    /// As [`as_bytes`](Self::as_bytes).
     pub fn as_f32(&self) -> &[f32] {
         let first = self.start / 4;
-        &self.buffer.as_f32()[first..first + self.bytes / 4]
+        &self.buffer().as_f32()[first..first + self.bytes / 4]
+    }
+
+    fn buffer(&self) -> &Arc<Buffer> {
+        match &self.source {
+            Source::Here(buffer) => buffer,
+            Source::Promised(promised) => promised.get().expect("a segment is read when it is ready"),
+        }
+    }
+
+    /// Whether it is there.
+    pub fn is_ready(&self) -> bool {
+        match &self.source {
+            Source::Here(_) => true,
+            Source::Promised(promised) => promised.get().is_some(),
+        }
+    }
+
+    /// Waits until it is there.
+    ///
+    /// # Errors
+    /// Where it never will be.
+    pub async fn ready(&self) -> Result<(), BrokenPromise> {
+        match &self.source {
+            Source::Here(_) => Ok(()),
+            Source::Promised(promised) => promised.kept().await,
+        }
     }
 }
 
@@ -75,6 +125,17 @@ impl Payload {
     /// The segments, to keep.
     pub fn into_segments(self) -> Vec<Segment> {
         self.segments
+    }
+
+    /// Waits until all segments are there.
+    ///
+    /// # Errors
+    /// Where one of them never will be.
+    pub async fn ready(&self) -> Result<(), BrokenPromise> {
+        for segment in &self.segments {
+            segment.ready().await?;
+        }
+        Ok(())
     }
 
     /// Bytes of all segments, without padding.

@@ -5,10 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::{Content, Invalid, no_payload};
 use crate::buffer::ALIGNMENT;
 use crate::id::{GlobalStep, ShardId};
-use crate::optimizer::{OptimizerSpec, ScheduleSpec};
+use crate::optimizer::UpdateSpec;
 use crate::placement::{Placement, SliceSpec};
 use crate::sync::SyncSpec;
 use crate::variable::VariableSpec;
+
+/// Most workers of a job.
+pub const WORKERS_MAX: u32 = 1 << 16;
 
 /// Chief to ps: own these slices, fill them, and begin to count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,12 +23,13 @@ pub struct CreateShard {
     /// All variables of the job.
     pub variables: Vec<VariableSpec>,
     /// How a gradient becomes an update.
-    pub optimizer: OptimizerSpec,
-    /// How the step size follows the shard's version.
-    #[serde(default)]
-    pub schedule: ScheduleSpec,
+    pub update: UpdateSpec,
     /// How gradients of several workers meet.
     pub sync: SyncSpec,
+    /// Whether gradients that meet are added up in the order of their workers, and not of their arrival.
+    pub deterministic: bool,
+    /// The job's workers: all of them count until they leave, also before they have come.
+    pub workers: u32,
     /// So many updates are applied, not one more.
     pub last_step: GlobalStep,
     /// What initial values are drawn from.
@@ -50,9 +54,15 @@ impl Content for CreateShard {
             variable.validate().map_err(|error| invalid(&error))?;
         }
         self.placement.validate(&self.variables).map_err(|error| invalid(&error))?;
-        self.optimizer.validate().map_err(|error| invalid(&error))?;
+        self.update.validate().map_err(|error| invalid(&error))?;
         if !self.placement.shards.contains(&self.shard) {
             return Err(Invalid(format!("{} is not in the placement", self.shard)));
+        }
+        if !(1..=WORKERS_MAX).contains(&self.workers) {
+            return Err(Invalid(format!(
+                "workers must be from 1 to {WORKERS_MAX}, and are {}",
+                self.workers
+            )));
         }
         if self.last_step.0 == 0 {
             return Err(Invalid("last_step must be at least 1".into()));

@@ -14,6 +14,9 @@ pub struct Finish {
     pub local_step: LocalStep,
     /// The mean loss over its last steps; NaN if there were none.
     pub loss: f32,
+    /// Steps whose gradients were not finite, and were dropped as the job says.
+    #[serde(default)]
+    pub skipped: u64,
 }
 
 /// How a worker's training ended.

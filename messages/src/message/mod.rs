@@ -7,6 +7,7 @@ mod evaluate;
 mod finish;
 mod heartbeat;
 mod hello;
+mod leave;
 mod observe;
 mod pull;
 mod push;
@@ -20,13 +21,14 @@ pub(crate) mod tests;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use create_shard::{CreateShard, ShardCreated};
+pub use create_shard::{CreateShard, ShardCreated, WORKERS_MAX};
 pub use evaluate::{Evaluated, Evaluation, MetricValue};
 pub use finish::{Finish, Finished, TrainingResult};
 pub use heartbeat::Heartbeat;
 pub use hello::{Hello, PROTOCOL, Welcome};
+pub use leave::{Leave, Left};
 pub use observe::{Observe, ShardCounters, ShardSnapshot, StalenessHistogram};
-pub use pull::{Pull, Pulled};
+pub use pull::{Pull, PullAt, Pulled};
 pub use push::{Push, PushId, Pushed, Verdict};
 pub use refusal::{Refusal, RefusalCode};
 pub use register::{Go, Ready, Register, Registered};
@@ -175,4 +177,6 @@ messages! {
     27 ShardSnapshot: "The shard's state: version and counts.",
     28 Stop: "Chief to ps: the job is over.",
     29 Stopped: "Ps to chief: going.",
+    30 Leave: "Chief to ps: this life of a worker is over.",
+    31 Left: "Ps to chief: the shard waits for that worker no more.",
 }

@@ -27,8 +27,17 @@ pub struct ShardSnapshot {
     pub pushes: ShardCounters,
     /// Pulls answered, those within a push included.
     pub pulls: u64,
-    /// Staleness of the applied pushes.
+    /// Staleness of the pushes that are in the variables, in versions of this shard.
     pub staleness: StalenessHistogram,
+    /// The same in steps: by how many the worker that is furthest ahead was ahead when the push came.
+    #[serde(default)]
+    pub steps_behind: StalenessHistogram,
+    /// Workers that are counted now.
+    #[serde(default)]
+    pub members: u32,
+    /// Pulls that wait for their step to begin.
+    #[serde(default)]
+    pub waiting: u32,
 }
 
 impl Content for ShardSnapshot {
@@ -37,13 +46,20 @@ impl Content for ShardSnapshot {
     }
 }
 
-/// What became of every push: V2, received = applied + stopped + duplicate + refused.
+/// What became of every push: V2, received = applied + held + stale + stopped + duplicate +
+/// refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardCounters {
     /// All that came.
     pub received: u64,
-    /// In the variables.
+    /// An update each.
     pub applied: u64,
+    /// Counted towards an update of several.
+    #[serde(default)]
+    pub held: u64,
+    /// Came after the update that they were meant for.
+    #[serde(default)]
+    pub stale: u64,
     /// Came after the last step.
     pub stopped: u64,
     /// Came again, and got the first reply again.
@@ -56,14 +72,14 @@ impl ShardCounters {
     /// V2.
     pub fn add_up(&self) -> bool {
         // Counts of a peer may be anything.
-        let sum = [self.applied, self.stopped, self.duplicate, self.refused]
+        let sum = [self.applied, self.held, self.stale, self.stopped, self.duplicate, self.refused]
             .into_iter()
             .try_fold(0u64, u64::checked_add);
         sum == Some(self.received)
     }
 }
 
-/// How stale the applied pushes were: staleness = version at apply − version at read.
+/// How stale gradients were when they were applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StalenessHistogram {
     /// Bucket 0 counts staleness 0; bucket i, 2^(i−1) up to 2^i − 1; the last one all beyond.

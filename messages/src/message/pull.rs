@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid};
-use crate::id::{PlacementEpoch, SliceId, Version};
+use crate::id::{GlobalStep, PlacementEpoch, SliceId, Version};
 
-/// Worker to ps: send the latest values of all slices of one shard.
+/// Worker to ps: send the values of all slices of one shard.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pull {
     /// Which shard of the ps task.
@@ -14,6 +14,25 @@ pub struct Pull {
     pub epoch: PlacementEpoch,
     /// Its digest (P2).
     pub placement_digest: u32,
+    /// When.
+    #[serde(default)]
+    pub at: PullAt,
+    /// The moving averages, where the shard keeps some, instead of the values.
+    #[serde(default)]
+    pub averages: bool,
+}
+
+/// Which values a pull asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullAt {
+    /// As they are, at once.
+    #[default]
+    Latest,
+    /// As they are, at once; from now on the worker that asks takes part, and is counted. Once more, it changes nothing.
+    Join,
+    /// For the worker's step of that number, which comes next: as soon as the policy lets it begin.
+    Step(GlobalStep),
 }
 
 impl Content for Pull {}
@@ -23,6 +42,9 @@ impl Content for Pull {}
 pub struct Pulled {
     /// The version of all these values.
     pub version: Version,
+    /// The step that comes next of the worker that asks, where it takes part.
+    #[serde(default)]
+    pub step: GlobalStep,
     /// Which slices.
     pub slices: Vec<SliceId>,
 }

@@ -32,9 +32,10 @@ pub struct Push {
     pub placement_digest: u32,
     /// The shard's version at which the values were read that the gradient was computed from.
     pub version: Version,
-    /// Which slices, one payload segment each.
+    /// Which slices, one payload segment each: all of the shard's, the last in the placement first, as the backward pass
+    /// ends with the first.
     pub slices: Vec<SliceId>,
-    /// Whether the reply shall bear the values after this push.
+    /// Whether the reply shall bear the values for the worker's next step; it comes when the policy lets that begin.
     pub pull: bool,
 }
 
@@ -53,6 +54,13 @@ impl Content for Push {
 pub enum Verdict {
     /// It is in the variables.
     Applied,
+    /// It counts towards an update that is made of several gradients.
+    Held,
+    /// The update that it was meant for has been made without it.
+    Stale {
+        /// Updates since then.
+        by: u64,
+    },
     /// The shard has reached the job's last step; it was not applied.
     Stopped,
 }

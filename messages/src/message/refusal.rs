@@ -24,6 +24,8 @@ pub enum RefusalCode {
     Unavailable,
     /// Too much at once.
     Overloaded,
+    /// The same request came once more, and that one will be answered.
+    Superseded,
 }
 
 /// The answer to anything that was not done, with the reason.
@@ -39,6 +41,11 @@ impl Refusal {
     /// A refusal for that reason, which is cut if it is very long.
     pub fn new(code: RefusalCode, reason: impl fmt::Display) -> Self {
         Self { code, reason: super::reason(reason) }
+    }
+
+    /// What the older of two equal requests is told. Whoever waits goes on waiting, for the answer to the newer one.
+    pub fn superseded() -> Self {
+        Self::new(RefusalCode::Superseded, "asked again, and answered there")
     }
 }
 

@@ -22,15 +22,11 @@ fn job(batch_size: u32, seed: u64) -> JobSpec {
     let sets = crate::input::tests::every_dataset();
     let set = |number: u64| sets[(number % sets.len() as u64) as usize].clone();
     JobSpec {
-        graph: g.finish(loss, &[]).unwrap(),
-        input: InputSpec::new(set(seed), set(seed / 7)),
         batch_size,
         optimizer: OptimizerSpec::adam(0.001),
         schedule: crate::optimizer::ScheduleSpec::Cosine,
-        sync: crate::sync::SyncSpec::Async,
-        placement: Default::default(),
-        last_step: GlobalStep(seed | 1),
         seed,
+        ..JobSpec::new(g.finish(loss, &[]).unwrap(), InputSpec::new(set(seed), set(seed / 7)), seed | 1)
     }
 }
 
@@ -74,13 +70,18 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                 (push.into(), segments)
             },
         );
-    let pushed =
-        (segments.clone(), any::<u64>(), any::<bool>()).prop_map(move |(segments, version, applied)| {
-            let verdict = if applied { Verdict::Applied } else { Verdict::Stopped };
-            (Pushed { verdict, version: Version(version), slices: slices(&segments) }.into(), segments)
-        });
-    let pulled = (segments, any::<u64>()).prop_map(move |(segments, version)| {
-        (Pulled { version: Version(version), slices: slices(&segments) }.into(), segments)
+    let pushed = (segments.clone(), any::<u64>(), 0u64..9).prop_map(move |(segments, version, which)| {
+        let verdict = match which {
+            0 => Verdict::Applied,
+            1 => Verdict::Held,
+            2 => Verdict::Stopped,
+            by => Verdict::Stale { by },
+        };
+        (Pushed { verdict, version: Version(version), slices: slices(&segments) }.into(), segments)
+    });
+    let pulled = (segments, any::<(u64, u64)>()).prop_map(move |(segments, (version, step))| {
+        let (version, step) = (Version(version), GlobalStep(step));
+        (Pulled { version, step, slices: slices(&segments) }.into(), segments)
     });
     prop_oneof![
         without(
@@ -128,7 +129,7 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                         Some(words) if ended => TrainingResult::InputEnded(words),
                         Some(words) => TrainingResult::Failed(words),
                     };
-                    Finish { result, local_step: LocalStep(step), loss: 0.5 }.into()
+                    Finish { result, local_step: LocalStep(step), loss: 0.5, skipped: step / 3 }.into()
                 })
                 .boxed()
         ),
@@ -150,10 +151,11 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                     CreateShard {
                         shard: ShardId::new(0, 0),
                         placement: placement(),
+                        update: job.update(),
                         variables: job.graph.variables,
-                        optimizer: job.optimizer,
-                        schedule: job.schedule,
                         sync: job.sync,
+                        deterministic: job.deterministic,
+                        workers: 1,
                         last_step: job.last_step,
                         seed,
                     }
@@ -169,7 +171,13 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
         without(
             any::<(u32, u64, u32)>()
                 .prop_map(|(shard, epoch, placement_digest)| {
-                    Pull { shard, epoch: PlacementEpoch(epoch), placement_digest }.into()
+                    let at = match epoch % 3 {
+                        0 => PullAt::Latest,
+                        1 => PullAt::Join,
+                        _ => PullAt::Step(GlobalStep(epoch)),
+                    };
+                    let averages = epoch % 2 == 0;
+                    Pull { shard, epoch: PlacementEpoch(epoch), placement_digest, at, averages }.into()
                 })
                 .boxed()
         ),
@@ -193,6 +201,14 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                 .boxed()
         ),
         without(Just(Stopped {}.into()).boxed()),
+        without(
+            any::<(u32, u32, u64)>()
+                .prop_map(|(shard, worker, incarnation)| {
+                    Leave { shard, worker, incarnation: Incarnation(incarnation) }.into()
+                })
+                .boxed()
+        ),
+        without(Just(Left {}.into()).boxed()),
     ]
 }
 
@@ -255,13 +271,14 @@ fn a_reason_of_any_length_still_travels() {
     reread(refusal, &[]).unwrap();
     reread(Stop { reason: StopReason::failed(&long) }, &[]).unwrap();
     reread(Evaluated::failed(&long), &[]).unwrap();
-    let finish = Finish { result: TrainingResult::failed(&long), local_step: LocalStep(0), loss: 0.0 };
+    let finish =
+        Finish { result: TrainingResult::failed(&long), local_step: LocalStep(0), loss: 0.0, skipped: 0 };
     reread(finish, &[]).unwrap();
     assert!(reread(Refusal { code: RefusalCode::Misfit, reason: long }, &[]).is_err());
 }
 
 #[test]
 fn counts_of_a_peer_that_overflow_do_not_add_up() {
-    let counters = ShardCounters { received: 0, applied: u64::MAX, stopped: 1, duplicate: 0, refused: 0 };
+    let counters = ShardCounters { applied: u64::MAX, stopped: 1, ..Default::default() };
     assert!(!counters.add_up());
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::connection::{Connection, FrameReceiver, FrameSender, TransportError};
+use super::counters::CallCounters;
 use super::dial::DialError;
 use super::handshake::Identity;
 use super::liveness;
+use super::retry::RetryConfig;
 use crate::buffer::Payload;
 use crate::id::{RequestId, TaskId};
 use crate::message::{Message, Refusal, RefusalCode, Welcome};
@@ -26,6 +28,7 @@ pub struct Client {
     outgoing: mpsc::Sender<Envelope>,
     slots: Semaphore,
     pending: Arc<Pending>,
+    counters: Arc<CallCounters>,
 }
 
 /// Why a call has no answer.
@@ -65,9 +68,39 @@ struct Pending(Mutex<Calls>);
 #[derive(Debug)]
 struct Calls {
     next: u64,
-    waiting: BTreeMap<u64, oneshot::Sender<(Message, Payload)>>,
+    waiting: BTreeMap<u64, Waiting>,
+    /// Whether the peer has said anything since the handshake.
+    heard: bool,
     /// Why no reply will ever come, once that is so.
     lost: Option<String>,
+    /// Whether anybody was waiting for a reply then.
+    missed: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    reply: oneshot::Sender<(Message, Payload)>,
+    /// Whether the transport has taken all of the request.
+    written: bool,
+}
+
+/// A request that was made; dropped, it is forgotten, and its reply will be ignored.
+struct Asked<'a> {
+    pending: &'a Pending,
+    request: RequestId,
+    reply: oneshot::Receiver<(Message, Payload)>,
+}
+
+impl Asked<'_> {
+    fn is_written(&self) -> bool {
+        self.pending.lock().waiting.get(&self.request.0).is_none_or(|waiting| waiting.written)
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.pending.lock().waiting.remove(&self.request.0);
+    }
 }
 
 impl Client {
@@ -76,6 +109,7 @@ impl Client {
         connection: Connection,
         identity: &Identity,
         to: TaskId,
+        counters: Arc<CallCounters>,
     ) -> Result<Self, DialError> {
         let Connection { mut sender, mut receiver, peer: address } = connection;
         let lost = |reason: String| {
@@ -105,10 +139,11 @@ impl Client {
         receiver.trust(Limits::default(), None);
         let requests_max = welcome.requests_max.clamp(1, 1 << 16) as usize;
         let (outgoing, queue) = mpsc::channel(requests_max);
-        let calls = Calls { next: 1, waiting: BTreeMap::new(), lost: None };
+        let calls = Calls { next: 1, waiting: BTreeMap::new(), heard: false, lost: None, missed: false };
         let pending = Arc::new(Pending(Mutex::new(calls)));
-        tokio::spawn(run(sender, receiver, queue, Arc::clone(&pending)));
-        Ok(Self { peer: to, welcome, outgoing, slots: Semaphore::new(requests_max), pending })
+        tokio::spawn(run(sender, receiver, queue, Arc::clone(&pending), Arc::clone(&counters)));
+        let slots = Semaphore::new(requests_max);
+        Ok(Self { peer: to, welcome, outgoing, slots, pending, counters })
     }
 
     /// Who is at the other end.
@@ -124,6 +159,16 @@ impl Client {
     /// Whether the connection is gone.
     pub fn is_lost(&self) -> bool {
         self.pending.lock().lost.is_some()
+    }
+
+    /// Whether the peer has said anything since the handshake.
+    pub(super) fn was_heard(&self) -> bool {
+        self.pending.lock().heard
+    }
+
+    /// Whether anybody was waiting for a reply when the connection was lost.
+    pub(super) fn was_missed(&self) -> bool {
+        self.pending.lock().missed
     }
 
     /// Waits until the connection is gone, and says why.
@@ -145,11 +190,53 @@ impl Client {
         R: TryFrom<Message, Error = Message>,
     {
         let _slot = self.slots.acquire().await.expect("never closed");
-        let (request, reply) = self.pending.register().map_err(|reason| self.lost(reason))?;
-        let envelope = Envelope { request, message: message.into(), payload };
+        let mut asked = self.ask(message.into(), payload).await?;
+        let reply = (&mut asked.reply).await;
+        self.answer(reply.ok())
+    }
+
+    /// Like [`call`](Self::call); makes the request again when no answer has come for long enough, and forgets the
+    /// earlier one. What the transport has not yet taken is not made again.
+    pub(super) async fn call_patiently<R>(
+        &self,
+        message: &Message,
+        payload: &Payload,
+        retry: &RetryConfig,
+    ) -> Result<(R, Payload), CallError>
+    where
+        R: TryFrom<Message, Error = Message>,
+    {
+        let _slot = self.slots.acquire().await.expect("never closed");
+        let mut pause = retry.resend_after;
+        loop {
+            let mut asked = self.ask(message.clone(), payload.clone()).await?;
+            loop {
+                match tokio::time::timeout(pause, &mut asked.reply).await {
+                    Ok(reply) => return self.answer(reply.ok()),
+                    // It is not the answer that is late.
+                    Err(_) if !asked.is_written() => {}
+                    Err(_) => break,
+                }
+            }
+            tracing::debug!("{} has not answered {} for {pause:?}: asking again", self.peer, message.name());
+            self.counters.resend();
+            pause = retry.next_pause(pause);
+        }
+    }
+
+    async fn ask(&self, message: Message, payload: Payload) -> Result<Asked<'_>, CallError> {
+        let asked = self.pending.register().map_err(|reason| self.lost(reason))?;
         // Where this fails the connection's task has ended, and has said why to every pending call.
-        let _ = self.outgoing.send(envelope).await;
-        let (message, payload) = reply.await.map_err(|_| self.lost(self.pending.reason()))?;
+        let _ = self.outgoing.send(Envelope { request: asked.request, message, payload }).await;
+        Ok(asked)
+    }
+
+    /// What a reply means to the one who waits for an `R`; without any the connection is gone.
+    fn answer<R>(&self, reply: Option<(Message, Payload)>) -> Result<(R, Payload), CallError>
+    where
+        R: TryFrom<Message, Error = Message>,
+    {
+        let (message, payload) = reply.ok_or_else(|| self.lost(self.pending.reason()))?;
         match R::try_from(message) {
             Ok(content) => Ok((content, payload)),
             Err(Message::Refusal(refusal)) => Err(CallError::Refused { peer: self.peer, refusal: *refusal }),
@@ -171,16 +258,43 @@ impl Pending {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn register(&self) -> Result<(RequestId, oneshot::Receiver<(Message, Payload)>), String> {
+    fn register(&self) -> Result<Asked<'_>, String> {
         let mut calls = self.lock();
         if let Some(reason) = &calls.lost {
             return Err(reason.clone());
         }
         let request = calls.next;
         calls.next += 1;
-        let (sender, receiver) = oneshot::channel();
-        calls.waiting.insert(request, sender);
-        Ok((RequestId(request), receiver))
+        let (sender, reply) = oneshot::channel();
+        calls.waiting.insert(request, Waiting { reply: sender, written: false });
+        Ok(Asked { pending: self, request: RequestId(request), reply })
+    }
+
+    fn written(&self, request: RequestId) {
+        if let Some(waiting) = self.lock().waiting.get_mut(&request.0) {
+            waiting.written = true;
+        }
+    }
+
+    /// Takes a reply to its request. False where there never was such a request.
+    fn reply(&self, request: RequestId, message: Message, payload: Payload, counters: &CallCounters) -> bool {
+        let mut calls = self.lock();
+        calls.heard = true;
+        let made = (1..calls.next).contains(&request.0);
+        // Another copy of the request is still to be answered.
+        let superseded =
+            matches!(&message, Message::Refusal(refusal) if refusal.code == RefusalCode::Superseded);
+        match calls.waiting.remove(&request.0) {
+            Some(waiting) if superseded => drop(calls.waiting.insert(request.0, waiting)),
+            Some(Waiting { reply, .. }) => {
+                drop(calls);
+                // A call that was given up at this moment waits no more.
+                drop(reply.send((message, payload)));
+            }
+            None if made => counters.ignore(),
+            None => {}
+        }
+        made
     }
 
     fn reason(&self) -> String {
@@ -194,26 +308,27 @@ async fn run(
     mut receiver: Box<dyn FrameReceiver>,
     mut queue: mpsc::Receiver<Envelope>,
     pending: Arc<Pending>,
+    counters: Arc<CallCounters>,
 ) {
     // Pinned here, so that the queue closes only when the reason is known.
-    let mut write = std::pin::pin!(async move {
+    let mut write = std::pin::pin!(async {
         while let Some(next) = liveness::next(&mut queue).await {
-            if let Err(error) = sender.send(next.unwrap_or_else(|heartbeat| heartbeat)).await {
+            let envelope = next.unwrap_or_else(|heartbeat| heartbeat);
+            let request = envelope.request;
+            if let Err(error) = sender.send(envelope).await {
                 return error.to_string();
             }
+            pending.written(request);
         }
         "closed by this task".to_owned()
     });
     let read = async {
         loop {
             match receiver.receive().await {
-                Ok(Some(Envelope { message: Message::Heartbeat(_), .. })) => {}
+                Ok(Some(Envelope { message: Message::Heartbeat(_), .. })) => pending.lock().heard = true,
                 Ok(Some(Envelope { request, message, payload })) => {
-                    let waiting = pending.lock().waiting.remove(&request.0);
-                    match waiting {
-                        // A call that was given up waits no more.
-                        Some(waiting) => drop(waiting.send((message, payload))),
-                        None => return format!("a reply to request {request}, which was never made"),
+                    if !pending.reply(request, message, payload, &counters) {
+                        return format!("a reply to request {request}, which was never made");
                     }
                 }
                 Ok(None) => return "closed by the peer".to_owned(),
@@ -239,6 +354,7 @@ impl Drop for End<'_> {
         let mut calls = self.pending.lock();
         calls.lost =
             Some(self.reason.take().unwrap_or_else(|| "its task has panicked or was cancelled".into()));
+        calls.missed = !calls.waiting.is_empty();
         calls.waiting.clear();
     }
 }

@@ -12,6 +12,9 @@ pub trait Transport: Send + Sync + 'static {
     /// Starts to listen.
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, TransportError>>;
 
+    /// Whether a frame may be on its way before all of its payload is there. Where it may not, a promise gains nothing.
+    fn streams(&self) -> bool;
+
     /// Opens a connection. The first frame is the caller's.
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Connection, TransportError>>;
 }

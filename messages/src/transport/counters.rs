@@ -1,4 +1,5 @@
-//! How many connections came, and why they went: by reason, so that an attack or a faulty cable can be seen.
+//! How many connections came, and why they went: by reason, so that an attack or a faulty cable can be seen. And
+//! how often a caller had to repeat itself.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,48 @@ impl ConnectionCounters {
         ConnectionsSnapshot {
             accepted: self.accepted.load(Ordering::Relaxed),
             closed: self.closed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+}
+
+/// What was needed to get one caller's calls answered.
+#[derive(Debug, Default)]
+pub struct CallCounters {
+    reconnections: AtomicU64,
+    resends: AtomicU64,
+    ignored: AtomicU64,
+}
+
+/// The counts at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallsSnapshot {
+    /// Connections that were found again.
+    pub reconnections: u64,
+    /// Requests that were made again because no answer had come, or because their connection had broken.
+    pub resends: u64,
+    /// Replies that nobody waited for any more.
+    pub ignored: u64,
+}
+
+impl CallCounters {
+    pub(super) fn reconnect(&self) {
+        self.reconnections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn resend(&self) {
+        self.resends.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn ignore(&self) {
+        self.ignored.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counts now.
+    pub fn snapshot(&self) -> CallsSnapshot {
+        CallsSnapshot {
+            reconnections: self.reconnections.load(Ordering::Relaxed),
+            resends: self.resends.load(Ordering::Relaxed),
+            ignored: self.ignored.load(Ordering::Relaxed),
         }
     }
 }

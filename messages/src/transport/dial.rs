@@ -1,17 +1,19 @@
 //! Reaching a peer that may not be up yet: try again with growing pauses, and say what is being waited for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::client::Client;
 use super::connection::{Transport, TransportError};
+use super::counters::CallCounters;
 use super::handshake::Identity;
 use crate::id::TaskId;
 use crate::message::{Refusal, RefusalCode};
 
 /// The first pause between two tries, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
 /// How long to wait for a peer, and how often to say so.
 #[derive(Clone, Copy, Debug)]
@@ -66,10 +68,29 @@ pub async fn dial(
     to: TaskId,
     patience: Patience,
 ) -> Result<Client, DialError> {
+    dial_counted(transport, address, identity, to, patience, &Arc::default()).await
+}
+
+/// [`dial`], for one who counts what becomes of the calls.
+pub(super) async fn dial_counted(
+    transport: &dyn Transport,
+    address: &str,
+    identity: &Identity,
+    to: TaskId,
+    patience: Patience,
+    counters: &Arc<CallCounters>,
+) -> Result<Client, DialError> {
     let (mut pause, longest) = PAUSE;
     let mut log_at = Instant::now() + patience.log_every;
     loop {
-        let reason = match attempt(transport, address, identity, to, patience.deadline).await {
+        let attempt = async {
+            let connection = transport.dial(address).await?;
+            Client::handshake(connection, identity, to, Arc::clone(counters)).await
+        };
+        let attempt = tokio::time::timeout_at(patience.deadline, attempt)
+            .await
+            .unwrap_or_else(|_| Err(TransportError::io(address, std::io::ErrorKind::TimedOut.into()).into()));
+        let reason = match attempt {
             Ok(client) => return Ok(client),
             Err(DialError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {
                 refusal.reason
@@ -88,20 +109,4 @@ pub async fn dial(
         tokio::time::sleep(pause.min(patience.deadline - now)).await;
         pause = longest.min(pause * 2);
     }
-}
-
-async fn attempt(
-    transport: &dyn Transport,
-    address: &str,
-    identity: &Identity,
-    to: TaskId,
-    deadline: Instant,
-) -> Result<Client, DialError> {
-    let attempt = async {
-        let connection = transport.dial(address).await?;
-        Client::handshake(connection, identity, to).await
-    };
-    tokio::time::timeout_at(deadline, attempt)
-        .await
-        .unwrap_or_else(|_| Err(TransportError::io(address, std::io::ErrorKind::TimedOut.into()).into()))
 }

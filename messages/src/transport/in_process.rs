@@ -53,6 +53,10 @@ impl Transport for InProcess {
         std::future::ready(listener).boxed()
     }
 
+    fn streams(&self) -> bool {
+        false
+    }
+
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Connection, TransportError>> {
         // The guard must not live across the await below.
         let listener = self.listeners.get(address).map(|entry| entry.value().clone());
@@ -101,6 +105,7 @@ struct Sender(mpsc::Sender<Envelope>);
 impl FrameSender for Sender {
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
         async move {
+            envelope.payload.ready().await?;
             let closed = |_| WireError::Io(io::ErrorKind::ConnectionReset.into());
             self.0.send(envelope).await.map_err(closed)
         }

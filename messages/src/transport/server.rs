@@ -143,6 +143,7 @@ impl Drop for Reply {
 pub struct Server {
     stop: watch::Sender<bool>,
     ended: watch::Receiver<bool>,
+    guests: watch::Receiver<usize>,
     counters: Arc<ConnectionCounters>,
     address: String,
 }
@@ -156,6 +157,11 @@ impl Server {
     /// Its connections so far.
     pub fn counters(&self) -> &ConnectionCounters {
         &self.counters
+    }
+
+    /// Waits until no peer that was welcomed is connected any more.
+    pub async fn alone(&self) {
+        let _ = self.guests.clone().wait_for(|&guests| guests == 0).await;
     }
 
     /// Accepts and reads no more, writes what has been answered, and closes every connection.
@@ -174,6 +180,7 @@ pub fn serve(
 ) -> Server {
     let (stop, stopping) = watch::channel(false);
     let (end, ended) = watch::channel(false);
+    let (count, guests) = watch::channel(0);
     let counters = Arc::new(ConnectionCounters::default());
     let address = listener.address();
     let budget = Budget::new(config.in_flight_bytes_max);
@@ -184,12 +191,13 @@ pub fn serve(
         config,
         counters: Arc::clone(&counters),
         next: AtomicU64::new(1),
+        guests: Arc::new(count),
     });
     tokio::spawn(async move {
         accept(listener, host, stopping).await;
         end.send_replace(true);
     });
-    Server { stop, ended, counters, address }
+    Server { stop, ended, guests, counters, address }
 }
 
 struct Host {
@@ -199,6 +207,8 @@ struct Host {
     config: ServerConfig,
     counters: Arc<ConnectionCounters>,
     next: AtomicU64,
+    /// Peers that are welcome and connected.
+    guests: Arc<watch::Sender<usize>>,
 }
 
 async fn accept(mut listener: Box<dyn Listener>, host: Arc<Host>, mut stopping: watch::Receiver<bool>) {
@@ -303,11 +313,13 @@ async fn session(
 struct Guest {
     peer: Peer,
     service: Arc<dyn Service>,
+    guests: Arc<watch::Sender<usize>>,
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
         self.service.disconnected(&self.peer);
+        self.guests.send_modify(|guests| *guests -= 1);
     }
 }
 
@@ -344,7 +356,8 @@ async fn handshake(
         answer(request, refusal.clone().into()).await?;
         return Err(SessionError::Refused(refusal));
     }
-    let guest = Guest { peer, service: Arc::clone(&host.service) };
+    host.guests.send_modify(|guests| *guests += 1);
+    let guest = Guest { peer, service: Arc::clone(&host.service), guests: Arc::clone(&host.guests) };
     let welcome = Welcome {
         protocol: PROTOCOL,
         task: host.identity.task,

@@ -93,6 +93,11 @@ impl Transport for Tcp {
         .boxed()
     }
 
+    fn streams(&self) -> bool {
+        // The checksum of a payload goes before it.
+        !self.payload_crc
+    }
+
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Connection, TransportError>> {
         async move {
             let stream =
@@ -130,30 +135,44 @@ struct Sender {
 impl FrameSender for Sender {
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
         async move {
+            if self.payload_crc {
+                // The checksum goes first.
+                envelope.payload.ready().await?;
+            }
             let FrameHead { bytes, starts } = encode_head(&envelope, self.payload_crc)?;
             let segments = envelope.payload.segments();
             let mut slices = Vec::with_capacity(1 + 2 * segments.len());
             slices.push(IoSlice::new(&bytes));
             let mut end = 0;
             for (segment, start) in segments.iter().zip(starts) {
+                if !segment.is_ready() {
+                    // What is there already need not wait for it.
+                    write_all(&mut self.stream, &mut slices).await?;
+                    slices.clear();
+                    segment.ready().await?;
+                }
                 slices.push(IoSlice::new(&PADDING[..(start - end) as usize]));
                 slices.push(IoSlice::new(segment.as_bytes()));
                 end = start + segment.len() as u64;
             }
-            let mut rest = slices.as_mut_slice();
-            // Drops empty slices, so that a write of 0 bytes can only mean a closed connection.
-            IoSlice::advance_slices(&mut rest, 0);
-            while !rest.is_empty() {
-                let written = self.stream.write_vectored(rest).await?;
-                if written == 0 {
-                    return Err(io::Error::from(io::ErrorKind::WriteZero).into());
-                }
-                IoSlice::advance_slices(&mut rest, written);
-            }
-            Ok(())
+            write_all(&mut self.stream, &mut slices).await
         }
         .boxed()
     }
+}
+
+async fn write_all(stream: &mut OwnedWriteHalf, slices: &mut [IoSlice<'_>]) -> Result<(), WireError> {
+    let mut rest = slices;
+    // Drops empty slices, so that a write of 0 bytes can only mean a closed connection.
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        let written = stream.write_vectored(rest).await?;
+        if written == 0 {
+            return Err(io::Error::from(io::ErrorKind::WriteZero).into());
+        }
+        IoSlice::advance_slices(&mut rest, written);
+    }
+    Ok(())
 }
 
 struct Receiver {

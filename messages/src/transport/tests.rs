@@ -338,6 +338,46 @@ async fn a_peer_that_falls_silent_is_lost_and_one_with_nothing_to_say_is_not() {
 }
 
 #[tokio::test]
+async fn a_reply_to_a_request_that_was_never_made_closes_the_connection() {
+    let transport = InProcess::new();
+    let mut listener = transport.listen("p:1").await.unwrap();
+    let me = identity(TaskId::worker(0));
+    let envelope = |request, message: Message| crate::wire::Envelope {
+        request: RequestId(request),
+        message,
+        payload: Payload::EMPTY,
+    };
+    let welcome = Welcome {
+        protocol: PROTOCOL,
+        task: PS,
+        incarnation: Incarnation(1),
+        shards: 1,
+        payload_bytes_max: 0,
+        requests_max: 1,
+    };
+    let odd = async {
+        let Connection { mut sender, mut receiver, .. } = listener.accept().await.unwrap();
+        receiver.receive().await.unwrap().unwrap();
+        sender.send(envelope(0, welcome.into())).await.unwrap();
+        let asked = receiver.receive().await.unwrap().unwrap();
+        // The answer twice is odd, but only that.
+        for _ in 0..2 {
+            sender.send(envelope(asked.request.0, Stopped {}.into())).await.unwrap();
+        }
+        sender.send(envelope(asked.request.0 + 1, Stopped {}.into())).await.unwrap();
+        (sender, receiver)
+    };
+    let call = async {
+        let patience = Patience::of(Duration::from_secs(20));
+        let client = dial(&transport, "p:1", &me, PS, patience).await.unwrap();
+        client.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap();
+        client.wait_lost().await
+    };
+    let (_halves, reason) = tokio::join!(odd, call);
+    assert_eq!(reason, "a reply to request 2, which was never made");
+}
+
+#[tokio::test]
 async fn a_stranger_that_says_nothing_does_not_hold_up_the_end() {
     let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
     let _stranger = tokio::net::TcpStream::connect(&setup.address).await.unwrap();

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::buffer::BrokenPromise;
+
 /// Anything that makes the rest of a connection's bytes worthless.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
@@ -64,6 +66,9 @@ pub enum WireError {
     /// The peer may be gone without the operating system knowing.
     #[error("nothing came for {0} s, not even a sign of life")]
     Silent(u64),
+    /// A payload that was promised will not come.
+    #[error(transparent)]
+    Broken(#[from] BrokenPromise),
     /// The operating system's word.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -83,6 +88,7 @@ impl WireError {
             Self::Truncated => "truncated",
             Self::Stalled(_) => "stalled",
             Self::Silent(_) => "silent",
+            Self::Broken(_) => "broken",
             Self::Io(_) => "io",
         }
     }

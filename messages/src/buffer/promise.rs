@@ -1,0 +1,107 @@
+//! A buffer that is still being written while the frame that bears it is on its way already: whoever writes it keeps the
+//! promise, whoever sends it waits for that.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::watch;
+
+use super::{Buffer, Segment};
+
+/// The duty to hand over a buffer. Dropped, it is broken, and whoever waits is told so.
+#[derive(Debug)]
+pub struct Promise {
+    slot: Arc<OnceLock<Arc<Buffer>>>,
+    bytes: usize,
+    kept: watch::Sender<()>,
+}
+
+/// What has been promised.
+#[derive(Clone, Debug)]
+pub(super) struct Promised {
+    slot: Arc<OnceLock<Arc<Buffer>>>,
+    kept: watch::Receiver<()>,
+}
+
+/// The buffer will never come: whatever should have written it has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("what was to be sent was never completed")]
+pub struct BrokenPromise;
+
+impl Promise {
+    /// Of a buffer with so many bytes.
+    pub fn new(bytes: usize) -> Self {
+        Self { slot: Arc::default(), bytes, kept: watch::Sender::new(()) }
+    }
+
+    /// Of the buffer that will come, `bytes` bytes from `start` on.
+    ///
+    /// # Panics
+    /// As [`Segment::new`].
+    pub fn segment(&self, start: usize, bytes: usize) -> Segment {
+        let promised = Promised { slot: Arc::clone(&self.slot), kept: self.kept.subscribe() };
+        Segment::promised(promised, self.bytes, start, bytes)
+    }
+
+    /// Hands the buffer over.
+    ///
+    /// # Panics
+    /// Where it has another size.
+    pub fn keep(self, buffer: Buffer) {
+        assert_eq!(buffer.len(), self.bytes, "another buffer than promised");
+        let _ = self.slot.set(Arc::new(buffer));
+        self.kept.send_replace(());
+    }
+}
+
+impl Promised {
+    /// The buffer, once it is there.
+    pub(super) fn get(&self) -> Option<&Arc<Buffer>> {
+        self.slot.get()
+    }
+
+    /// Waits until it is there.
+    pub(super) async fn kept(&self) -> Result<(), BrokenPromise> {
+        let mut kept = self.kept.clone();
+        while self.slot.get().is_none() {
+            // It may have been kept just before its keeper went.
+            if kept.changed().await.is_err() && self.slot.get().is_none() {
+                return Err(BrokenPromise);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::buffer::Payload;
+
+    #[tokio::test]
+    async fn a_payload_is_ready_when_all_its_promises_are_kept() {
+        let [first, second] = [128, 64].map(Promise::new);
+        let segments = vec![first.segment(0, 4), first.segment(64, 64), second.segment(0, 64)];
+        let payload = Payload::new(segments);
+        assert_eq!(payload.bytes(), 132);
+        let mut buffer = Buffer::zeroed(128);
+        buffer.as_f32_mut()[16] = 7.0;
+        first.keep(buffer);
+        payload.segments()[1].ready().await.unwrap();
+        assert_eq!(payload.segments()[1].as_f32()[0], 7.0);
+        let waits = tokio::time::timeout(Duration::from_millis(1), payload.ready()).await;
+        assert!(waits.is_err(), "the second is not there");
+        let (ready, ()) = tokio::join!(payload.ready(), async { second.keep(Buffer::zeroed(64)) });
+        ready.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_promise_that_is_dropped_is_broken() {
+        let promise = Promise::new(8);
+        let segment = promise.segment(0, 8);
+        let (ready, ()) = tokio::join!(segment.ready(), async { drop(promise) });
+        assert_eq!(ready, Err(BrokenPromise));
+        assert_eq!(segment.ready().await, Err(BrokenPromise));
+    }
+}

@@ -1,0 +1,159 @@
+//! How the ps tasks turn a gradient into an update, as data.
+
+mod schedule;
+mod spec;
+
+pub use schedule::{ScheduleSpec, UnknownSchedule};
+pub use spec::OptimizerSpec;
+
+use serde::{Deserialize, Serialize};
+
+/// How the ps tasks change a variable: what they do with a gradient, and what they keep beside the value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateSpec {
+    /// How a gradient becomes an update.
+    pub optimizer: OptimizerSpec,
+    /// How the step size follows the global step.
+    #[serde(default)]
+    pub schedule: ScheduleSpec,
+    /// Over so many steps the step size goes up to what the schedule says, along a line.
+    #[serde(default)]
+    pub warm_up: u64,
+    /// So much of the value is added to its gradient.
+    #[serde(default)]
+    pub weight_decay: f32,
+    /// How much stays of an exponential moving average of every trained variable, where one is kept.
+    #[serde(default)]
+    pub average: Option<f32>,
+}
+
+/// A number that an update cannot be made with.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{of}: {key} must be {expected}, and is {value}")]
+pub struct OptimizerError {
+    /// The optimizer, or another part of the update.
+    of: &'static str,
+    key: &'static str,
+    expected: &'static str,
+    value: f32,
+}
+
+/// The checks of the numbers of one part of an update.
+#[derive(Clone, Copy)]
+struct Numbers(&'static str);
+
+impl Numbers {
+    fn check(
+        self,
+        key: &'static str,
+        value: f32,
+        expected: &'static str,
+        holds: bool,
+    ) -> Result<(), OptimizerError> {
+        if holds { Ok(()) } else { Err(OptimizerError { of: self.0, key, expected, value }) }
+    }
+
+    fn positive(self, key: &'static str, value: f32) -> Result<(), OptimizerError> {
+        self.check(key, value, "finite and greater than 0", value.is_finite() && value > 0.0)
+    }
+
+    fn not_negative(self, key: &'static str, value: f32) -> Result<(), OptimizerError> {
+        self.check(key, value, "finite and at least 0", value.is_finite() && value >= 0.0)
+    }
+
+    fn decay(self, key: &'static str, value: f32) -> Result<(), OptimizerError> {
+        self.check(key, value, "at least 0 and less than 1", (0.0..1.0).contains(&value))
+    }
+}
+
+impl From<OptimizerSpec> for UpdateSpec {
+    /// Nothing but the optimizer.
+    fn from(optimizer: OptimizerSpec) -> Self {
+        Self { optimizer, schedule: ScheduleSpec::default(), warm_up: 0, weight_decay: 0.0, average: None }
+    }
+}
+
+impl UpdateSpec {
+    /// What the step size is multiplied with for the update after `applied` of `last_step`, from 0 to 1: the
+    /// schedule's factor, times (applied + 1) / warm_up for the first `warm_up` updates.
+    pub fn learning_rate_factor(&self, applied: u64, last_step: u64) -> f32 {
+        let schedule = self.schedule.factor(applied, last_step);
+        if applied >= self.warm_up {
+            return schedule;
+        }
+        schedule * ((applied + 1) as f64 / self.warm_up as f64) as f32
+    }
+
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// Names the first that is out of range.
+    pub fn validate(&self) -> Result<(), OptimizerError> {
+        self.optimizer.validate()?;
+        self.schedule.validate()?;
+        let numbers = Numbers("update");
+        numbers.not_negative("weight_decay", self.weight_decay)?;
+        self.average.map_or(Ok(()), |average| {
+            let holds = average > 0.0 && average < 1.0;
+            numbers.check("average", average, "greater than 0 and less than 1", holds)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::schedule::tests::any_schedule;
+    use super::*;
+
+    fn update(schedule: ScheduleSpec, warm_up: u64) -> UpdateSpec {
+        UpdateSpec { schedule, warm_up, ..OptimizerSpec::sgd(0.1).into() }
+    }
+
+    proptest! {
+        #[test]
+        fn a_factor_is_from_zero_to_one_and_warming_up_ends_at_the_schedule(
+            schedule in any_schedule(),
+            warm_up in 0u64..300,
+            last_step in 1u64..500,
+        ) {
+            let update = update(schedule, warm_up);
+            for applied in 0..=last_step {
+                let (factor, unwarmed) =
+                    (update.learning_rate_factor(applied, last_step), schedule.factor(applied, last_step));
+                prop_assert!((0.0..=1.0).contains(&factor));
+                prop_assert!(factor <= unwarmed);
+                if applied + 1 >= warm_up {
+                    prop_assert_eq!(factor, unwarmed);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn warming_up_goes_along_a_line() {
+        let update = update(ScheduleSpec::Constant, 4);
+        let factors = [0, 1, 2, 3, 4, 9].map(|applied| update.learning_rate_factor(applied, 10));
+        assert_eq!(factors, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]);
+        let endless = UpdateSpec { warm_up: u64::MAX, ..update };
+        assert!(endless.learning_rate_factor(0, 10) < 1e-18);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_named() {
+        let good = update(ScheduleSpec::Cosine, 0);
+        for bad in [-0.1, f32::NAN, f32::INFINITY] {
+            let error = UpdateSpec { weight_decay: bad, ..good.clone() }.validate().unwrap_err();
+            assert!(error.to_string().starts_with("update: weight_decay must be finite"), "{error}");
+        }
+        for bad in [0.0, 1.0, -0.5, f32::NAN] {
+            let error = UpdateSpec { average: Some(bad), ..good.clone() }.validate().unwrap_err();
+            assert!(error.to_string().contains("average must be greater than 0 and less than 1"), "{error}");
+        }
+        let schedule = ScheduleSpec::Step { every: 0, factor: 0.5 };
+        assert!(UpdateSpec { schedule, ..good.clone() }.validate().is_err());
+        UpdateSpec { weight_decay: 0.01, average: Some(0.999), ..good }.validate().unwrap();
+    }
+}

@@ -1,0 +1,240 @@
+//! Optimizers and their numbers, as data. What slots they keep is the shards' matter.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Numbers, OptimizerError};
+
+/// An optimizer and its numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum OptimizerSpec {
+    /// value ← value − learning_rate · gradient.
+    Sgd {
+        /// The step size.
+        learning_rate: f32,
+    },
+    /// velocity ← momentum · velocity + gradient; value ← value − learning_rate · velocity.
+    Momentum {
+        /// The step size.
+        learning_rate: f32,
+        /// How much of the velocity stays.
+        momentum: f32,
+        /// Look ahead by one step of the velocity: Sutskever et al., ICML 2013.
+        #[serde(default)]
+        nesterov: bool,
+    },
+    /// Adam: Kingma and Ba, ICLR 2015.
+    Adam {
+        /// The step size.
+        learning_rate: f32,
+        /// Decay of the first moment.
+        beta1: f32,
+        /// Decay of the second moment.
+        beta2: f32,
+        /// Keeps the division away from 0.
+        epsilon: f32,
+    },
+    /// AdamW: Loshchilov and Hutter, ICLR 2019. Adam, and value ← value · (1 − learning_rate · weight_decay).
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// The step size.
+        learning_rate: f32,
+        /// Decay of the first moment.
+        beta1: f32,
+        /// Decay of the second moment.
+        beta2: f32,
+        /// Keeps the division away from 0.
+        epsilon: f32,
+        /// What the value loses does not pass through the moments, as the weight decay of the job does.
+        weight_decay: f32,
+    },
+    /// Adagrad: Duchi et al., JMLR 2011. accumulator ← accumulator + gradient²;
+    /// value ← value − learning_rate · gradient / (√accumulator + epsilon).
+    Adagrad {
+        /// The step size.
+        learning_rate: f32,
+        /// What the sum of squares begins with.
+        initial_accumulator: f32,
+        /// Keeps the division away from 0.
+        epsilon: f32,
+    },
+    /// RMSProp: Tieleman and Hinton, 2012. mean_square ← decay · mean_square + (1 − decay) · gradient²;
+    /// velocity ← momentum · velocity + learning_rate · gradient / √(mean_square + epsilon); value ← value − velocity.
+    #[serde(rename = "rmsprop")]
+    RmsProp {
+        /// The step size.
+        learning_rate: f32,
+        /// How much of the mean square stays.
+        decay: f32,
+        /// How much of the velocity stays.
+        #[serde(default)]
+        momentum: f32,
+        /// Keeps the division away from 0.
+        epsilon: f32,
+    },
+    /// FTRL-proximal: McMahan et al., KDD 2013, with rates that fall with the root of the sum of squares. Meant for
+    /// linear models: it keeps little of an initial value.
+    Ftrl {
+        /// The step size.
+        learning_rate: f32,
+        /// What the sum of squares begins with.
+        initial_accumulator: f32,
+        /// So strong is the pull towards values of exactly 0.
+        #[serde(default)]
+        l1: f32,
+        /// So strong is the pull towards small values.
+        #[serde(default)]
+        l2: f32,
+    },
+}
+
+impl OptimizerSpec {
+    /// Plain gradient descent.
+    pub const fn sgd(learning_rate: f32) -> Self {
+        Self::Sgd { learning_rate }
+    }
+
+    /// Momentum without looking ahead.
+    pub const fn momentum(learning_rate: f32, momentum: f32) -> Self {
+        Self::Momentum { learning_rate, momentum, nesterov: false }
+    }
+
+    /// Adam with the paper's decays.
+    pub const fn adam(learning_rate: f32) -> Self {
+        Self::Adam { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
+    }
+
+    /// AdamW with Adam's decays, and a weight decay of 0.01.
+    pub const fn adamw(learning_rate: f32) -> Self {
+        Self::AdamW { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+    }
+
+    /// Adagrad with TensorFlow's numbers.
+    pub const fn adagrad(learning_rate: f32) -> Self {
+        Self::Adagrad { learning_rate, initial_accumulator: 0.1, epsilon: 1e-7 }
+    }
+
+    /// RMSProp with TensorFlow's numbers, without momentum.
+    pub const fn rmsprop(learning_rate: f32) -> Self {
+        Self::RmsProp { learning_rate, decay: 0.9, momentum: 0.0, epsilon: 1e-7 }
+    }
+
+    /// FTRL with TensorFlow's numbers, without a pull towards 0.
+    pub const fn ftrl(learning_rate: f32) -> Self {
+        Self::Ftrl { learning_rate, initial_accumulator: 0.1, l1: 0.0, l2: 0.0 }
+    }
+
+    /// The word that stands for it on a command line.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Sgd { .. } => "sgd",
+            Self::Momentum { .. } => "momentum",
+            Self::Adam { .. } => "adam",
+            Self::AdamW { .. } => "adamw",
+            Self::Adagrad { .. } => "adagrad",
+            Self::RmsProp { .. } => "rmsprop",
+            Self::Ftrl { .. } => "ftrl",
+        }
+    }
+
+    /// The step size.
+    pub const fn learning_rate(&self) -> f32 {
+        match *self {
+            Self::Sgd { learning_rate }
+            | Self::Momentum { learning_rate, .. }
+            | Self::Adam { learning_rate, .. }
+            | Self::AdamW { learning_rate, .. }
+            | Self::Adagrad { learning_rate, .. }
+            | Self::RmsProp { learning_rate, .. }
+            | Self::Ftrl { learning_rate, .. } => learning_rate,
+        }
+    }
+
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// Names the first that is out of range.
+    pub fn validate(&self) -> Result<(), OptimizerError> {
+        let numbers = Numbers(self.name());
+        numbers.positive("learning_rate", self.learning_rate())?;
+        match *self {
+            Self::Sgd { .. } => Ok(()),
+            Self::Momentum { momentum, .. } => numbers.decay("momentum", momentum),
+            Self::Adam { beta1, beta2, epsilon, .. } => {
+                numbers.decay("beta1", beta1)?;
+                numbers.decay("beta2", beta2)?;
+                numbers.positive("epsilon", epsilon)
+            }
+            Self::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
+                numbers.decay("beta1", beta1)?;
+                numbers.decay("beta2", beta2)?;
+                numbers.positive("epsilon", epsilon)?;
+                numbers.not_negative("weight_decay", weight_decay)
+            }
+            Self::Adagrad { initial_accumulator, epsilon, .. } => {
+                numbers.not_negative("initial_accumulator", initial_accumulator)?;
+                numbers.positive("epsilon", epsilon)
+            }
+            Self::RmsProp { decay, momentum, epsilon, .. } => {
+                numbers.decay("decay", decay)?;
+                numbers.decay("momentum", momentum)?;
+                numbers.positive("epsilon", epsilon)
+            }
+            Self::Ftrl { initial_accumulator, l1, l2, .. } => {
+                numbers.positive("initial_accumulator", initial_accumulator)?;
+                numbers.not_negative("l1", l1)?;
+                numbers.not_negative("l2", l2)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usual() -> [OptimizerSpec; 7] {
+        [
+            OptimizerSpec::sgd(0.1),
+            OptimizerSpec::momentum(0.1, 0.0),
+            OptimizerSpec::adam(1e-3),
+            OptimizerSpec::adamw(1e-3),
+            OptimizerSpec::adagrad(0.1),
+            OptimizerSpec::rmsprop(1e-3),
+            OptimizerSpec::ftrl(0.05),
+        ]
+    }
+
+    #[test]
+    fn the_usual_numbers_are_good_and_written_under_the_name() {
+        for optimizer in usual() {
+            optimizer.validate().unwrap();
+            let json = serde_json::to_value(&optimizer).unwrap();
+            assert!(json[optimizer.name()]["learning_rate"].is_number(), "{json}");
+            assert_eq!(serde_json::from_value::<OptimizerSpec>(json).unwrap(), optimizer);
+        }
+    }
+
+    /// Each number of each optimizer, by its name in a job file.
+    #[test]
+    fn numbers_out_of_range_are_named() {
+        for optimizer in usual() {
+            let name = optimizer.name();
+            let json = serde_json::to_value(&optimizer).unwrap();
+            for (key, _) in json[name].as_object().unwrap().iter().filter(|(_, value)| value.is_number()) {
+                let mut bad = json.clone();
+                bad[name][key] = (-1).into();
+                let error = serde_json::from_value::<OptimizerSpec>(bad).unwrap().validate().unwrap_err();
+                assert!(error.to_string().starts_with(&format!("{name}: {key} must be ")), "{error}");
+            }
+        }
+        for (bad, key) in [
+            (OptimizerSpec::sgd(0.0), "learning_rate"),
+            (OptimizerSpec::ftrl(f32::NAN), "learning_rate"),
+            (OptimizerSpec::momentum(0.1, 1.0), "momentum"),
+            (OptimizerSpec::Adam { learning_rate: 0.1, beta1: 0.1, beta2: 0.9, epsilon: 0.0 }, "epsilon"),
+        ] {
+            assert!(bad.validate().unwrap_err().to_string().contains(key));
+        }
+    }
+}
