@@ -14,13 +14,20 @@ pub struct PsConfig {
     pub shards: u32,
     /// So long it waits for the chief to come.
     pub start_timeout: Duration,
+    /// With the chief gone without a word and nobody else connected, so long it waits for somebody to come again.
+    pub deserted_timeout: Duration,
     /// What it takes from each connection.
     pub server: ServerConfig,
 }
 
 impl Default for PsConfig {
     fn default() -> Self {
-        Self { shards: 1, start_timeout: Duration::from_secs(300), server: ServerConfig::default() }
+        Self {
+            shards: 1,
+            start_timeout: Duration::from_secs(300),
+            deserted_timeout: Duration::from_secs(10),
+            server: ServerConfig::default(),
+        }
     }
 }
 

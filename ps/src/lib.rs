@@ -12,4 +12,4 @@ mod sync;
 pub use config::PsConfig;
 pub use error::PsError;
 pub use ps::Ps;
-pub use shard::{SHARD_REQUESTS_MAX, Shard, ShardRequest, ShardState};
+pub use shard::{Answer, Reader, SHARD_REQUESTS_MAX, Shard, ShardLimits, ShardRequest, ShardState};

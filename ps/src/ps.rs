@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::PsConfig;
 use crate::error::PsError;
-use crate::shard::{Shard, ShardRequest, ShardState};
+use crate::shard::{Reader, Shard, ShardLimits, ShardRequest, ShardState};
 
 /// A ps task that serves.
 pub struct Ps {
@@ -63,13 +63,17 @@ impl Ps {
         config.validate()?;
         let (attend, attendance) = watch::channel(Attendance::default());
         let attend = Arc::new(attend);
-        let bytes_max = config.server.limits.payload_bytes_max;
+        let limits = ShardLimits {
+            values_bytes_max: config.server.limits.payload_bytes_max,
+            // At most half of what the task takes in at a time: the other half is for what is waited for.
+            gradients_bytes_max: config.server.in_flight_bytes_max / 2 / u64::from(config.shards),
+        };
         let mut addresses = Vec::new();
         let mut arbiters = Vec::new();
         for shard in 0..config.shards {
             let id = ShardId::new(identity.task.index, shard);
             let arbiter = Arbiter::new();
-            let (state, attend) = (ShardState::new(id, pool.clone(), bytes_max), Arc::clone(&attend));
+            let (state, attend) = (ShardState::new(id, pool.clone(), limits), Arc::clone(&attend));
             addresses.push(start_shard(&arbiter.handle(), state, attend));
             arbiters.push(arbiter);
         }
@@ -95,10 +99,11 @@ impl Ps {
             result = self.end() => result,
             () = interrupt.cancelled() => Err(PsError::Interrupted),
         };
-        self.server.stop().await;
+        // Who still waits for others at a shard is refused when that goes.
         for shard in self.shards {
             shard.stop();
         }
+        self.server.stop().await;
         result
     }
 
@@ -109,10 +114,18 @@ impl Ps {
             let address = self.identity.cluster.address(chief).map(ToString::to_string).unwrap_or_default();
             return Err(PsError::NoChief { chief, address, seconds: self.config.start_timeout.as_secs() });
         }
-        let end = match self.attendance.wait_for(|now| now.end.is_some() || now.deserted()).await {
-            Ok(now) => now.end.clone(),
-            Err(_) => None,
-        };
+        loop {
+            let left = self.attendance.wait_for(|now| now.end.is_some() || now.deserted()).await;
+            if left.map_or(true, |now| now.end.is_some()) {
+                break;
+            }
+            // Connections may break, all at the same time, and come again.
+            let back = self.attendance.wait_for(|now| now.end.is_some() || !now.deserted());
+            if tokio::time::timeout(self.config.deserted_timeout, back).await.is_err() {
+                break;
+            }
+        }
+        let end = self.attendance.borrow().end.clone();
         match end {
             Some(End::Stop(StopReason::Completed)) => Ok(()),
             Some(End::Stop(StopReason::Failed(reason))) => Err(PsError::JobFailed(reason)),
@@ -124,7 +137,7 @@ impl Ps {
 
 fn start_shard(
     arbiter: &ArbiterHandle,
-    state: ShardState,
+    state: ShardState<Reply>,
     attend: Arc<watch::Sender<Attendance>>,
 ) -> Addr<Shard> {
     let id = state.id();
@@ -159,6 +172,7 @@ impl Service for Desk {
                 push.shard
             }
             Message::Pull(pull) => pull.shard,
+            Message::Leave(leave) if peer.task.job == JobName::Chief => leave.shard,
             Message::Observe(observe) => observe.shard,
             Message::Stop(stop) if peer.task.job == JobName::Chief => {
                 let end = End::Stop(stop.reason.clone());
@@ -175,7 +189,10 @@ impl Service for Desk {
             let reason = format!("{} has {} shard(s), and no shard {shard}", self.task, self.shards.len());
             return reply.refuse(RefusalCode::Misfit, reason);
         };
-        match address.try_send(ShardRequest { message, payload, reply }) {
+        let (task, incarnation, connection) = (peer.task, peer.incarnation, peer.connection);
+        let reader =
+            (task.job == JobName::Worker).then_some(Reader { worker: task.index, incarnation, connection });
+        match address.try_send(ShardRequest { message, payload, reader, connection, reply }) {
             Ok(()) => {}
             Err(actix::dev::SendError::Full(request)) => request
                 .reply

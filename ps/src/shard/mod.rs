@@ -1,6 +1,7 @@
 //! A shard: the actor that owns slices. The state machine knows neither actor nor clock nor socket.
 
 mod actor;
+mod aggregate;
 mod initial;
 mod ledger;
 mod optimizer;
@@ -8,6 +9,11 @@ mod slice;
 mod state;
 #[cfg(test)]
 mod tests;
+mod update;
+mod waiting;
+#[cfg(test)]
+mod workers;
 
 pub use actor::{SHARD_REQUESTS_MAX, Shard, ShardRequest};
-pub use state::ShardState;
+pub use state::{Reader, ShardLimits, ShardState};
+pub use waiting::Answer;

@@ -1,13 +1,16 @@
-//! A slice as its shard holds it: the current value, which is never changed once it can be read, and its slots.
+//! A slice as its shard holds it: the current value and its moving average, which are never changed once they can be
+//! read, and the slots.
 
 use std::sync::Arc;
 
+use kernels::cpu::average;
 use messages::buffer::{Buffer, BufferPool, Segment};
-use messages::id::{SliceId, Version};
-use messages::optimizer::OptimizerSpec;
+use messages::id::SliceId;
+use messages::optimizer::UpdateSpec;
 use messages::placement::SliceSpec;
 use messages::variable::VariableSpec;
 
+use super::update::Update;
 use super::{initial, optimizer};
 
 /// One slice and the optimizer's state beside it.
@@ -16,13 +19,12 @@ pub(super) struct Slice {
     /// The variable's name, for messages to people.
     variable: String,
     value: Arc<Buffer>,
+    /// Of the values so far, where the job keeps averages and the variable is trained.
+    average: Option<Arc<Buffer>>,
     /// Whether the optimizer makes a gradient into an update, or the update comes as it is.
     trainable: bool,
     slots: Vec<Buffer>,
 }
-
-/// What is pushed for a variable that is not trained is taken off it.
-const TAKE_OFF: OptimizerSpec = OptimizerSpec::Sgd { learning_rate: 1.0 };
 
 impl Slice {
     /// With its initial value.
@@ -30,17 +32,30 @@ impl Slice {
         id: SliceId,
         slice: &SliceSpec,
         variable: &VariableSpec,
-        optimizer: &OptimizerSpec,
+        update: &UpdateSpec,
         seed: u64,
         pool: &BufferPool,
     ) -> Self {
         let bytes = slice.elements(variable) * 4;
         let mut value = pool.take(bytes);
         initial::fill(value.as_f32_mut(), variable, slice, seed);
-        let trainable = variable.trainable;
-        let slots = if trainable { optimizer::slots(optimizer) } else { 0 };
-        let slots = (0..slots).map(|_| Buffer::zeroed(bytes)).collect();
-        Self { id, variable: variable.name.clone(), value: Arc::new(value), trainable, slots }
+        let (value, trainable) = (Arc::new(value), variable.trainable);
+        let slots = if trainable { optimizer::slots(&update.optimizer) } else { Vec::new() };
+        let slot = |initial: f32| {
+            let mut slot = Buffer::zeroed(bytes);
+            if initial != 0.0 {
+                slot.as_f32_mut().fill(initial);
+            }
+            slot
+        };
+        Self {
+            id,
+            variable: variable.name.clone(),
+            average: (trainable && update.average.is_some()).then(|| Arc::clone(&value)),
+            value,
+            trainable,
+            slots: slots.into_iter().map(slot).collect(),
+        }
     }
 
     pub(super) const fn id(&self) -> SliceId {
@@ -60,25 +75,191 @@ impl Slice {
         Segment::whole(Arc::clone(&self.value))
     }
 
+    /// The moving average as it is now, or the value where none is kept; it stays as it is, too.
+    pub(super) fn averaged(&self) -> Segment {
+        Segment::whole(Arc::clone(self.average.as_ref().unwrap_or(&self.value)))
+    }
+
     /// Applies a gradient out of place: the next value is written beside the current one, which others may be
     /// reading, and then takes its place. The old one goes back to the pool with its last reader.
-    pub(super) fn apply(
-        &mut self,
-        gradient: &[f32],
-        optimizer: &OptimizerSpec,
-        version: Version,
-        pool: &BufferPool,
-    ) {
-        let optimizer = if self.trainable { optimizer } else { &TAKE_OFF };
+    pub(super) fn apply(&mut self, gradient: &[f32], update: &Update<'_>, pool: &BufferPool) {
+        let untrained = update.untrained();
+        let update = if self.trainable { update } else { &untrained };
         let mut next = pool.take(self.value.len());
-        optimizer::apply(
-            optimizer,
-            next.as_f32_mut(),
-            self.value.as_f32(),
-            gradient,
-            &mut self.slots,
-            version,
-        );
+        optimizer::apply(update, next.as_f32_mut(), self.value.as_f32(), gradient, &mut self.slots);
         self.value = Arc::new(next);
+        if let Some(old) = &mut self.average {
+            let mut next = pool.take(old.len());
+            average(next.as_f32_mut(), old.as_f32(), self.value.as_f32(), update.average_decay);
+            *old = Arc::new(next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::id::{GlobalStep, VariableId, Version};
+    use messages::optimizer::{OptimizerSpec, ScheduleSpec};
+    use messages::variable::InitializerSpec;
+
+    use super::*;
+
+    const LAST_STEP: GlobalStep = GlobalStep(8);
+    /// Gradients that are added up for each update.
+    const GRADIENTS: u32 = 3;
+
+    /// One element in `f64`: its value, slots and average.
+    struct Model {
+        value: f64,
+        slots: [f64; 2],
+        average: f64,
+    }
+
+    impl Model {
+        /// The update that follows `version`, from the papers.
+        fn apply(&mut self, spec: &UpdateSpec, sum: f64, version: u64, rate: f64) {
+            let share = version as f64 / LAST_STEP.0 as f64;
+            let warm = ((version + 1) as f64 / spec.warm_up as f64).min(1.0);
+            let factor = rate * warm * (1.0 - share);
+            let gradient = sum / f64::from(GRADIENTS) + f64::from(spec.weight_decay) * self.value;
+            let (optimizer, [a, b]) = (&spec.optimizer, &mut self.slots);
+            let wide = f64::from;
+            match *optimizer {
+                OptimizerSpec::Sgd { learning_rate } => self.value -= wide(learning_rate) * factor * gradient,
+                OptimizerSpec::Momentum { learning_rate, momentum, nesterov } => {
+                    *a = wide(momentum) * *a + gradient;
+                    let step = if nesterov { gradient + wide(momentum) * *a } else { *a };
+                    self.value -= wide(learning_rate) * factor * step;
+                }
+                OptimizerSpec::Adam { learning_rate, beta1, beta2, epsilon }
+                | OptimizerSpec::AdamW { learning_rate, beta1, beta2, epsilon, .. } => {
+                    *a = wide(beta1) * *a + (1.0 - wide(beta1)) * gradient;
+                    *b = wide(beta2) * *b + (1.0 - wide(beta2)) * gradient * gradient;
+                    let corrected = |beta: f32| 1.0 - wide(beta).powi(version as i32 + 1);
+                    let rate = wide(learning_rate) * factor * corrected(beta2).sqrt() / corrected(beta1);
+                    if let OptimizerSpec::AdamW { weight_decay, .. } = *optimizer {
+                        self.value *= 1.0 - wide(learning_rate) * factor * wide(weight_decay);
+                    }
+                    self.value -= rate * *a / (b.sqrt() + wide(epsilon));
+                }
+                OptimizerSpec::Adagrad { learning_rate, epsilon, .. } => {
+                    *a += gradient * gradient;
+                    self.value -= wide(learning_rate) * factor * gradient / (a.sqrt() + wide(epsilon));
+                }
+                OptimizerSpec::RmsProp { learning_rate, decay, momentum, epsilon } => {
+                    *a = wide(decay) * *a + (1.0 - wide(decay)) * gradient * gradient;
+                    let step = wide(learning_rate) * factor * gradient / (*a + wide(epsilon)).sqrt();
+                    *b = wide(momentum) * *b + step;
+                    self.value -= *b;
+                }
+                OptimizerSpec::Ftrl { learning_rate, l1, l2, .. } => {
+                    let n = *a + gradient * gradient;
+                    *b += factor * gradient - (n.sqrt() - a.sqrt()) / wide(learning_rate) * self.value;
+                    *a = n;
+                    let shrunk = b.signum() * (b.abs() - wide(l1)).max(0.0);
+                    self.value = -shrunk / (n.sqrt() / wide(learning_rate) + 2.0 * wide(l2));
+                }
+            }
+            let decay = spec.average.map_or(0.0, wide).min((1 + version) as f64 / (10 + version) as f64);
+            self.average = decay * self.average + (1.0 - decay) * self.value;
+        }
+    }
+
+    fn slice(spec: &UpdateSpec, trainable: bool) -> Slice {
+        let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 1.0 };
+        let variable =
+            VariableSpec { name: "v".into(), shape: [7, 3].into(), initializer, trainable, device: None };
+        let whole = SliceSpec { variable: VariableId(0), row: 0, rows: 7 };
+        Slice::new(SliceId(0), &whole, &variable, spec, 1, &BufferPool::default())
+    }
+
+    fn spec(optimizer: OptimizerSpec) -> UpdateSpec {
+        let (schedule, average) = (ScheduleSpec::Linear, Some(0.3));
+        UpdateSpec { optimizer, schedule, warm_up: 3, weight_decay: 0.05, average }
+    }
+
+    /// The sum of the gradients of one update, for that element.
+    fn sum(step: u64, element: usize) -> f32 {
+        ((step * 31 + element as u64 * 17) % 23) as f32 / 4.0 - 2.5
+    }
+
+    fn every_optimizer() -> Vec<OptimizerSpec> {
+        vec![
+            OptimizerSpec::sgd(0.1),
+            OptimizerSpec::momentum(0.05, 0.9),
+            OptimizerSpec::Momentum { learning_rate: 0.05, momentum: 0.9, nesterov: true },
+            OptimizerSpec::adam(0.1),
+            OptimizerSpec::AdamW {
+                learning_rate: 0.1,
+                beta1: 0.8,
+                beta2: 0.9,
+                epsilon: 1e-6,
+                weight_decay: 0.5,
+            },
+            OptimizerSpec::adagrad(0.2),
+            OptimizerSpec::rmsprop(0.02),
+            OptimizerSpec::RmsProp { learning_rate: 0.02, decay: 0.8, momentum: 0.5, epsilon: 1e-4 },
+            OptimizerSpec::Ftrl { learning_rate: 0.5, initial_accumulator: 0.1, l1: 0.05, l2: 0.1 },
+        ]
+    }
+
+    #[test]
+    fn every_optimizer_agrees_with_f64_on_means_of_sums_with_decay_and_averages() {
+        for optimizer in every_optimizer() {
+            let spec = spec(optimizer);
+            let pool = BufferPool::default();
+            let mut slice = slice(&spec, true);
+            let [first, second] = [0, 1].map(|at| optimizer::slots(&spec.optimizer).get(at).copied());
+            let slots = [first, second].map(|slot| f64::from(slot.unwrap_or(0.0)));
+            let start = slice.snapshot();
+            assert_eq!(slice.averaged().as_f32(), start.as_f32(), "an average begins with the value");
+            let model = |&value: &f32| Model { value: value.into(), slots, average: value.into() };
+            let mut models: Vec<Model> = start.as_f32().iter().map(model).collect();
+            for version in 0..LAST_STEP.0 {
+                let rate = 1.0 / (1 + version % 2) as f32;
+                let gradient: Vec<f32> = (0..models.len()).map(|element| sum(version, element)).collect();
+                let update = Update::new(&spec, Version(version), LAST_STEP, rate, GRADIENTS);
+                slice.apply(&gradient, &update, &pool);
+                for (element, model) in models.iter_mut().enumerate() {
+                    model.apply(&spec, f64::from(gradient[element]), version, f64::from(rate));
+                    for (got, want) in [(slice.snapshot(), model.value), (slice.averaged(), model.average)] {
+                        let got = f64::from(got.as_f32()[element]);
+                        assert!(
+                            (got - want).abs() < 1e-5 * (1.0 + want.abs()),
+                            "{} after {version}: element {element} is {got}, and should be {want}",
+                            spec.optimizer.name()
+                        );
+                    }
+                }
+            }
+            assert_ne!(slice.averaged().as_f32(), slice.snapshot().as_f32());
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_not_trained_loses_the_mean_of_what_is_pushed_and_has_no_average() {
+        for optimizer in every_optimizer() {
+            let spec = spec(optimizer);
+            let mut slice = slice(&spec, false);
+            let before = slice.snapshot();
+            let update = Update::new(&spec, Version(5), LAST_STEP, 0.5, 4);
+            slice.apply(&[2.0; 21], &update, &BufferPool::default());
+            let expected: Vec<f32> = before.as_f32().iter().map(|value| value - 0.5).collect();
+            assert_eq!(slice.snapshot().as_f32(), expected);
+            assert_eq!(slice.averaged().as_f32(), expected);
+        }
+    }
+
+    #[test]
+    fn an_average_that_is_being_read_does_not_change() {
+        let spec = spec(OptimizerSpec::sgd(1.0));
+        let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
+        let update = |version| Update::new(&spec, Version(version), LAST_STEP, 1.0, 1);
+        slice.apply(&[1.0; 21], &update(0), &pool);
+        let read = slice.averaged();
+        let copy = read.as_f32().to_vec();
+        slice.apply(&[1.0; 21], &update(1), &pool);
+        assert_eq!(read.as_f32(), copy);
+        assert_ne!(slice.averaged().as_f32(), copy);
     }
 }

@@ -11,7 +11,40 @@ use messages::sync::SyncSpec;
 use messages::variable::{InitializerSpec, VariableSpec};
 use proptest::prelude::*;
 
-use super::ShardState;
+use super::state::{ShardLimits, ShardState};
+use super::waiting::Answer;
+
+/// A shard whose questions are all answered at once.
+struct Tested(ShardState<()>);
+
+fn only<T: TryFrom<Message, Error = Message>>(mut answers: Vec<Answer<()>>) -> Result<(T, Payload), Refusal> {
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    let (message, payload) = answers.remove(0).result?;
+    Ok((message.try_into().unwrap(), payload))
+}
+
+impl Tested {
+    fn new(bytes_max: u64) -> Self {
+        let limits = ShardLimits { values_bytes_max: bytes_max, gradients_bytes_max: bytes_max };
+        Self(ShardState::new(ShardId::new(0, 0), BufferPool::default(), limits))
+    }
+
+    fn create(&mut self, create: CreateShard) -> Result<ShardCreated, Refusal> {
+        self.0.create(create)
+    }
+
+    fn push(&mut self, push: &Push, gradients: Payload) -> Result<(Pushed, Payload), Refusal> {
+        only(self.0.push(push, gradients, 1, ()))
+    }
+
+    fn pull(&mut self, pull: &Pull) -> Result<(Pulled, Payload), Refusal> {
+        only(self.0.pull(pull, None, ()))
+    }
+
+    fn observe(&self) -> ShardSnapshot {
+        self.0.observe()
+    }
+}
 
 fn variable(name: &str, rows: usize, initializer: InitializerSpec) -> VariableSpec {
     VariableSpec { name: name.into(), shape: [rows, 2].into(), initializer, trainable: true, device: None }
@@ -34,16 +67,22 @@ fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
             variable("a", 5, InitializerSpec::Normal { mean: 0.0, stddev: 1.0 }),
             variable("b", 1, InitializerSpec::Constant { value: 3.0 }),
         ],
-        optimizer,
-        schedule: ScheduleSpec::Constant,
-        sync: SyncSpec::Async,
+        update: optimizer.into(),
+        sync: SyncSpec::ASYNC,
+        deterministic: false,
+        workers: 3,
         last_step: GlobalStep(last_step),
         seed: 7,
     }
 }
 
-fn shard(optimizer: OptimizerSpec, last_step: u64) -> ShardState {
-    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 1 << 20);
+fn latest(placement_digest: u32) -> Pull {
+    let epoch = PlacementEpoch(1);
+    Pull { shard: 0, epoch, placement_digest, at: PullAt::Latest, averages: false }
+}
+
+fn shard(optimizer: OptimizerSpec, last_step: u64) -> Tested {
+    let mut state = Tested::new(1 << 20);
     let created = state.create(create(optimizer, last_step)).unwrap();
     assert_eq!(created, ShardCreated { slices: 2, bytes: 24 });
     state
@@ -58,7 +97,7 @@ fn push(sequence: u64) -> Push {
         epoch: placement.epoch,
         placement_digest: placement.digest(),
         version: Version(0),
-        slices: vec![SliceId(0), SliceId(2)],
+        slices: vec![SliceId(2), SliceId(0)],
         pull: true,
     }
 }
@@ -68,7 +107,7 @@ fn payload(segments: &[&[f32]]) -> Payload {
 }
 
 fn gradients(a: f32, b: f32) -> Payload {
-    payload(&[&[a; 4], &[b; 2]])
+    payload(&[&[b; 2], &[a; 4]])
 }
 
 fn floats(payload: &Payload) -> Vec<Vec<f32>> {
@@ -78,7 +117,7 @@ fn floats(payload: &Payload) -> Vec<Vec<f32>> {
 #[test]
 fn sgd_is_applied_and_the_reply_bears_the_values() {
     let mut state = shard(OptimizerSpec::sgd(0.5), 10);
-    let pull = Pull { shard: 0, epoch: PlacementEpoch(1), placement_digest: push(1).placement_digest };
+    let pull = latest(push(1).placement_digest);
     let (pulled, before) = state.pull(&pull).unwrap();
     assert_eq!((pulled.version, pulled.slices), (Version(0), vec![SliceId(0), SliceId(2)]));
     let before_values = floats(&before);
@@ -93,29 +132,45 @@ fn sgd_is_applied_and_the_reply_bears_the_values() {
 
 #[test]
 fn initial_values_do_not_depend_on_how_a_variable_is_split() {
-    let mut whole = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 1 << 20);
+    let mut whole = Tested::new(1 << 20);
     let mut create_whole = create(OptimizerSpec::sgd(1.0), 1);
     create_whole.placement.slices[0].slice.rows = 5;
     create_whole.placement.slices.remove(1);
     let digest = create_whole.placement.digest();
     whole.create(create_whole).unwrap();
-    let pull = |placement_digest| Pull { shard: 0, epoch: PlacementEpoch(1), placement_digest };
-    let (_, all) = whole.pull(&pull(digest)).unwrap();
+    let (_, all) = whole.pull(&latest(digest)).unwrap();
     let mut part = shard(OptimizerSpec::sgd(1.0), 1);
-    let (_, some) = part.pull(&pull(push(1).placement_digest)).unwrap();
+    let (_, some) = part.pull(&latest(push(1).placement_digest)).unwrap();
     assert_eq!(all.segments()[0].as_f32()[..4], *some.segments()[0].as_f32());
 }
 
 #[test]
 fn the_step_size_follows_the_schedule() {
-    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 1 << 20);
+    let mut state = Tested::new(1 << 20);
     let mut create = create(OptimizerSpec::sgd(1.0), 2);
-    create.schedule = ScheduleSpec::Cosine;
+    create.update.schedule = ScheduleSpec::Cosine;
     state.create(create).unwrap();
     let (_, first) = state.push(&push(1), gradients(0.0, 1.0)).unwrap();
     let (_, second) = state.push(&push(2), gradients(0.0, 1.0)).unwrap();
     // 3 − 1, then half a step half-way through.
     assert_eq!((floats(&first)[1][0], floats(&second)[1][0]), (2.0, 1.5));
+}
+
+#[test]
+fn a_pull_of_averages_gives_them_at_the_version_of_the_values() {
+    let mut state = Tested::new(1 << 20);
+    let mut create = create(OptimizerSpec::sgd(1.0), 5);
+    create.update.average = Some(0.5);
+    create.variables[0].trainable = false;
+    state.create(create).unwrap();
+    state.push(&push(1), gradients(1.0, 1.0)).unwrap();
+    let pull = latest(push(1).placement_digest);
+    let (_, values) = state.pull(&pull).unwrap();
+    let (pulled, averages) = state.pull(&Pull { averages: true, ..pull }).unwrap();
+    assert_eq!((pulled.version, pulled.slices.len()), (Version(1), 2));
+    // 3 and then 2, with a decay of 1/10; none is kept of what is not trained.
+    assert_eq!((floats(&values)[1][0], floats(&averages)[1][0]), (2.0, 2.1));
+    assert_eq!(floats(&values)[0], floats(&averages)[0]);
 }
 
 #[test]
@@ -142,7 +197,7 @@ fn momentum_and_adam_keep_their_slots() {
 #[test]
 fn what_does_not_fit_is_refused_and_changes_nothing() {
     let mut state = shard(OptimizerSpec::sgd(1.0), 10);
-    let refused = |state: &mut ShardState, change: fn(&mut Push), payload: Payload| {
+    let refused = |state: &mut Tested, change: fn(&mut Push), payload: Payload| {
         let mut push = push(1);
         change(&mut push);
         let refusal = state.push(&push, payload).unwrap_err();
@@ -161,7 +216,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     );
     assert!(refused(state, |p| p.version = Version(4), gradients(1.0, 1.0)).reason.contains("version 4"));
     assert!(refused(state, |p| p.id.sequence = Sequence(2), gradients(1.0, 1.0)).reason.contains("number 1"));
-    let wrong_size = refused(state, |_| {}, payload(&[&[1.0; 4], &[1.0; 3]]));
+    let wrong_size = refused(state, |_| {}, payload(&[&[1.0; 3], &[1.0; 4]]));
     assert!(wrong_size.reason.contains("variable 'b' should have 8 bytes, and has 12"));
     for bad in [f32::NAN, f32::INFINITY] {
         let refusal = refused(state, |_| {}, gradients(1.0, bad));
@@ -175,7 +230,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
 
 #[test]
 fn more_than_a_frame_can_carry_is_refused_before_it_is_allocated() {
-    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 100);
+    let mut state = Tested::new(100);
     let mut huge = create(OptimizerSpec::sgd(1.0), 5);
     huge.variables[1].shape = [1, 1 << 39].into();
     let refusal = state.create(huge).unwrap_err();
@@ -185,7 +240,7 @@ fn more_than_a_frame_can_carry_is_refused_before_it_is_allocated() {
 
 #[test]
 fn nothing_is_served_before_creation_and_another_job_is_refused() {
-    let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 1 << 20);
+    let mut state = Tested::new(1 << 20);
     assert_eq!(state.push(&push(1), gradients(1.0, 1.0)).unwrap_err().code, RefusalCode::Unavailable);
     state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();
     state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();
@@ -240,8 +295,8 @@ fn what_is_pushed_for_an_untrained_variable_is_taken_off_it_whatever_the_optimiz
     for optimizer in [OptimizerSpec::sgd(0.1), OptimizerSpec::momentum(0.1, 0.9), OptimizerSpec::adam(0.1)] {
         let mut create = create(optimizer, 3);
         create.variables[1].trainable = false;
-        create.schedule = ScheduleSpec::Cosine;
-        let mut state = ShardState::new(ShardId::new(0, 0), BufferPool::default(), 1 << 20);
+        create.update.schedule = ScheduleSpec::Cosine;
+        let mut state = Tested::new(1 << 20);
         state.create(create).unwrap();
         for (sequence, expected) in [(1, 2.75), (2, 2.5), (3, 2.25)] {
             let (pushed, values) = state.push(&push(sequence), gradients(0.0, 0.25)).unwrap();

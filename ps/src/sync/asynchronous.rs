@@ -1,48 +1,74 @@
-//! Asynchronous: each push is applied as it comes.
+//! Asynchronous: each push is applied as it comes, and nobody waits for anybody.
 //!
-//! Wanted properties: (A) every push up to the last step is applied; (B) exactly `last_step` are, not one more.
+//! Wanted properties: (A) every push is applied; (B) every step may begin at once; (C) with the staleness in the step
+//! size, a push that is stale by s is applied with 1 / (1 + s) of it (Zhang et al., IJCAI 2016), and else with all.
 
 use messages::id::{GlobalStep, Version};
 
-use super::{Admission, Policy};
+use super::{Admission, Candidate, Members, Policy};
 
-/// Applies everything until the last step.
+/// Applies everything.
 #[derive(Debug)]
-pub(crate) struct Asynchronous {
-    last_step: GlobalStep,
-}
-
-impl Asynchronous {
-    pub(crate) const fn new(last_step: GlobalStep) -> Self {
-        Self { last_step }
-    }
+pub(super) struct Asynchronous {
+    pub staleness_lr: bool,
 }
 
 impl Policy for Asynchronous {
-    fn admit(&mut self, version: Version) -> Admission {
-        if version.0 < self.last_step.0 { Admission::Apply } else { Admission::Stop }
+    fn may_push(&self, _: u32, _: Version, _: &Members) -> bool {
+        true
+    }
+
+    fn is_late(&self, _: Candidate, _: Version) -> bool {
+        false
+    }
+
+    fn admit(&mut self, push: Candidate, version: Version, members: &mut Members) -> Admission {
+        members.took(push.worker, members.next(push.worker).next());
+        let staleness = version.0 - push.read.0;
+        Admission::Apply { rate: if self.staleness_lr { 1.0 / (1.0 + staleness as f32) } else { 1.0 } }
+    }
+
+    fn is_due(&self, _: Version, _: &Members) -> bool {
+        false
+    }
+
+    fn updated(&mut self) {}
+
+    fn may_begin(&self, _: GlobalStep, _: Version, _: &Members) -> bool {
+        true
+    }
+
+    fn first_step(&self, _: u32, _: Version, members: &Members) -> GlobalStep {
+        members.slowest().unwrap_or(members.furthest())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use messages::sync::SyncSpec;
     use proptest::prelude::*;
 
-    use super::*;
+    use super::super::simulation::{Simulation, any_events};
 
     proptest! {
         #[test]
-        fn exactly_last_step_pushes_are_applied(last_step in 1u64..100, pushes in 0u64..300) {
-            let mut policy = Asynchronous::new(GlobalStep(last_step));
-            let mut version = Version(0);
-            for push in 0..pushes {
-                let admission = policy.admit(version);
-                prop_assert_eq!(admission == Admission::Apply, push < last_step);
-                if admission == Admission::Apply {
-                    version = version.next();
-                }
+        fn everything_is_applied_and_nobody_waits(workers in 1u32..5, events in any_events()) {
+            let mut simulation = Simulation::new(SyncSpec::ASYNC, workers);
+            for event in events {
+                simulation.happen(event);
+                prop_assert!(simulation.waiting().is_empty(), "(B)");
             }
-            prop_assert_eq!(version.0, pushes.min(last_step));
+            prop_assert_eq!(simulation.applied.len() as u64, simulation.pushes, "(A)");
+            prop_assert!(simulation.applied.iter().all(|push| push.rate == 1.0), "(C)");
+        }
+
+        #[test]
+        fn a_stale_push_is_applied_with_a_smaller_step(workers in 1u32..5, events in any_events()) {
+            let mut simulation = Simulation::new(SyncSpec::Async { staleness_lr: true }, workers);
+            events.into_iter().for_each(|event| simulation.happen(event));
+            for push in &simulation.applied {
+                prop_assert_eq!(push.rate, 1.0 / (1.0 + (push.version - push.read) as f32), "(C)");
+            }
         }
     }
 }

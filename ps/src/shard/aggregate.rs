@@ -1,0 +1,148 @@
+//! Gradients of several workers that wait to become one update.
+//!
+//! Wanted properties: (A) the sum is that of all gradients that were added; (B) in the order of workers, its bits do
+//! not depend on the order of arrival; (C) in the order of arrival, it holds no more memory than one gradient and a sum.
+
+use std::collections::BTreeMap;
+
+use kernels::cpu::{Threads, accumulate, add_into};
+use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+
+/// Gradients for the next update.
+#[derive(Debug, Default)]
+pub(super) struct Aggregate {
+    /// Whether they are added up in the order of their workers.
+    in_order: bool,
+    /// By worker, those that are not in the sum yet.
+    held: BTreeMap<u32, Payload>,
+    sum: Option<Vec<Buffer>>,
+    count: u32,
+}
+
+/// What an update is made of, slice by slice.
+#[derive(Debug)]
+pub(super) enum Total {
+    /// One gradient, as it came.
+    One(Payload),
+    Sum(Vec<Buffer>),
+}
+
+impl Total {
+    /// Of each slice.
+    pub(super) fn slices(&self) -> Box<dyn Iterator<Item = &[f32]> + '_> {
+        match self {
+            Self::One(payload) => Box::new(payload.segments().iter().map(Segment::as_f32)),
+            Self::Sum(buffers) => Box::new(buffers.iter().map(Buffer::as_f32)),
+        }
+    }
+}
+
+impl Aggregate {
+    /// Empty.
+    pub(super) fn new(in_order: bool) -> Self {
+        Self { in_order, ..Self::default() }
+    }
+
+    /// Takes a worker's gradient; of each worker one at most until the next total.
+    pub(super) fn add(&mut self, worker: u32, gradient: Payload, pool: &BufferPool) {
+        self.count += 1;
+        let before = self.held.insert(worker, gradient);
+        assert!(before.is_none(), "a second gradient of worker/{worker} for one update");
+        // A single one is kept as it is: it may be the only one.
+        if !self.in_order && self.held.len() + usize::from(self.sum.is_some()) > 1 {
+            self.add_up(pool);
+        }
+    }
+
+    fn add_up(&mut self, pool: &BufferPool) {
+        let mut held = std::mem::take(&mut self.held).into_values();
+        if self.sum.is_none() {
+            let (Some(first), Some(second)) = (held.next(), held.next()) else {
+                unreachable!("there are two to begin with")
+            };
+            let pairs = first.segments().iter().zip(second.segments());
+            let sums = pairs.map(|(first, second)| {
+                let mut sum = pool.take(first.len());
+                add_into(sum.as_f32_mut(), first.as_f32(), second.as_f32(), Threads::One);
+                sum
+            });
+            self.sum = Some(sums.collect());
+        }
+        let sum = self.sum.as_mut().expect("just begun");
+        for gradient in held {
+            for (sum, segment) in sum.iter_mut().zip(gradient.segments()) {
+                accumulate(sum.as_f32_mut(), segment.as_f32(), Threads::One);
+            }
+        }
+    }
+
+    /// All of them, and how many they are; then it is empty. `None` where it is.
+    pub(super) fn take(&mut self, pool: &BufferPool) -> Option<(Total, u32)> {
+        let count = std::mem::take(&mut self.count);
+        if self.held.len() + usize::from(self.sum.is_some()) > 1 {
+            self.add_up(pool);
+        }
+        match self.sum.take() {
+            Some(sum) => Some((Total::Sum(sum), count)),
+            None => self.held.pop_first().map(|(_, only)| (Total::One(only), count)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn payload(slices: &[Vec<f32>]) -> Payload {
+        Payload::new(slices.iter().map(|slice| Segment::whole(Arc::new(Buffer::from_f32(slice)))).collect())
+    }
+
+    fn total(in_order: bool, arrivals: &[(u32, Vec<Vec<f32>>)]) -> (Vec<Vec<f32>>, u32) {
+        let pool = BufferPool::default();
+        let mut aggregate = Aggregate::new(in_order);
+        for (worker, slices) in arrivals {
+            aggregate.add(*worker, payload(slices), &pool);
+            assert!(in_order || aggregate.held.len() <= 1, "(C)");
+        }
+        let (total, count) = aggregate.take(&pool).expect("something has come");
+        assert!(aggregate.take(&pool).is_none(), "it is empty now");
+        (total.slices().map(<[f32]>::to_vec).collect(), count)
+    }
+
+    /// Slices of a length each, for some workers.
+    fn gradients() -> impl Strategy<Value = Vec<(u32, Vec<Vec<f32>>)>> {
+        (1usize..6, prop::collection::vec(0usize..9, 1..4)).prop_flat_map(|(workers, lengths)| {
+            let slices: Vec<_> =
+                lengths.iter().map(|&length| prop::collection::vec(-1e3f32..1e3, length)).collect();
+            let one = prop::collection::vec(slices, workers);
+            one.prop_map(|all| all.into_iter().enumerate().map(|(index, own)| (index as u32, own)).collect())
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_sum_is_that_of_all_and_in_order_it_has_the_same_bits(
+            (gradients, shuffled) in
+                gradients().prop_flat_map(|all| (Just(all.clone()), Just(all).prop_shuffle())),
+        ) {
+            let (expected, count) = total(true, &gradients);
+            prop_assert_eq!(count as usize, gradients.len());
+            let bits = |slices: &[Vec<f32>]| -> Vec<u32> { slices.iter().flatten().map(|x| x.to_bits()).collect() };
+            prop_assert_eq!(bits(&total(true, &shuffled).0), bits(&expected), "(B)");
+            let (sum, count) = total(false, &shuffled);
+            prop_assert_eq!(count as usize, gradients.len());
+            for (slice, (sum, ordered)) in sum.iter().zip(&expected).enumerate() {
+                for (element, (sum, ordered)) in sum.iter().zip(ordered).enumerate() {
+                    let exact: f64 = gradients.iter().map(|(_, own)| f64::from(own[slice][element])).sum();
+                    for got in [sum, ordered] {
+                        prop_assert!((f64::from(*got) - exact).abs() < 1e-2, "(A): {got} and {exact}");
+                    }
+                }
+            }
+        }
+    }
+}

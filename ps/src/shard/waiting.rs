@@ -1,0 +1,90 @@
+//! Answers that are not due yet: pulls, alone or within a push, that wait for their step to begin. One for each worker
+//! at most, so there are no more than workers.
+
+use std::collections::BTreeMap;
+
+use messages::buffer::Payload;
+use messages::id::GlobalStep;
+use messages::message::{Message, Pulled, Pushed, Refusal, RefusalCode, Verdict};
+
+use super::state::{Reader, Values};
+
+/// An answer that is due, and where it goes.
+#[derive(Debug)]
+pub struct Answer<R> {
+    /// Whatever a reply is sent by.
+    pub reply: R,
+    /// What is answered.
+    pub result: Result<(Message, Payload), Refusal>,
+}
+
+/// A worker that waits for values.
+#[derive(Debug)]
+pub(super) struct Wait<R> {
+    pub reply: R,
+    pub reader: Reader,
+    /// What became of the push that the pull came with.
+    pub verdict: Option<Verdict>,
+    /// For this step of the worker.
+    pub step: GlobalStep,
+    pub averages: bool,
+}
+
+/// Everybody who waits, by worker.
+#[derive(Debug)]
+pub(super) struct Waiting<R>(BTreeMap<u32, Wait<R>>);
+
+impl<R> Default for Waiting<R> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<R> Waiting<R> {
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A worker waits. What it has asked before it asks no more: gives the answer to that. A question that has been
+    /// overtaken by one on a later connection is the earlier one.
+    pub(super) fn wait(&mut self, wait: Wait<R>) -> Option<Answer<R>> {
+        let worker = wait.reader.worker;
+        let overtaken = |waiting: &Wait<R>| waiting.reader.connection > wait.reader.connection;
+        let earlier =
+            if self.0.get(&worker).is_some_and(overtaken) { Some(wait) } else { self.0.insert(worker, wait) };
+        earlier.map(|earlier| Answer { reply: earlier.reply, result: Err(Refusal::superseded()) })
+    }
+
+    /// A worker has left: gives the answer to what it has asked.
+    pub(super) fn leave(&mut self, worker: u32) -> Option<Answer<R>> {
+        let Wait { reply, reader, .. } = self.0.remove(&worker)?;
+        let Reader { worker, incarnation, .. } = reader;
+        let reason = format!("worker/{worker} counts as gone: incarnation {incarnation} is over");
+        Some(Answer { reply, result: Err(Refusal::new(RefusalCode::Unavailable, reason)) })
+    }
+
+    /// This life of a worker takes part: gives the answer to what an earlier one has asked.
+    pub(super) fn outlive(&mut self, reader: Reader) -> Option<Answer<R>> {
+        let earlier = |wait: &Wait<R>| wait.reader.incarnation < reader.incarnation;
+        if self.0.get(&reader.worker).is_some_and(earlier) { self.leave(reader.worker) } else { None }
+    }
+
+    /// Takes out all whose step may begin.
+    pub(super) fn release(&mut self, may_begin: impl Fn(GlobalStep) -> bool) -> Vec<Wait<R>> {
+        self.0.extract_if(.., |_, wait| may_begin(wait.step)).map(|(_, wait)| wait).collect()
+    }
+}
+
+/// The answer to a pull.
+pub(super) fn pulled<R>(reply: R, step: GlobalStep, (slices, values, version): Values) -> Answer<R> {
+    Answer { reply, result: Ok((Pulled { version, step, slices }.into(), values)) }
+}
+
+impl<R> Wait<R> {
+    /// The answer with these values.
+    pub(super) fn answer(self, values: Values) -> Answer<R> {
+        let Some(verdict) = self.verdict else { return pulled(self.reply, self.step, values) };
+        let (slices, values, version) = values;
+        Answer { reply: self.reply, result: Ok((Pushed { verdict, version, slices }.into(), values)) }
+    }
+}

@@ -1,0 +1,439 @@
+//! A shard between workers that push, repeat themselves, leave and come again, in any order: what holds whatever the
+//! policy, against a plain model of what its values should be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use messages::id::*;
+use messages::message::*;
+use messages::optimizer::OptimizerSpec;
+use messages::placement::{PlacedSlice, Placement, SliceSpec};
+use messages::sync::SyncSpec;
+use messages::variable::{InitializerSpec, VariableSpec};
+use proptest::prelude::*;
+
+use super::state::{Reader, ShardLimits, ShardState};
+use super::waiting::Answer;
+
+fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_step: u64) -> CreateShard {
+    let shard = ShardId::new(0, 0);
+    let slice = SliceSpec { variable: VariableId(0), row: 0, rows: 1 };
+    CreateShard {
+        shard,
+        placement: Placement {
+            epoch: PlacementEpoch(1),
+            shards: vec![shard],
+            slices: vec![PlacedSlice { slice, shard }],
+        },
+        variables: vec![VariableSpec {
+            name: "x".into(),
+            shape: [1].into(),
+            initializer: InitializerSpec::Zeros,
+            trainable: true,
+            device: None,
+        }],
+        update: OptimizerSpec::sgd(1.0).into(),
+        sync,
+        deterministic,
+        workers,
+        last_step: GlobalStep(last_step),
+        seed: 0,
+    }
+}
+
+/// A worker as its shard sees it.
+#[derive(Clone, Debug)]
+struct Worker {
+    life: u64,
+    sequence: u64,
+    /// The version of its values; `None` while it waits for an answer.
+    read: Option<u64>,
+    last: Option<Push>,
+    /// What its last push was told.
+    told: Option<Verdict>,
+}
+
+/// A reply is known by its worker's life and a number.
+type Ticket = (u32, u64, u64);
+
+struct Shard {
+    state: ShardState<Ticket>,
+    digest: u32,
+    workers: BTreeMap<u32, Worker>,
+    tickets: u64,
+    /// Those that are not answered.
+    open: Vec<Ticket>,
+    /// The value as it should be: minus the mean of each update's gradients.
+    gradients: Vec<(u64, f64)>,
+    lives: u64,
+}
+
+/// Every push bears a gradient that tells it from every other.
+fn gradient(worker: u32, sequence: u64) -> f32 {
+    (worker + 1) as f32 * 0.25 + sequence as f32
+}
+
+impl Shard {
+    fn new(create: CreateShard) -> Self {
+        let limits = ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max: 1 << 20 };
+        let mut state = ShardState::new(create.shard, BufferPool::default(), limits);
+        let (digest, workers) = (create.placement.digest(), create.workers);
+        state.create(create).unwrap();
+        let mut shard = Self {
+            state,
+            digest,
+            workers: BTreeMap::new(),
+            tickets: 0,
+            open: Vec::new(),
+            gradients: Vec::new(),
+            lives: 0,
+        };
+        (0..workers).for_each(|worker| shard.join(worker));
+        shard
+    }
+
+    fn ticket(&mut self, worker: u32) -> Ticket {
+        self.tickets += 1;
+        let ticket = (worker, self.workers[&worker].life, self.tickets);
+        self.open.push(ticket);
+        ticket
+    }
+
+    fn join(&mut self, worker: u32) {
+        self.lives += 1;
+        let new = Worker { life: self.lives, sequence: 0, read: None, last: None, told: None };
+        self.workers.insert(worker, new);
+        let ticket = self.ticket(worker);
+        let reader = Reader { worker, incarnation: Incarnation(self.lives), connection: 1 };
+        let answers = self.state.pull(&self.ask(PullAt::Join), Some(reader), ticket);
+        let first = answers.iter().find_map(|answer| match &answer.result {
+            Ok((Message::Pulled(pulled), _)) if answer.reply == ticket => Some(pulled.step),
+            _ => None,
+        });
+        self.hear(answers);
+        // The values for its first step may not be there yet.
+        self.workers.get_mut(&worker).unwrap().read = None;
+        let ticket = self.ticket(worker);
+        let at = PullAt::Step(first.expect("joining is answered at once"));
+        let answers = self.state.pull(&self.ask(at), Some(reader), ticket);
+        self.hear(answers);
+    }
+
+    fn ask(&self, at: PullAt) -> Pull {
+        let placement_digest = self.digest;
+        Pull { shard: 0, epoch: PlacementEpoch(1), placement_digest, at, averages: false }
+    }
+
+    fn push(&mut self, worker: u32) {
+        let digest = self.digest;
+        let Some(entry) = self.workers.get_mut(&worker) else { return };
+        let Some(read) = entry.read.take() else { return };
+        entry.sequence += 1;
+        let push = Push {
+            shard: 0,
+            id: PushId { worker, incarnation: Incarnation(entry.life), sequence: Sequence(entry.sequence) },
+            local_step: LocalStep(entry.sequence),
+            epoch: PlacementEpoch(1),
+            placement_digest: digest,
+            version: Version(read),
+            slices: vec![SliceId(0)],
+            pull: true,
+        };
+        (entry.last, entry.told) = (Some(push.clone()), None);
+        self.send(&push);
+    }
+
+    /// The last push once more, whether it has been answered or not.
+    fn repeat(&mut self, worker: u32) {
+        let last = self.workers.get(&worker).and_then(|entry| entry.last.clone());
+        if let Some(push) = last {
+            let before = self.state.observe();
+            self.send(&push);
+            let after = self.state.observe();
+            assert_eq!(
+                (before.version, before.members),
+                (after.version, after.members),
+                "a retry changes nothing"
+            );
+            assert_eq!(before.pushes.duplicate + 1, after.pushes.duplicate);
+        }
+    }
+
+    fn send(&mut self, push: &Push) {
+        let ticket = self.ticket(push.id.worker);
+        let value = [gradient(push.id.worker, push.id.sequence.0)];
+        let payload = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&value)))]);
+        let answers = self.state.push(push, payload, 1, ticket);
+        self.hear(answers);
+    }
+
+    fn leave(&mut self, worker: u32) {
+        let Some(Worker { life, .. }) = self.workers.get(&worker).cloned() else { return };
+        let ticket = self.ticket(worker);
+        let leave = Leave { shard: 0, worker, incarnation: Incarnation(life) };
+        let answers = self.state.leave(&leave, ticket);
+        self.hear(answers);
+        self.workers.remove(&worker);
+        assert!(
+            !self.open.iter().any(|&(index, of, _)| (index, of) == (worker, life)),
+            "its questions are answered"
+        );
+    }
+
+    fn hear(&mut self, answers: Vec<Answer<(u32, u64, u64)>>) {
+        for Answer { reply, result } in answers {
+            let position = self.open.iter().position(|&open| open == reply).expect("each is answered once");
+            self.open.remove(position);
+            let (worker, life, _) = reply;
+            let Some(entry) = self.workers.get_mut(&worker).filter(|entry| entry.life == life) else {
+                continue;
+            };
+            match result {
+                Ok((Message::Pushed(pushed), payload)) => {
+                    assert_eq!(payload.segments().len(), 1);
+                    assert!(entry.told.is_none_or(|told| told == pushed.verdict), "the first verdict again");
+                    if entry.told.is_none() {
+                        let step = entry.last.as_ref().unwrap();
+                        if matches!(pushed.verdict, Verdict::Applied | Verdict::Held) {
+                            let value = f64::from(gradient(worker, step.id.sequence.0));
+                            self.gradients.push((step.version.0, value));
+                        }
+                    }
+                    entry.told = Some(pushed.verdict);
+                    entry.read = Some(pushed.version.0);
+                }
+                Ok((Message::Pulled(pulled), _)) => entry.read = Some(pulled.version.0),
+                Ok((Message::Left(_), _)) => {}
+                Ok((other, _)) => panic!("{other:?}"),
+                Err(refusal) => assert!(
+                    matches!(
+                        refusal.code,
+                        RefusalCode::Unavailable | RefusalCode::Superseded | RefusalCode::Misfit
+                    ),
+                    "{refusal}"
+                ),
+            }
+        }
+    }
+
+    fn value(&mut self) -> f64 {
+        let mut answers = self.state.pull(&self.ask(PullAt::Latest), None, (u32::MAX, 0, 0));
+        let (_, payload) = answers.remove(0).result.unwrap();
+        f64::from(payload.segments()[0].as_f32()[0])
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Push(u32),
+    Repeat(u32),
+    Leave(u32),
+    Join(u32),
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        12 => (0u32..4).prop_map(Event::Push),
+        3 => (0u32..4).prop_map(Event::Repeat),
+        1 => (0u32..4).prop_map(Event::Leave),
+        1 => (0u32..4).prop_map(Event::Join),
+    ]
+}
+
+fn any_sync() -> impl Strategy<Value = (SyncSpec, bool)> {
+    prop_oneof![
+        Just((SyncSpec::ASYNC, false)),
+        (0u32..3).prop_map(|staleness| (SyncSpec::Bounded { staleness }, false)),
+        any::<bool>().prop_map(|deterministic| (SyncSpec::SYNC, deterministic)),
+        (1u32..5).prop_map(|k| (SyncSpec::Sync { aggregate: Some(k) }, false)),
+    ]
+}
+
+proptest! {
+    /// V1 to V3, S1 and S2, exactly once, and that nobody is left waiting, for any policy and any order of events.
+    #[test]
+    fn whatever_happens_every_gradient_counts_once(
+        (sync, deterministic) in any_sync(),
+        workers in 1u32..5,
+        last_step in 1u64..40,
+        events in prop::collection::vec(any_event(), 0..200),
+    ) {
+        let mut shard = Shard::new(create(sync, deterministic, workers, last_step));
+        let mut version = 0;
+        for event in events {
+            match event {
+                Event::Push(worker) => shard.push(worker % workers),
+                Event::Repeat(worker) => shard.repeat(worker % workers),
+                Event::Leave(worker) => shard.leave(worker % workers),
+                Event::Join(worker) => {
+                    let worker = worker % workers;
+                    // The chief lets a new life begin only when the earlier one is over.
+                    shard.leave(worker);
+                    shard.join(worker);
+                }
+            }
+            let seen = shard.state.observe();
+            prop_assert!(seen.version.0 >= version, "V1");
+            version = seen.version.0;
+            prop_assert!(seen.pushes.add_up(), "V2: {:?}", seen.pushes);
+            prop_assert!(version <= last_step, "V3");
+            prop_assert_eq!(seen.pushes.refused, 0);
+            match sync {
+                SyncSpec::Async { .. } => prop_assert_eq!(seen.pushes.applied, version),
+                SyncSpec::Bounded { staleness } => {
+                    prop_assert_eq!(seen.pushes.applied, version);
+                    prop_assert!(seen.steps_behind.max <= u64::from(staleness), "S2");
+                }
+                SyncSpec::Sync { .. } => prop_assert_eq!(seen.staleness.max, 0, "S1"),
+            }
+            // Each that is there either computes or waits, and not all of them wait.
+            let waiting = shard.workers.values().filter(|worker| worker.read.is_none()).count();
+            prop_assert_eq!(waiting, seen.waiting as usize);
+            prop_assert_eq!(waiting, shard.open.len());
+            prop_assert!(shard.workers.is_empty() || waiting < shard.workers.len());
+            prop_assert!(version < last_step || waiting == 0, "at the end nobody waits");
+        }
+        // Whoever waits still has not been told; when all have left, what they gave is in the values.
+        for worker in 0..workers {
+            let entry = shard.workers.get(&worker).cloned();
+            if let Some(Worker { read: None, last: Some(push), .. }) = entry {
+                shard.gradients.push((push.version.0, f64::from(gradient(worker, push.id.sequence.0))));
+            }
+        }
+        let held_left = matches!(sync, SyncSpec::Sync { .. });
+        if !held_left {
+            let expected: f64 = -shard.gradients.iter().map(|(_, gradient)| gradient).sum::<f64>();
+            let told = shard.state.observe().pushes.applied as usize;
+            // A worker that left before it heard is not in the list.
+            if shard.gradients.len() == told {
+                let value = shard.value();
+                prop_assert!((value - expected).abs() < 1e-2, "{value} and {expected}");
+            }
+        }
+    }
+
+    /// Whatever the order of arrival, with retries in between: each update is the mean of all gradients of its version,
+    /// and in deterministic mode the bits are those of any other order.
+    #[test]
+    fn synchronous_updates_are_means_in_any_order(
+        workers in 1u32..5,
+        rounds in prop::collection::vec(any::<u64>(), 1..20),
+    ) {
+        let mut value = 0.0;
+        let mut shards = [true, true, false]
+            .map(|deterministic| Shard::new(create(SyncSpec::SYNC, deterministic, workers, 100)));
+        for (round, order) in rounds.into_iter().enumerate() {
+            for (which, shard) in shards.iter_mut().enumerate() {
+                let first = (order >> (8 * which)) as u32 % workers;
+                for turn in 0..workers {
+                    let worker = (first + turn) % workers;
+                    shard.push(worker);
+                    if order & (1 << (32 + turn)) != 0 {
+                        shard.repeat(worker);
+                    }
+                }
+            }
+            let sum: f64 = (0..workers).map(|worker| f64::from(gradient(worker, round as u64 + 1))).sum();
+            value -= sum / f64::from(workers);
+        }
+        let [one, other, unordered] = shards.each_mut().map(Shard::value);
+        prop_assert_eq!(one.to_bits(), other.to_bits());
+        for got in [one, unordered] {
+            prop_assert!((got - value).abs() < 1e-2, "{got} and {value}");
+        }
+    }
+}
+
+#[test]
+fn one_that_is_too_far_ahead_waits_until_the_slowest_moves_or_leaves() {
+    for leaves in [false, true] {
+        let mut shard = Shard::new(create(SyncSpec::Bounded { staleness: 2 }, false, 2, 100));
+        (0..5).for_each(|_| shard.push(1));
+        // Steps 0, 1 and 2 are within the bound: it waits for the values of step 3.
+        assert_eq!((shard.state.observe().version, shard.state.observe().waiting), (Version(3), 1));
+        if leaves {
+            shard.leave(0);
+        } else {
+            shard.push(0);
+        }
+        assert_eq!(shard.state.observe().waiting, 0);
+        assert!(shard.workers[&1].read.is_some());
+    }
+}
+
+#[test]
+fn a_life_that_is_over_pushes_in_vain() {
+    let mut shard = Shard::new(create(SyncSpec::SYNC, false, 2, 100));
+    shard.push(0);
+    let late = shard.workers[&1].clone();
+    shard.leave(1);
+    assert_eq!(shard.state.observe().version, Version(1), "the other does not wait for it");
+    shard.workers.insert(1, late);
+    let refused = shard.state.observe().pushes.refused;
+    shard.push(1);
+    assert_eq!(shard.state.observe().pushes.refused, refused + 1);
+    assert_eq!(shard.state.observe().version, Version(1));
+}
+
+#[test]
+fn a_worker_that_is_ahead_of_a_shard_which_nobody_else_moves_moves_it() {
+    let mut shard = Shard::new(create(SyncSpec::SYNC, false, 2, 100));
+    shard.push(1);
+    let reader = |shard: &Shard, worker: u32| Reader {
+        worker,
+        incarnation: Incarnation(shard.workers[&worker].life),
+        connection: 1,
+    };
+    // Both begin with step 2, as on another shard that is at 2 already; while one may still give step 0, the other waits.
+    let raise = |shard: &mut Shard, worker: u32| {
+        let (pull, ticket) = (shard.ask(PullAt::Step(GlobalStep(2))), shard.ticket(worker));
+        let answers = shard.state.pull(&pull, Some(reader(shard, worker)), ticket);
+        shard.hear(answers);
+    };
+    raise(&mut shard, 1);
+    assert_eq!(shard.state.observe().version, Version(0), "worker/0 has not given step 0");
+    shard.leave(0);
+    assert_eq!(shard.state.observe().version, Version(1));
+    for version in 2..5 {
+        assert!(shard.workers[&1].read.is_some(), "it does not wait for anybody");
+        shard.push(1);
+        assert_eq!(shard.state.observe().version, Version(version));
+    }
+}
+
+#[test]
+fn a_second_gradient_for_the_same_update_is_refused() {
+    let mut shard = Shard::new(create(SyncSpec::SYNC, false, 2, 100));
+    shard.push(0);
+    shard.workers.get_mut(&0).unwrap().read = Some(0);
+    shard.push(0);
+    let seen = shard.state.observe();
+    assert_eq!((seen.pushes.held, seen.pushes.refused, seen.version), (1, 1, Version(0)));
+}
+
+#[test]
+fn a_step_beyond_the_last_is_refused() {
+    let mut shard = Shard::new(create(SyncSpec::Bounded { staleness: 1 }, false, 2, 100));
+    let reader = Reader { worker: 0, incarnation: Incarnation(shard.workers[&0].life), connection: 1 };
+    for (step, taken) in [(100, true), (101, false), (u64::MAX, false)] {
+        let pull = shard.ask(PullAt::Step(GlobalStep(step)));
+        let answers = shard.state.pull(&pull, Some(reader), (0, 0, step));
+        let refused = answers.iter().any(|answer| {
+            matches!(&answer.result, Err(refusal) if refusal.reason.contains("beyond the job's last, 100"))
+        });
+        assert_eq!(refused, !taken, "{answers:?}");
+    }
+}
+
+#[test]
+fn gradients_that_would_fill_the_memory_they_come_in_by_are_refused_at_the_start() {
+    let limits = ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max: 200 };
+    let refused = |deterministic| {
+        let mut state = ShardState::<()>::new(ShardId::new(0, 0), BufferPool::default(), limits);
+        state.create(create(SyncSpec::SYNC, deterministic, 4, 1)).map_err(|refusal| refusal.reason)
+    };
+    assert!(refused(false).is_ok(), "one gradient of a cache line");
+    let reason = refused(true).unwrap_err();
+    assert!(reason.contains("4 gradient(s) of 64 bytes") && reason.contains("at most 200 bytes"), "{reason}");
+}

@@ -1,0 +1,81 @@
+//! Bounded staleness: each push is applied as it comes, and a worker may begin step t only when every member has
+//! pushed its step t − S − 1 (Ho et al., NIPS 2013).
+//!
+//! Wanted properties: (A) every push is applied; (B) when a gradient is applied, no other member has had a gradient
+//! applied that is more than S steps further (S2); (C) hence its version has moved by at most (n − 1)(2S + 1) since
+//! it was read, with n members that stay; (D) the slowest member never waits; (E) nobody waits for one that has left.
+
+use messages::id::{GlobalStep, Version};
+
+use super::{Admission, Candidate, Members, Policy};
+
+/// Applies everything, and holds back whoever is too far ahead.
+#[derive(Debug)]
+pub(super) struct Bounded {
+    /// S: in steps of one worker.
+    pub staleness: u32,
+}
+
+impl Policy for Bounded {
+    fn may_push(&self, worker: u32, version: Version, members: &Members) -> bool {
+        self.may_begin(members.next(worker), version, members)
+    }
+
+    fn is_late(&self, _: Candidate, _: Version) -> bool {
+        false
+    }
+
+    fn admit(&mut self, push: Candidate, _: Version, members: &mut Members) -> Admission {
+        members.took(push.worker, members.next(push.worker).next());
+        Admission::Apply { rate: 1.0 }
+    }
+
+    fn is_due(&self, _: Version, _: &Members) -> bool {
+        false
+    }
+
+    fn updated(&mut self) {}
+
+    fn may_begin(&self, step: GlobalStep, _: Version, members: &Members) -> bool {
+        members.slowest().is_none_or(|slowest| step.0 <= slowest.0.saturating_add(u64::from(self.staleness)))
+    }
+
+    fn first_step(&self, _: u32, _: Version, members: &Members) -> GlobalStep {
+        // With nobody else there, behind none of what has been applied.
+        members.slowest().unwrap_or(members.furthest())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::sync::SyncSpec;
+    use proptest::prelude::*;
+
+    use super::super::simulation::{Simulation, any_events};
+
+    proptest! {
+        #[test]
+        fn nobody_is_further_ahead_than_the_bound(
+            staleness in 0u32..4,
+            workers in 1u32..5,
+            events in any_events(),
+        ) {
+            let mut simulation = Simulation::new(SyncSpec::Bounded { staleness }, workers);
+            let all_stay = !events.iter().any(|event| event.is_leaving());
+            for event in events {
+                simulation.happen(event);
+                let slowest = simulation.slowest();
+                prop_assert!(
+                    simulation.waiting().iter().all(|&(_, step)| Some(step) != slowest),
+                    "(D), (E): {:?}", simulation
+                );
+            }
+            prop_assert_eq!(simulation.applied.len() as u64, simulation.pushes, "(A)");
+            for push in &simulation.applied {
+                prop_assert!(push.behind <= u64::from(staleness), "(B): {push:?}");
+                let versions = u64::from(workers - 1) * (2 * u64::from(staleness) + 1);
+                prop_assert!(!all_stay || push.version - push.read <= versions, "(C): {push:?}");
+            }
+        }
+    }
+}
