@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use messages::transport::RetryConfig;
+
 use crate::error::WorkerError;
 use crate::replica::{GraphReplica, Replica, ReplicaConfig, ReplicaError};
 
@@ -25,6 +27,8 @@ pub struct WorkerConfig {
     pub data_dir: Option<PathBuf>,
     /// So long it waits for its peers to come up.
     pub start_timeout: Duration,
+    /// How it deals with connections that break. It outlasts the chief, whose word is the reason when a ps is lost.
+    pub retry: RetryConfig,
     /// Gradient bytes that are on their way to the ps tasks at most; a push beyond that waits.
     pub in_flight_bytes_max: u64,
     /// Between two reports to the chief.
@@ -47,6 +51,7 @@ impl Default for WorkerConfig {
             log_placement: false,
             data_dir: None,
             start_timeout: Duration::from_secs(300),
+            retry: RetryConfig { redial_for: Duration::from_secs(8), ..Default::default() },
             in_flight_bytes_max: 1 << 30,
             report_every: Duration::from_secs(1),
             replica: Arc::new(|config| Ok(Box::new(GraphReplica::new(config)?))),
@@ -70,6 +75,7 @@ impl WorkerConfig {
         if self.in_flight_bytes_max == 0 {
             return config("in_flight_bytes_max", "at least 1".into(), "0".into());
         }
+        self.retry.validate()?;
         Ok(())
     }
 }

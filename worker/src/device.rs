@@ -52,7 +52,7 @@ impl Handler<Step> for DeviceActor {
     fn handle(&mut self, step: Step, _: &mut Self::Context) -> Self::Result {
         let Step { batch, first, random, values, mut gradients } = step;
         let feed = Feed { batch: &batch, first, random };
-        let loss = self.replica.step(feed, &values, &mut gradients, &mut |_| ());
+        let loss = self.replica.step(feed, &values, &mut gradients, &mut Gradients::complete);
         drop((batch, values));
         MessageResult(Stepped { loss, gradients })
     }

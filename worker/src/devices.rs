@@ -52,21 +52,21 @@ impl Devices {
 
     /// Computes one step on all devices. Gives the mean loss of the batch, and the gradients of that mean.
     ///
-    /// `gradients` makes memory for the gradients of one device.
+    /// `memory` is for the gradients of each device.
     pub(crate) async fn step(
         &self,
         batch: &Arc<Batch>,
         random: u64,
         values: &Arc<Values>,
-        gradients: impl Fn() -> Gradients,
+        memory: Vec<Gradients>,
     ) -> Result<(f32, Gradients), WorkerError> {
-        let steps = self.actors.iter().zip(&self.parts).map(|(device, part)| {
+        let steps = self.actors.iter().zip(&self.parts).zip(memory).map(|((device, part), gradients)| {
             device.send(Step {
                 batch: Arc::clone(batch),
                 first: part.start,
                 random,
                 values: Arc::clone(values),
-                gradients: gradients(),
+                gradients,
             })
         });
         // All of them have to come back before the first error is told: they hold the batch.

@@ -1,7 +1,7 @@
 //! Why a worker ended before the job's last step.
 
 use messages::message::RefusalCode;
-use messages::transport::{CallError, DialError};
+use messages::transport::{CallError, DialError, RetryError};
 
 use crate::input::InputError;
 use crate::replica::ReplicaError;
@@ -20,6 +20,9 @@ pub enum WorkerError {
         /// What it is.
         got: String,
     },
+    /// A setting of the connections out of range.
+    #[error(transparent)]
+    Retry(#[from] RetryError),
     /// A peer could not be reached.
     #[error(transparent)]
     Dial(#[from] DialError),
@@ -49,6 +52,24 @@ pub enum WorkerError {
     /// A bug of ours.
     #[error("the thread that prepares the training panicked: see above")]
     PreparationPanicked,
+    /// A gradient cannot be clipped.
+    #[error("the gradient of variable '{variable}' is not finite at step {local_step} of this worker")]
+    NotFinite {
+        /// Its name.
+        variable: String,
+        /// Steps before.
+        local_step: messages::id::LocalStep,
+    },
+    /// Dropping steps leads nowhere.
+    #[error(
+        "the gradients of {steps} steps in a row were not finite, the last time that of variable '{variable}': take a smaller step size, or clip them"
+    )]
+    NeverFinite {
+        /// Its name.
+        variable: String,
+        /// How many.
+        steps: u32,
+    },
     /// A shard does not hold what the job's end should have left there.
     #[error("{shard} is at version {version} after the job's end, and should be at {last_step}")]
     WrongVersion {
@@ -62,6 +83,11 @@ pub enum WorkerError {
     /// The chief ends the job early.
     #[error("the chief ends the job: {0}")]
     Stopped(String),
+    /// Nobody is left who could say that another worker is gone.
+    #[error(
+        "the chief is lost, and so, it seems, is a worker that this one has to wait for: no answer of the shards came for {0} s"
+    )]
+    Deserted(u64),
     /// A signal came.
     #[error("interrupted after {local_step} steps of this worker, before the job's last step")]
     Interrupted {
@@ -71,8 +97,12 @@ pub enum WorkerError {
 }
 
 impl WorkerError {
-    /// Whether a gradient was refused because it is not finite.
+    /// Whether it ended for gradients that are not finite.
     pub fn is_not_finite(&self) -> bool {
-        matches!(self, Self::Call(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::NotFinite)
+        match self {
+            Self::NotFinite { .. } | Self::NeverFinite { .. } => true,
+            Self::Call(CallError::Refused { refusal, .. }) => refusal.code == RefusalCode::NotFinite,
+            _ => false,
+        }
     }
 }

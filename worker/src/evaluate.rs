@@ -1,4 +1,5 @@
-//! The final evaluation: the test examples once, in order, at the variables that the last step left.
+//! The final evaluation: the test examples once, in order, at the variables that the last step left, or at their moving
+//! averages, where the job keeps some.
 
 use kernels::cpu::auc;
 use messages::graph::{GraphSpec, MetricKind};
@@ -34,7 +35,7 @@ pub(crate) async fn evaluate(
     test: &Mapped,
     job: &JobSpec,
 ) -> Result<Evaluation, WorkerError> {
-    let exchange = parameters.pull().await?;
+    let exchange = parameters.pull(job.average.is_some()).await?;
     check_versions(parameters, &exchange, job.last_step)?;
     let graph = &job.graph;
     let mut totals = Totals::new(graph);

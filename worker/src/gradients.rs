@@ -1,90 +1,105 @@
-//! The gradients of one step, written where they are sent from: one pooled buffer a shard.
+//! The gradients of one step, one pooled buffer a variable. They may be on their way to the shards before all of them
+//! are written: what is sent is promised, and each promise is kept when its gradient is complete.
 
 use std::sync::Arc;
 
 use kernels::cpu::{Threads, accumulate};
-use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use messages::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
 use messages::id::VariableId;
 
 use crate::layout::Layout;
+use crate::values::Values;
 
 /// Memory for every variable's gradient. What is in it is left over from earlier steps until it is written.
 #[derive(Debug)]
 pub struct Gradients {
     layout: Arc<Layout>,
-    shards: Vec<Buffer>,
-    /// For a variable of several slices: all of it in one piece, until it is sent.
-    pieces: Vec<Option<Buffer>>,
+    /// A gradient that is on its way has none any more.
+    variables: Vec<Option<Buffer>>,
+    /// Of each gradient that has been promised and is not on its way yet.
+    promises: Vec<Option<Promise>>,
 }
 
 impl Gradients {
     /// From the pool.
     pub fn take(layout: &Arc<Layout>, pool: &BufferPool) -> Self {
-        let pieces = layout.variables.iter().map(|variable| {
-            let split = variable.parts.len() > 1;
-            split.then(|| pool.take(variable.elements * 4))
-        });
-        Self {
-            shards: layout.shards.iter().map(|shard| pool.take(shard.bytes)).collect(),
-            pieces: pieces.collect(),
-            layout: Arc::clone(layout),
-        }
+        let variables = layout.variables.iter().map(|variable| Some(pool.take(variable.elements * 4)));
+        Self { variables: variables.collect(), promises: Vec::new(), layout: Arc::clone(layout) }
     }
 
     /// One variable's gradient, row-major, to be written whole.
+    ///
+    /// # Panics
+    /// Where it is on its way.
     pub fn variable_mut(&mut self, variable: VariableId) -> &mut [f32] {
-        match &mut self.pieces[variable.index()] {
-            Some(piece) => piece.as_f32_mut(),
-            None => {
-                let part = &self.layout.variable(variable).parts[0];
-                &mut self.shards[part.shard].as_f32_mut()[self.layout.floats(part)]
-            }
-        }
+        self.variables[variable.index()].as_mut().expect("a gradient that is not on its way").as_f32_mut()
+    }
+
+    /// One variable's gradient, row-major.
+    ///
+    /// # Panics
+    /// Where it is on its way.
+    pub fn variable(&self, variable: VariableId) -> &[f32] {
+        self.variables[variable.index()].as_ref().expect("a gradient that is not on its way").as_f32()
     }
 
     /// Adds the same variables' gradients of another device.
     ///
     /// # Panics
-    /// Where the other is of another layout.
+    /// Where the other is of another layout, or one of them is on its way.
     pub fn add(&mut self, other: &Self) {
         assert!(Arc::ptr_eq(&self.layout, &other.layout), "gradients of another layout");
-        for (variable, layout) in self.layout.variables.iter().enumerate() {
-            let own = match &mut self.pieces[variable] {
-                Some(piece) => piece.as_f32_mut(),
-                None => {
-                    let part = &layout.parts[0];
-                    &mut self.shards[part.shard].as_f32_mut()[self.layout.floats(part)]
-                }
-            };
-            accumulate(own, other.variable(VariableId(variable as u32)), Threads::One);
+        for variable in (0..self.variables.len() as u32).map(VariableId) {
+            accumulate(self.variable_mut(variable), other.variable(variable), Threads::One);
         }
     }
 
-    /// One variable's gradient, row-major.
-    pub fn variable(&self, variable: VariableId) -> &[f32] {
-        match &self.pieces[variable.index()] {
-            Some(piece) => piece.as_f32(),
-            None => {
-                let part = &self.layout.variable(variable).parts[0];
-                &self.shards[part.shard].as_f32()[self.layout.floats(part)]
-            }
+    /// What is sent to each shard, one segment a slice: promised, until each gradient is [`complete`](Self::complete).
+    /// The last slice goes first, as the backward pass ends with the first.
+    ///
+    /// # Panics
+    /// Where they have been promised before.
+    pub fn promise(&mut self) -> Vec<Payload> {
+        assert!(self.promises.is_empty(), "gradients are promised once");
+        let promise = |variable: &Option<Buffer>| Promise::new(variable.as_ref().map_or(0, Buffer::len));
+        let promises: Vec<Promise> = self.variables.iter().map(promise).collect();
+        let payloads = self.layout.shards.iter().map(|shard| {
+            let segments = shard.parts.iter().rev().map(|part| {
+                promises[part.variable.index()].segment(part.first_element * 4, part.elements * 4)
+            });
+            Payload::new(segments.collect())
+        });
+        let payloads = payloads.collect();
+        self.promises = promises.into_iter().map(Some).collect();
+        payloads
+    }
+
+    /// Nothing of that gradient changes any more: it may leave, where it is promised.
+    pub fn complete(&mut self, variable: VariableId) {
+        if let Some(promise) = self.promises.get_mut(variable.index()).and_then(Option::take) {
+            promise.keep(self.variables[variable.index()].take().expect("what is promised is here"));
         }
     }
 
-    /// What is sent to each shard, one segment a slice.
+    /// Nothing changes any more.
+    pub fn complete_all(&mut self) {
+        (0..self.variables.len() as u32).for_each(|variable| self.complete(VariableId(variable)));
+    }
+
+    /// The same numbers as values of the variables.
+    ///
+    /// # Panics
+    /// Where one of them is on its way.
+    pub fn into_values(self) -> Values {
+        let whole =
+            |buffer: Option<Buffer>| Segment::whole(Arc::new(buffer.expect("a gradient that is here")));
+        Values::new(self.variables.into_iter().map(whole).collect())
+    }
+
+    /// What is sent to each shard, all of it complete.
     pub fn into_payloads(mut self) -> Vec<Payload> {
-        for (variable, piece) in self.layout.variables.iter().zip(&self.pieces) {
-            let Some(piece) = piece else { continue };
-            for part in &variable.parts {
-                let into = &mut self.shards[part.shard].as_f32_mut()[self.layout.floats(part)];
-                into.copy_from_slice(&piece.as_f32()[part.first_element..part.first_element + part.elements]);
-            }
-        }
-        let payload = |(buffer, shard): (Buffer, &crate::layout::ShardLayout)| {
-            let buffer = Arc::new(buffer);
-            let segment = |&(start, bytes): &(usize, usize)| Segment::new(Arc::clone(&buffer), start, bytes);
-            Payload::new(shard.segments.iter().map(segment).collect())
-        };
-        self.shards.into_iter().zip(&self.layout.shards).map(payload).collect()
+        let payloads = self.promise();
+        self.complete_all();
+        payloads
     }
 }

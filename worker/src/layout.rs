@@ -1,9 +1,7 @@
-//! Where each variable's slices lie in what travels to and from each shard: one buffer a shard, slices one after the
-//! other, each on a cache line. Made once from the placement.
+//! Which slices travel to and from each shard, and which part of its variable each is. Made once from the placement.
 
 use std::collections::BTreeMap;
 
-use messages::buffer::ALIGNMENT;
 use messages::id::{PlacementEpoch, ShardId, SliceId, VariableId};
 use messages::placement::Placement;
 use messages::variable::VariableSpec;
@@ -24,10 +22,17 @@ pub struct Layout {
 pub(crate) struct ShardLayout {
     pub shard: ShardId,
     pub slices: Vec<SliceId>,
-    /// Where each slice lies in the shard's buffer, in bytes, and how long it is.
-    pub segments: Vec<(usize, usize)>,
-    /// Bytes of the shard's buffer.
-    pub bytes: usize,
+    /// What each slice is.
+    pub parts: Vec<SlicePart>,
+}
+
+/// One slice, by its variable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlicePart {
+    pub variable: VariableId,
+    /// In the variable, in elements.
+    pub first_element: usize,
+    pub elements: usize,
 }
 
 impl ShardLayout {
@@ -61,7 +66,7 @@ impl Layout {
         let mut shards: Vec<ShardLayout> = placement
             .shards
             .iter()
-            .map(|&shard| ShardLayout { shard, slices: Vec::new(), segments: Vec::new(), bytes: 0 })
+            .map(|&shard| ShardLayout { shard, slices: Vec::new(), parts: Vec::new() })
             .collect();
         let mut layouts: Vec<VariableLayout> = variables
             .iter()
@@ -72,30 +77,14 @@ impl Layout {
         for (id, placed) in placement.slices.iter().enumerate() {
             let variable = &variables[placed.slice.variable.index()];
             let shard = *positions.get(&placed.shard).expect("a valid placement lists every shard");
-            let ShardLayout { slices, segments, bytes, .. } = &mut shards[shard];
-            let (start, elements) = (bytes.next_multiple_of(ALIGNMENT), placed.slice.elements(variable));
-            let first_element = placed.slice.first_element(variable);
+            let ShardLayout { slices, parts, .. } = &mut shards[shard];
+            let (first_element, elements) =
+                (placed.slice.first_element(variable), placed.slice.elements(variable));
             let part = Part { shard, position: slices.len(), first_element, elements };
             layouts[placed.slice.variable.index()].parts.push(part);
             slices.push(SliceId(id as u32));
-            segments.push((start, elements * 4));
-            *bytes = start + elements * 4;
+            parts.push(SlicePart { variable: placed.slice.variable, first_element, elements });
         }
         Self { epoch: placement.epoch, digest: placement.digest(), shards, variables: layouts }
-    }
-
-    pub(crate) fn variable(&self, variable: VariableId) -> &VariableLayout {
-        &self.variables[variable.index()]
-    }
-
-    /// Where a part lies in its shard's buffer, in floats.
-    pub(crate) fn floats(&self, part: &Part) -> std::ops::Range<usize> {
-        let (start, bytes) = self.shards[part.shard].segments[part.position];
-        start / 4..(start + bytes) / 4
-    }
-
-    /// The bytes that one push sends, to all shards together.
-    pub fn bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.bytes).sum()
     }
 }

@@ -6,14 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{Either, try_join_all};
 use messages::buffer::{Budget, BufferPool, Payload};
 use messages::id::{GlobalStep, LocalStep, Sequence, ShardId, TaskId, Version};
-use messages::message::{Pull, Pulled, Push, PushId, Pushed, Verdict};
+use messages::message::{Pull, PullAt, Pulled, Push, PushId, Pushed, Verdict};
 use messages::placement::Placement;
-use messages::transport::{CallError, Client, Identity, Patience, Transport, dial};
+use messages::transport::{Caller, Identity, Patience, Transport};
 use messages::variable::VariableSpec;
 
+use crate::config::WorkerConfig;
 use crate::error::WorkerError;
 use crate::gradients::Gradients;
 use crate::layout::Layout;
@@ -22,12 +23,16 @@ use crate::values::Values;
 /// All shards of a job, for one worker.
 pub struct Parameters {
     layout: Arc<Layout>,
-    /// For every shard of the layout the connection to its task.
-    clients: Vec<Arc<Client>>,
+    /// For every shard of the layout the caller of its task.
+    callers: Vec<Arc<Caller>>,
     pool: BufferPool,
     credits: Budget,
     identity: Identity,
-    sequence: Sequence,
+    /// Of each shard, the number of the last push.
+    sequences: Vec<Sequence>,
+    /// The step with which this worker began.
+    first: GlobalStep,
+    streams: bool,
 }
 
 /// What a push or pull brought back.
@@ -37,7 +42,7 @@ pub struct Exchange {
     pub values: Arc<Values>,
     /// Of each shard, the version of its values.
     pub versions: Vec<Version>,
-    /// Of each shard, what became of the gradient; empty after a pull.
+    /// Of each shard that was pushed to, what became of the gradient; empty after a pull.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -45,6 +50,11 @@ impl Exchange {
     /// The greatest number of updates that any shard has applied.
     pub fn global_step(&self) -> GlobalStep {
         GlobalStep(self.versions.iter().map(|version| version.0).max().unwrap_or(0))
+    }
+
+    /// Whether the gradient is in the variables of any shard, or will be.
+    pub fn counts(&self) -> bool {
+        self.verdicts.iter().any(|verdict| matches!(verdict, Verdict::Applied | Verdict::Held))
     }
 
     /// Whether every shard has reached the job's last step.
@@ -59,30 +69,35 @@ impl Parameters {
     /// # Errors
     /// Where one of them cannot be reached in time.
     pub async fn connect(
-        transport: &dyn Transport,
+        transport: &Arc<dyn Transport>,
         identity: &Identity,
         placement: &Placement,
         variables: &[VariableSpec],
         pool: &BufferPool,
-        patience: Patience,
-        in_flight_bytes_max: u64,
+        config: &WorkerConfig,
     ) -> Result<Self, WorkerError> {
+        let (patience, retry) = (Patience::of(config.start_timeout), config.retry);
         let layout = Arc::new(Layout::new(placement, variables));
         let tasks: BTreeSet<TaskId> = layout.shards.iter().map(|shard| shard.shard.task()).collect();
         let dials = tasks.into_iter().map(|task| async move {
             let address = identity.cluster.address(task).ok_or(WorkerError::NotInCluster(task))?;
-            let client = dial(transport, address.as_str(), identity, task, patience).await?;
-            Ok::<_, WorkerError>((task, Arc::new(client)))
+            let transport = Arc::clone(transport);
+            let caller =
+                Caller::connect(transport, address.as_str(), identity, task, patience, retry).await?;
+            Ok::<_, WorkerError>((task, Arc::new(caller)))
         });
-        let tasks: BTreeMap<TaskId, Arc<Client>> = try_join_all(dials).await?.into_iter().collect();
-        let clients = layout.shards.iter().map(|shard| Arc::clone(&tasks[&shard.shard.task()])).collect();
+        let tasks: BTreeMap<TaskId, Arc<Caller>> = try_join_all(dials).await?.into_iter().collect();
+        let shards = layout.shards.len();
+        let callers = layout.shards.iter().map(|shard| Arc::clone(&tasks[&shard.shard.task()])).collect();
         Ok(Self {
             layout,
-            clients,
+            callers,
             pool: pool.clone(),
-            credits: Budget::new(in_flight_bytes_max),
+            credits: Budget::new(config.in_flight_bytes_max),
             identity: identity.clone(),
-            sequence: Sequence(0),
+            sequences: vec![Sequence(0); shards],
+            first: GlobalStep(0),
+            streams: transport.streams(),
         })
     }
 
@@ -91,85 +106,133 @@ impl Parameters {
         Gradients::take(&self.layout, &self.pool)
     }
 
+    /// Whether a push may begin before all of its gradients are complete.
+    pub const fn streams(&self) -> bool {
+        self.streams
+    }
+
     /// All shards, in the order in which versions and verdicts are given.
     pub fn shards(&self) -> impl Iterator<Item = ShardId> + '_ {
         self.layout.shards.iter().map(|shard| shard.shard)
     }
 
-    /// The newest values of all variables.
+    /// Takes part in the job from now on, and gives the values for this worker's first step.
     ///
     /// # Errors
     /// Where a shard refuses, or is gone.
-    pub async fn pull(&self) -> Result<Exchange, WorkerError> {
-        let calls = self.layout.shards.iter().zip(&self.clients).map(|(shard, client)| {
-            let pull = Pull {
-                shard: shard.shard.shard,
-                epoch: self.layout.epoch,
-                placement_digest: self.layout.digest,
-            };
-            client.call::<Pulled>(pull, Payload::EMPTY)
-        });
-        let mut versions = Vec::with_capacity(self.clients.len());
-        let mut payloads = Vec::with_capacity(self.clients.len());
-        for (shard, (pulled, payload)) in self.layout.shards.iter().zip(try_join_all(calls).await?) {
-            shard.check(&pulled.slices)?;
-            versions.push(pulled.version);
-            payloads.push(payload);
+    pub async fn join(&mut self) -> Result<Exchange, WorkerError> {
+        let (joined, first) = self.pull_at(PullAt::Join, false).await?;
+        if first == GlobalStep(0) {
+            return Ok(joined);
         }
-        let values = Arc::new(Values::assemble(&self.layout, &payloads, &self.pool)?);
-        Ok(Exchange { values, versions, verdicts: Vec::new() })
+        // The job is running: no two shards are at the same point of it, and this worker begins at one.
+        tracing::info!("joining the running job at step {first}");
+        self.first = first;
+        let (exchange, _) = self.pull_at(PullAt::Step(first), false).await?;
+        Ok(exchange)
     }
 
-    /// Pushes the gradients of one step, which were computed from values of these versions, and pulls the newest
-    /// values in the same round trip.
+    /// The newest values of all variables, or their moving averages.
+    ///
+    /// # Errors
+    /// Where a shard refuses, or is gone.
+    pub async fn pull(&self, averages: bool) -> Result<Exchange, WorkerError> {
+        Ok(self.pull_at(PullAt::Latest, averages).await?.0)
+    }
+
+    /// Also gives the greatest of the steps that the shards have named.
+    async fn pull_at(&self, at: PullAt, averages: bool) -> Result<(Exchange, GlobalStep), WorkerError> {
+        let calls = (0..self.callers.len()).map(|position| self.pull_from(position, at, averages));
+        let answers = try_join_all(calls).await?;
+        let step = answers.iter().map(|answer| answer.step).max().unwrap_or_default();
+        Ok((self.assemble(answers)?, step))
+    }
+
+    /// Pushes the gradients of one step, as [`Gradients`] makes payloads of them, which are computed from values of
+    /// these versions; they may still be promised. Pulls the values for the next step in the same round trip, which
+    /// takes until the job's policy lets that begin.
+    ///
+    /// Where a shard has not reached the step with which this worker began, and nobody is left to get it there, only
+    /// such shards are pushed to: their verdicts alone come back.
     ///
     /// # Errors
     /// Where a shard refuses, or is gone.
     pub async fn push_pull(
         &mut self,
-        gradients: Gradients,
+        gradients: Vec<Payload>,
         local_step: LocalStep,
         versions: &[Version],
     ) -> Result<Exchange, WorkerError> {
-        self.sequence = self.sequence.next();
-        let id = PushId {
-            worker: self.identity.task.index,
-            incarnation: self.identity.incarnation,
-            sequence: self.sequence,
-        };
-        let calls = gradients.into_payloads().into_iter().enumerate().map(|(position, payload)| {
+        let behind = |position: usize| versions[position].0 < self.first.0;
+        let some_behind = (0..versions.len()).any(behind);
+        let (worker, incarnation) = (self.identity.task.index, self.identity.incarnation);
+        let mut calls = Vec::with_capacity(self.callers.len());
+        for (position, payload) in gradients.into_iter().enumerate() {
             let shard = &self.layout.shards[position];
+            if some_behind && !behind(position) {
+                calls.push(Either::Left(self.pull_from(position, PullAt::Step(self.first), false)));
+                continue;
+            }
+            let sequence = self.sequences[position].next();
             let push = Push {
                 shard: shard.shard.shard,
-                id,
+                id: PushId { worker, incarnation, sequence },
                 local_step,
                 epoch: self.layout.epoch,
                 placement_digest: self.layout.digest,
                 version: versions[position],
-                slices: shard.slices.clone(),
+                slices: shard.slices.iter().rev().copied().collect(),
                 pull: true,
             };
-            self.push(&self.clients[position], push, payload)
-        });
-        let mut exchange = (Vec::new(), Vec::new(), Vec::new());
-        for (shard, (pushed, payload)) in self.layout.shards.iter().zip(try_join_all(calls).await?) {
-            shard.check(&pushed.slices)?;
-            exchange.0.push(pushed.version);
-            exchange.1.push(pushed.verdict);
-            exchange.2.push(payload);
+            calls.push(Either::Right(self.push_to(position, push, payload)));
         }
-        let (versions, verdicts, payloads) = exchange;
+        let answers = try_join_all(calls).await?;
+        for (position, sequence) in self.sequences.iter_mut().enumerate() {
+            if answers[position].verdict.is_some() {
+                *sequence = sequence.next();
+            }
+        }
+        self.assemble(answers)
+    }
+
+    async fn push_to(&self, position: usize, push: Push, payload: Payload) -> Result<Answer, WorkerError> {
+        let _credit = self.credits.take(payload.bytes() as u64).await;
+        let (pushed, payload) = self.callers[position].call::<Pushed>(push, payload).await?;
+        let Pushed { verdict, version, slices } = pushed;
+        self.layout.shards[position].check(&slices)?;
+        Ok(Answer { version, verdict: Some(verdict), step: GlobalStep(0), payload })
+    }
+
+    async fn pull_from(&self, position: usize, at: PullAt, averages: bool) -> Result<Answer, WorkerError> {
+        let shard = &self.layout.shards[position];
+        let pull = Pull {
+            shard: shard.shard.shard,
+            epoch: self.layout.epoch,
+            placement_digest: self.layout.digest,
+            at,
+            averages,
+        };
+        let (pulled, payload) = self.callers[position].call::<Pulled>(pull, Payload::EMPTY).await?;
+        let Pulled { version, step, slices } = pulled;
+        shard.check(&slices)?;
+        Ok(Answer { version, verdict: None, step, payload })
+    }
+
+    fn assemble(&self, answers: Vec<Answer>) -> Result<Exchange, WorkerError> {
+        let versions = answers.iter().map(|answer| answer.version).collect();
+        let verdicts = answers.iter().filter_map(|answer| answer.verdict).collect();
+        let payloads: Vec<Payload> = answers.into_iter().map(|answer| answer.payload).collect();
         let values = Arc::new(Values::assemble(&self.layout, &payloads, &self.pool)?);
         Ok(Exchange { values, versions, verdicts })
     }
+}
 
-    async fn push(
-        &self,
-        client: &Client,
-        push: Push,
-        payload: Payload,
-    ) -> Result<(Pushed, Payload), CallError> {
-        let _credit = self.credits.take(payload.bytes() as u64).await;
-        client.call::<Pushed>(push, payload).await
-    }
+/// What one shard has answered.
+struct Answer {
+    version: Version,
+    /// Of a push.
+    verdict: Option<Verdict>,
+    /// The next step, as a pull is told.
+    step: GlobalStep,
+    payload: Payload,
 }

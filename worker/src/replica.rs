@@ -15,11 +15,14 @@ use crate::graph::{CompileError, Executor, Feed, Program, StepError};
 use crate::input::Batch;
 use crate::values::Values;
 
+/// Is told of a gradient that nothing changes any more, and may take it away.
+pub type Complete<'a> = dyn FnMut(&mut Gradients, VariableId) + Send + 'a;
+
 /// A clone of the model on one device.
 pub trait Replica: Send {
     /// Computes the mean loss of this replica's part of a batch at these values, and writes the gradient of every
     /// variable: of that mean times the part's share of the batch, so that those of all replicas add up. `complete` is
-    /// told of each gradient as soon as nothing of it changes any more.
+    /// told of each gradient as soon as nothing of it changes any more, and may take it away.
     ///
     /// # Errors
     /// Where the batch does not fit the model; the gradients are not to be used then.
@@ -28,7 +31,7 @@ pub trait Replica: Send {
         feed: Feed<'_>,
         values: &Values,
         gradients: &mut Gradients,
-        complete: &mut (dyn FnMut(VariableId) + Send),
+        complete: &mut Complete<'_>,
     ) -> Result<f32, ReplicaError>;
 
     /// Makes ready to evaluate batches of that size.
@@ -167,7 +170,7 @@ impl Replica for GraphReplica {
         feed: Feed<'_>,
         values: &Values,
         gradients: &mut Gradients,
-        complete: &mut (dyn FnMut(VariableId) + Send),
+        complete: &mut Complete<'_>,
     ) -> Result<f32, ReplicaError> {
         let Self { training, compute, .. } = self;
         Ok(compute.run(|| training.run(feed, values, Some(gradients), complete).map(|results| results[0]))?)
@@ -185,6 +188,6 @@ impl Replica for GraphReplica {
         self.prepare(batch.examples)?;
         let executor = self.evaluation.get_mut(&batch.examples).expect("just prepared");
         let feed = Feed::whole(batch);
-        Ok(self.compute.run(|| executor.run(feed, values, None, |_| ()).map(<[f32]>::to_vec))?)
+        Ok(self.compute.run(|| executor.run(feed, values, None, |_, _| ()).map(<[f32]>::to_vec))?)
     }
 }

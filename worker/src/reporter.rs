@@ -7,7 +7,7 @@ use std::time::Duration;
 use messages::buffer::Payload;
 use messages::id::{GlobalStep, LocalStep};
 use messages::message::{Report, Reported};
-use messages::transport::Client;
+use messages::transport::Caller;
 use tokio::sync::watch;
 
 /// How far a worker is; sums from the start on.
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 
 /// Reports until the trainer has gone, and sets `stop` when the chief wants the worker to stop.
 pub(crate) async fn report(
-    chief: Arc<Client>,
+    chief: Arc<Caller>,
     progress: watch::Receiver<Progress>,
     stop: watch::Sender<Option<String>>,
     every: Duration,

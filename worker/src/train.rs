@@ -2,30 +2,44 @@
 //! the last step.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use messages::id::{GlobalStep, LocalStep};
-use messages::message::Verdict;
+use messages::id::{GlobalStep, LocalStep, Version};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::devices::Devices;
 use crate::error::WorkerError;
-use crate::input::{Prefetch, SplitMix64};
-use crate::parameters::Parameters;
+use crate::filter::Filter;
+use crate::gradients::Gradients;
+use crate::input::{Batch, Prefetch, SplitMix64};
+use crate::parameters::{Exchange, Parameters};
 use crate::reporter::Progress;
+use crate::values::Values;
 
 /// The loss that a worker ends with is the mean over so many of its last steps.
 const LAST_LOSSES: usize = 100;
+/// A worker that is to leave still takes an answer that is on its way; one that waits for other workers may take longer.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// With the chief lost, so long a step may wait for other workers, beside ten times what it takes to compute.
+const DESERTED: Duration = Duration::from_secs(60);
+/// Gradients leave while others are still computed where that does not take longer: a frame that stalls is cut off.
+const EARLY_MAX: Duration = Duration::from_secs(5);
 
 /// What the loop works with.
 pub(crate) struct Trainer {
     pub parameters: Parameters,
     pub devices: Devices,
+    pub filter: Filter,
     /// What the random numbers of this worker are drawn from.
     pub seed: u64,
     pub input: Prefetch,
     pub last_step: GlobalStep,
+    /// How long the last computation took, once there was one.
+    pub took: Option<Duration>,
     pub progress: watch::Sender<Progress>,
     /// Set when the chief wants the worker to stop.
     pub stop: watch::Receiver<Option<String>>,
@@ -39,6 +53,8 @@ pub(crate) struct Trained {
     pub local_step: LocalStep,
     /// Mean over the last steps; NaN if there were none.
     pub loss: f32,
+    /// Steps whose gradients were dropped; `local_step` does not count them.
+    pub skipped: u64,
 }
 
 impl Trainer {
@@ -47,7 +63,7 @@ impl Trainer {
         let mut local_step = LocalStep(0);
         let result = self.steps(&mut local_step, &mut losses).await;
         let loss = losses.iter().sum::<f32>() / losses.len() as f32;
-        Trained { result, local_step, loss }
+        Trained { result, local_step, loss, skipped: self.filter.dropped() }
     }
 
     async fn steps(
@@ -55,26 +71,31 @@ impl Trainer {
         local_step: &mut LocalStep,
         losses: &mut VecDeque<f32>,
     ) -> Result<(), WorkerError> {
-        let mut latest = self.parameters.pull().await?;
+        let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
+        let join = self.parameters.join();
+        let mut latest = unless_told(&mut stop, &interrupt, *local_step, DESERTED, join).await?;
         while !latest.is_complete(self.last_step) {
-            if let Some(reason) = self.stop.borrow().clone() {
+            if let Some(reason) = stop.borrow().clone() {
                 return Err(WorkerError::Stopped(reason));
             }
-            if self.interrupt.is_cancelled() {
+            if interrupt.is_cancelled() {
                 return Err(WorkerError::Interrupted { local_step: *local_step });
             }
             let batch = Arc::new(self.input.next().await?);
-            let random = SplitMix64::stream(&[self.seed, local_step.0]).bits();
-            let memory = || self.parameters.gradients();
-            let (loss, gradients) = self.devices.step(&batch, random, &latest.values, memory).await?;
+            let random = SplitMix64::stream(&[self.seed, local_step.0 + self.filter.dropped()]).bits();
+            let Exchange { values, versions, .. } = latest;
+            let deserted_after = DESERTED + 10 * self.took.unwrap_or_default();
+            let step = self.step(&batch, random, values, &versions, *local_step);
+            let (loss, next) = unless_told(&mut stop, &interrupt, *local_step, deserted_after, step).await?;
             // Every device has let go of it.
             Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
-            // The values go back to the pool before the next ones arrive in its buffers.
-            let versions = std::mem::take(&mut latest.versions);
-            drop(latest);
-            latest = self.parameters.push_pull(gradients, *local_step, &versions).await?;
+            latest = next;
+            if latest.verdicts.is_empty() {
+                // Dropped: the same step once more, with the next batch.
+                continue;
+            }
             *local_step = local_step.next();
-            if latest.verdicts.contains(&Verdict::Applied) {
+            if latest.counts() {
                 if losses.len() == LAST_LOSSES {
                     losses.pop_front();
                 }
@@ -87,5 +108,146 @@ impl Trainer {
             });
         }
         Ok(())
+    }
+
+    /// Computes a step and pushes its gradients. Gives the loss, and the values for the next step: where the gradients
+    /// were dropped the same, and no verdicts.
+    async fn step(
+        &mut self,
+        batch: &Arc<Batch>,
+        random: u64,
+        values: Arc<Values>,
+        versions: &[Version],
+        local_step: LocalStep,
+    ) -> Result<(f32, Exchange), WorkerError> {
+        let mut memory: Vec<Gradients> =
+            (0..self.devices.count()).map(|_| self.parameters.gradients()).collect();
+        let begun = Instant::now();
+        // The shards may wait for the rest of a push that has begun, but not for long.
+        let early = self.took.is_some_and(|took| took <= EARLY_MAX)
+            && self.filter.is_open()
+            && self.parameters.streams();
+        if let ([only], true) = (&mut memory[..], early) {
+            let payloads = only.promise();
+            let push = self.parameters.push_pull(payloads, local_step, versions);
+            let compute = async {
+                let (loss, mut gradients) = self.devices.step(batch, random, &values, memory).await?;
+                drop(values);
+                gradients.complete_all();
+                Ok((loss, begun.elapsed()))
+            };
+            let ((loss, took), exchange) = overlap(compute, push).await?;
+            self.took = Some(took);
+            return Ok((loss, exchange));
+        }
+        let (loss, mut gradients) = self.devices.step(batch, random, &values, memory).await?;
+        self.took = Some(begun.elapsed());
+        if !self.filter.pass(&mut gradients, local_step)? {
+            return Ok((loss, Exchange { values, versions: versions.to_vec(), verdicts: Vec::new() }));
+        }
+        // The values go back to the pool before the next ones arrive in its buffers.
+        drop(values);
+        let exchange = self.parameters.push_pull(gradients.into_payloads(), local_step, versions).await?;
+        Ok((loss, exchange))
+    }
+}
+
+/// Both at the same time. Where the computation fails, that is the reason, whatever became of the push.
+async fn overlap<C, P, E>(
+    compute: impl Future<Output = Result<C, E>>,
+    push: impl Future<Output = Result<P, E>>,
+) -> Result<(C, P), E> {
+    let (mut compute, mut push) = (pin!(compute), pin!(push));
+    let mut pushed = None;
+    let computed = loop {
+        tokio::select! {
+            biased;
+            computed = &mut compute => break computed?,
+            ended = &mut push, if pushed.is_none() => pushed = Some(ended),
+        }
+    };
+    let pushed = match pushed {
+        Some(ended) => ended,
+        None => push.await,
+    };
+    Ok((computed, pushed?))
+}
+
+/// A step, which may wait for other workers: not for long any more once this one is to leave, and not for ever once the
+/// chief is lost, as nobody else tells the shards of a worker that is gone.
+async fn unless_told<T>(
+    stop: &mut watch::Receiver<Option<String>>,
+    interrupt: &CancellationToken,
+    local_step: LocalStep,
+    deserted_after: Duration,
+    answer: impl Future<Output = Result<T, WorkerError>>,
+) -> Result<T, WorkerError> {
+    let told = async {
+        let error = tokio::select! {
+            biased;
+            () = interrupt.cancelled() => WorkerError::Interrupted { local_step },
+            told = stop.wait_for(Option::is_some) => match told {
+                Ok(reason) => WorkerError::Stopped(reason.clone().expect("it has been waited for")),
+                Err(_) => tokio::select! {
+                    () = interrupt.cancelled() => WorkerError::Interrupted { local_step },
+                    () = tokio::time::sleep(deserted_after) => {
+                        return WorkerError::Deserted(deserted_after.as_secs());
+                    }
+                },
+            },
+        };
+        tokio::time::sleep(LAST_ANSWER).await;
+        error
+    };
+    tokio::select! {
+        biased;
+        answer = answer => answer,
+        error = told => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(future)
+    }
+
+    #[test]
+    fn who_is_told_to_leave_does_not_wait_for_the_others() {
+        let step = LocalStep(3);
+        let never = std::future::pending::<Result<(), WorkerError>>;
+        block_on(async {
+            let (_chief, mut stop) = watch::channel(Some("enough".to_owned()));
+            let error =
+                unless_told(&mut stop, &CancellationToken::new(), step, DESERTED, never()).await.unwrap_err();
+            assert!(matches!(error, WorkerError::Stopped(reason) if reason == "enough"));
+            // Whether the chief can still be heard or not.
+            let (chief, mut stop) = watch::channel(None);
+            drop(chief);
+            let interrupt = CancellationToken::new();
+            interrupt.cancel();
+            let error = unless_told(&mut stop, &interrupt, step, DESERTED, never()).await.unwrap_err();
+            assert!(matches!(error, WorkerError::Interrupted { local_step } if local_step == step));
+            let (alone, short) = (CancellationToken::new(), Duration::from_millis(1));
+            let error = unless_told(&mut stop, &alone, step, short, never()).await.unwrap_err();
+            assert!(matches!(error, WorkerError::Deserted(_)), "{error}");
+        });
+    }
+
+    #[test]
+    fn an_answer_that_is_on_its_way_is_taken() {
+        block_on(async {
+            let (_chief, mut stop) = watch::channel(Some("enough".to_owned()));
+            let answer = async {
+                tokio::time::sleep(LAST_ANSWER / 2).await;
+                Ok(7)
+            };
+            let taken =
+                unless_told(&mut stop, &CancellationToken::new(), LocalStep(0), DESERTED, answer).await;
+            assert_eq!(taken.unwrap(), 7);
+        });
     }
 }

@@ -49,6 +49,11 @@ pub enum ValuesError {
 }
 
 impl Values {
+    /// Of whole variables.
+    pub(crate) const fn new(variables: Vec<Segment>) -> Self {
+        Self { variables }
+    }
+
     /// From what each shard sent, in the layout's order. A variable of several slices is put together; the others are
     /// read where they are.
     ///
@@ -56,11 +61,11 @@ impl Values {
     /// Where a shard sent something else than its slices.
     pub fn assemble(layout: &Layout, shards: &[Payload], pool: &BufferPool) -> Result<Self, ValuesError> {
         for (shard, payload) in layout.shards.iter().zip(shards) {
-            let (expected, got) = (shard.segments.len(), payload.segments().len());
+            let (expected, got) = (shard.parts.len(), payload.segments().len());
             if expected != got {
                 return Err(ValuesError::Count { shard: shard.shard, expected, got });
             }
-            let sizes = shard.segments.iter().map(|&(_, bytes)| bytes);
+            let sizes = shard.parts.iter().map(|part| part.elements * 4);
             for (position, (expected, segment)) in sizes.zip(payload.segments()).enumerate() {
                 let got = segment.len();
                 if expected != got {
@@ -146,7 +151,9 @@ mod tests {
                 gradients.variable_mut(VariableId(id as u32)).copy_from_slice(&numbers);
                 expected.push(numbers);
             }
-            let payloads = gradients.into_payloads();
+            // Gradients go with the last slice first.
+            let reversed = |payload: Payload| Payload::new(payload.into_segments().into_iter().rev().collect());
+            let payloads: Vec<Payload> = gradients.into_payloads().into_iter().map(reversed).collect();
             let values = Values::assemble(&layout, &payloads, &pool).unwrap();
             for (id, expected) in expected.iter().enumerate() {
                 prop_assert_eq!(values.variable(VariableId(id as u32)), &expected[..]);

@@ -7,7 +7,7 @@ use messages::buffer::{BufferPool, Payload};
 use messages::id::{LocalStep, TaskId};
 use messages::job::JobSpec;
 use messages::message::{Evaluated, Finish, Finished, Go, Ready, Register, Registered, TrainingResult};
-use messages::transport::{CallError, Client, Identity, Patience, Transport, dial};
+use messages::transport::{CallError, Caller, Identity, Patience, Transport};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,7 @@ use crate::config::WorkerConfig;
 use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::evaluate::evaluate;
+use crate::filter::Filter;
 use crate::input::{InputError, Prefetch, SplitMix64, input_in_directory};
 use crate::parameters::Parameters;
 use crate::preparation::{Preparation, Prepared};
@@ -84,7 +85,7 @@ impl Worker {
         }
     }
 
-    async fn work(&mut self, chief: &Arc<Client>) -> Result<(), WorkerError> {
+    async fn work(&mut self, chief: &Arc<Caller>) -> Result<(), WorkerError> {
         let interrupt = self.interrupt.clone();
         let prepared = tokio::select! {
             prepared = self.prepare(chief) => prepared,
@@ -102,19 +103,34 @@ impl Worker {
         let last_step = job.last_step;
         let interrupt = self.interrupt.clone();
         let seed = SplitMix64::stream(&[job.seed, u64::from(self.identity.task.index)]).bits();
-        let mut trainer = Trainer { parameters, devices, seed, input, last_step, progress, stop, interrupt };
-        let Trained { result, local_step, loss } = trainer.run().await;
+        let filter = Filter::new(job.gradient, &job.graph.variables);
+        let mut trainer = Trainer {
+            parameters,
+            devices,
+            filter,
+            seed,
+            input,
+            last_step,
+            took: None,
+            progress,
+            stop,
+            interrupt,
+        };
+        let Trained { result, local_step, loss, skipped } = trainer.run().await;
         let result = match result {
             Ok(()) => TrainingResult::Completed,
             // The others may have more, and this worker may be asked to evaluate.
-            Err(WorkerError::Input(how @ InputError::Ended { .. })) => TrainingResult::input_ended(how),
-            Err(error) => return self.give_up(chief, error, Some((local_step, loss))).await,
+            Err(WorkerError::Input(how @ InputError::Ended { .. })) => {
+                tracing::warn!("waiting for the others: {how}");
+                TrainingResult::input_ended(how)
+            }
+            Err(error) => return self.give_up(chief, error, Some((local_step, loss, skipped))).await,
         };
         tracing::info!("finished after {local_step} steps of this worker");
         // The input and the reporter have done their work: what they hold goes before the evaluation.
         let Trainer { parameters, devices, input, stop, progress, .. } = trainer;
         drop((input, stop, progress));
-        let finish = Finish { result, local_step, loss };
+        let finish = Finish { result, local_step, loss, skipped };
         let (Finished { evaluate: asked }, _) = chief.call(finish, Payload::EMPTY).await?;
         if asked {
             self.evaluate(chief, &parameters, &devices, job).await?;
@@ -122,32 +138,31 @@ impl Worker {
         Ok(())
     }
 
-    async fn dial_chief(&self) -> Result<Client, WorkerError> {
+    async fn dial_chief(&self) -> Result<Caller, WorkerError> {
         let host = self.identity.cluster.chief_host();
         let address = self.identity.cluster.address(host).ok_or(WorkerError::NotInCluster(host))?;
         let patience = Patience::of(self.config.start_timeout);
-        let client =
-            dial(&*self.transport, address.as_str(), &self.identity, TaskId::CHIEF, patience).await?;
-        Ok(client)
+        let (transport, retry) = (Arc::clone(&self.transport), self.config.retry);
+        let chief =
+            Caller::connect(transport, address.as_str(), &self.identity, TaskId::CHIEF, patience, retry);
+        Ok(chief.await?)
     }
 
     /// From registration to the word to begin.
-    async fn prepare(&self, chief: &Client) -> Result<Session, WorkerError> {
+    async fn prepare(&self, chief: &Caller) -> Result<Session, WorkerError> {
         tracing::info!("registering with the chief");
         let registered = self.within(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
         let Registered { mut job, placement, workers } = registered;
         if let Some(directory) = &self.config.data_dir {
             job.input = input_in_directory(&job.input, directory)?;
         }
-        let patience = Patience::of(self.config.start_timeout);
         let parameters = Parameters::connect(
-            &*self.transport,
+            &self.transport,
             &self.identity,
             &placement,
             &job.graph.variables,
             &self.pool,
-            patience,
-            self.config.in_flight_bytes_max,
+            &self.config,
         )
         .await?;
         let preparation = self.preparation(job.clone(), workers);
@@ -185,7 +200,7 @@ impl Worker {
 
     async fn evaluate(
         &self,
-        chief: &Client,
+        chief: &Caller,
         parameters: &Parameters,
         devices: &Devices,
         job: JobSpec,
@@ -210,16 +225,16 @@ impl Worker {
     /// Tells the chief why this worker leaves before the end, and leaves.
     async fn give_up(
         &self,
-        chief: &Client,
+        chief: &Caller,
         error: WorkerError,
-        progress: Option<(LocalStep, f32)>,
+        progress: Option<(LocalStep, f32, u64)>,
     ) -> Result<(), WorkerError> {
         let result = match &error {
             WorkerError::Interrupted { .. } | WorkerError::Stopped(_) => TrainingResult::Interrupted,
             other => TrainingResult::failed(other),
         };
-        let (local_step, loss) = progress.unwrap_or((LocalStep(0), f32::NAN));
-        let farewell = chief.call::<Finished>(Finish { result, local_step, loss }, Payload::EMPTY);
+        let (local_step, loss, skipped) = progress.unwrap_or((LocalStep(0), f32::NAN, 0));
+        let farewell = chief.call::<Finished>(Finish { result, local_step, loss, skipped }, Payload::EMPTY);
         if let Ok(Err(lost)) = tokio::time::timeout(FAREWELL, farewell).await {
             tracing::debug!("the chief was not told: {lost}");
         }

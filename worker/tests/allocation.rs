@@ -195,7 +195,7 @@ impl Trial {
                 .enumerate()
                 .for_each(|(i, x)| *x = ((i * 37 + id) % 19) as f32 / 190.0 - 0.04);
         }
-        let values = Values::assemble(&layout, &start.into_payloads(), &pool).unwrap();
+        let values = start.into_values();
         let batch = Batch { columns: fed, examples: EXAMPLES, resume_at: None };
         Self { graph, columns, batch, values, gradients: Gradients::take(&layout, &pool) }
     }
@@ -204,7 +204,7 @@ impl Trial {
         let Self { batch, values, gradients, .. } = self;
         let mut told = 0;
         let feed = Feed { random, ..Feed::whole(batch) };
-        let results = executor.run(feed, values, Some(gradients), |_| told += 1).unwrap();
+        let results = executor.run(feed, values, Some(gradients), |_, _| told += 1).unwrap();
         assert!(results[0].is_finite() && told == self.graph.variables.len());
     }
 }
@@ -236,7 +236,7 @@ fn replica(trial: &mut Trial) -> usize {
     let mut replica = GraphReplica::new(config).unwrap();
     let mut step = |random| {
         let feed = Feed { random, ..Feed::whole(batch) };
-        replica.step(feed, values, gradients, &mut |_| ()).unwrap();
+        replica.step(feed, values, gradients, &mut |_, _| ()).unwrap();
     };
     step(0);
     allocations(|| (1..=STEPS as u64).for_each(&mut step))

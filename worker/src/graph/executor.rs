@@ -69,7 +69,7 @@ impl Executor {
         feed: Feed<'_>,
         values: &Values,
         mut gradients: Option<&mut Gradients>,
-        mut complete: impl FnMut(VariableId),
+        mut complete: impl FnMut(&mut Gradients, VariableId),
     ) -> Result<&[f32], StepError> {
         let Self { program, arena, results } = self;
         assert!(
@@ -80,7 +80,7 @@ impl Executor {
         if let Some(gradients) = gradients.as_deref_mut() {
             for &variable in &program.unused {
                 gradients.variable_mut(variable).fill(0.0);
-                complete(variable);
+                complete(gradients, variable);
             }
         }
         for instruction in &program.instructions {
@@ -100,8 +100,8 @@ impl Executor {
             let outputs = Outputs { output, more: [second, third], scratch };
             execute(instruction, outputs, &sources)
                 .map_err(|fault: StepFault| StepError { node: program.label(instruction.origin), fault })?;
-            if let Some(variable) = instruction.completes {
-                complete(variable);
+            if let (Some(variable), Some(gradients)) = (instruction.completes, gradients.as_deref_mut()) {
+                complete(gradients, variable);
             }
         }
         results.clear();

@@ -134,14 +134,14 @@ fn fault(column: usize, integers: Vec<i32>) -> [Result<(), StepError>; 2] {
     let mut training = Executor::new(trial.training().unwrap());
     let mut evaluation = Executor::new(trial.evaluation().unwrap());
     let outcomes = [
-        training.run(feed, &values, Some(&mut gradients), |_| ()).map(|_| ()),
-        evaluation.run(feed, &values, None, |_| ()).map(|_| ()),
+        training.run(feed, &values, Some(&mut gradients), |_, _| ()).map(|_| ()),
+        evaluation.run(feed, &values, None, |_, _| ()).map(|_| ()),
     ];
     // What has failed once runs again with data that fits.
     let good = self::trial();
     let feed = Feed::whole(&good.batch);
-    assert!(training.run(feed, &values, Some(&mut gradients), |_| ()).is_ok());
-    assert!(evaluation.run(feed, &values, None, |_| ()).is_ok());
+    assert!(training.run(feed, &values, Some(&mut gradients), |_, _| ()).is_ok());
+    assert!(evaluation.run(feed, &values, None, |_, _| ()).is_ok());
     outcomes
 }
 
@@ -178,7 +178,7 @@ fn a_batch_that_is_too_small_is_never_read_beyond_its_end() {
     let trial = trial();
     let mut executor = Executor::new(trial.evaluation().unwrap());
     let feed = Feed { first: 1, ..Feed::whole(&trial.batch) };
-    let _ = executor.run(feed, &trial.values(), None, |_| ());
+    let _ = executor.run(feed, &trial.values(), None, |_, _| ());
 }
 
 #[test]

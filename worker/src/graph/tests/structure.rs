@@ -251,7 +251,7 @@ proptest! {
             let feed = Feed { random: trial.random, ..Feed::whole(&trial.batch) };
             let mut left = told;
             let stopped = catch_unwind(AssertUnwindSafe(|| {
-                let _ = executor.run(feed, &values, Some(&mut gradients), |_| {
+                let _ = executor.run(feed, &values, Some(&mut gradients), |_, _| {
                     left -= 1;
                     if left == 0 {
                         resume_unwind(Box::new(()));

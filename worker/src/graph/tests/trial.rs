@@ -153,7 +153,7 @@ impl Trial {
         let (values, mut gradients) = (self.values(), self.gradients());
         let feed = Feed { batch: &self.batch, first, random: self.random };
         let mut order = Vec::new();
-        let loss = executor.run(feed, &values, Some(&mut gradients), |variable| order.push(variable));
+        let loss = executor.run(feed, &values, Some(&mut gradients), |_, variable| order.push(variable));
         let loss = loss.unwrap()[0];
         Trained { loss, gradients: self.every(&gradients), order }
     }
@@ -161,7 +161,7 @@ impl Trial {
     pub fn evaluate(&self) -> Vec<f32> {
         let mut executor = Executor::new(self.evaluation().unwrap());
         let mut run =
-            || executor.run(Feed::whole(&self.batch), &self.values(), None, |_| ()).unwrap().to_vec();
+            || executor.run(Feed::whole(&self.batch), &self.values(), None, |_, _| ()).unwrap().to_vec();
         let first = run();
         let same = first.iter().zip(run()).all(|(a, b)| a.to_bits() == b.to_bits());
         assert!(same, "the second evaluation gave something else");
@@ -175,7 +175,7 @@ impl Trial {
             let floats = buffers.variable_mut(VariableId(id as u32));
             floats.iter_mut().zip(variable).for_each(|(to, from)| *to = *from as f32);
         }
-        Values::assemble(&layout, &buffers.into_payloads(), &pool).unwrap()
+        buffers.into_values()
     }
 
     /// Memory for gradients, full of what must not shine through.

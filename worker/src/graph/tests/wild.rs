@@ -236,12 +236,12 @@ fn run(graph: &GraphSpec, seed: u64) -> bool {
         && program.arena_bytes() <= ARENA_BYTES_MAX
     {
         let mut executor = Executor::new(program);
-        ran |= executor.run(feed, &values, Some(&mut gradients), |_| ()).is_ok();
+        ran |= executor.run(feed, &values, Some(&mut gradients), |_, _| ()).is_ok();
     }
     if let Ok(program) = trial.evaluation()
         && program.arena_bytes() <= ARENA_BYTES_MAX
     {
-        ran |= Executor::new(program).run(feed, &values, None, |_| ()).is_ok();
+        ran |= Executor::new(program).run(feed, &values, None, |_, _| ()).is_ok();
     }
     ran
 }
