@@ -1,31 +1,27 @@
-//! The chief task: the actor around the job's state, and its run from the first connection to the last.
+//! The chief task: its run from the first connection to the last. Knows no rule of the job.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix::dev::SendError;
-use actix::{Actor, Addr, AsyncContext, Context, Handler, SpawnHandle};
-use messages::buffer::Payload;
-use messages::id::{JobName, TaskId};
+use actix::{Actor, Addr};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use messages::id::{Incarnation, JobName, TaskId};
 use messages::job::JobSpec;
-use messages::message::{Message, Refusal, RefusalCode, StopReason};
-use messages::placement::Placement;
-use messages::transport::{
-    Identity, Listener, Patience, Peer, Reply, ServerConfig, Service, Transport, serve,
-};
+use messages::message::StopReason;
+use messages::transport::{Identity, Listener, Patience, ServerConfig, Transport, serve};
 use messages::wire::Limits;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::conclude::conclude;
 use crate::config::ChiefConfig;
+use crate::desk::{Desk, Door, Event, Turn};
 use crate::error::ChiefError;
-use crate::job::{Effect, JobState, Outcome};
+use crate::job::JobState;
 use crate::placement::table;
-use crate::ps_tasks::PsTasks;
+use crate::ps_tasks::{FAREWELL, PsTasks};
 use crate::report::{JobProgress, JobReport};
-
-/// Requests that may wait in the chief's mailbox.
-const REQUESTS_MAX: usize = 1 << 14;
 
 /// The chief task, not started yet.
 pub struct Chief {
@@ -57,23 +53,18 @@ impl Chief {
     /// Runs the job on the current arbiter: brings everybody together, waits for the end, and says how it went.
     ///
     /// # Errors
-    /// Whatever kept the job from its end; all tasks that can be reached have been told.
+    /// A setting out of range, or whatever kept the job from its end; then all tasks that can be reached have been told.
     ///
     /// # Panics
     /// Outside of an actix system.
     pub async fn run(self, listener: Box<dyn Listener>) -> Result<JobReport, ChiefError> {
+        self.config.validate()?;
         let workers = self.identity.cluster.addresses(JobName::Worker).len() as u32;
+        let (leaves, left) = mpsc::unbounded_channel();
         let (events, mut happened) = mpsc::unbounded_channel();
         let state = JobState::new(self.job.clone(), workers);
         self.progress.send_replace(state.progress());
-        let desk = Desk {
-            state,
-            progress: self.progress.clone(),
-            events,
-            leave_timeout: self.config.leave_timeout,
-            leaving: None,
-        }
-        .start();
+        let desk = Desk::new(state, &self.config, self.progress.clone(), events, leaves).start();
         let server = serve(
             listener,
             self.identity.clone(),
@@ -92,6 +83,8 @@ impl Chief {
             server.address()
         );
         let ps = PsTasks::default();
+        let mut leaving = std::pin::pin!(tell_shards(&ps, left));
+        let mut all_told = false;
         let ended = {
             let mut everybody = std::pin::pin!(self.lead(&desk, &ps));
             let mut clock = Clock::default();
@@ -103,11 +96,17 @@ impl Chief {
                         Event::Ended(result) => break result.map(|outcome| (outcome, clock.elapsed())),
                     },
                     never = &mut everybody => match never {},
+                    () = &mut leaving, if !all_told => all_told = true,
                 }
             }
         };
+        if !all_told && tokio::time::timeout(FAREWELL, leaving).await.is_err() {
+            tracing::warn!("the job has ended before every shard heard who had left");
+        }
         let result = match ended {
-            Ok((outcome, training)) => conclude(&ps, &self.job, *outcome, training).await,
+            Ok((outcome, training)) => {
+                ps.observe().await.and_then(|shards| conclude(&self.job, shards, *outcome, training))
+            }
             Err(error) => Err(error),
         };
         let reason = match &result {
@@ -115,6 +114,10 @@ impl Chief {
             Err(error) => StopReason::failed(error),
         };
         ps.stop(reason).await;
+        // Whether its last answer has arrived, a worker tells by going; or else it comes and asks again.
+        if tokio::time::timeout(self.config.reconnect_timeout, server.alone()).await.is_err() {
+            tracing::debug!("some workers are still connected");
+        }
         server.stop().await;
         result
     }
@@ -140,8 +143,8 @@ impl Chief {
         // Beyond the deadline, which is watched here for all tasks together.
         let patience = Patience::of(self.config.start_timeout + Duration::from_secs(60));
         let bring_up = async {
-            ps.connect(&*self.transport, &self.identity, patience).await?;
-            ps.create(&self.job).await
+            ps.connect(&self.transport, &self.identity, patience, self.config.retry).await?;
+            ps.create(&self.job, &self.identity).await
         };
         let placement = match tokio::time::timeout_at(deadline, bring_up).await {
             Ok(placement) => placement?,
@@ -194,29 +197,20 @@ impl Chief {
     }
 }
 
-/// Reads every shard's counts, and holds them against V2 and V3.
-async fn conclude(
-    ps: &PsTasks,
-    job: &JobSpec,
-    outcome: Outcome,
-    training: Duration,
-) -> Result<JobReport, ChiefError> {
-    let shards = ps.observe().await?;
-    for (shard, snapshot) in &shards {
-        let applied = snapshot.pushes.applied;
-        if applied != job.last_step.0 || snapshot.version.0 != applied || !snapshot.pushes.add_up() {
-            let version = snapshot.version.0;
-            return Err(ChiefError::Miscount { shard: *shard, applied, version, last_step: job.last_step });
+/// Tells the shards of every worker that leaves, until the job has ended. One that is slow to answer holds up no other
+/// word.
+async fn tell_shards(ps: &PsTasks, mut left: mpsc::UnboundedReceiver<(u32, Incarnation)>) {
+    let mut telling = FuturesUnordered::new();
+    let mut open = true;
+    while open || !telling.is_empty() {
+        tokio::select! {
+            leaving = left.recv(), if open => match leaving {
+                Some((worker, incarnation)) => telling.push(ps.leave(worker, incarnation)),
+                None => open = false,
+            },
+            Some(()) = telling.next() => {}
         }
     }
-    Ok(JobReport {
-        training,
-        updates_applied: shards.first().map_or(0, |(_, snapshot)| snapshot.pushes.applied),
-        train_loss: outcome.train_loss,
-        evaluation: outcome.evaluation,
-        workers: outcome.workers,
-        shards,
-    })
 }
 
 /// From the word to begin until the last worker had finished.
@@ -241,126 +235,5 @@ impl Clock {
             (Some(started), Some(stopped)) => stopped - started,
             _ => Duration::ZERO,
         }
-    }
-}
-
-/// What the desk tells the chief's run.
-enum Event {
-    Started,
-    Trained,
-    Ended(Result<Box<Outcome>, ChiefError>),
-}
-
-/// The actor: lets the state machine decide, and sends what it says.
-struct Desk {
-    state: JobState<Reply>,
-    progress: watch::Sender<JobProgress>,
-    events: mpsc::UnboundedSender<Event>,
-    leave_timeout: Duration,
-    /// The end of the time that workers have to leave, once that has begun.
-    leaving: Option<SpawnHandle>,
-}
-
-impl Desk {
-    fn carry_out(&mut self, effects: Vec<Effect<Reply>>) {
-        for effect in effects {
-            // The run may have ended already; then nobody needs to hear.
-            let _ = match effect {
-                Effect::Reply(reply, message) => {
-                    reply.send(message, Payload::EMPTY);
-                    Ok(())
-                }
-                Effect::Started => self.events.send(Event::Started),
-                Effect::Trained => self.events.send(Event::Trained),
-                Effect::Ended(result) => self.events.send(Event::Ended(result.map(Box::new))),
-            };
-        }
-        self.progress.send_replace(self.state.progress());
-    }
-}
-
-impl Actor for Desk {
-    type Context = Context<Self>;
-
-    fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.set_mailbox_capacity(REQUESTS_MAX);
-    }
-}
-
-/// Everything that can happen to a job.
-#[derive(actix::Message)]
-#[rtype(result = "()")]
-enum Turn {
-    Request {
-        peer: Peer,
-        message: Message,
-        reply: Reply,
-    },
-    Disconnected {
-        index: u32,
-        connection: u64,
-    },
-    /// Every variable has its initial value.
-    Created(Placement),
-    /// The job cannot go on.
-    Fail(ChiefError),
-    /// A signal came.
-    Interrupt,
-    /// The workers had time enough to leave.
-    EndFailing,
-}
-
-impl Handler<Turn> for Desk {
-    type Result = ();
-
-    fn handle(&mut self, turn: Turn, ctx: &mut Self::Context) {
-        let state = &mut self.state;
-        let effects = match turn {
-            Turn::Request { peer, message, reply } => {
-                state.request(peer.task.index, peer.connection, message, reply)
-            }
-            Turn::Disconnected { index, connection } => state.disconnected(index, connection),
-            Turn::Created(placement) => state.created(placement),
-            Turn::Fail(error) => state.fail(error),
-            Turn::Interrupt => {
-                let (step, last_step) = (state.global_step(), state.job().last_step);
-                state.fail(ChiefError::Interrupted { step, last_step })
-            }
-            Turn::EndFailing => state.end_failing(),
-        };
-        self.carry_out(effects);
-        if !self.state.is_failing() {
-            // A timer that still runs would keep this actor, and all that it holds, alive.
-            self.leaving.take().map(|timer| ctx.cancel_future(timer));
-        } else if self.leaving.is_none() {
-            self.leaving = Some(ctx.notify_later(Turn::EndFailing, self.leave_timeout));
-        }
-    }
-}
-
-/// Takes what comes from connections and lays it on the desk.
-struct Door(Addr<Desk>);
-
-impl Service for Door {
-    fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
-        match peer.task.job {
-            JobName::Worker => Ok(()),
-            _ => Err(Refusal::new(
-                RefusalCode::Mismatch,
-                format!("the chief takes connections from workers, and this is {}", peer.task),
-            )),
-        }
-    }
-
-    fn call(&self, peer: &Peer, message: Message, _: Payload, reply: Reply) {
-        let turn = Turn::Request { peer: peer.clone(), message, reply };
-        if let Err(SendError::Full(Turn::Request { reply, .. })) = self.0.try_send(turn) {
-            reply.refuse(RefusalCode::Overloaded, "the chief's queue is full");
-        }
-    }
-
-    fn disconnected(&self, peer: &Peer) {
-        // Must not get lost; there is at most one for each connection, and their number is bounded.
-        self.0.do_send(Turn::Disconnected { index: peer.task.index, connection: peer.connection });
     }
 }

@@ -2,15 +2,24 @@
 
 use std::time::Duration;
 
-use messages::transport::ServerConfig;
+use messages::transport::{RetryConfig, ServerConfig};
+
+use crate::error::ChiefError;
+
+/// Longest time that a worker may be away.
+pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// The settings of the chief.
 #[derive(Clone, Debug)]
 pub struct ChiefConfig {
     /// So long it waits for every task to come up.
     pub start_timeout: Duration,
-    /// So long workers may take to leave when the job ends early.
+    /// So long workers may take to leave when the job ends early, or to come and be told why it never began.
     pub leave_timeout: Duration,
+    /// So long a worker whose connection is broken may take to come back before it counts as lost.
+    pub reconnect_timeout: Duration,
+    /// How it deals with connections to ps tasks that break. It gives them up before the workers do.
+    pub retry: RetryConfig,
     /// Whether the placement table is printed.
     pub log_placement: bool,
     /// What it takes from each connection.
@@ -22,8 +31,43 @@ impl Default for ChiefConfig {
         Self {
             start_timeout: Duration::from_secs(300),
             leave_timeout: Duration::from_secs(10),
+            reconnect_timeout: Duration::from_secs(3),
+            retry: RetryConfig { redial_for: Duration::from_secs(3), ..Default::default() },
             log_placement: false,
             server: ServerConfig::default(),
+        }
+    }
+}
+
+impl ChiefConfig {
+    /// Checks the times.
+    ///
+    /// # Errors
+    /// Names the key that is out of range.
+    pub fn validate(&self) -> Result<(), ChiefError> {
+        if (Duration::from_millis(1)..=RECONNECT_TIMEOUT_MAX).contains(&self.reconnect_timeout) {
+            Ok(())
+        } else {
+            Err(ChiefError::Config {
+                key: "reconnect_timeout",
+                expected: format!("from 1 ms to {} s", RECONNECT_TIMEOUT_MAX.as_secs()),
+                got: format!("{:?}", self.reconnect_timeout),
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_of_range_is_named() {
+        assert!(ChiefConfig::default().validate().is_ok());
+        for reconnect_timeout in [Duration::ZERO, 2 * RECONNECT_TIMEOUT_MAX] {
+            let config = ChiefConfig { reconnect_timeout, ..Default::default() };
+            let error = config.validate().unwrap_err().to_string();
+            assert!(error.starts_with("reconnect_timeout must be from 1 ms to 3600 s, and is "), "{error}");
         }
     }
 }

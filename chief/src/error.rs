@@ -1,7 +1,9 @@
 //! Why a job did not train to its end.
 
-use messages::id::{GlobalStep, ShardId, TaskId};
-use messages::transport::{CallError, DialError};
+use messages::id::{GlobalStep, ShardId, TaskId, Version};
+use messages::message::ShardCounters;
+use messages::sync::SyncSpec;
+use messages::transport::{CallError, DialError, RetryError};
 
 use crate::placement::PlaceError;
 
@@ -16,6 +18,9 @@ pub enum ChiefError {
         /// Each with its address.
         tasks: Vec<String>,
     },
+    /// A setting of the connections out of range.
+    #[error(transparent)]
+    Retry(#[from] RetryError),
     /// A ps task is not what it should be.
     #[error(transparent)]
     Dial(#[from] DialError),
@@ -71,17 +76,60 @@ pub enum ChiefError {
         /// How far it should have gone.
         last_step: GlobalStep,
     },
+    /// The job asked to end when a worker leaves.
+    #[error(
+        "{worker} left at step {step} of {last_step}: {reason}; the job ends, as it says so (when_worker_leaves: fail)"
+    )]
+    WorkerLeft {
+        /// Which one.
+        worker: TaskId,
+        /// How far the job was.
+        step: GlobalStep,
+        /// How far it should have gone.
+        last_step: GlobalStep,
+        /// Why it left.
+        reason: String,
+    },
     /// The shards' own counts do not add up: a bug of ours.
-    #[error("{shard} counts {applied} applied updates at version {version}, and {last_step} were asked for")]
+    #[error(
+        "{shard} counts {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) at version {version}, and under {sync} that does not make {last_step} updates",
+        pushes.received, pushes.applied, pushes.held, pushes.stale, pushes.stopped, pushes.duplicate, pushes.refused
+    )]
     Miscount {
         /// The shard.
         shard: ShardId,
-        /// Its count.
-        applied: u64,
+        /// Its counts.
+        pushes: Box<ShardCounters>,
         /// Its version.
-        version: u64,
+        version: Version,
+        /// The job's policy.
+        sync: SyncSpec,
         /// The job's last step.
         last_step: GlobalStep,
+    },
+    /// A shard let a worker further ahead than the policy does: a bug of ours.
+    #[error(
+        "{shard} took a push of a worker that was {steps} steps behind another, and {sync} allows {bound}"
+    )]
+    TooFarBehind {
+        /// The shard.
+        shard: ShardId,
+        /// The greatest distance that it saw.
+        steps: u64,
+        /// The job's policy.
+        sync: SyncSpec,
+        /// What that allows.
+        bound: u32,
+    },
+    /// A setting out of range.
+    #[error("{key} must be {expected}, and is {got}")]
+    Config {
+        /// Which one.
+        key: &'static str,
+        /// What it may be.
+        expected: String,
+        /// What it is.
+        got: String,
     },
 }
 

@@ -1,22 +1,26 @@
-//! The job as a state machine: who is here, what they wait for, and when it ends. Knows no socket and no clock;
-//! `R` is whatever a reply is sent by.
-//!
-//! Wanted properties: (A) every request is answered once; (B) nobody begins before all are ready; (C) a job ends
-//! exactly once, and well only if it was evaluated; (D) a worker that is lost, or whose input has ended, never holds up the
-//! others.
+//! The job as a state machine: who is here, what they wait for, and when it ends. Knows no socket and no clock; `R` is
+//! whatever a reply is sent by. Wanted properties: (A) every request is answered once, asked again or not; (B) nobody
+//! begins before all are ready; (C) a job ends exactly once, and well only if it was evaluated; (D) a worker that is away for
+//! too long, is lost, or whose input has ended, never holds up the others; (E) a worker that has begun and leaves before
+//! it has finished is told to the shards, once for each of its lives.
 
+mod ending;
+mod worker;
+
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use messages::id::{GlobalStep, TaskId};
+use messages::id::{GlobalStep, Incarnation, TaskId};
 use messages::job::JobSpec;
 use messages::message::{
-    Evaluated, Evaluation, Finish, Finished, Go, Message, Refusal, RefusalCode, Registered, Report, Reported,
-    TrainingResult,
+    Evaluation, Finished, Go, Message, Refusal, RefusalCode, Registered, Report, Reported, TrainingResult,
 };
 use messages::placement::Placement;
+use messages::transport::Peer;
 
 use crate::error::ChiefError;
 use crate::report::JobProgress;
+use worker::{State, Worker};
 
 /// Something that the actor has to carry out.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(crate) enum Effect<R> {
     Started,
     /// All workers have finished: the clock stops.
     Trained,
+    /// That life of a worker takes part no more: the shards must not wait for it.
+    Leave(u32, Incarnation),
     /// The job is over.
     Ended(Result<Outcome, ChiefError>),
 }
@@ -36,6 +42,7 @@ pub(crate) struct Outcome {
     pub train_loss: f32,
     pub evaluation: Evaluation,
     pub workers: usize,
+    pub skipped: u64,
 }
 
 pub(crate) struct JobState<R> {
@@ -44,6 +51,8 @@ pub(crate) struct JobState<R> {
     workers: BTreeMap<u32, Worker<R>>,
     phase: Phase,
     global_step: GlobalStep,
+    /// Steps that workers dropped because their gradients were not finite.
+    skipped: u64,
     /// The first worker whose input has ended before the last step, and its words.
     input_ended: Option<(TaskId, String)>,
 }
@@ -57,49 +66,33 @@ enum Phase {
     Evaluating(u32),
     /// It cannot go on, and waits for the workers to leave.
     Failing(ChiefError),
-    Ended,
+    /// With the reason, if it failed.
+    Ended(Option<String>),
 }
 
-struct Worker<R> {
-    /// The connection on which it has registered: only that one speaks for it, and only its end is the worker's.
-    connection: Option<u64>,
-    state: State<R>,
-    /// What it told last.
-    loss: Option<f32>,
+fn refuse<R>(reply: R, reason: impl std::fmt::Display) -> Effect<R> {
+    Effect::Reply(reply, Refusal::new(RefusalCode::Unavailable, reason).into())
 }
 
-enum State<R> {
-    /// Not here yet.
-    Absent,
-    /// Waits to be told the job.
-    Registered(R),
-    /// Prepares.
-    Preparing,
-    /// Waits for the word to begin.
-    Ready(R),
-    Training,
-    /// Waits to be told what is left to do.
-    Finished(R),
-    Evaluating,
-    /// Gone before the end.
-    Left,
+/// The same was asked once more.
+fn superseded<R>(reply: R) -> Effect<R> {
+    Effect::Reply(reply, Refusal::superseded().into())
 }
 
-impl<R> Worker<R> {
-    fn is_here(&self) -> bool {
-        !matches!(self.state, State::Absent | State::Left)
-    }
+/// Nothing is left to do for the worker that asks.
+fn done<R>(reply: R) -> Effect<R> {
+    Effect::Reply(reply, Finished { evaluate: false }.into())
 }
 
 impl<R> JobState<R> {
     pub(crate) fn new(job: JobSpec, workers: u32) -> Self {
-        let worker = |_| Worker { connection: None, state: State::Absent, loss: None };
         Self {
             job,
             placement: None,
-            workers: (0..workers).map(|index| (index, worker(index))).collect(),
+            workers: (0..workers).map(|index| (index, Worker::absent())).collect(),
             phase: Phase::Starting,
             global_step: GlobalStep(0),
+            skipped: 0,
             input_ended: None,
         }
     }
@@ -112,14 +105,14 @@ impl<R> JobState<R> {
         self.global_step
     }
 
-    /// Workers that have not come, while the job has not begun.
+    /// Workers that cannot be reached, while the job has not begun.
     fn missing(&self) -> Vec<TaskId> {
         if !matches!(self.phase, Phase::Starting) {
             return Vec::new();
         }
         self.workers
             .iter()
-            .filter(|(_, worker)| !worker.is_here())
+            .filter(|(_, worker)| !worker.is_present())
             .map(|(&index, _)| TaskId::worker(index))
             .collect()
     }
@@ -129,16 +122,25 @@ impl<R> JobState<R> {
         matches!(self.phase, Phase::Failing(_))
     }
 
+    /// Workers that are waited for after their connection broke, each with that connection: when one has been away for
+    /// too long, it is to be [`lost`](Self::lost). Before the job begins they may take as long as all others.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let limited = !matches!(self.phase, Phase::Starting | Phase::Ended(_));
+        let away = self.workers.iter().filter(move |(_, worker)| limited && worker.is_here() && worker.away);
+        away.map(|(&index, worker)| (index, worker.connection))
+    }
+
     pub(crate) fn progress(&self) -> JobProgress {
-        let training = || self.workers.values().filter(|worker| matches!(worker.state, State::Training));
+        let trains = |worker: &&Worker<R>| worker.is_present() && matches!(worker.state, State::Training);
         let losses: Vec<f32> = self.workers.values().filter_map(|worker| worker.loss).collect();
         let mean = losses.iter().sum::<f32>() / losses.len() as f32;
         JobProgress {
             running: matches!(self.phase, Phase::Training),
             global_step: self.global_step,
             last_step: self.job.last_step,
+            gradients_per_update: self.job.sync.gradients_per_update(self.workers.len() as u32),
             loss: (!losses.is_empty()).then_some(mean),
-            workers: training().count(),
+            workers: self.workers.values().filter(trains).count(),
             missing: self.missing(),
         }
     }
@@ -146,114 +148,71 @@ impl<R> JobState<R> {
     /// Every variable has its initial value.
     pub(crate) fn created(&mut self, placement: Placement) -> Vec<Effect<R>> {
         self.placement = Some(placement);
-        let waiting: Vec<u32> = self.in_state(|state| matches!(state, State::Registered(_)));
+        let waiting = self.in_state(|state| matches!(state, State::Registered(_)));
         waiting.into_iter().flat_map(|index| self.tell_job(index)).collect()
     }
 
-    /// A request of worker `index`, on one of the chief's connections.
-    pub(crate) fn request(
-        &mut self,
-        index: u32,
-        connection: u64,
-        message: Message,
-        reply: R,
-    ) -> Vec<Effect<R>> {
-        let refuse = |reply: R, reason: String| {
-            vec![Effect::Reply(reply, Refusal::new(RefusalCode::Unavailable, reason).into())]
+    /// A worker has opened a connection. It may have nothing to ask now; but it is there.
+    pub(crate) fn connected(&mut self, peer: &Peer) -> Vec<Effect<R>> {
+        let Some(worker) = self.workers.get(&peer.task.index) else { return Vec::new() };
+        if worker.incarnation != Some(peer.incarnation) || peer.connection < worker.connection {
+            return Vec::new();
+        }
+        self.is_back(peer);
+        self.proceed()
+    }
+
+    /// A request of a worker.
+    pub(crate) fn request(&mut self, peer: &Peer, message: Message, reply: R) -> Vec<Effect<R>> {
+        let index = peer.task.index;
+        let worker = self.worker(index);
+        let mut effects = match worker.incarnation.map(|known| peer.incarnation.cmp(&known)) {
+            Some(Ordering::Equal) if peer.connection < worker.connection => {
+                vec![superseded(reply)]
+            }
+            Some(Ordering::Equal) => {
+                self.is_back(peer);
+                self.answer(index, message, reply)
+            }
+            Some(Ordering::Less) => vec![refuse(
+                reply,
+                format!(
+                    "worker/{index} has been started again since this one was, or the clock there was set back"
+                ),
+            )],
+            Some(Ordering::Greater) | None => self.arrive(peer, message, reply),
         };
-        match &self.phase {
-            Phase::Failing(error) if !matches!(message, Message::Report(_) | Message::Finish(_)) => {
-                return refuse(reply, format!("the job is ending: {error}"));
-            }
-            Phase::Evaluating(_) if matches!(message, Message::Register(_)) => {
-                return refuse(reply, "the job has been trained, and is being evaluated".into());
-            }
-            Phase::Ended => return refuse(reply, "the job has ended".into()),
-            _ => {}
-        }
-        let worker = self.workers.get_mut(&index).expect("only workers of the job are admitted");
-        let its_own = worker.connection == Some(connection);
-        match (message, &worker.state) {
-            (Message::Register(_), State::Absent | State::Left) => {
-                worker.connection = Some(connection);
-                worker.state = State::Registered(reply);
-                tracing::info!("worker/{index} is here");
-                if self.placement.is_some() { self.tell_job(index) } else { Vec::new() }
-            }
-            (Message::Register(_), _) if !its_own => {
-                refuse(reply, format!("worker/{index} is here already: is the same task started twice?"))
-            }
-            (Message::Ready(_), State::Preparing) if its_own => {
-                worker.state = State::Ready(reply);
-                self.begin_if_ready()
-            }
-            (Message::Report(report), State::Training) if its_own => self.reported(index, &report, reply),
-            (Message::Finish(finish), state)
-                if its_own && matches!(state, State::Preparing | State::Ready(_) | State::Training) =>
-            {
-                self.finished(index, *finish, reply)
-            }
-            (Message::Evaluated(evaluated), State::Evaluating) if its_own => {
-                self.evaluated(index, *evaluated, reply)
-            }
-            (message, _) => refuse(reply, format!("worker/{index} says {} out of turn", message.name())),
-        }
-    }
-
-    /// A worker's connection is gone.
-    pub(crate) fn disconnected(&mut self, index: u32, connection: u64) -> Vec<Effect<R>> {
-        let starting = matches!(self.phase, Phase::Starting);
-        let Some(worker) = self.workers.get_mut(&index) else { return Vec::new() };
-        if !worker.is_here() || worker.connection != Some(connection) {
-            return Vec::new();
-        }
-        worker.state = if starting { State::Absent } else { State::Left };
-        worker.loss = None;
-        match &self.phase {
-            Phase::Starting => {
-                tracing::warn!("worker/{index} is gone before the job began; it may come again")
-            }
-            Phase::Ended => return Vec::new(),
-            _ => tracing::warn!("worker/{index} is lost at step {}; the others go on", self.global_step),
-        }
-        if matches!(self.phase, Phase::Evaluating(evaluator) if evaluator == index) {
-            self.phase = Phase::Training;
-        }
-        self.after_leaving()
-    }
-
-    /// The job cannot go on: the workers are told, and it ends when they have left.
-    pub(crate) fn fail(&mut self, error: ChiefError) -> Vec<Effect<R>> {
-        if matches!(self.phase, Phase::Failing(_) | Phase::Ended) {
-            return Vec::new();
-        }
-        let reason = error.to_string();
-        let mut effects = Vec::new();
-        for worker in self.workers.values_mut() {
-            match std::mem::replace(&mut worker.state, State::Left) {
-                State::Registered(reply) | State::Ready(reply) | State::Finished(reply) => {
-                    let refusal =
-                        Refusal::new(RefusalCode::Unavailable, format!("the job is ending: {reason}"));
-                    effects.push(Effect::Reply(reply, refusal.into()));
-                }
-                // Their next word is answered with the reason.
-                state => worker.state = state,
-            }
-        }
-        self.phase = Phase::Failing(error);
-        effects.extend(self.after_leaving());
+        effects.extend(self.proceed());
         effects
     }
 
-    /// The workers had time enough to leave.
-    pub(crate) fn end_failing(&mut self) -> Vec<Effect<R>> {
-        match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Failing(error) => vec![Effect::Ended(Err(error))],
-            phase => {
-                self.phase = phase;
-                Vec::new()
-            }
+    /// A worker's connection is broken.
+    pub(crate) fn disconnected(&mut self, peer: &Peer) {
+        let index = peer.task.index;
+        let Some(worker) = self.workers.get_mut(&index) else { return };
+        let known = worker.incarnation == Some(peer.incarnation) && worker.connection == peer.connection;
+        if !known || !worker.is_here() {
+            return;
         }
+        worker.away = true;
+        match &self.phase {
+            Phase::Starting => {
+                tracing::warn!("worker/{index} is gone before the job began; it may come again");
+            }
+            Phase::Ended(_) => {}
+            _ => tracing::warn!("the connection to worker/{index} is broken; waiting for it to come back"),
+        }
+    }
+
+    /// A worker has been away for too long since that connection broke.
+    pub(crate) fn lost(&mut self, index: u32, connection: u64) -> Vec<Effect<R>> {
+        if !self.awaited().any(|awaited| awaited == (index, connection)) {
+            return Vec::new();
+        }
+        tracing::warn!("worker/{index} is lost at step {}; the others go on", self.global_step);
+        let mut effects = self.lose(index);
+        effects.extend(self.proceed());
+        effects
     }
 
     fn in_state(&self, wanted: impl Fn(&State<R>) -> bool) -> Vec<u32> {
@@ -261,144 +220,163 @@ impl<R> JobState<R> {
     }
 
     fn worker(&mut self, index: u32) -> &mut Worker<R> {
-        self.workers.get_mut(&index).expect("a worker of the job")
+        self.workers.get_mut(&index).expect("only workers of the job are admitted")
     }
 
-    /// Replaces a worker's state, and gives the reply that it was waiting for.
-    fn release(&mut self, index: u32, state: State<R>) -> Option<R> {
-        match std::mem::replace(&mut self.worker(index).state, state) {
-            State::Registered(reply) | State::Ready(reply) | State::Finished(reply) => Some(reply),
-            _ => None,
+    /// The life that is known speaks over its latest connection.
+    fn is_back(&mut self, peer: &Peer) {
+        let index = peer.task.index;
+        let worker = self.worker(index);
+        worker.connection = peer.connection;
+        if std::mem::take(&mut worker.away) && worker.is_here() {
+            tracing::info!("worker/{index} is back");
         }
+    }
+
+    /// A life that is not known yet: it can only register.
+    fn arrive(&mut self, peer: &Peer, message: Message, reply: R) -> Vec<Effect<R>> {
+        let index = peer.task.index;
+        if !matches!(message, Message::Register(_)) {
+            let reason = self.over().unwrap_or_else(|| out_of_turn(index, message.name()));
+            return vec![refuse(reply, reason)];
+        }
+        let worker = self.worker(index);
+        if worker.is_present() {
+            let reason = format!("worker/{index} is here already: is the same task started twice?");
+            return vec![refuse(reply, reason)];
+        }
+        let mut effects = Vec::new();
+        if worker.is_here() {
+            tracing::warn!("worker/{index} has been started again");
+            effects = self.lose(index);
+        }
+        let refusal = match &self.phase {
+            Phase::Evaluating(_) => Some("the job has been trained, and is being evaluated".to_owned()),
+            _ => self.over(),
+        };
+        let worker = self.worker(index);
+        (worker.incarnation, worker.connection, worker.away) =
+            (Some(peer.incarnation), peer.connection, false);
+        if let Some(reason) = refusal {
+            worker.state = State::Left;
+            effects.push(refuse(reply, reason));
+            return effects;
+        }
+        worker.state = State::Registered(reply);
+        tracing::info!("worker/{index} is here");
+        if self.placement.is_some() {
+            effects.extend(self.tell_job(index));
+        }
+        effects
+    }
+
+    /// A request of the life that is known, perhaps not for the first time.
+    fn answer(&mut self, index: u32, message: Message, reply: R) -> Vec<Effect<R>> {
+        let over = self.over();
+        match (message, &self.worker(index).state) {
+            (Message::Report(report), _) => vec![self.reported(index, &report, reply)],
+            (Message::Finish(finish), State::Left | State::Lost) => match (over, finish.result) {
+                // The first time it was told the same.
+                (Some(reason), TrainingResult::Completed | TrainingResult::InputEnded(_))
+                    if !matches!(self.phase, Phase::Ended(None)) =>
+                {
+                    vec![refuse(reply, reason)]
+                }
+                _ => vec![done(reply)],
+            },
+            (Message::Finish(finish), _) => self.finished(index, *finish, reply),
+            (Message::Evaluated(_), State::Left) => vec![done(reply)],
+            (Message::Evaluated(evaluated), State::Evaluating) => self.evaluated(index, *evaluated, reply),
+            (_, State::Lost) => vec![refuse(reply, too_late(index))],
+            (Message::Register(_) | Message::Ready(_), _) if over.is_some() => {
+                over.map(|reason| refuse(reply, reason)).into_iter().collect()
+            }
+            (Message::Register(_), State::Registered(_)) => self.keep(index, State::Registered(reply)),
+            (Message::Register(_), State::Preparing) => {
+                self.worker(index).state = State::Registered(reply);
+                self.tell_job(index)
+            }
+            (Message::Ready(_), State::Preparing | State::Ready(_)) => self.keep(index, State::Ready(reply)),
+            (Message::Ready(_), State::Training) => vec![Effect::Reply(reply, Go {}.into())],
+            (message, _) => vec![refuse(reply, out_of_turn(index, message.name()))],
+        }
+    }
+
+    /// The newer reply of a request that was perhaps made before.
+    fn keep(&mut self, index: u32, state: State<R>) -> Vec<Effect<R>> {
+        let older = self.worker(index).put(state);
+        older.map(|older| superseded(older)).into_iter().collect()
     }
 
     fn tell_job(&mut self, index: u32) -> Vec<Effect<R>> {
         let placement = self.placement.clone().expect("variables are placed");
         let workers = self.workers.len() as u32;
         let registered = Registered { job: self.job.clone(), placement, workers };
-        let reply = self.release(index, State::Preparing);
+        let reply = self.worker(index).put(State::Preparing);
         reply.map(|reply| Effect::Reply(reply, registered.into())).into_iter().collect()
     }
 
+    fn reported(&mut self, index: u32, report: &Report, reply: R) -> Effect<R> {
+        let mut stop = self.over();
+        match self.worker(index).state {
+            State::Training => {
+                // A worker may be wrong, but never beyond the end.
+                self.global_step = self.global_step.max(report.global_step).min(self.job.last_step);
+                if report.loss.is_finite() {
+                    self.worker(index).loss = Some(report.loss);
+                }
+            }
+            State::Lost => stop = stop.or_else(|| Some(too_late(index))),
+            _ => {}
+        }
+        Effect::Reply(reply, Reported { stop }.into())
+    }
+
+    /// Whatever can happen now that something has changed.
+    fn proceed(&mut self) -> Vec<Effect<R>> {
+        match &self.phase {
+            Phase::Starting => self.begin_if_ready(),
+            Phase::Training => {
+                let mut effects = self.go();
+                effects.extend(self.evaluate_if_trained());
+                effects
+            }
+            Phase::Failing(_) if self.workers.values().all(Worker::is_over) => self.end_failing(),
+            _ => Vec::new(),
+        }
+    }
+
     fn begin_if_ready(&mut self) -> Vec<Effect<R>> {
-        let begun = matches!(self.phase, Phase::Training);
-        if !begun && !self.workers.values().all(|worker| matches!(worker.state, State::Ready(_))) {
+        let ready = |worker: &Worker<R>| worker.is_present() && matches!(worker.state, State::Ready(_));
+        if !self.workers.values().all(ready) {
             return Vec::new();
         }
+        self.phase = Phase::Training;
+        let mut effects = vec![Effect::Started];
+        effects.extend(self.go());
+        effects
+    }
+
+    /// The word to begin, to all that wait for it.
+    fn go(&mut self) -> Vec<Effect<R>> {
         let mut effects = Vec::new();
-        if !begun {
-            self.phase = Phase::Training;
-            effects.push(Effect::Started);
-        }
         for index in self.in_state(|state| matches!(state, State::Ready(_))) {
-            let reply = self.release(index, State::Training);
+            let reply = self.worker(index).put(State::Training);
             effects.extend(reply.map(|reply| Effect::Reply(reply, Go {}.into())));
         }
         effects
     }
+}
 
-    fn reported(&mut self, index: u32, report: &Report, reply: R) -> Vec<Effect<R>> {
-        // A worker may be wrong, but never beyond the end.
-        self.global_step = self.global_step.max(report.global_step).min(self.job.last_step);
-        if report.loss.is_finite() {
-            self.worker(index).loss = Some(report.loss);
-        }
-        let stop = match &self.phase {
-            Phase::Failing(error) => Some(error.to_string()),
-            _ => None,
-        };
-        vec![Effect::Reply(reply, Reported { stop }.into())]
-    }
+fn out_of_turn(index: u32, name: &str) -> String {
+    format!("worker/{index} says {name} out of turn")
+}
 
-    fn finished(&mut self, index: u32, finish: Finish, reply: R) -> Vec<Effect<R>> {
-        let done = |reply| Effect::Reply(reply, Finished { evaluate: false }.into());
-        if matches!(self.phase, Phase::Failing(_)) {
-            self.worker(index).state = State::Left;
-            let mut effects = vec![done(reply)];
-            effects.extend(self.after_leaving());
-            return effects;
-        }
-        match finish.result {
-            TrainingResult::Completed if matches!(self.phase, Phase::Training) => {
-                let worker = self.worker(index);
-                worker.state = State::Finished(reply);
-                worker.loss = finish.loss.is_finite().then_some(finish.loss);
-                self.global_step = self.job.last_step;
-                tracing::info!("worker/{index} has finished after {} steps", finish.local_step);
-                self.after_leaving()
-            }
-            // Whether all inputs together were enough, the evaluation shows: it wants the last step's variables.
-            TrainingResult::InputEnded(how) if matches!(self.phase, Phase::Training) => {
-                let worker = self.worker(index);
-                worker.state = State::Finished(reply);
-                worker.loss = finish.loss.is_finite().then_some(finish.loss);
-                tracing::warn!("worker/{index} waits for the others: {how}");
-                self.input_ended.get_or_insert((TaskId::worker(index), how));
-                self.after_leaving()
-            }
-            TrainingResult::Completed | TrainingResult::InputEnded(_) | TrainingResult::Interrupted => {
-                self.worker(index).state = State::Left;
-                tracing::warn!("worker/{index} leaves after {} steps", finish.local_step);
-                let mut effects = vec![done(reply)];
-                effects.extend(self.after_leaving());
-                effects
-            }
-            TrainingResult::Failed(reason) => {
-                self.worker(index).state = State::Left;
-                let mut effects = vec![done(reply)];
-                effects.extend(self.fail(ChiefError::WorkerFailed { worker: TaskId::worker(index), reason }));
-                effects
-            }
-        }
-    }
-
-    fn evaluated(&mut self, index: u32, evaluated: Evaluated, reply: R) -> Vec<Effect<R>> {
-        self.worker(index).state = State::Left;
-        let mut effects = vec![Effect::Reply(reply, Finished { evaluate: false }.into())];
-        match evaluated.result {
-            Err(mut reason) => {
-                if let Some((worker, how)) = self.input_ended.take() {
-                    reason.push_str(&format!("; before, {worker} had said: {how}"));
-                }
-                effects.extend(self.fail(ChiefError::WorkerFailed { worker: TaskId::worker(index), reason }));
-            }
-            Ok(evaluation) => {
-                for other in self.in_state(|state| matches!(state, State::Finished(_))) {
-                    let reply = self.release(other, State::Left);
-                    effects
-                        .extend(reply.map(|reply| Effect::Reply(reply, Finished { evaluate: false }.into())));
-                }
-                let losses: Vec<f32> = self.workers.values().filter_map(|worker| worker.loss).collect();
-                let train_loss = losses.iter().sum::<f32>() / losses.len() as f32;
-                self.phase = Phase::Ended;
-                effects.push(Effect::Ended(Ok(Outcome { train_loss, evaluation, workers: losses.len() })));
-            }
-        }
-        effects
-    }
-
-    /// Somebody has finished, left or got lost: is there anybody left, and what is next?
-    fn after_leaving(&mut self) -> Vec<Effect<R>> {
-        let nobody = self.workers.values().all(|worker| !worker.is_here());
-        match &self.phase {
-            Phase::Failing(_) if nobody => return self.end_failing(),
-            Phase::Training => {}
-            _ => return Vec::new(),
-        }
-        if nobody {
-            let (step, last_step) = (self.global_step, self.job.last_step);
-            return self.fail(ChiefError::NoWorkers { step, last_step });
-        }
-        let busy = |worker: &Worker<R>| worker.is_here() && !matches!(worker.state, State::Finished(_));
-        if self.workers.values().any(busy) {
-            return Vec::new();
-        }
-        let index = self.in_state(|state| matches!(state, State::Finished(_)))[0];
-        self.phase = Phase::Evaluating(index);
-        let reply = self.release(index, State::Evaluating).expect("a finished worker waits for a reply");
-        vec![Effect::Trained, Effect::Reply(reply, Finished { evaluate: true }.into())]
-    }
+fn too_late(index: u32) -> String {
+    format!(
+        "worker/{index} was away for too long, and the others go on without it: start it again to join them"
+    )
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

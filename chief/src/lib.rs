@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod chief;
+mod conclude;
 mod config;
+mod desk;
 mod error;
 mod job;
 pub mod placement;
@@ -11,6 +13,6 @@ mod ps_tasks;
 mod report;
 
 pub use chief::Chief;
-pub use config::ChiefConfig;
+pub use config::{ChiefConfig, RECONNECT_TIMEOUT_MAX};
 pub use error::ChiefError;
 pub use report::{JobProgress, JobReport};

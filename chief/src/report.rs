@@ -14,6 +14,8 @@ pub struct JobProgress {
     pub global_step: GlobalStep,
     /// How many there will be.
     pub last_step: GlobalStep,
+    /// Gradients that make an update together.
+    pub gradients_per_update: u32,
     /// The mean of what the workers told last; `None` before the first report.
     pub loss: Option<f32>,
     /// Workers that train.
@@ -29,6 +31,10 @@ pub struct JobReport {
     pub training: Duration,
     /// Updates applied; the same on every shard.
     pub updates_applied: u64,
+    /// Gradients that are in the variables, as the first shard counts them: several may make one update.
+    pub gradients: u64,
+    /// Steps that workers dropped because their gradients were not finite.
+    pub skipped: u64,
     /// The mean over every worker's last steps.
     pub train_loss: f32,
     /// The test examples at the final variables.

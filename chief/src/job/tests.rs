@@ -1,19 +1,20 @@
-//! Properties (A)–(D) of a job's life, by hand and under random turns.
+//! A job's life by hand: who is told what, when requests come again, connections break, and workers leave.
 
-use std::collections::BTreeSet;
+mod leaving;
+mod play;
+mod random;
 
 use messages::graph::GraphBuilder;
 use messages::id::{GlobalStep, LocalStep, PlacementEpoch, ShardId, VariableId};
 use messages::input::{DatasetSpec, InputSpec};
 use messages::message::{Ready, Register};
-use messages::optimizer::OptimizerSpec;
 use messages::placement::{PlacedSlice, SliceSpec};
 use messages::variable::InitializerSpec;
-use proptest::prelude::*;
 
+use self::play::{Play, completed, evaluated, interrupted, report};
 use super::*;
 
-fn job() -> JobSpec {
+pub(crate) fn job() -> JobSpec {
     let mut g = GraphBuilder::new("linear");
     let x = g.input("features", [3]);
     let labels = g.labels("labels");
@@ -21,120 +22,20 @@ fn job() -> JobSpec {
     let logits = g.matmul(x, kernel);
     let loss = g.softmax_cross_entropy(logits, labels);
     let digits = |seed| DatasetSpec::Digits { seed, examples: 10 };
-    JobSpec {
-        graph: g.finish(loss, &[]).unwrap(),
-        input: InputSpec::new(digits(1), digits(2)),
-        batch_size: 1,
-        optimizer: OptimizerSpec::sgd(0.1),
-        schedule: Default::default(),
-        sync: Default::default(),
-        placement: Default::default(),
-        last_step: GlobalStep(10),
-        seed: 0,
-    }
+    let input = InputSpec::new(digits(1), digits(2));
+    JobSpec { batch_size: 1, ..JobSpec::new(g.finish(loss, &[]).unwrap(), input, 10) }
 }
 
-fn placement() -> Placement {
+pub(crate) fn placement() -> Placement {
     let slice = SliceSpec { variable: VariableId(0), row: 0, rows: 3 };
     let shard = ShardId::new(0, 0);
     Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices: vec![PlacedSlice { slice, shard }] }
 }
 
-/// A job whose replies are numbers, and what became of each.
-struct Play {
-    state: JobState<u32>,
-    next: u32,
-    open: BTreeSet<u32>,
-    log: Vec<String>,
-    ended: Vec<Result<Outcome, String>>,
-}
-
-impl Play {
-    fn new(workers: u32) -> Self {
-        let state = JobState::new(job(), workers);
-        Self { state, next: 0, open: BTreeSet::new(), log: Vec::new(), ended: Vec::new() }
-    }
-
-    fn carry_out(&mut self, effects: Vec<Effect<u32>>) {
-        for effect in effects {
-            match effect {
-                Effect::Reply(reply, message) => {
-                    assert!(self.open.remove(&reply), "(A) reply {reply} was given twice");
-                    let what = match &message {
-                        Message::Finished(finished) if finished.evaluate => "Evaluate".to_owned(),
-                        Message::Reported(reported) if reported.stop.is_some() => "StopNow".to_owned(),
-                        Message::Refusal(refusal) => format!("Refusal({})", refusal.reason),
-                        other => other.name().to_owned(),
-                    };
-                    self.log.push(format!("{reply}:{what}"));
-                }
-                Effect::Started => self.log.push("started".into()),
-                Effect::Trained => self.log.push("trained".into()),
-                Effect::Ended(result) => self.ended.push(result.map_err(|error| error.to_string())),
-            }
-        }
-    }
-
-    fn say(&mut self, worker: u32, life: u64, message: impl Into<Message>) -> u32 {
-        self.next += 1;
-        let reply = self.next;
-        self.open.insert(reply);
-        let effects = self.state.request(worker, life, message.into(), reply);
-        self.carry_out(effects);
-        reply
-    }
-
-    fn created(&mut self) {
-        let effects = self.state.created(placement());
-        self.carry_out(effects);
-    }
-
-    fn gone(&mut self, worker: u32, life: u64) {
-        let effects = self.state.disconnected(worker, life);
-        self.carry_out(effects);
-    }
-
-    fn fail(&mut self) {
-        let error = ChiefError::Interrupted { step: GlobalStep(1), last_step: GlobalStep(10) };
-        let effects = self.state.fail(error);
-        self.carry_out(effects);
-    }
-
-    fn log(&mut self) -> String {
-        std::mem::take(&mut self.log).join(" ")
-    }
-
-    /// Both workers train.
-    fn training() -> Self {
-        let mut play = Self::new(2);
-        play.created();
-        for worker in 0..2 {
-            play.say(worker, 1, Register {});
-        }
-        for worker in 0..2 {
-            play.say(worker, 1, Ready {});
-        }
-        assert_eq!(play.log(), "1:Registered 2:Registered started 3:Go 4:Go");
-        play
-    }
-}
-
-fn finish(result: TrainingResult) -> Finish {
-    Finish { result, local_step: LocalStep(5), loss: 0.5 }
-}
-
-fn completed() -> Finish {
-    finish(TrainingResult::Completed)
-}
-
-fn evaluated() -> Evaluated {
-    Evaluated { result: Ok(Evaluation { loss: 0.1, metrics: vec![], examples: 10, variables_crc32c: 1 }) }
-}
-
 #[test]
 fn a_job_trains_evaluates_and_ends() {
     let mut play = Play::training();
-    play.say(0, 1, Report { global_step: GlobalStep(4), local_step: LocalStep(2), loss: 0.7 });
+    play.say(0, 1, report(4));
     assert_eq!(play.state.progress().global_step, GlobalStep(4));
     play.say(1, 1, completed());
     assert_eq!(play.log(), "5:Reported");
@@ -145,31 +46,6 @@ fn a_job_trains_evaluates_and_ends() {
     let outcome = play.ended.pop().unwrap().unwrap();
     assert_eq!((outcome.train_loss, outcome.workers), (0.5, 2));
     assert!(play.open.is_empty() && play.ended.is_empty());
-}
-
-#[test]
-fn a_worker_whose_input_has_ended_waits_for_the_others() {
-    let ended = || finish(TrainingResult::InputEnded("3 epochs".into()));
-    let mut play = Play::training();
-    play.say(0, 1, ended());
-    assert_eq!(play.log(), "");
-    // It says nothing of how far the job is.
-    assert_eq!(play.state.progress().global_step, GlobalStep(0));
-    play.say(1, 1, completed());
-    assert_eq!(play.log(), "trained 5:Evaluate");
-    play.say(0, 1, evaluated());
-    assert_eq!(play.log(), "7:Finished 6:Finished");
-    assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
-
-    // All inputs together were not enough: that is the reason, and it is told.
-    let mut play = Play::training();
-    play.say(1, 1, ended());
-    play.say(0, 1, ended());
-    assert_eq!(play.log(), "trained 6:Evaluate");
-    play.say(0, 1, Evaluated { result: Err("too few updates".into()) });
-    let reason = play.ended.pop().unwrap().unwrap_err();
-    assert_eq!(reason, "worker/0 failed: too few updates; before, worker/1 had said: 3 epochs");
-    assert!(play.open.is_empty());
 }
 
 #[test]
@@ -191,27 +67,183 @@ fn the_same_task_twice_is_refused_and_one_that_went_may_come_again() {
     play.gone(0, 2);
     assert!(play.log().contains("2:Refusal(worker/0 is here already"));
     assert_eq!(play.state.progress().missing, [TaskId::worker(1)]);
+    // Before the job begins it may be away as long as it likes.
     play.gone(0, 1);
+    assert_eq!(play.state.progress().missing, [TaskId::worker(0), TaskId::worker(1)]);
     play.say(0, 2, Register {});
     assert_eq!(play.log(), "3:Registered");
-    assert!(play.say(0, 1, Ready {}) == 4 && play.log().contains("out of turn"));
+    assert!(play.say(0, 1, Ready {}) == 4 && play.log().contains("has been started again since"));
+    assert!(play.left.is_empty(), "(E) it has not begun");
 }
 
 #[test]
-fn a_lost_worker_never_holds_up_the_others_and_may_join_again() {
+fn before_the_job_begins_a_worker_comes_back_as_it_was() {
+    let mut play = Play::new(2);
+    play.say(0, 1, Register {});
+    play.away(0, 1, 1);
+    play.created();
+    // What it was told has not reached it.
+    assert_eq!(play.log(), "1:Registered");
+    play.say_over(0, 1, 2, Register {});
+    play.away(0, 1, 2);
+    play.say_over(0, 1, 3, Ready {});
+    play.say(1, 1, Register {});
+    play.away(0, 1, 3);
+    play.say(1, 1, Ready {});
+    assert_eq!(play.log(), "2:Registered 4:Registered", "(B) one of them is away");
+    assert_eq!(play.state.progress().missing, [TaskId::worker(0)]);
+    play.connected(0, 1, 4);
+    assert_eq!(play.log(), "started 3:Go 5:Go");
+    // Nor has that.
+    play.say_over(0, 1, 4, Ready {});
+    assert_eq!(play.log(), "6:Go");
+}
+
+#[test]
+fn whatever_is_asked_again_is_answered_again() {
+    let again = "Refusal(asked again, and answered there)";
+    let mut play = Play::new(1);
+    play.say(0, 1, Register {});
+    play.say(0, 1, Register {});
+    assert_eq!(play.log(), format!("1:{again}"));
+    play.created();
+    play.say_over(0, 1, 2, Register {});
+    assert_eq!(play.log(), "2:Registered 3:Registered");
+    // What was on its way over the connection that it has left.
+    play.say(0, 1, Register {});
+    play.say_over(0, 1, 2, Ready {});
+    play.say_over(0, 1, 3, Ready {});
+    play.say_over(0, 1, 3, report(3));
+    play.say_over(0, 1, 3, report(3));
+    assert_eq!(play.log(), format!("4:{again} started 5:Go 6:Go 7:Reported 8:Reported"));
+    play.say_over(0, 1, 3, completed());
+    play.say_over(0, 1, 4, completed());
+    play.say_over(0, 1, 4, report(3));
+    assert_eq!(play.log(), "trained 9:Evaluate 10:Evaluate 11:Reported");
+    play.say_over(0, 1, 4, evaluated());
+    play.say_over(0, 1, 5, evaluated());
+    play.say_over(0, 1, 5, completed());
+    let log = play.log();
+    assert!(log.starts_with("12:Finished 13:Finished 14:Refusal(the job has ended"), "{log}");
+    let outcome = play.ended.pop().unwrap().unwrap();
+    assert_eq!(outcome.skipped, 2, "counted once");
+    assert!(play.ended.is_empty() && play.open.is_empty() && play.left.is_empty());
+}
+
+#[test]
+fn the_older_of_two_requests_that_wait_is_answered() {
+    let mut play = Play::new(2);
+    play.created();
+    play.say(0, 1, Register {});
+    play.say(1, 1, Register {});
+    play.say(0, 1, Ready {});
+    play.say_over(0, 1, 2, Ready {});
+    assert_eq!(play.log(), "1:Registered 2:Registered 3:Refusal(asked again, and answered there)");
+    play.say(1, 1, Ready {});
+    assert_eq!(play.log(), "started 4:Go 5:Go");
+    play.say(1, 1, completed());
+    play.say_over(1, 1, 2, completed());
+    assert_eq!(play.log(), "6:Refusal(asked again, and answered there)");
+    // It thinks better of it.
+    play.say_over(1, 1, 2, interrupted());
+    assert_eq!(play.log(), "7:Refusal(asked again, and answered there) 8:Finished");
+    play.say_over(1, 1, 2, interrupted());
+    play.say_over(0, 1, 2, completed());
+    assert_eq!(play.log(), "9:Finished trained 10:Evaluate");
+}
+
+#[test]
+fn a_worker_that_comes_back_in_time_has_lost_nothing() {
     let mut play = Play::training();
-    play.gone(1, 1);
+    play.away(1, 1, 1);
+    assert_eq!(play.state.awaited().collect::<Vec<_>>(), [(1, 1)]);
+    assert_eq!(play.state.progress().workers, 1);
     play.say(0, 1, completed());
+    play.say_over(1, 1, 2, report(4));
+    assert_eq!(play.state.awaited().count(), 0);
+    // The timer and the end of the old connection come late.
+    play.lost(1, 1);
+    play.away(1, 1, 1);
+    assert_eq!(play.log(), "6:Reported");
+    play.away(1, 1, 2);
+    play.connected(1, 1, 3);
+    play.lost(1, 2);
+    play.say_over(1, 1, 3, completed());
     assert_eq!(play.log(), "trained 5:Evaluate");
+    assert!(play.left.is_empty());
+}
+
+#[test]
+fn a_worker_that_comes_back_too_late_is_told_so() {
     let mut play = Play::training();
     play.gone(1, 1);
+    assert_eq!(play.left, [(1, 1)]);
+    play.say_over(1, 1, 2, report(4));
+    play.say_over(1, 1, 2, Ready {});
+    play.say_over(1, 1, 2, Register {});
+    play.say_over(1, 1, 2, completed());
+    let log = play.log();
+    assert!(log.starts_with("5:StopNow 6:Refusal(worker/1 was away for too long"), "{log}");
+    assert!(log.contains("7:Refusal(worker/1 was away for too long") && log.ends_with("8:Finished"), "{log}");
+    play.gone(1, 1);
+    assert_eq!(play.left, [(1, 1)], "(E) once");
+}
+
+#[test]
+fn a_later_life_ends_an_earlier_one_that_is_away() {
+    let mut play = Play::training();
+    play.say(1, 2, Register {});
+    assert!(play.log().contains("is the same task started twice?") && play.left.is_empty());
+    play.away(1, 1, 1);
     play.say(1, 2, Register {});
     play.say(1, 2, Ready {});
-    assert_eq!(play.log(), "5:Registered 6:Go");
-    play.say(0, 1, completed());
-    assert_eq!(play.log(), "");
+    assert_eq!(play.log(), "6:Registered 7:Go");
+    assert_eq!(play.left, [(1, 1)]);
+    // Neither its timer nor a late word of it touches the new one.
+    play.lost(1, 1);
+    play.say(1, 1, report(3));
+    play.say(1, 1, Register {});
+    assert_eq!(play.log().matches("has been started again since").count(), 2);
     play.gone(1, 2);
-    assert_eq!(play.log(), "trained 7:Evaluate");
+    assert_eq!(play.left, [(1, 1), (1, 2)]);
+}
+
+#[test]
+fn an_evaluator_that_is_started_again_is_no_end() {
+    let mut play = Play::new(1);
+    play.created();
+    play.say(0, 1, Register {});
+    play.say(0, 1, Ready {});
+    play.say(0, 1, completed());
+    play.away(0, 1, 1);
+    play.say(0, 2, Register {});
+    play.say(0, 2, Ready {});
+    play.say(0, 2, completed());
+    play.say(0, 2, evaluated());
+    let log = play.log();
+    assert!(log.ends_with("4:Registered 5:Go trained 6:Evaluate 7:Finished"), "{log}");
+    assert!(play.ended.pop().unwrap().is_ok() && play.left.is_empty(), "(E) it had finished");
+}
+
+#[test]
+fn who_evaluates_can_be_reached() {
+    let mut play = Play::training();
+    play.say(0, 1, completed());
+    play.away(0, 1, 1);
+    play.say(1, 1, completed());
+    assert_eq!(play.log(), "trained 6:Evaluate");
+    // And where nobody can, the first that comes back does.
+    let mut play = Play::training();
+    play.say(0, 1, completed());
+    play.away(0, 1, 1);
+    play.away(1, 1, 1);
+    play.lost(1, 1);
+    assert_eq!(play.log(), "trained");
+    play.say_over(0, 1, 2, completed());
+    assert_eq!(play.log(), "5:Refusal(asked again, and answered there) trained 6:Evaluate");
+    play.away(0, 1, 2);
+    play.lost(0, 2);
+    assert!(play.ended.pop().unwrap().unwrap_err().contains("no worker is left"));
 }
 
 #[test]
@@ -236,77 +268,4 @@ fn nobody_joins_while_the_job_is_evaluated() {
     assert!(play.log().contains("6:Refusal(the job has been trained"));
     play.say(0, 1, evaluated());
     assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
-}
-
-#[test]
-fn a_failed_worker_ends_the_job_with_its_words() {
-    let mut play = Play::training();
-    play.say(1, 1, finish(TrainingResult::Failed("no data".into())));
-    assert!(play.ended.is_empty());
-    play.say(0, 1, Report { global_step: GlobalStep(4), local_step: LocalStep(2), loss: 0.7 });
-    assert_eq!(play.log(), "5:Finished 6:StopNow");
-    play.say(0, 1, finish(TrainingResult::Interrupted));
-    assert_eq!(play.ended.pop().unwrap().unwrap_err(), "worker/1 failed: no data");
-    assert!(play.open.is_empty());
-}
-
-#[test]
-fn an_interrupt_before_the_start_refuses_everybody_and_ends() {
-    let mut play = Play::new(2);
-    play.say(0, 1, Register {});
-    play.fail();
-    assert!(play.log().contains("1:Refusal(the job is ending: interrupted"));
-    assert!(play.ended.pop().unwrap().unwrap_err().contains("interrupted at step 1 of 10"));
-}
-
-#[test]
-fn workers_that_do_not_leave_do_not_keep_a_failing_job() {
-    let mut play = Play::training();
-    play.fail();
-    assert!(play.ended.is_empty());
-    let effects = play.state.end_failing();
-    play.carry_out(effects);
-    assert_eq!(play.ended.len(), 1);
-    let effects = play.state.end_failing();
-    play.carry_out(effects);
-    assert_eq!(play.ended.len(), 1);
-}
-
-proptest! {
-    /// (A), (B) and (C) under turns in any order, sensible or not.
-    #[test]
-    fn any_turns_end_a_job_at_most_once(
-        turns in prop::collection::vec((0u32..3, 1u64..3, 0u8..11), 0..150),
-    ) {
-        let mut play = Play::new(3);
-        let mut created = false;
-        for (worker, life, turn) in turns {
-            match turn {
-                0 if !created => {
-                    created = true;
-                    play.created();
-                }
-                0 | 1 => drop(play.say(worker, life, Register {})),
-                2 | 3 => drop(play.say(worker, life, Ready {})),
-                4 => {
-                    let report = Report { global_step: GlobalStep(99), local_step: LocalStep(2), loss: f32::NAN };
-                    play.say(worker, life, report);
-                }
-                5 | 6 => drop(play.say(worker, life, completed())),
-                7 => drop(play.say(worker, life, evaluated())),
-                8 => drop(play.say(worker, life, finish(TrainingResult::Interrupted))),
-                9 => drop(play.say(worker, life, finish(TrainingResult::InputEnded("over".into())))),
-                _ => play.gone(worker, life),
-            }
-            prop_assert!(play.ended.len() <= 1, "(C)");
-            prop_assert!(play.state.global_step() <= GlobalStep(10));
-            let log = play.log.join(" ");
-            if let Some(go) = log.find(":Go") {
-                prop_assert!(log[..go].contains("started"), "(B)");
-            }
-            if matches!(play.ended.first(), Some(Ok(_))) {
-                prop_assert!(log.contains("Evaluate"), "(C)");
-            }
-        }
-    }
 }

@@ -1,0 +1,109 @@
+//! What a job that trained to its end came to: every shard's counts, held against what its policy promises.
+//! Knows no workers.
+
+use std::time::Duration;
+
+use messages::id::ShardId;
+use messages::job::JobSpec;
+use messages::message::ShardSnapshot;
+use messages::sync::SyncSpec;
+
+use crate::error::ChiefError;
+use crate::job::Outcome;
+use crate::report::JobReport;
+
+/// The report of a job, from its shards as they are at the end.
+///
+/// # Errors
+/// Where a shard counts something else than the job asked for.
+pub(crate) fn conclude(
+    job: &JobSpec,
+    shards: Vec<(ShardId, ShardSnapshot)>,
+    outcome: Outcome,
+    training: Duration,
+) -> Result<JobReport, ChiefError> {
+    shards.iter().try_for_each(|(shard, snapshot)| check(job, *shard, snapshot))?;
+    let first = shards.first().map(|(_, snapshot)| snapshot);
+    Ok(JobReport {
+        training,
+        updates_applied: first.map_or(0, |first| first.version.0),
+        gradients: first.map_or(0, |first| first.pushes.applied + first.pushes.held),
+        skipped: outcome.skipped,
+        train_loss: outcome.train_loss,
+        evaluation: outcome.evaluation,
+        workers: outcome.workers,
+        shards,
+    })
+}
+
+/// V2, V3 and S2 on one shard.
+fn check(job: &JobSpec, shard: ShardId, snapshot: &ShardSnapshot) -> Result<(), ChiefError> {
+    let ShardSnapshot { version, pushes, .. } = *snapshot;
+    let updates = match job.sync {
+        SyncSpec::Async { .. } | SyncSpec::Bounded { .. } => pushes.applied == version.0 && pushes.held == 0,
+        // Every update is made of at least one.
+        SyncSpec::Sync { .. } => pushes.applied == 0 && pushes.held >= version.0,
+    };
+    if version.0 != job.last_step.0 || !updates || !pushes.add_up() {
+        let (pushes, sync, last_step) = (Box::new(pushes), job.sync, job.last_step);
+        return Err(ChiefError::Miscount { shard, pushes, version, sync, last_step });
+    }
+    match job.sync {
+        SyncSpec::Bounded { staleness: bound } if snapshot.steps_behind.max > u64::from(bound) => {
+            let (steps, sync) = (snapshot.steps_behind.max, job.sync);
+            Err(ChiefError::TooFarBehind { shard, steps, sync, bound })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::id::Version;
+    use messages::message::{Evaluation, ShardCounters, StalenessHistogram};
+
+    use super::*;
+    use crate::job::tests::job;
+
+    fn counted(sync: &str, pushes: ShardCounters, behind: u64) -> Result<JobReport, String> {
+        let job = JobSpec { sync: sync.parse().unwrap(), ..job() };
+        let mut steps_behind = StalenessHistogram::default();
+        steps_behind.record(behind);
+        let snapshot = ShardSnapshot { version: Version(10), pushes, steps_behind, ..Default::default() };
+        let evaluation = Evaluation { loss: 0.1, metrics: vec![], examples: 10, variables_crc32c: 1 };
+        let outcome = Outcome { train_loss: 0.5, evaluation, workers: 2, skipped: 3 };
+        conclude(&job, vec![(ShardId::new(0, 0), snapshot)], outcome, Duration::from_secs(1))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_policy_has_its_own_sum() {
+        let one = ShardCounters { received: 13, applied: 10, stopped: 1, duplicate: 2, ..Default::default() };
+        let several = ShardCounters { received: 23, held: 20, stale: 2, refused: 1, ..Default::default() };
+        for (sync, right, wrong, gradients) in [
+            ("async", one, several, 10),
+            ("async:staleness-lr", one, several, 10),
+            ("bounded:3", one, several, 10),
+            ("sync", several, one, 20),
+            ("sync:1", several, one, 20),
+        ] {
+            let report = counted(sync, right, 0).unwrap();
+            assert_eq!((report.updates_applied, report.gradients, report.skipped), (10, gradients, 3));
+            let error = counted(sync, wrong, 0).unwrap_err();
+            assert!(error.contains(&format!("under {sync} that does not make 10 updates")), "{error}");
+            let lost = ShardCounters { received: right.received + 1, ..right };
+            assert!(counted(sync, lost, 0).unwrap_err().starts_with("ps/0"), "V2");
+        }
+        let few = ShardCounters { received: 9, held: 9, ..Default::default() };
+        assert!(counted("sync", few, 0).unwrap_err().contains("9 held"));
+    }
+
+    #[test]
+    fn a_bound_that_was_not_kept_is_told() {
+        let pushes = ShardCounters { received: 10, applied: 10, ..Default::default() };
+        assert!(counted("bounded:3", pushes, 3).is_ok());
+        assert!(counted("async", pushes, 4).is_ok());
+        let error = counted("bounded:3", pushes, 4).unwrap_err();
+        assert!(error.contains("4 steps behind another, and bounded:3 allows 3"), "{error}");
+    }
+}

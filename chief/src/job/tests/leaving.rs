@@ -1,0 +1,170 @@
+//! Workers that leave before the end, of their own or without a word, and jobs that fail.
+
+use messages::message::{Evaluated, Ready, Register};
+
+use super::play::{Play, completed, evaluated, finish, input_ended, interrupted, report};
+use super::*;
+
+#[test]
+fn a_worker_whose_input_has_ended_waits_for_the_others() {
+    let mut play = Play::training();
+    play.say(0, 1, input_ended());
+    assert_eq!(play.log(), "");
+    // It says nothing of how far the job is.
+    assert_eq!(play.state.progress().global_step, GlobalStep(0));
+    play.say(1, 1, completed());
+    assert_eq!(play.log(), "trained 5:Evaluate");
+    play.say(0, 1, evaluated());
+    assert_eq!(play.log(), "7:Finished 6:Finished");
+    assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
+
+    // All inputs together were not enough: that is the reason, and it is told.
+    let mut play = Play::training();
+    play.say(1, 1, input_ended());
+    play.say(0, 1, input_ended());
+    assert_eq!(play.log(), "trained 6:Evaluate");
+    play.say(0, 1, Evaluated { result: Err("too few updates".into()) });
+    let reason = play.ended.pop().unwrap().unwrap_err();
+    assert_eq!(reason, "worker/0 failed: too few updates; before, worker/1 had said: 3 epochs");
+    assert!(play.open.is_empty());
+}
+
+#[test]
+fn a_lost_worker_never_holds_up_the_others_and_may_join_again() {
+    let mut play = Play::training();
+    play.gone(1, 1);
+    play.say(0, 1, completed());
+    assert_eq!(play.log(), "trained 5:Evaluate");
+    let mut play = Play::training();
+    play.gone(1, 1);
+    play.say(1, 2, Register {});
+    play.say(1, 2, Ready {});
+    assert_eq!(play.log(), "5:Registered 6:Go");
+    play.say(0, 1, completed());
+    assert_eq!(play.log(), "");
+    play.gone(1, 2);
+    assert_eq!(play.log(), "trained 7:Evaluate");
+}
+
+#[test]
+fn whoever_leaves_before_it_has_finished_is_told_to_the_shards() {
+    for early in [interrupted(), input_ended(), finish(TrainingResult::Failed("no data".into()))] {
+        let mut play = Play::training();
+        play.say(1, 1, early.clone());
+        play.say(1, 1, early.clone());
+        play.gone(1, 1);
+        assert_eq!(play.left, [(1, 1)], "{early:?}");
+        play.say(0, 1, completed());
+        play.gone(0, 1);
+        let failing = matches!(early.result, TrainingResult::Failed(_));
+        assert_eq!(play.left, [(1, 1)], "who has finished is not missed after {early:?}");
+        assert!(!failing || play.ended.len() == 1);
+    }
+    // Who has not begun is not counted yet.
+    let mut play = Play::training();
+    play.gone(1, 1);
+    play.say(1, 2, Register {});
+    play.say(1, 2, interrupted());
+    play.say(1, 3, Register {});
+    play.gone(1, 3);
+    assert_eq!(play.left, [(1, 1)]);
+}
+
+#[test]
+fn a_job_that_wants_all_its_workers_ends_when_one_leaves() {
+    let input = input_ended();
+    for (word, why) in [(Some(interrupted()), "told to stop"), (Some(input), "3 epochs"), (None, "is lost")] {
+        let mut play = Play::training_together();
+        play.say(0, 1, report(4));
+        match word {
+            Some(word) => drop(play.say(1, 1, word)),
+            None => play.gone(1, 1),
+        }
+        assert_eq!(play.left, [(1, 1)]);
+        play.say(0, 1, report(5));
+        play.say(0, 1, interrupted());
+        assert!(play.log().contains("StopNow"));
+        let error = play.ended.pop().unwrap().unwrap_err();
+        assert!(error.starts_with("worker/1 left at step 4 of 10: ") && error.contains(why), "{error}");
+        assert!(error.contains("when_worker_leaves") && play.open.is_empty(), "{error}");
+    }
+    // One that has finished may go, and one that was started again has left before.
+    let mut play = Play::training_together();
+    play.say(1, 1, completed());
+    play.gone(1, 1);
+    assert!(!play.state.is_failing());
+    play.away(0, 1, 1);
+    play.say(0, 2, Register {});
+    let log = play.log();
+    assert!(log.contains("6:Refusal(the job is ending: worker/0 left at step"), "{log}");
+    assert_eq!(play.ended.len(), 1);
+}
+
+#[test]
+fn who_comes_after_a_job_has_failed_hears_why() {
+    let mut play = Play::new(3);
+    play.created();
+    play.say(0, 1, Register {});
+    play.say(0, 1, finish(TrainingResult::Failed("no data".into())));
+    assert!(play.ended.is_empty());
+    play.say(1, 1, Register {});
+    play.say(2, 1, Register {});
+    let log = play.log();
+    assert_eq!(log.matches("Refusal(the job is ending: worker/0 failed: no data)").count(), 2, "{log}");
+    assert_eq!(play.ended.pop().unwrap().unwrap_err(), "worker/0 failed: no data");
+    play.say(2, 1, Register {});
+    assert!(play.log().contains("the job has ended: worker/0 failed"));
+
+    // Who had its time is not waited for.
+    let mut play = Play::new(2);
+    play.fail_with(ChiefError::Missing { seconds: 1, tasks: vec!["worker/0".into()] });
+    assert_eq!(play.ended.len(), 1);
+}
+
+#[test]
+fn a_worker_that_waits_hears_how_a_job_failed_when_it_asks_again() {
+    let mut play = Play::training();
+    play.say(0, 1, completed());
+    play.away(0, 1, 1);
+    play.say(1, 1, finish(TrainingResult::Failed("no data".into())));
+    play.say_over(0, 1, 2, completed());
+    play.say(1, 1, finish(TrainingResult::Failed("no data".into())));
+    let log = play.log();
+    assert!(
+        log.contains("7:Refusal(the job has ended: worker/1 failed") && log.ends_with("8:Finished"),
+        "{log}"
+    );
+    assert_eq!(play.ended.len(), 1);
+}
+
+#[test]
+fn a_failed_worker_ends_the_job_with_its_words() {
+    let mut play = Play::training();
+    play.say(1, 1, finish(TrainingResult::Failed("no data".into())));
+    assert!(play.ended.is_empty());
+    play.say(0, 1, report(4));
+    assert_eq!(play.log(), "5:Finished 6:StopNow");
+    play.say(0, 1, interrupted());
+    assert_eq!(play.ended.pop().unwrap().unwrap_err(), "worker/1 failed: no data");
+    assert!(play.open.is_empty());
+}
+
+#[test]
+fn an_interrupt_before_the_start_refuses_everybody_and_ends() {
+    let mut play = Play::new(2);
+    play.say(0, 1, Register {});
+    play.fail();
+    assert!(play.log().contains("1:Refusal(the job is ending: interrupted"));
+    assert!(play.ended.pop().unwrap().unwrap_err().contains("interrupted at step 1 of 10"));
+}
+
+#[test]
+fn workers_that_do_not_leave_do_not_keep_a_failing_job() {
+    let mut play = Play::training();
+    play.fail();
+    assert!(play.ended.is_empty());
+    play.end_failing();
+    assert_eq!(play.ended.len(), 1);
+    play.end_failing();
+    assert_eq!(play.ended.len(), 1);
+}

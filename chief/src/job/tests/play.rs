@@ -1,0 +1,169 @@
+//! A job whose replies are numbers, and whose workers say what a test wants. Knows no rule of the job.
+
+use std::collections::BTreeSet;
+
+use messages::message::{Evaluated, Finish, Ready, Register};
+use messages::sync::LeaveSpec;
+
+use super::*;
+
+pub(super) struct Play {
+    pub state: JobState<u32>,
+    next: u32,
+    /// Requests without an answer.
+    pub open: BTreeSet<u32>,
+    pub log: Vec<String>,
+    pub left: Vec<(u32, u64)>,
+    pub ended: Vec<Result<Outcome, String>>,
+}
+
+/// A life of worker `worker`, over one of its connections.
+pub(super) fn peer(worker: u32, life: u64, connection: u64) -> Peer {
+    let (task, incarnation) = (TaskId::worker(worker), Incarnation(life));
+    Peer { task, incarnation, connection, address: "here".into() }
+}
+
+impl Play {
+    pub(super) fn new(workers: u32) -> Self {
+        Self::of(job(), workers)
+    }
+
+    pub(super) fn of(job: JobSpec, workers: u32) -> Self {
+        let state = JobState::new(job, workers);
+        let (open, log, left, ended) = Default::default();
+        Self { state, next: 0, open, log, left, ended }
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect<u32>>) {
+        for effect in effects {
+            match effect {
+                Effect::Reply(reply, message) => {
+                    assert!(self.open.remove(&reply), "(A) reply {reply} was given twice");
+                    let what = match &message {
+                        Message::Finished(finished) if finished.evaluate => "Evaluate".to_owned(),
+                        Message::Reported(reported) if reported.stop.is_some() => "StopNow".to_owned(),
+                        Message::Refusal(refusal) => format!("Refusal({})", refusal.reason),
+                        other => other.name().to_owned(),
+                    };
+                    self.log.push(format!("{reply}:{what}"));
+                }
+                Effect::Started => self.log.push("started".into()),
+                Effect::Trained => self.log.push("trained".into()),
+                Effect::Leave(worker, incarnation) => self.left.push((worker, incarnation.0)),
+                Effect::Ended(result) => self.ended.push(result.map_err(|error| error.to_string())),
+            }
+        }
+    }
+
+    /// Over the first connection of that life, which has its number.
+    pub(super) fn say(&mut self, worker: u32, life: u64, message: impl Into<Message>) -> u32 {
+        self.say_over(worker, life, life, message)
+    }
+
+    pub(super) fn say_over(
+        &mut self,
+        worker: u32,
+        life: u64,
+        connection: u64,
+        message: impl Into<Message>,
+    ) -> u32 {
+        self.next += 1;
+        let reply = self.next;
+        self.open.insert(reply);
+        let effects = self.state.request(&peer(worker, life, connection), message.into(), reply);
+        self.carry_out(effects);
+        reply
+    }
+
+    pub(super) fn created(&mut self) {
+        let effects = self.state.created(placement());
+        self.carry_out(effects);
+    }
+
+    pub(super) fn connected(&mut self, worker: u32, life: u64, connection: u64) {
+        let effects = self.state.connected(&peer(worker, life, connection));
+        self.carry_out(effects);
+    }
+
+    /// The connection breaks.
+    pub(super) fn away(&mut self, worker: u32, life: u64, connection: u64) {
+        self.state.disconnected(&peer(worker, life, connection));
+    }
+
+    /// The time to come back is over.
+    pub(super) fn lost(&mut self, worker: u32, connection: u64) {
+        let effects = self.state.lost(worker, connection);
+        self.carry_out(effects);
+    }
+
+    /// The connection breaks, and the worker does not come back.
+    pub(super) fn gone(&mut self, worker: u32, life: u64) {
+        self.away(worker, life, life);
+        self.lost(worker, life);
+    }
+
+    pub(super) fn fail(&mut self) {
+        self.fail_with(ChiefError::Interrupted { step: GlobalStep(1), last_step: GlobalStep(10) });
+    }
+
+    pub(super) fn fail_with(&mut self, error: ChiefError) {
+        let effects = self.state.fail(error);
+        self.carry_out(effects);
+    }
+
+    pub(super) fn end_failing(&mut self) {
+        let effects = self.state.end_failing();
+        self.carry_out(effects);
+    }
+
+    pub(super) fn log(&mut self) -> String {
+        std::mem::take(&mut self.log).join(" ")
+    }
+
+    /// Both workers train.
+    pub(super) fn training() -> Self {
+        Self::training_of(job())
+    }
+
+    pub(super) fn training_of(job: JobSpec) -> Self {
+        let mut play = Self::of(job, 2);
+        play.created();
+        for worker in 0..2 {
+            play.say(worker, 1, Register {});
+        }
+        for worker in 0..2 {
+            play.say(worker, 1, Ready {});
+        }
+        assert_eq!(play.log(), "1:Registered 2:Registered started 3:Go 4:Go");
+        play
+    }
+
+    /// Both train, and none of them may leave.
+    pub(super) fn training_together() -> Self {
+        Self::training_of(JobSpec { when_worker_leaves: LeaveSpec::Fail, ..job() })
+    }
+}
+
+pub(super) fn finish(result: TrainingResult) -> Finish {
+    Finish { result, local_step: LocalStep(5), loss: 0.5, skipped: 2 }
+}
+
+pub(super) fn completed() -> Finish {
+    finish(TrainingResult::Completed)
+}
+
+pub(super) fn input_ended() -> Finish {
+    finish(TrainingResult::InputEnded("3 epochs".into()))
+}
+
+pub(super) fn interrupted() -> Finish {
+    finish(TrainingResult::Interrupted)
+}
+
+pub(super) fn report(step: u64) -> Report {
+    Report { global_step: GlobalStep(step), local_step: LocalStep(2), loss: 0.7 }
+}
+
+pub(super) fn evaluated() -> Evaluated {
+    Evaluated { result: Ok(Evaluation { loss: 0.1, metrics: vec![], examples: 10, variables_crc32c: 1 }) }
+}

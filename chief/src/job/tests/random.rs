@@ -1,0 +1,279 @@
+//! Properties (A)–(E) under random turns: workers that do as they should and others that do not, requests that come
+//! again, connections that break, lives that end, timers that run out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use messages::message::{Ready, Register};
+use messages::sync::LeaveSpec;
+use proptest::prelude::*;
+
+use super::play::*;
+use super::*;
+
+const WORKERS: u32 = 3;
+
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Created,
+    /// What fits the state that the worker is in, as one that works says it.
+    Next,
+    Register,
+    Ready,
+    Report,
+    Complete,
+    EndInput,
+    Interrupt,
+    Evaluate,
+    /// A new connection.
+    Connect,
+    Break,
+    /// The end of an earlier connection is noticed late.
+    BreakEarlier,
+    TimeOut,
+    StartAgain,
+    /// The job fails, for a reason of its own.
+    Fail,
+    EndFailing,
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    use Turn::*;
+    prop_oneof![
+        30 => Just(Next),
+        3 => Just(Created),
+        8 => prop_oneof![Just(Connect), Just(Break), Just(BreakEarlier)],
+        4 => Just(TimeOut),
+        4 => Just(StartAgain),
+        6 => prop_oneof![Just(Register), Just(Ready), Just(Report), Just(Evaluate)],
+        2 => prop_oneof![Just(Complete), Just(EndInput), Just(Interrupt)],
+        1 => prop_oneof![4 => Just(EndFailing), 1 => Just(Fail)],
+    ]
+}
+
+/// A worker's own view of itself.
+#[derive(Clone, Copy)]
+struct Mine {
+    life: u64,
+    connection: u64,
+}
+
+struct Random {
+    play: Play,
+    mine: Vec<Mine>,
+    created: bool,
+    /// Whose request each reply belongs to.
+    asked: BTreeMap<u32, (u32, u64)>,
+    /// Lives that were told to begin.
+    begun: BTreeSet<(u32, u64)>,
+    /// Lives that said to have finished while they trained.
+    finished: BTreeSet<(u32, u64)>,
+    connections: u64,
+}
+
+impl Random {
+    fn new(job: JobSpec) -> Self {
+        let mine = Mine { life: 1, connection: 1 };
+        Self {
+            play: Play::of(job, WORKERS),
+            mine: vec![mine; WORKERS as usize],
+            created: false,
+            asked: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            finished: BTreeSet::new(),
+            connections: 1,
+        }
+    }
+
+    fn say(&mut self, worker: u32, message: impl Into<Message>) {
+        let Mine { life, connection } = self.mine[worker as usize];
+        let seen = self.play.log.len();
+        let reply = self.play.say_over(worker, life, connection, message);
+        self.asked.insert(reply, (worker, life));
+        self.hear(seen);
+    }
+
+    /// Notes who was told to begin.
+    fn hear(&mut self, seen: usize) {
+        for line in &self.play.log[seen..] {
+            if let Some(reply) = line.strip_suffix(":Go") {
+                self.begun.insert(self.asked[&reply.parse::<u32>().unwrap()]);
+            }
+        }
+    }
+
+    fn complete(&mut self, worker: u32) {
+        let life = self.mine[worker as usize].life;
+        let trained = self.trains(worker);
+        self.say(worker, completed());
+        if trained && !self.trains(worker) {
+            self.finished.insert((worker, life));
+        }
+    }
+
+    /// Whether this very life of the worker trains, as the chief sees it.
+    fn trains(&self, worker: u32) -> bool {
+        let known = &self.play.state.workers[&worker];
+        known.incarnation == Some(Incarnation(self.mine[worker as usize].life))
+            && matches!(known.state, State::Training)
+    }
+
+    fn next(&mut self, worker: u32) {
+        let known = &self.play.state.workers[&worker];
+        if known.incarnation != Some(Incarnation(self.mine[worker as usize].life)) {
+            return self.say(worker, Register {});
+        }
+        match known.state {
+            State::Absent | State::Registered(_) => self.say(worker, Register {}),
+            State::Preparing | State::Ready(_) => self.say(worker, Ready {}),
+            State::Training => self.complete(worker),
+            State::Evaluating => self.say(worker, evaluated()),
+            State::Finished(_) | State::Left | State::Lost => self.say(worker, report(99)),
+        }
+    }
+
+    fn take(&mut self, worker: u32, turn: Turn) {
+        let starting = matches!(self.play.state.phase, Phase::Starting);
+        self.carry_out(worker, turn);
+        if starting && matches!(self.play.state.phase, Phase::Training) {
+            assert!(self.play.state.workers.values().all(Worker::is_present), "(B) all are there");
+        }
+    }
+
+    fn carry_out(&mut self, worker: u32, turn: Turn) {
+        let Mine { life, connection } = self.mine[worker as usize];
+        match turn {
+            Turn::Created if self.created => {}
+            Turn::Created => {
+                self.created = true;
+                self.play.created();
+            }
+            Turn::Next => self.next(worker),
+            Turn::Register => self.say(worker, Register {}),
+            Turn::Ready => self.say(worker, Ready {}),
+            Turn::Report => self.say(worker, report(99)),
+            Turn::Complete => self.complete(worker),
+            Turn::EndInput => self.say(worker, input_ended()),
+            Turn::Interrupt => self.say(worker, interrupted()),
+            Turn::Evaluate => self.say(worker, evaluated()),
+            Turn::Connect => {
+                self.connections += 1;
+                self.mine[worker as usize].connection = self.connections;
+                self.connected(worker);
+            }
+            Turn::Break => self.play.away(worker, life, connection),
+            Turn::BreakEarlier => self.play.away(worker, life, connection - 1),
+            Turn::TimeOut => self.play.lost(worker, connection),
+            Turn::StartAgain => {
+                self.connections += 1;
+                self.mine[worker as usize] = Mine { life: life + 1, connection: self.connections };
+            }
+            Turn::Fail => self.play.fail(),
+            Turn::EndFailing => self.play.end_failing(),
+        }
+    }
+
+    fn connected(&mut self, worker: u32) {
+        let Mine { life, connection } = self.mine[worker as usize];
+        let seen = self.play.log.len();
+        self.play.connected(worker, life, connection);
+        self.hear(seen);
+    }
+
+    /// Whatever must hold after every turn.
+    fn holds(&self) -> Result<(), TestCaseError> {
+        let Play { state, log, left, ended, open, .. } = &self.play;
+        prop_assert!(state.global_step() <= GlobalStep(10));
+        prop_assert!(ended.len() <= 1, "(C)");
+        if let Some(ended) = ended.first() {
+            prop_assert!(open.is_empty(), "(A) {open:?} are open");
+            prop_assert!(ended.is_err() || log.iter().any(|line| line.ends_with(":Evaluate")), "(C)");
+        }
+        // (B)
+        let started = log.iter().position(|line| line == "started");
+        let first = log.iter().position(|line| line.ends_with(":Go"));
+        prop_assert!(first.is_none_or(|first| started.is_some_and(|started| started < first)), "(B)");
+        prop_assert!(
+            started.is_none_or(|_| (0..WORKERS).all(|worker| self.begun.iter().any(|life| life.0 == worker))),
+            "(B)"
+        );
+        // (D) Nobody waits for one that is neither here nor waited for.
+        if matches!(state.phase, Phase::Training) {
+            let busy = |worker: &Worker<u32>| worker.is_here() && !matches!(worker.state, State::Finished(_));
+            let away = state.awaited().next().is_some();
+            prop_assert!(away || state.workers.values().any(busy), "(D)");
+        }
+        // (E)
+        let told: BTreeSet<_> = left.iter().copied().collect();
+        prop_assert_eq!(told.len(), left.len(), "(E) once");
+        for &(worker, life) in &self.begun {
+            let known = &state.workers[&worker];
+            let trains =
+                known.incarnation == Some(Incarnation(life)) && matches!(known.state, State::Training);
+            let early = !trains && !self.finished.contains(&(worker, life));
+            prop_assert_eq!(
+                told.contains(&(worker, life)),
+                early,
+                "(E) worker/{} in life {}: {:?}",
+                worker,
+                life,
+                log
+            );
+        }
+        prop_assert!(told.is_subset(&self.begun), "(E) none that has not begun");
+        Ok(())
+    }
+
+    /// Time passes, and every worker that can be reached does what is asked of it: then the job ends.
+    fn settles(&mut self) -> Result<(), TestCaseError> {
+        self.take(0, Turn::Created);
+        if matches!(self.play.state.phase, Phase::Starting) {
+            for worker in 0..WORKERS {
+                let known = &self.play.state.workers[&worker];
+                let (life, connection) = (known.incarnation.map_or(0, |life| life.0), known.connection);
+                self.play.away(worker, life, connection);
+                self.take(worker, Turn::StartAgain);
+                self.next(worker);
+                self.next(worker);
+                self.holds()?;
+            }
+        }
+        for _ in 0..10 {
+            let away: Vec<_> = self.play.state.awaited().collect();
+            for (worker, connection) in away {
+                self.play.lost(worker, connection);
+                self.holds()?;
+            }
+            for worker in 0..WORKERS {
+                let known = &self.play.state.workers[&worker];
+                let life = known.incarnation.map_or(0, |life| life.0);
+                if known.is_here() {
+                    self.mine[worker as usize] = Mine { life, connection: known.connection };
+                    self.next(worker);
+                    self.holds()?;
+                }
+            }
+        }
+        self.play.end_failing();
+        self.holds()?;
+        prop_assert_eq!(self.play.ended.len(), 1, "(C) and (D): it ends, whoever has gone");
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn any_turns_lead_to_one_end(
+        turns in prop::collection::vec((0..WORKERS, turn()), 0..150),
+        fails in any::<bool>(),
+    ) {
+        let when_worker_leaves = if fails { LeaveSpec::Fail } else { LeaveSpec::Continue };
+        let mut random = Random::new(JobSpec { when_worker_leaves, ..job() });
+        for (worker, turn) in turns {
+            random.take(worker, turn);
+            random.holds()?;
+        }
+        random.settles()?;
+    }
+}
