@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use kernels::cpu::{Threads, sgd};
+use kernels::cpu::{GradientTerms, Threads, sgd};
 use messages::buffer::{Buffer, BufferPool, Payload, Segment};
 use messages::id::{PlacementEpoch, ShardId, VariableId};
 use messages::input::{ColumnSpec, DatasetSpec};
@@ -208,12 +208,13 @@ impl Training {
         let mut gradients = Gradients::take(&self.layout, &self.pool);
         let batch = &self.batches[self.next % self.batches.len()];
         self.next += 1;
-        let loss = self.executor.run(Feed::whole(batch), &values, Some(&mut gradients), |_| ());
+        let loss = self.executor.run(Feed::whole(batch), &values, Some(&mut gradients), |_, _| ());
         black_box(loss.expect("labels are classes")[0]);
         let update = |variable: usize| {
             let id = VariableId(variable as u32);
             let mut next = self.pool.take(values.bytes(id).len());
-            sgd(next.as_f32_mut(), values.variable(id), gradients.variable(id), 0.01);
+            let gradient = gradients.variable(id);
+            sgd(next.as_f32_mut(), values.variable(id), gradient, GradientTerms::PLAIN, 0.01);
             next
         };
         self.values = (0..self.variables).into_par_iter().map(update).collect();

@@ -1,8 +1,8 @@
-//! Examples per second of asynchronous training, in one process and as real processes on loopback; beside it, if
-//! wanted, another system's figure from the same minutes.
+//! Examples per second of training, in one process and as real processes on loopback; beside it, if wanted, another
+//! system's figure from the same minutes.
 //!
-//! `cargo bench --bench throughput -- [--rounds N] [--steps N] [--workers N] [--ps N] [--peer 'COMMAND']`: the command
-//! is run once a round, and its last words of the form `N examples/s` are taken as its figure.
+//! `cargo bench --bench throughput -- [--rounds N] [--steps N] [--workers N] [--ps N] [--sync POLICY] [--peer 'COMMAND']`:
+//! the command is run once a round, and its last words of the form `N examples/s` are taken as its figure.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,8 +11,7 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use pushpull::nn::{Layer, dense};
 use pushpull::{
-    DatasetSpec, Embedded, GlobalStep, GraphBuilder, GraphSpec, InputSpec, JobProgress, JobSpec,
-    OptimizerSpec,
+    DatasetSpec, Embedded, GraphBuilder, GraphSpec, InputSpec, JobProgress, JobSpec, OptimizerSpec, SyncSpec,
 };
 
 #[global_allocator]
@@ -30,6 +29,9 @@ struct Args {
     ps: u32,
     #[arg(long, default_value_t = 2)]
     workers: u32,
+    /// How gradients of several workers meet, such as async, bounded:2, sync or sync:1
+    #[arg(long, default_value_t)]
+    sync: SyncSpec,
     /// Another system to measure beside ours
     #[arg(long)]
     peer: Option<String>,
@@ -52,24 +54,16 @@ fn mlp() -> anyhow::Result<GraphSpec> {
     Ok(g.finish(loss, &[])?)
 }
 
-fn job(steps: u64) -> anyhow::Result<JobSpec> {
+fn job(steps: u64, sync: SyncSpec) -> anyhow::Result<JobSpec> {
     let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
-    Ok(JobSpec {
-        graph: mlp()?,
-        input: InputSpec::new(digits(1, 20_000), digits(2, 500)),
-        batch_size: 64,
-        optimizer: OptimizerSpec::sgd(0.01),
-        schedule: Default::default(),
-        sync: Default::default(),
-        placement: Default::default(),
-        last_step: GlobalStep(steps),
-        seed: 1,
-    })
+    let input = InputSpec::new(digits(1, 20_000), digits(2, 500));
+    Ok(JobSpec { optimizer: OptimizerSpec::sgd(0.01), sync, seed: 1, ..JobSpec::new(mlp()?, input, steps) })
 }
 
 fn embedded(args: &Args) -> anyhow::Result<f64> {
-    let job = job(args.steps)?;
-    let examples = args.steps * u64::from(job.batch_size);
+    let job = job(args.steps, args.sync)?;
+    let per_update = job.sync.gradients_per_update(args.workers);
+    let examples = args.steps * u64::from(job.batch_size) * u64::from(per_update);
     let (tell, _told) = tokio::sync::watch::channel(JobProgress::default());
     let cluster = Embedded::new(args.ps, args.workers);
     let run = cluster.run(job, tell, tokio_util::sync::CancellationToken::new());
@@ -79,7 +73,7 @@ fn embedded(args: &Args) -> anyhow::Result<f64> {
 
 fn processes(args: &Args, folder: &Path) -> anyhow::Result<f64> {
     let (job_file, report) = (folder.join("job.json"), folder.join("report.json"));
-    std::fs::write(&job_file, job(args.steps)?.to_json())?;
+    std::fs::write(&job_file, job(args.steps, args.sync)?.to_json())?;
     let status = Command::new(env!("CARGO_BIN_EXE_pushpull"))
         .arg("local")
         .args(["--ps", &args.ps.to_string(), "--workers", &args.workers.to_string()])
@@ -120,7 +114,7 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let folder = tempfile::tempdir()?;
     let (mut in_process, mut on_loopback, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    println!("mlp 784-512-512-10, batch 64, asynchronous, {} ps, {} workers", args.ps, args.workers);
+    println!("mlp 784-512-512-10, batch 64, {}, {} ps, {} workers", args.sync, args.ps, args.workers);
     // Turn by turn, so that a machine that slows down slows all of them.
     for _ in 0..args.rounds.max(1) {
         in_process.push(embedded(&args)?);

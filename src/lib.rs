@@ -27,6 +27,7 @@ pub use cli::{Defaults, TrainArgs, chief_main, local_main, main, main_with, ps_m
 pub use embedded::Embedded;
 pub use exit::{Failure, Outcome};
 pub use messages::cluster::{ClusterConfig, ClusterFlags, ClusterSpec};
+pub use messages::gradient::{GradientSpec, NotFiniteSpec};
 pub use messages::graph::{
     BinaryOp, GraphBuilder, GraphError, GraphSpec, LayerId, Op, Padding, ReductionOp, Stride, UnaryOp, Window,
 };
@@ -39,7 +40,7 @@ pub use messages::input::{
 pub use messages::job::{JobError, JobSpec};
 pub use messages::optimizer::{OptimizerSpec, ScheduleSpec};
 pub use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
-pub use messages::sync::SyncSpec;
+pub use messages::sync::{LeaveSpec, SyncSpec};
 pub use messages::tensor::{DType, Shape, TensorSpec};
 pub use messages::variable::{DeviceSpec, InitializerSpec};
 pub use ps::{PsConfig, PsError};

@@ -13,7 +13,7 @@ const LINE_EVERY: Duration = Duration::from_secs(3);
 /// Between two changes of the bar.
 const BAR_EVERY: Duration = Duration::from_millis(200);
 
-/// Shows the job's progress until its sender is gone. `batch_size` turns steps into examples.
+/// Shows the job's progress until its sender is gone. `batch_size` turns gradients into examples.
 pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size: u32) {
     let terminal = std::io::stderr().is_terminal();
     if progress.wait_for(|now| now.running).await.is_err() {
@@ -33,7 +33,8 @@ pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size:
         if !now.running {
             continue;
         }
-        let examples = now.global_step.0 as f64 * f64::from(batch_size);
+        let gradients = now.global_step.0 as f64 * f64::from(now.gradients_per_update);
+        let examples = gradients * f64::from(batch_size);
         let rate = examples / started.elapsed().as_secs_f64();
         let loss = now.loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.4}"));
         match &bar {

@@ -1,5 +1,7 @@
 //! What a job came to: a short table for people, JSON for programs.
 
+mod histogram;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,7 +11,10 @@ use chief::JobReport;
 use messages::cluster::ClusterSpec;
 use messages::id::JobName;
 use messages::job::JobSpec;
+use messages::message::ShardSnapshot;
 use serde::Serialize;
+
+use self::histogram::{Bucket, buckets, mean, shares};
 
 /// The metric that is a share of the examples, and is shown as one.
 const ACCURACY: &str = "accuracy";
@@ -27,11 +32,15 @@ pub struct Report {
     pub workers: usize,
     /// Updates that the job asked for.
     pub steps: u64,
-    /// Updates that the ps tasks count as applied.
+    /// Updates that the ps tasks count as applied; the same on every shard.
     pub updates_applied: u64,
+    /// Gradients in the variables, as the first shard counts them: with `sync` several make one update.
+    pub gradients: u64,
+    /// Steps that workers dropped because their gradients were not finite.
+    pub skipped: u64,
     /// From the first step to the last, without start-up and evaluation.
     pub seconds: f64,
-    /// Over all workers.
+    /// Those of the gradients in the variables, over all workers.
     pub examples_per_second: f64,
     /// The mean over every worker's last steps.
     pub train_loss: f32,
@@ -56,41 +65,67 @@ pub struct ShardReport {
     pub bytes: u64,
     /// Updates applied.
     pub version: u64,
-    /// Pushes that came: the sum of the next four.
+    /// Pushes that came: the sum of the next six.
     pub received: u64,
-    /// In the variables.
+    /// In the variables, each by an update of its own.
     pub applied: u64,
+    /// In the variables, by an update of several.
+    pub held: u64,
+    /// Came after the update that they were meant for.
+    pub stale: u64,
     /// Came after the last step.
     pub stopped: u64,
     /// Came again.
     pub duplicate: u64,
     /// Did not fit.
     pub refused: u64,
-    /// Of the applied pushes.
+    /// Of the pushes in the variables: updates between the values' reading and the gradient's use.
     pub staleness_mean: f64,
-    /// Of the applied pushes.
+    /// The greatest.
     pub staleness_max: u64,
+    /// All of them.
+    pub staleness_histogram: Vec<Bucket>,
+    /// The same in steps: by how many the worker that was furthest ahead was ahead when the push came.
+    pub steps_behind_mean: f64,
+    /// The greatest.
+    pub steps_behind_max: u64,
+    /// All of them.
+    pub steps_behind_histogram: Vec<Bucket>,
+}
+
+impl ShardReport {
+    fn new(shard: String, snapshot: &ShardSnapshot) -> Self {
+        let ShardSnapshot { bytes, version, pushes, staleness, steps_behind, .. } = snapshot;
+        Self {
+            shard,
+            bytes: *bytes,
+            version: version.0,
+            received: pushes.received,
+            applied: pushes.applied,
+            held: pushes.held,
+            stale: pushes.stale,
+            stopped: pushes.stopped,
+            duplicate: pushes.duplicate,
+            refused: pushes.refused,
+            staleness_mean: mean(staleness),
+            staleness_max: staleness.max,
+            staleness_histogram: buckets(staleness),
+            steps_behind_mean: mean(steps_behind),
+            steps_behind_max: steps_behind.max,
+            steps_behind_histogram: buckets(steps_behind),
+        }
+    }
 }
 
 impl Report {
     pub(crate) fn new(job: &JobSpec, cluster: &ClusterSpec, report: &JobReport) -> Self {
         let seconds = report.training.as_secs_f64();
-        let examples = report.updates_applied as f64 * f64::from(job.batch_size);
+        let examples = report.gradients as f64 * f64::from(job.batch_size);
         let evaluation = &report.evaluation;
         let metrics = evaluation.metrics.iter().map(|metric| (metric.name.clone(), metric.value));
         let test_metrics: BTreeMap<String, f32> = metrics.collect();
-        let shards = report.shards.iter().map(|(shard, snapshot)| ShardReport {
-            shard: shard.to_string(),
-            bytes: snapshot.bytes,
-            version: snapshot.version.0,
-            received: snapshot.pushes.received,
-            applied: snapshot.pushes.applied,
-            stopped: snapshot.pushes.stopped,
-            duplicate: snapshot.pushes.duplicate,
-            refused: snapshot.pushes.refused,
-            staleness_mean: snapshot.staleness.sum as f64 / snapshot.staleness.count().max(1) as f64,
-            staleness_max: snapshot.staleness.max,
-        });
+        let shards = report.shards.iter();
+        let shards = shards.map(|(shard, snapshot)| ShardReport::new(shard.to_string(), snapshot)).collect();
         Self {
             model: job.graph.name.clone(),
             sync: job.sync.to_string(),
@@ -98,6 +133,8 @@ impl Report {
             workers: cluster.addresses(JobName::Worker).len(),
             steps: job.last_step.0,
             updates_applied: report.updates_applied,
+            gradients: report.gradients,
+            skipped: report.skipped,
             seconds,
             examples_per_second: if seconds > 0.0 { examples / seconds } else { 0.0 },
             train_loss: report.train_loss,
@@ -105,7 +142,7 @@ impl Report {
             test_accuracy: test_metrics.get(ACCURACY).copied(),
             test_metrics,
             variables_crc32c: evaluation.variables_crc32c,
-            shards: shards.collect(),
+            shards,
         }
     }
 
@@ -116,14 +153,27 @@ impl Report {
     }
 
     fn write_table(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
-        let staleness = self.shards.first().map_or(0.0, |shard| shard.staleness_mean);
         writeln!(out, "model          {}", self.model)?;
         writeln!(out, "cluster        {} ps, {} worker(s), {}", self.ps, self.workers, self.sync)?;
-        writeln!(
-            out,
-            "updates        {} of {} applied, mean staleness {staleness:.2}",
-            self.updates_applied, self.steps
-        )?;
+        writeln!(out, "updates        {} of {} applied", self.updates_applied, self.steps)?;
+        // A shard takes every step's gradient, so that the first speaks for all.
+        let (held, stale) = self.shards.first().map_or((0, 0), |shard| (shard.held, shard.stale));
+        if held > 0 || stale > 0 {
+            writeln!(out, "gradients      {held} in these updates, {stale} too late")?;
+        }
+        if self.skipped > 0 {
+            writeln!(out, "skipped        {} step(s) whose gradients were not finite", self.skipped)?;
+        }
+        let staleness = self.shards.iter().map(|shard| (&shard.staleness_histogram[..], shard.staleness_max));
+        if let Some(shares) = shares(staleness) {
+            writeln!(out, "staleness      {shares}")?;
+        }
+        let behind =
+            self.shards.iter().map(|shard| (&shard.steps_behind_histogram[..], shard.steps_behind_max));
+        match shares(behind) {
+            Some(shares) if self.sync.starts_with("bounded") => writeln!(out, "steps behind   {shares}")?,
+            _ => {}
+        }
         writeln!(out, "time           {:.2} s, {:.0} examples/s", self.seconds, self.examples_per_second)?;
         writeln!(out, "train loss     {:.4}", self.train_loss)?;
         writeln!(out, "test loss      {:.4}", self.test_loss)?;
@@ -178,6 +228,8 @@ mod tests {
             workers: 2,
             steps: 10,
             updates_applied: 10,
+            gradients: 10,
+            skipped: 0,
             seconds: 2.0,
             examples_per_second: 320.0,
             train_loss: 0.5,
@@ -221,5 +273,37 @@ mod tests {
         let json = serde_json::to_value(&report).unwrap();
         assert!(json["test_accuracy"].is_null());
         assert_eq!(json["test_metrics"], serde_json::json!({}));
+    }
+
+    #[test]
+    fn what_became_of_the_gradients_is_shown_where_there_is_something_to_show() {
+        let mut report = report(&[]);
+        assert_eq!(
+            table(&report)[2..4],
+            ["updates        10 of 10 applied", "time           2.00 s, 320 examples/s"]
+        );
+        let mut snapshot = ShardSnapshot::default();
+        for staleness in [0, 1, 1, 1, 3] {
+            snapshot.staleness.record(staleness);
+            snapshot.steps_behind.record(1);
+        }
+        (snapshot.pushes.received, snapshot.pushes.held, snapshot.pushes.stale) = (7, 5, 2);
+        (report.sync, report.skipped) = ("bounded:3".into(), 4);
+        report.shards = vec![ShardReport::new("ps/0".into(), &snapshot)];
+        let expected = [
+            "updates        10 of 10 applied",
+            "gradients      5 in these updates, 2 too late",
+            "skipped        4 step(s) whose gradients were not finite",
+            "staleness      0: 20 %, 1: 60 %, 2-3: 20 %, max 3",
+            "steps behind   1: 100 %, max 1",
+        ];
+        assert_eq!(table(&report)[2..7], expected);
+        report.sync = "async".into();
+        assert!(!table(&report).iter().any(|line| line.starts_with("steps behind")));
+        let json = serde_json::to_value(&report).unwrap();
+        let shard = &json["shards"][0];
+        assert_eq!((&shard["held"], &shard["stale"], &json["skipped"]), (&5.into(), &2.into(), &4.into()));
+        assert_eq!(shard["staleness_histogram"][2], serde_json::json!({"from": 2, "to": 3, "count": 1}));
+        assert_eq!(shard["steps_behind_max"], 1);
     }
 }

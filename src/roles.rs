@@ -33,11 +33,18 @@ pub(crate) struct Network {
     pub payload_crc: bool,
     /// When a peer that says nothing counts as lost.
     pub lost_after: Duration,
+    /// When a request that is not answered is made again.
+    pub retry_after: Duration,
 }
 
 impl Network {
     fn tcp(&self, pool: &BufferPool) -> Tcp {
         Tcp::new(pool.clone()).with_payload_crc(self.payload_crc).with_lost_after(self.lost_after)
+    }
+
+    fn order<'a>(&self, mut orders: ChiefOrders<'a>) -> ChiefOrders<'a> {
+        orders.config.retry.resend_after = self.retry_after;
+        orders
     }
 }
 
@@ -82,10 +89,11 @@ pub(crate) async fn ps(
 pub(crate) async fn worker(
     cluster: &ClusterConfig,
     network: &Network,
-    config: WorkerConfig,
+    mut config: WorkerConfig,
     graph: Option<&GraphSpec>,
     orders: Option<ChiefOrders<'_>>,
 ) -> Outcome {
+    config.retry.resend_after = network.retry_after;
     let signals = Signals::listen()?;
     let (pool, identity) = (BufferPool::default(), identity(cluster, graph));
     let tcp = network.tcp(&pool);
@@ -99,7 +107,7 @@ pub(crate) async fn worker(
             // First, so that an address that cannot be had is told at once.
             let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
             let train = run_on(&io, move || worker.run());
-            let chief = run_chief(cluster, listener, &tcp, &identity, orders, &signals);
+            let chief = run_chief(cluster, listener, &tcp, &identity, network.order(orders), &signals);
             let (trained, led) = tokio::join!(train, chief);
             led?;
             trained
@@ -119,7 +127,7 @@ pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: Ch
     let identity = identity(cluster, Some(&orders.job.graph));
     let tcp = network.tcp(&BufferPool::default());
     let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
-    run_chief(cluster, listener, &tcp, &identity, orders, &signals).await
+    run_chief(cluster, listener, &tcp, &identity, network.order(orders), &signals).await
 }
 
 async fn run_chief(

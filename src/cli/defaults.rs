@@ -4,7 +4,7 @@
 use clap::Command;
 use clap::builder::ArgPredicate;
 
-use super::train::Optimizer;
+use super::updates::Optimizer;
 
 /// The defaults of an example's flags, as `--help` shows them: how long it trains, in which batches, by which
 /// optimizer.

@@ -49,6 +49,9 @@ pub(crate) struct ClusterArgs {
     /// When a task that says nothing counts as lost, in seconds; the same for all tasks
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(3..=86_400))]
     lost_after_s: u64,
+    /// Ask again when no answer has come for so long, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(10..=600_000))]
+    retry_after_ms: u64,
     /// Send a checksum with every payload
     #[arg(long)]
     payload_crc: bool,
@@ -95,6 +98,7 @@ impl ClusterArgs {
             bind: self.bind.as_ref().map(ToString::to_string),
             payload_crc: self.payload_crc,
             lost_after: Duration::from_secs(self.lost_after_s),
+            retry_after: Duration::from_millis(self.retry_after_ms),
         }
     }
 

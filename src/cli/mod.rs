@@ -5,6 +5,7 @@ mod flags;
 mod parse;
 mod programs;
 mod train;
+mod updates;
 
 pub use defaults::Defaults;
 pub use parse::{main, main_with};

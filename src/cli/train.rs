@@ -7,18 +7,17 @@ use chief::{ChiefConfig, JobProgress};
 use clap::{Parser, ValueEnum};
 use messages::cluster::ClusterConfig;
 use messages::graph::GraphSpec;
-use messages::id::{GlobalStep, JobName};
+use messages::id::JobName;
 use messages::input::InputSpec;
 use messages::job::JobSpec;
-use messages::optimizer::{OptimizerSpec, ScheduleSpec};
 use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
-use messages::sync::SyncSpec;
 use ps::PsConfig;
 use tokio::sync::watch;
 use worker::WorkerConfig;
 use worker::input::{describe, input_in_directory};
 
 use super::flags::{ClusterArgs, DeviceArgs, absolute, shards, threads};
+use super::updates::UpdateArgs;
 use crate::embedded::Embedded;
 use crate::exit::{Failure, Outcome};
 use crate::report::{Report, check_writable};
@@ -26,51 +25,6 @@ use crate::roles::{self, ChiefOrders};
 use crate::signals::Signals;
 use crate::threads::threads_per_worker;
 use crate::{logging, progress};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub(super) enum Optimizer {
-    Sgd,
-    Momentum,
-    Adam,
-}
-
-impl Optimizer {
-    pub(super) const ALL: [Self; 3] = [Self::Sgd, Self::Momentum, Self::Adam];
-
-    /// As the flag spells it.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Sgd => "sgd",
-            Self::Momentum => "momentum",
-            Self::Adam => "adam",
-        }
-    }
-
-    /// The usual step size.
-    pub(super) const fn learning_rate(self) -> f32 {
-        match self {
-            Self::Sgd => 0.3,
-            Self::Momentum => 0.03,
-            Self::Adam => 0.001,
-        }
-    }
-
-    fn spec(self, learning_rate: f32) -> OptimizerSpec {
-        match self {
-            Self::Sgd => OptimizerSpec::sgd(learning_rate),
-            Self::Momentum => OptimizerSpec::momentum(learning_rate, 0.9),
-            Self::Adam => OptimizerSpec::adam(learning_rate),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum Schedule {
-    Constant,
-    Cosine,
-}
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 #[value(rename_all = "snake_case")]
@@ -96,15 +50,8 @@ pub struct TrainArgs {
     /// Examples in one worker's batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     batch_size: u32,
-    /// How gradients become updates
-    #[arg(long, value_enum, default_value = "sgd")]
-    optimizer: Optimizer,
-    /// The step size [default: 0.3 for sgd, 0.03 for momentum, 0.001 for adam]
-    #[arg(long, value_name = "X")]
-    learning_rate: Option<f32>,
-    /// How the step size goes on from there
-    #[arg(long, value_enum, default_value = "cosine")]
-    schedule: Schedule,
+    #[command(flatten)]
+    update: UpdateArgs,
     /// What initial values, the order of examples and data that the example makes itself are drawn from
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -176,7 +123,8 @@ impl TrainArgs {
             )));
         }
         if let Some(path) = &self.export_job {
-            let json = self.job(graph, input)?.to_json();
+            let workers = self.workers(cluster.as_ref());
+            let json = self.job(graph, input, workers)?.to_json();
             std::fs::write(path, json + "\n")
                 .with_context(|| format!("cannot write the job to {}", path.display()))?;
             println!("the job is in {}: run it with `pushpull local --job {0}`", path.display());
@@ -194,29 +142,29 @@ impl TrainArgs {
             }
             None => {
                 logging::start(&graph.name);
-                system.block_on(self.run_embedded(self.job(graph, input)?))
+                system.block_on(self.run_embedded(self.job(graph, input, self.workers(None))?))
             }
         }
-    }
-
-    /// The step size; without the flag and without an example's own, the optimizer's usual one.
-    fn learning_rate(&self) -> f32 {
-        self.learning_rate.unwrap_or_else(|| self.optimizer.learning_rate())
     }
 
     /// How long, in which batches and by which optimizer it trains, in words.
     #[cfg(test)]
     pub(super) fn plan(&self) -> String {
-        let (optimizer, rate) = (self.optimizer.name(), self.learning_rate());
         let length = match (self.steps, self.epochs) {
             (Some(steps), _) => format!("{steps} steps"),
             (None, epochs) => format!("{} epochs", epochs.expect("one of the two")),
         };
-        format!("{length} of {}, {optimizer} {rate}", self.batch_size)
+        format!("{length} of {}, {}", self.batch_size, self.update.plan())
     }
 
-    /// The job that the flags make of a model and its data.
-    fn job(&self, graph: GraphSpec, input: InputSpec) -> Result<JobSpec, Failure> {
+    /// Workers that train: those of the cluster, where there is one.
+    fn workers(&self, cluster: Option<&ClusterConfig>) -> u32 {
+        let listed = cluster.map(|cluster| cluster.cluster().addresses(JobName::Worker).len() as u32);
+        listed.or(self.workers).unwrap_or(2)
+    }
+
+    /// The job that the flags make of a model and its data, for so many workers.
+    fn job(&self, graph: GraphSpec, input: InputSpec, workers: u32) -> Result<JobSpec, Failure> {
         let input = match &self.data_dir {
             Some(directory) => input_in_directory(&input, &absolute(directory)?)?,
             None => input,
@@ -226,19 +174,12 @@ impl TrainArgs {
             None => {
                 let epochs = self.epochs.expect("one of steps and epochs has a default");
                 let examples = describe(&input.train, &input.map)?.examples.saturating_mul(epochs);
-                examples.div_ceil(u64::from(self.batch_size))
+                let batches = u64::from(self.update.sync().gradients_per_update(workers));
+                examples.div_ceil(u64::from(self.batch_size) * batches)
             }
         };
         let job = JobSpec {
-            graph,
-            input,
             batch_size: self.batch_size,
-            optimizer: self.optimizer.spec(self.learning_rate()),
-            schedule: match self.schedule {
-                Schedule::Constant => ScheduleSpec::Constant,
-                Schedule::Cosine => ScheduleSpec::Cosine,
-            },
-            sync: SyncSpec::Async,
             placement: PlacementSpec {
                 strategy: match self.placement {
                     Strategy::RoundRobin => StrategySpec::RoundRobin,
@@ -246,8 +187,8 @@ impl TrainArgs {
                 },
                 partitioner: self.partitioner,
             },
-            last_step: GlobalStep(last_step),
             seed: self.seed,
+            ..self.update.apply(JobSpec::new(graph, input, last_step))
         };
         job.validate().map_err(Failure::usage)?;
         Ok(job)
@@ -279,7 +220,7 @@ impl TrainArgs {
         let leads = cluster.task().job == JobName::Chief || cluster.hosts_chief();
         let digest_of = graph.clone();
         let orders = if leads {
-            let job = self.job(graph, input)?;
+            let job = self.job(graph, input, self.workers(Some(cluster)))?;
             Some(ChiefOrders { job, config: self.chief_config(), report: self.report.as_deref() })
         } else {
             None
@@ -298,7 +239,7 @@ impl TrainArgs {
 
     async fn run_embedded(&self, job: JobSpec) -> Outcome {
         let signals = Signals::listen()?;
-        let workers = self.workers.unwrap_or(2);
+        let workers = self.workers(None);
         let embedded = Embedded {
             ps: self.ps.unwrap_or(1),
             workers,
@@ -351,6 +292,31 @@ mod tests {
     }
 
     #[test]
+    fn epochs_take_fewer_updates_where_workers_make_them_together() {
+        let steps = |flags: &[&str]| {
+            let mut g = GraphBuilder::new("plane");
+            let x = g.input("features", [1]);
+            let loss = g.l2_loss(x);
+            let points =
+                || DatasetSpec::Linear { seed: 0, examples: 100, weights: vec![1.0], bias: 0.0, noise: 0.0 };
+            let usual = ["plane", "--epochs=2", "--batch-size=10"];
+            let args = TrainArgs::parse_from([&usual[..], flags].concat());
+            let workers =
+                args.workers(args.cluster.resolve().unwrap_or_else(|_| panic!("a cluster")).as_ref());
+            let input = InputSpec::new(points(), points());
+            let Ok(job) = args.job(g.finish(loss, &[]).unwrap(), input, workers) else { panic!("a job") };
+            job.last_step.0
+        };
+        let cluster = "--cluster-spec=ps|a:1,worker|b:1;b:2;b:3;b:4;b:5";
+        assert_eq!(steps(&[]), 20);
+        assert_eq!(steps(&["--workers=4", "--sync=bounded:1"]), 20);
+        assert_eq!(steps(&["--sync=sync"]), 10);
+        assert_eq!(steps(&["--sync=sync", "--workers=3"]), 7);
+        assert_eq!(steps(&["--sync=sync:2", "--workers=4"]), 10);
+        assert_eq!(steps(&["--sync=sync", cluster, "--job-name=ps"]), 4);
+    }
+
+    #[test]
     fn a_data_directory_does_not_make_one_file_of_two() {
         let mut g = GraphBuilder::new("images");
         let x = g.input("features", [1]);
@@ -359,7 +325,7 @@ mod tests {
         let files = |path: &str| DatasetSpec::Cifar10 { files: vec![path.into()] };
         let args = TrainArgs::parse_from(["images", "--data-dir=data"]);
         let input = InputSpec::new(files("train/data.bin"), files("test/data.bin"));
-        let Err(Failure::Error(error)) = args.job(graph, input) else { panic!("it was taken") };
+        let Err(Failure::Error(error)) = args.job(graph, input, 2) else { panic!("it was taken") };
         assert!(error.to_string().starts_with("train/data.bin and test/data.bin would both be "), "{error}");
     }
 }

@@ -66,6 +66,7 @@ fn values_that_are_not_valid() {
         (&["--shards=0"], &["--shards", "1..=256"]),
         (&["--seed=-1"], &["--seed"]),
         (&["--start-timeout-s=0"], &["--start-timeout-s", "1..=86400"]),
+        (&["--retry-after-ms=9"], &["--retry-after-ms", "10..=600000"]),
         (&["--report"], &["--report", "value is required"]),
     ] {
         refused(example().args(flags), expected);
@@ -113,6 +114,31 @@ fn clusters_that_cannot_be() {
         refused(&mut as_worker(&flags), expected);
         refused(example().args(&flags), expected);
     }
+}
+
+#[test]
+fn updates_that_cannot_be_made() {
+    for (flag, value, valid) in [
+        ("--optimizer", "adamax", "rmsprop"),
+        ("--schedule", "stairs", "step:EVERY:FACTOR"),
+        ("--weight-decay", "-1", "at least 0"),
+        ("--ema-decay", "1.5", "less than 1"),
+        ("--clip-global-norm", "0", "greater than 0"),
+        ("--not-finite", "ignore", "skip"),
+        ("--sync", "bogus", "async, async:staleness-lr, bounded:S"),
+        ("--sync", "sync:0", "sync:K with K of at least 1"),
+        ("--when-worker-leaves", "wait", "continue"),
+    ] {
+        refused(example().args([flag, value]), &[flag, value, valid]);
+    }
+    for policy in ["async", "bounded:1", "sync:2"] {
+        let command = &mut example();
+        refused(
+            command.args(["--deterministic", "--sync", policy]),
+            &["deterministic needs the policy sync", policy],
+        );
+    }
+    refused(example().arg("--learning-rate=0"), &["learning_rate", "greater than 0"]);
 }
 
 #[test]
@@ -223,6 +249,17 @@ fn a_job_file_that_cannot_be_used_is_named() {
             changed(&|job| job["optimizer"]["sgd"]["learning_rate"] = (-1).into()),
             "learning_rate",
         ),
+        (
+            "policy.json",
+            changed(&|job| job["sync"] = "sync:0".into()),
+            "sync, or sync:K with K of at least 1",
+        ),
+        (
+            "order.json",
+            changed(&|job| job["deterministic"] = true.into()),
+            "deterministic needs the policy sync",
+        ),
+        ("leave.json", changed(&|job| job["when_worker_leaves"] = "wait".into()), "`continue` or `fail`"),
         ("dangling.json", changed(&|job| job["graph"]["nodes"][17]["inputs"] = [16, 99].into()), "99"),
         ("shape.json", changed(&|job| job["graph"]["variables"][0]["shape"] = [783, 512].into()), "783"),
         ("unknown.json", changed(&|job| job["graph"]["nodes"][7]["op"] = "gelu".into()), "gelu"),

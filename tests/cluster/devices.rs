@@ -1,8 +1,8 @@
 //! Several devices of one worker: together they do what one does with the whole batch, and operations can ask for one.
 
 use pushpull::{
-    DatasetSpec, Embedded, GlobalStep, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress,
-    JobReport, JobSpec, OptimizerSpec, PartitionerSpec, PlacementSpec, SyncSpec,
+    DatasetSpec, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress, JobReport,
+    JobSpec, PartitionerSpec, PlacementSpec,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -40,15 +40,10 @@ fn graph(normalised: bool) -> GraphSpec {
 fn train(graph: GraphSpec, devices: usize, threads: usize, steps: u64) -> JobReport {
     let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
     let job = JobSpec {
-        graph,
-        input: InputSpec::new(digits(1, 1000), digits(2, 200)),
         batch_size: 20,
-        optimizer: OptimizerSpec::sgd(0.1),
-        schedule: Default::default(),
-        sync: SyncSpec::Async,
         placement: PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 3 }, ..Default::default() },
-        last_step: GlobalStep(steps),
         seed: 5,
+        ..JobSpec::new(graph, InputSpec::new(digits(1, 1000), digits(2, 200)), steps)
     };
     let mut cluster = Embedded::new(2, 1);
     cluster.worker_config.devices = devices;

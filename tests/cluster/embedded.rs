@@ -2,8 +2,8 @@
 
 use pushpull::nn::{Layer, dense};
 use pushpull::{
-    DatasetSpec, Embedded, GlobalStep, GraphBuilder, InputSpec, JobProgress, JobReport, JobSpec,
-    OptimizerSpec, PartitionerSpec, PlacementSpec, SyncSpec,
+    DatasetSpec, Embedded, GraphBuilder, InputSpec, JobProgress, JobReport, JobSpec, OptimizerSpec,
+    PartitionerSpec, PlacementSpec,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -17,19 +17,16 @@ fn job(seed: u64, steps: u64) -> JobSpec {
     let logits = dense("logits", 10).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
+    let input = InputSpec::new(
+        DatasetSpec::Digits { seed: 1, examples: 1000 },
+        DatasetSpec::Digits { seed: 2, examples: 200 },
+    );
     JobSpec {
-        graph: g.finish(loss, &[("accuracy", accuracy)]).expect("a graph"),
-        input: InputSpec::new(
-            DatasetSpec::Digits { seed: 1, examples: 1000 },
-            DatasetSpec::Digits { seed: 2, examples: 200 },
-        ),
         batch_size: 16,
         optimizer: OptimizerSpec::adam(0.002),
-        schedule: Default::default(),
-        sync: SyncSpec::Async,
         placement: PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 3 }, ..Default::default() },
-        last_step: GlobalStep(steps),
         seed,
+        ..JobSpec::new(g.finish(loss, &[("accuracy", accuracy)]).expect("a graph"), input, steps)
     }
 }
 

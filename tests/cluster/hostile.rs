@@ -11,8 +11,8 @@ use messages::id::{
     GlobalStep, Incarnation, LocalStep, PlacementEpoch, RequestId, Sequence, SliceId, TaskId, Version,
 };
 use messages::message::{
-    Finish, Finished, Message, Observe, PROTOCOL, Pull, Pulled, Push, PushId, Pushed, Register, Registered,
-    Report, Reported, ShardSnapshot, Stop, StopReason, Stopped, TrainingResult,
+    Finish, Finished, Message, Observe, PROTOCOL, Pull, PullAt, Pulled, Push, PushId, Pushed, Register,
+    Registered, Report, Reported, ShardSnapshot, Stop, StopReason, Stopped, TrainingResult,
 };
 use messages::transport::{CallError, Client, DialError, Identity};
 use messages::wire::{Envelope, Limits, PREFIX_BYTES, Prefix, encode_head};
@@ -178,7 +178,7 @@ fn peers_that_do_not_belong_here_hear_why() {
 }
 
 fn pull(placement_digest: u32) -> Pull {
-    Pull { shard: 0, epoch: PlacementEpoch(1), placement_digest }
+    Pull { shard: 0, epoch: PlacementEpoch(1), placement_digest, at: PullAt::Latest, averages: false }
 }
 
 /// The digest of the placement, out of the mouth of the shard that refuses another.
@@ -254,8 +254,12 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
     let attack = async |client: Client| {
         let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
         assert!(reason.contains("is here already"), "{reason}");
-        let finish =
-            Finish { result: TrainingResult::Failed("lies".into()), local_step: LocalStep(0), loss: 0.0 };
+        let finish = Finish {
+            result: TrainingResult::Failed("lies".into()),
+            local_step: LocalStep(0),
+            loss: 0.0,
+            skipped: 0,
+        };
         let reason = refusal(client.call::<Finished>(finish, Payload::EMPTY).await);
         assert!(reason.contains("out of turn"), "{reason}");
         let report = Report { global_step: GlobalStep(u64::MAX), local_step: LocalStep(0), loss: 0.0 };
@@ -287,7 +291,7 @@ fn bytes_after_a_good_hello_cost_one_connection() {
         };
         [&prefix.encode(&header)[..], &header].concat()
     };
-    let no_slices = Pulled { version: Version(1), slices: vec![SliceId(0)] };
+    let no_slices = Pulled { version: Version(1), step: GlobalStep(1), slices: vec![SliceId(0)] };
     for (bytes, expected) in [
         (noise(6, 5000), "not a pushpull frame"),
         (prefix(22, u32::MAX, 0), "header may have at most"),

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use pushpull::nn::{Layer, dense};
 use pushpull::{
-    DatasetSpec, Embedded, Example, FeatureKind, FeatureSpec, GlobalStep, GraphBuilder, InputSpec,
-    JobProgress, JobReport, JobSpec, MapSpec, OptimizerSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec,
-    SyncSpec, TfRecordSpec, TfRecordWriter,
+    DatasetSpec, Embedded, Example, FeatureKind, FeatureSpec, GraphBuilder, InputSpec, JobProgress,
+    JobReport, JobSpec, MapSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec, TfRecordSpec, TfRecordWriter,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -44,26 +43,18 @@ fn job(dir: &Path, steps: u64) -> JobSpec {
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
     let crop = StageSpec::RandomCrop { pad: 0, size: [2, 2] };
-    JobSpec {
-        graph: g.finish(loss, &[("accuracy", accuracy)]).expect("a graph"),
-        input: InputSpec {
-            shard: ShardSpec::File,
-            shuffle: ShuffleSpec::Buffer(10),
-            map: vec![
-                MapSpec::new("features", crop),
-                MapSpec::new("features", StageSpec::Standardise { mean: vec![0.5], stddev: vec![0.25] }),
-            ],
-            prefetch: 3,
-            ..InputSpec::new(records(dir, &names), records(dir, &names[..1]))
-        },
-        batch_size: 8,
-        optimizer: OptimizerSpec::sgd(0.1),
-        schedule: Default::default(),
-        sync: SyncSpec::Async,
-        placement: Default::default(),
-        last_step: GlobalStep(steps),
-        seed: 3,
-    }
+    let input = InputSpec {
+        shard: ShardSpec::File,
+        shuffle: ShuffleSpec::Buffer(10),
+        map: vec![
+            MapSpec::new("features", crop),
+            MapSpec::new("features", StageSpec::Standardise { mean: vec![0.5], stddev: vec![0.25] }),
+        ],
+        prefetch: 3,
+        ..InputSpec::new(records(dir, &names), records(dir, &names[..1]))
+    };
+    let graph = g.finish(loss, &[("accuracy", accuracy)]).expect("a graph");
+    JobSpec { batch_size: 8, seed: 3, ..JobSpec::new(graph, input, steps) }
 }
 
 fn train(workers: u32, job: JobSpec) -> anyhow::Result<JobReport> {

@@ -76,7 +76,7 @@ fn steps_follow_from_epochs() {
 
 #[test]
 fn one_worker_leaves_the_same_bits_wherever_the_variables_live() {
-    for optimizer in ["sgd", "momentum", "adam"] {
+    for optimizer in ["sgd", "momentum", "adam", "ftrl"] {
         let train = |flags: &[&str]| {
             let usual = ["--steps=60", "--workers=1", "--seed=7", "--optimizer", optimizer];
             embedded(&[&usual[..], flags].concat()).variables_crc32c()

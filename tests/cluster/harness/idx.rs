@@ -57,6 +57,16 @@ impl TinyDigits {
         fs::write(self.file(name), bytes).expect("the file can be written");
     }
 
+    /// Leaves only so many of the train examples.
+    pub(crate) fn keep(&self, examples: usize) {
+        for (name, header, each) in [(TRAIN_IMAGES, 16, PIXELS), (TRAIN_LABELS, 8, 1)] {
+            self.spoil(name, |bytes| {
+                bytes.truncate(header + examples * each);
+                bytes[4..8].copy_from_slice(&(examples as u32).to_be_bytes());
+            });
+        }
+    }
+
     pub(crate) fn remove(&self, name: &str) {
         fs::remove_file(self.file(name)).expect("the file is there");
     }

@@ -1,19 +1,25 @@
 //! What every test here stands on: programs that are watched, clusters that are started by hand, job files, reports,
-//! and a look into a running shard. Conditions are waited for, with a deadline; nothing sleeps and hopes.
+//! a look into a running shard, and a bad network. Conditions are waited for, with a deadline; nothing sleeps and
+//! hopes.
 
 mod cluster;
 mod idx;
 mod job;
 mod ports;
 mod program;
+mod proxy;
 mod report;
+mod running;
 mod spy;
 mod wait;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use idx::TinyDigits;
 pub(crate) use job::Job;
+pub(crate) use ports::free_port;
 pub(crate) use program::{Ended, Program, example, role, tool};
+pub(crate) use proxy::{Proxy, Rates};
 pub(crate) use report::Report;
+pub(crate) use running::{ENDLESS, Running};
 pub(crate) use spy::{wait_for_version, whisper};
 pub(crate) use wait::{PATIENCE, wait_until};

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use messages::sync::SyncSpec;
 use serde_json::Value;
 
 /// What other programs rely on.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 15] = [
     "examples_per_second",
     "steps",
     "seconds",
@@ -20,6 +21,8 @@ const KEYS: [&str; 13] = [
     "ps",
     "workers",
     "updates_applied",
+    "gradients",
+    "skipped",
     "variables_crc32c",
 ];
 
@@ -56,14 +59,14 @@ impl Report {
         self.0["shards"].as_array().expect("shards is a list")
     }
 
-    /// The contract, V2 and V3: what must hold of every job that trained to its end.
+    /// The contract, V2, V3 and S2: what must hold of every job that trained to its end.
     #[track_caller]
     pub(crate) fn holds(&self, steps: u64, ps: u64, workers: u64) {
         let keys: BTreeSet<&str> =
             self.0.as_object().expect("a report is an object").keys().map(String::as_str).collect();
         let expected: BTreeSet<&str> = KEYS.into_iter().chain(["shards"]).collect();
         assert_eq!(keys, expected);
-        assert!(["mlp", "cnn"].contains(&self.text("model")) && self.text("sync") == "async");
+        assert!(["mlp", "cnn"].contains(&self.text("model")));
         assert_eq!((self.count("ps"), self.count("workers")), (ps, workers));
         assert_eq!((self.count("steps"), self.count("updates_applied")), (steps, steps));
         assert!(self.variables_crc32c() <= u64::from(u32::MAX));
@@ -74,11 +77,31 @@ impl Report {
         }
         assert!((0.0..=1.0).contains(&self.number("test_accuracy")));
         assert_eq!(self.0["test_metrics"]["accuracy"], self.0["test_accuracy"]);
+        let sync: SyncSpec = self.text("sync").parse().expect("a policy");
+        let first = |key: &str| self.shards()[0][key].as_u64().expect("a count");
+        assert_eq!(self.count("gradients"), first("applied") + first("held"));
         for shard in self.shards() {
             let count = |key: &str| shard[key].as_u64().unwrap_or_else(|| panic!("{key} in {shard:#}"));
-            let sum = count("applied") + count("stopped") + count("duplicate") + count("refused");
+            let sum: u64 =
+                ["applied", "held", "stale", "stopped", "duplicate", "refused"].into_iter().map(count).sum();
             assert_eq!(count("received"), sum, "V2 in {shard:#}");
-            assert_eq!((count("applied"), count("version")), (steps, steps), "V3 in {shard:#}");
+            assert_eq!(count("version"), steps, "V3 in {shard:#}");
+            match sync {
+                SyncSpec::Sync { .. } => {
+                    assert!(count("applied") == 0 && count("held") >= steps, "V3 in {shard:#}");
+                }
+                _ => assert_eq!((count("applied"), count("held")), (steps, 0), "V3 in {shard:#}"),
+            }
+            if let SyncSpec::Bounded { staleness } = sync {
+                assert!(count("steps_behind_max") <= u64::from(staleness), "S2 in {shard:#}");
+            }
+            let histogram = shard["staleness_histogram"].as_array().expect("a list of buckets");
+            let counted: u64 = histogram.iter().filter_map(|bucket| bucket["count"].as_u64()).sum();
+            assert_eq!(
+                counted,
+                count("applied") + count("held"),
+                "every gradient has a staleness in {shard:#}"
+            );
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use messages::buffer::Payload;
-use messages::id::{Incarnation, TaskId};
+use messages::id::{Incarnation, ShardId, TaskId};
 use messages::message::{Observe, ShardSnapshot};
 use messages::transport::{Client, DialError, Identity, Patience, Tcp, dial};
 use tokio::time::Instant;
@@ -34,22 +34,34 @@ impl Cluster {
     }
 }
 
-/// Waits until the first shard of ps 0 has applied so many updates.
+/// Waits until it holds of a shard.
 #[track_caller]
-pub(crate) fn wait_for_version(cluster: &Cluster, at_least: u64) -> ShardSnapshot {
+pub(crate) fn wait_for_shard(
+    cluster: &Cluster,
+    shard: ShardId,
+    what: &str,
+    holds: impl Fn(&ShardSnapshot) -> bool,
+) -> ShardSnapshot {
     let watch = async |client: Client| {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let (seen, _) = client
-                .call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY)
+                .call::<ShardSnapshot>(Observe { shard: shard.shard }, Payload::EMPTY)
                 .await
                 .expect("a shard lets itself be observed");
-            if seen.version.0 >= at_least {
+            if holds(&seen) {
                 return seen;
             }
-            assert!(Instant::now() < deadline, "still at {seen:?}, and {at_least} is waited for");
+            assert!(Instant::now() < deadline, "{shard} is at {seen:?}, and {what} is waited for");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    whisper(cluster, TaskId::ps(0), &cluster.impostor(), watch).expect("ps/0 can be reached")
+    whisper(cluster, shard.task(), &cluster.impostor(), watch).expect("a ps can be reached")
+}
+
+/// Waits until the first shard of ps 0 has applied so many updates.
+#[track_caller]
+pub(crate) fn wait_for_version(cluster: &Cluster, at_least: u64) -> ShardSnapshot {
+    let first = ShardId::new(0, 0);
+    wait_for_shard(cluster, first, &format!("version {at_least}"), |seen| seen.version.0 >= at_least)
 }

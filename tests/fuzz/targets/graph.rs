@@ -91,6 +91,6 @@ fn run(graph: &GraphSpec, examples: usize, how: u8) {
     if let Ok(program) = evaluation
         && program.arena_bytes() <= 4 * ELEMENTS_MAX
     {
-        let _ = Executor::new(program).run(feed, &values, None, |_| ());
+        let _ = Executor::new(program).run(feed, &values, None, |_, _| ());
     }
 }

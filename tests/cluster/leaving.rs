@@ -1,0 +1,238 @@
+//! Workers that leave a job before its last step, in every way and under every policy: nobody waits for them, what they
+//! have given counts, and they may come again.
+
+use messages::id::TaskId;
+use rustix::process::Signal;
+
+use crate::harness::{Cluster, ENDLESS, Job, Report, Running, TinyDigits};
+
+const MODES: [&str; 4] = ["async", "bounded:1", "sync", "sync:2"];
+
+fn policy(mode: &str) -> String {
+    format!("--sync={mode}")
+}
+
+/// A count of every shard.
+fn counts(report: &Report, key: &str) -> Vec<u64> {
+    report.shards().iter().map(|shard| shard[key].as_u64().expect("a count")).collect()
+}
+
+/// Steps that a worker says it has taken.
+fn steps_of(log: &str) -> u64 {
+    let finished = log.split("finished after ").nth(1).expect("it trained to the end");
+    finished.split(' ').next().and_then(|steps| steps.parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_worker_that_is_killed_is_missed_by_nobody() {
+    const STEPS: u64 = 250;
+    let running = MODES.map(|mode| {
+        let mut running = Running::start(3, STEPS, &[&policy(mode)]);
+        running.wait_for_version(20);
+        running.workers[1].signal(Signal::KILL);
+        (mode, running)
+    });
+    for (mode, mut running) in running {
+        running.workers[1].wait().expect(-9);
+        let report = running.end_well_without(&[1]);
+        assert!(running.chief.err().contains("worker/1 is lost"), "{mode}: {}", running.chief.err());
+        for held in counts(&report, "held") {
+            match mode {
+                // Of three workers before, of two after that.
+                "sync" => assert!((2 * STEPS + 20..3 * STEPS).contains(&held), "{held} held"),
+                "sync:2" => assert_eq!(held, 2 * STEPS),
+                _ => assert_eq!(held, 0, "{mode}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_that_wants_all_its_workers_ends_with_the_first_that_is_killed() {
+    let running = MODES.map(|mode| {
+        let mut running = Running::start(3, ENDLESS, &[&policy(mode), "--when-worker-leaves=fail"]);
+        running.wait_for_version(20);
+        running.workers[1].signal(Signal::KILL);
+        (mode, running)
+    });
+    for (mode, mut running) in running {
+        for ended in running.fail_without(&[1]) {
+            let said = ended.last_line();
+            for word in ["worker/1 left at step", "it is lost", "when_worker_leaves: fail"] {
+                assert!(said.contains(word), "{mode}: '{word}' in {}", ended.err);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_is_started_again_joins_the_running_job_and_its_pushes_count() {
+    const STEPS: u64 = 300;
+    let running = MODES.map(|mode| {
+        let mut running = Running::start(2, STEPS, &[&policy(mode)]);
+        running.wait_for_version(20);
+        // The other holds still, so that the job cannot end before the new life has come.
+        running.workers[0].signal(Signal::STOP);
+        running.workers[1].signal(Signal::KILL);
+        running.workers[1].wait().expect(-9);
+        (mode, running)
+    });
+    for (mode, mut running) in running {
+        let before = if mode.starts_with("sync") {
+            running.chief.wait_for("worker/1 is lost");
+            running.wait_for_shards("one member", |seen| seen.members == 1)
+        } else {
+            running.wait_for_shards("any", |_| true)
+        };
+        running.start_again(1);
+        running.workers[1].wait_for("joining the running job at step");
+        running.wait_for_shards("two members", |seen| seen.members == 2);
+        running.workers[0].signal(Signal::CONT);
+        let report = running.end_well_without(&[]);
+        let [first, again] = [0, 1].map(|index| steps_of(&running.workers[index].err()));
+        assert!(again > 0, "{mode}: the new life has taken part");
+        for (received, before) in counts(&report, "received").into_iter().zip(before) {
+            let earlier = received - first - again;
+            assert!((1..=before.pushes.received).contains(&earlier), "{mode}: {earlier} and {before:?}");
+        }
+        if mode == "sync" {
+            for held in counts(&report, "held") {
+                // Hardly any update was made by one worker alone.
+                assert!((2 * STEPS - 2..=2 * STEPS).contains(&held), "{held} held");
+            }
+        }
+    }
+}
+
+/// The second of two workers finds fewer examples where it runs: enough for 6 steps, and the first has 20.
+fn with_less_for_one(mode: &str, steps: u64, more: &[&str]) -> Running {
+    let cluster = Cluster::with(1, 2, 2, |dir| {
+        let digits = TinyDigits::write(dir);
+        let data = digits.dir().to_str().expect("a path in UTF-8").to_owned();
+        Job::with(dir, steps, &[&[policy(mode).as_str(), "--data-dir", &data], more].concat())
+    });
+    cluster.job.edit(|job| job["input"]["repeat"] = serde_json::json!({"epochs": 2}));
+    let own = cluster.dir().join("own");
+    std::fs::create_dir(&own).expect("the test's directory can be written");
+    let fewer = TinyDigits::write(&own);
+    fewer.keep(96);
+    let own = format!("--data-dir={}", fewer.dir().display());
+    let start = |task: TaskId, flags: &[&str]| cluster.start_with(task, flags);
+    let chief = start(TaskId::CHIEF, &[]);
+    let ps = (0..2).map(|index| start(TaskId::ps(index), &[])).collect();
+    let workers = vec![start(TaskId::worker(0), &[]), start(TaskId::worker(1), &[&own])];
+    Running { cluster, chief, ps, workers }
+}
+
+#[test]
+fn a_worker_whose_input_ends_leaves_the_rest_to_the_others() {
+    let modes = [("async", 26, 0), ("bounded:1", 26, 0), ("sync", 20, 26), ("sync:2", 20, 26)];
+    let running = modes.map(|(mode, steps, held)| (with_less_for_one(mode, steps, &[]), mode, held));
+    for (mut running, mode, held) in running {
+        let report = running.end_well_without(&[]);
+        assert_eq!(counts(&report, "held"), [held; 2], "{mode}");
+        assert_eq!(counts(&report, "received"), [26; 2], "{mode}");
+        assert!(running.workers[1].err().contains("finished after 6 steps"), "{mode}");
+    }
+}
+
+#[test]
+fn an_input_that_is_too_short_for_all_ends_the_job_with_the_reason() {
+    let running = MODES.map(|mode| with_less_for_one(mode, 27, &[]));
+    for mut running in running {
+        for ended in running.fail_without(&[]) {
+            ended.says("the input has ended after 2 epochs");
+        }
+    }
+}
+
+#[test]
+fn a_job_that_wants_all_its_workers_ends_with_the_first_input() {
+    // More than both have together, so that the end of one comes before the job's.
+    let start = |mode| (mode, with_less_for_one(mode, 27, &["--when-worker-leaves=fail"]));
+    for (mode, mut running) in MODES.map(start) {
+        // Only where nobody waits for anybody may the first be through its examples before the second.
+        let who = if mode == "async" { " left at step" } else { "worker/1 left at step" };
+        for ended in running.fail_without(&[]) {
+            let said = ended.last_line();
+            for word in [who, "the input has ended after 2 epochs", "when_worker_leaves"] {
+                assert!(said.contains(word), "{mode}: '{word}' in {}", ended.err);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_is_told_to_stop_leaves_in_good_order() {
+    const STEPS: u64 = 250;
+    let running = MODES.map(|mode| {
+        let mut running = Running::start(3, STEPS, &[&policy(mode)]);
+        running.wait_for_version(20);
+        running.workers[2].signal(Signal::TERM);
+        running.workers[2].wait().expect(143).says("interrupted after");
+        running
+    });
+    for mut running in running {
+        running.end_well_without(&[2]);
+        let said = running.chief.err();
+        assert!(said.contains("worker/2 leaves after") && !said.contains("is lost"), "{said}");
+    }
+}
+
+/// All of them, with the third of three workers frozen, and the others waiting for it.
+fn frozen(mode: &str, flags: &[&str]) -> Running {
+    let cluster = Cluster::with(1, 2, 3, |dir| Job::with(dir, ENDLESS, &[&policy(mode)]));
+    let mut running = Running::of(cluster, flags);
+    running.wait_for_version(20);
+    running.workers[2].signal(Signal::STOP);
+    running.wait_for_waiting(2);
+    running
+}
+
+#[test]
+fn a_frozen_worker_is_waited_for_until_it_counts_as_lost() {
+    for mut running in ["bounded:1", "sync"].map(|mode| frozen(mode, &["--lost-after-s=5"])) {
+        running.chief.wait_for("worker/2 is lost");
+        let seen = running.wait_for_shards("two members", |seen| seen.members == 2);
+        running.wait_for_version(seen.iter().map(|seen| seen.version.0).max().expect("shards") + 20);
+        running.workers[2].signal(Signal::CONT);
+        let ended = running.workers[2].wait().expect_failure();
+        let said = ended.last_line();
+        assert!(said.contains("counts as gone") || said.contains("away for too long"), "{}", ended.err);
+        running.wait_for_shards("two members", |seen| seen.members == 2);
+        running.chief.signal(Signal::TERM);
+        running.chief.wait().expect(143).says("interrupted at step");
+    }
+}
+
+#[test]
+fn a_frozen_worker_that_is_back_in_time_is_waited_for() {
+    for mut running in ["bounded:1", "sync"].map(|mode| frozen(mode, &[])) {
+        let seen = running.wait_for_shards("any", |_| true);
+        running.workers[2].signal(Signal::CONT);
+        running.wait_for_version(seen[0].version.0 + 20);
+        let seen = running.wait_for_shards("all", |seen| seen.members == 3);
+        assert!(seen.iter().all(|seen| seen.pushes.refused == 0), "{seen:?}");
+        running.chief.signal(Signal::TERM);
+        running.chief.wait().expect(143);
+        for mut other in running.ps.into_iter().chain(running.workers) {
+            other.wait().expect_failure().says("interrupted at step");
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_a_frozen_worker_hears_all_the_same_that_the_job_ends() {
+    // The third worker holds up the steps of the others, and does not count as lost yet.
+    let running = ["bounded:1", "sync"].map(|mode| {
+        let mut running = frozen(mode, &[]);
+        running.workers[1].signal(Signal::TERM);
+        running.workers[1].wait().expect(143);
+        running.chief.wait_for("worker/1 leaves after");
+        running.chief.signal(Signal::TERM);
+        running
+    });
+    for mut running in running {
+        running.workers[0].wait().expect_failure().says("interrupted at step");
+    }
+}

@@ -1,0 +1,121 @@
+//! What each policy promises, seen from outside: who waits for whom, what counts, and which bits are left.
+
+use messages::id::TaskId;
+use rustix::process::Signal;
+
+use crate::harness::{Cluster, Job, Program, Report, Running, example, role};
+
+/// A count of every shard.
+fn counts(report: &Report, key: &str) -> Vec<u64> {
+    report.shards().iter().map(|shard| shard[key].as_u64().expect("a count")).collect()
+}
+
+#[test]
+fn the_first_gradient_makes_the_update_and_the_other_is_stale() {
+    const STEPS: u64 = 300;
+    let mut running = Running::start(2, STEPS, &["--sync=sync:1"]);
+    running.wait_for_version(20);
+    // The second sleeps over some updates; then nobody disturbs it while it hears of them.
+    running.workers[1].signal(Signal::STOP);
+    let seen = running.wait_for_shards("any", |_| true);
+    let versions = seen.iter().map(|seen| seen.version.0).max().expect("shards");
+    running.wait_for_version(versions + 10);
+    running.workers[0].signal(Signal::STOP);
+    running.workers[1].signal(Signal::CONT);
+    running.wait_for_shards("a stale push", |now| now.pushes.stale > 0);
+    running.workers[0].signal(Signal::CONT);
+    let report = running.end_well_without(&[]);
+    assert_eq!(counts(&report, "held"), [STEPS; 2]);
+    assert!(counts(&report, "stale").iter().all(|&stale| stale > 0));
+    assert_eq!(counts(&report, "staleness_max"), [0; 2], "what is in an update was computed at its version");
+}
+
+#[test]
+fn nobody_is_further_ahead_of_a_frozen_worker_than_the_bound() {
+    const STEPS: u64 = 300;
+    let mut running = Running::start(3, STEPS, &["--sync=bounded:1"]);
+    running.wait_for_version(20);
+    running.workers[2].signal(Signal::STOP);
+    running.wait_for_waiting(2);
+    running.workers[2].signal(Signal::CONT);
+    let report = running.end_well_without(&[]);
+    assert_eq!(counts(&report, "held"), [0; 2]);
+    assert_eq!(counts(&report, "steps_behind_max"), [1; 2], "the bound was reached, and kept");
+}
+
+#[test]
+fn nobody_waits_for_a_frozen_worker_where_all_is_asynchronous() {
+    for policy in ["async", "async:staleness-lr"] {
+        const STEPS: u64 = 300;
+        let mut running = Running::start(2, STEPS, &[&format!("--sync={policy}")]);
+        running.wait_for_version(20);
+        running.workers[1].signal(Signal::STOP);
+        // To their last step.
+        running.wait_for_version(STEPS);
+        running.workers[1].signal(Signal::CONT);
+        let report = running.end_well_without(&[]);
+        assert_eq!(report.text("sync"), policy);
+        assert_eq!((counts(&report, "held"), counts(&report, "stale")), (vec![0; 2], vec![0; 2]));
+    }
+}
+
+/// What a deterministic run by processes of their own leaves; they are started in that order.
+fn bits_of_processes(order: &[TaskId], threads: &str) -> u64 {
+    let cluster = Cluster::with(1, 2, 3, |dir| {
+        let job =
+            Job::with(dir, 60, &["--seed=5", "--sync=sync", "--deterministic", "--partitioner=fixed:3"]);
+        // The example draws as many digits as it likes; so must the job.
+        job.edit(|job| {
+            job["input"]["train"]["digits"]["examples"] = 20_000.into();
+            job["input"]["test"]["digits"]["examples"] = 5_000.into();
+        });
+        job
+    });
+    let start = |&task: &TaskId| {
+        let mut command = role(task.job);
+        command.env("TF_CONFIG", cluster.spec.to_tf_config(task));
+        let usual = cluster.usual(task).into_iter();
+        let threads = |flag: String| if flag.starts_with("--threads") { threads.to_owned() } else { flag };
+        cluster.spawn(task, command.args(usual.map(threads)))
+    };
+    let mut programs: Vec<Program> = order.iter().map(start).collect();
+    for program in &mut programs {
+        program.wait().expect(0);
+    }
+    cluster.finished().variables_crc32c()
+}
+
+#[test]
+fn deterministic_runs_leave_the_same_bits_in_any_order_and_any_shape() {
+    let (chief, ps, worker) = (TaskId::CHIEF, TaskId::ps, TaskId::worker);
+    let expected = bits_of_processes(&[chief, ps(0), ps(1), worker(0), worker(1), worker(2)], "--threads=1");
+    let backwards = [worker(2), worker(1), ps(1), worker(0), ps(0), chief];
+    assert_eq!(bits_of_processes(&backwards, "--threads=2"), expected);
+    for shape in
+        [&["--ps=2", "--threads=1", "--partitioner=fixed:3"][..], &["--ps=1", "--shards=3", "--threads=2"]]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.json");
+        let mut command = example();
+        command.args(["--steps=60", "--batch-size=16", "--workers=3", "--seed=5"]);
+        command.args(["--sync=sync", "--deterministic"]).args(shape).arg("--report").arg(&path);
+        Program::run(dir.path(), "example", &mut command).expect(0);
+        assert_eq!(Report::read(&path).variables_crc32c(), expected, "{shape:?}");
+    }
+}
+
+#[test]
+fn when_the_chief_is_gone_training_goes_on_to_its_end_under_every_policy() {
+    const STEPS: u64 = 300;
+    let running = ["bounded:1", "sync", "sync:2"].map(|policy| {
+        let mut running = Running::start(3, STEPS, &[&format!("--sync={policy}")]);
+        running.wait_for_version(20);
+        running.chief.signal(Signal::KILL);
+        running
+    });
+    for mut running in running {
+        for worker in &mut running.workers {
+            worker.wait().expect_failure().says("finished after ").says("chief/0");
+        }
+    }
+}

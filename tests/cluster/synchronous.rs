@@ -1,0 +1,145 @@
+//! S3: synchronous training with several workers is training with one that has the whole batch. The values that are
+//! compared are those that the final evaluation sees.
+
+use std::sync::{Arc, Mutex};
+
+use pushpull::{
+    DatasetSpec, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress, JobReport,
+    JobSpec, OptimizerSpec, PartitionerSpec, PlacementSpec, ShuffleSpec, SyncSpec, UnaryOp,
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use worker::graph::Feed;
+use worker::input::Batch;
+use worker::{Complete, Gradients, GraphReplica, Replica, ReplicaError, Values};
+
+use messages::id::VariableId;
+
+/// Examples that one update sees.
+const WHOLE: u32 = 32;
+
+/// Smooth, so that rounding stays rounding.
+fn graph() -> GraphSpec {
+    let mut g = GraphBuilder::new("two layers");
+    let images = g.input("features", [28, 28]);
+    let labels = g.labels("labels");
+    let x = g.reshape(images, [784]);
+    let kernel = g.variable("hidden/kernel", [784, 24], InitializerSpec::GlorotUniform);
+    let x = g.matmul(x, kernel);
+    let x = g.unary(UnaryOp::Tanh, x);
+    let kernel = g.variable("logits/kernel", [24, 10], InitializerSpec::GlorotUniform);
+    let bias = g.variable("logits/bias", [10], InitializerSpec::Zeros);
+    let x = g.matmul(x, kernel);
+    let logits = g.bias_add(x, bias);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    g.finish(loss, &[]).expect("a graph")
+}
+
+/// Every worker has every n-th example, in order: together their batches are one batch of all.
+fn job(workers: u32, optimizer: &OptimizerSpec, steps: u64) -> JobSpec {
+    let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
+    JobSpec {
+        batch_size: WHOLE / workers,
+        optimizer: optimizer.clone(),
+        sync: SyncSpec::SYNC,
+        placement: PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 3 }, ..Default::default() },
+        seed: 3,
+        ..JobSpec::new(
+            graph(),
+            InputSpec { shuffle: ShuffleSpec::None, ..InputSpec::new(digits(1, 960), digits(2, 10)) },
+            steps,
+        )
+    }
+}
+
+/// What the final evaluation saw of every variable.
+type Seen = Arc<Mutex<Vec<Vec<f32>>>>;
+
+/// A replica that lets a test see the values that are evaluated.
+struct Witness {
+    replica: GraphReplica,
+    variables: u32,
+    seen: Seen,
+}
+
+impl Replica for Witness {
+    fn step(
+        &mut self,
+        feed: Feed<'_>,
+        values: &Values,
+        gradients: &mut Gradients,
+        complete: &mut Complete<'_>,
+    ) -> Result<f32, ReplicaError> {
+        self.replica.step(feed, values, gradients, complete)
+    }
+
+    fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError> {
+        self.replica.prepare(examples)
+    }
+
+    fn evaluate(&mut self, batch: &Batch, values: &Values) -> Result<Vec<f32>, ReplicaError> {
+        let all = (0..self.variables).map(|variable| values.variable(VariableId(variable)).to_vec());
+        *self.seen.lock().unwrap() = all.collect();
+        self.replica.evaluate(batch, values)
+    }
+}
+
+/// The variables that a job leaves, and its report.
+fn train(workers: u32, shards: u32, threads: usize, job: JobSpec) -> (Vec<Vec<f32>>, JobReport) {
+    let seen = Seen::default();
+    let mut cluster = Embedded::new(1, workers);
+    cluster.ps_config.shards = shards;
+    cluster.worker_config.threads = threads;
+    let (variables, witness) = (job.graph.variables.len() as u32, Arc::clone(&seen));
+    cluster.worker_config.replica = Arc::new(move |config| {
+        let (replica, seen) = (GraphReplica::new(config)?, Arc::clone(&witness));
+        Ok(Box::new(Witness { replica, variables, seen }))
+    });
+    let (tell, _told) = watch::channel(JobProgress::default());
+    let run = cluster.run(job, tell, CancellationToken::new());
+    let report = actix_rt::System::new().block_on(run).expect("the job trains to its end");
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    (seen, report)
+}
+
+/// The greatest difference of any element.
+fn difference(one: &[Vec<f32>], other: &[Vec<f32>]) -> f32 {
+    assert_eq!(one.len(), other.len());
+    let pairs = one.iter().flatten().zip(other.iter().flatten());
+    pairs.map(|(one, other)| (one - other).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn several_workers_are_one_with_the_whole_batch() {
+    for optimizer in [
+        OptimizerSpec::sgd(0.1),
+        OptimizerSpec::momentum(0.02, 0.9),
+        OptimizerSpec::adam(0.001),
+        OptimizerSpec::adamw(0.001),
+        OptimizerSpec::adagrad(0.02),
+        OptimizerSpec::rmsprop(0.001),
+        OptimizerSpec::ftrl(0.02),
+    ] {
+        let (expected, _) = train(1, 1, 1, job(1, &optimizer, 50));
+        let (start, _) = train(1, 1, 1, job(1, &optimizer, 1));
+        assert!(difference(&start, &expected) > 0.01, "{}: it has learnt something", optimizer.name());
+        for (workers, shards) in [(1, 3), (2, 1), (2, 3), (4, 1), (4, 3)] {
+            let (values, report) = train(workers, shards, 1, job(workers, &optimizer, 50));
+            let off = difference(&values, &expected);
+            assert!(off <= 1e-5, "{}, {workers} workers, {shards} shards: {off}", optimizer.name());
+            for (_, snapshot) in &report.shards {
+                assert_eq!(snapshot.version.0, 50);
+                assert_eq!(snapshot.pushes.held, 50 * u64::from(workers));
+            }
+        }
+    }
+}
+
+#[test]
+fn two_deterministic_runs_leave_the_same_bits() {
+    let job = || JobSpec { deterministic: true, ..job(4, &OptimizerSpec::adam(0.001), 60) };
+    let (one, report) = train(4, 3, 1, job());
+    let (other, again) = train(4, 2, 1, job());
+    assert_eq!(difference(&one, &other), 0.0);
+    assert_eq!(report.evaluation.variables_crc32c, again.evaluation.variables_crc32c);
+}

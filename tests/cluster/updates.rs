@@ -1,0 +1,98 @@
+//! How gradients become updates, through a whole embedded cluster: moving averages, and steps that are skipped.
+
+use pushpull::nn::{Layer, dense};
+use pushpull::{
+    CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, Embedded, GradientSpec, GraphBuilder, InputSpec,
+    JobProgress, JobReport, JobSpec, NotFiniteSpec, NumberSpec, OptimizerSpec,
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// A line through points, by one worker.
+fn job(train: DatasetSpec, learning_rate: f32, steps: u64) -> JobSpec {
+    let mut g = GraphBuilder::new("line");
+    let x = g.input("features", [1]);
+    let labels = g.input("labels", []);
+    let y = dense("line", 1).apply(&mut g, x);
+    let y = g.reshape(y, []);
+    let loss = g.mean_squared_error(y, labels);
+    JobSpec {
+        batch_size: 4,
+        optimizer: OptimizerSpec::sgd(learning_rate),
+        ..JobSpec::new(g.finish(loss, &[]).expect("a graph"), InputSpec::new(train, points()), steps)
+    }
+}
+
+fn points() -> DatasetSpec {
+    DatasetSpec::Linear { seed: 1, examples: 40, weights: vec![3.0], bias: 1.0, noise: 0.0 }
+}
+
+fn train(job: JobSpec) -> anyhow::Result<JobReport> {
+    let (tell, _told) = watch::channel(JobProgress::default());
+    actix_rt::System::new().block_on(Embedded::new(2, 1).run(job, tell, CancellationToken::new()))
+}
+
+#[test]
+fn the_averages_are_evaluated_where_the_job_keeps_them() {
+    let report = |rate: f32, average: Option<f32>| {
+        train(JobSpec { average, ..job(points(), rate, 1) }).unwrap().evaluation
+    };
+    let loss = |rate: f32| f64::from(report(rate, None).loss);
+    // One step of some multiple of the rate: the loss is a parabola in it.
+    let (nothing, once, twice) = (loss(1e-30), loss(0.1), loss(0.2));
+    let square = (twice - 2.0 * once + nothing) / 2.0;
+    let at = |share: f64| nothing + (once - nothing - square) * share + square * share * share;
+    // An average keeps 1/10 of the initial values after the first update, however much it is told to keep.
+    let averaged = report(0.1, Some(0.99));
+    assert!((f64::from(averaged.loss) - at(0.9)).abs() < 1e-4 * at(0.9), "{averaged:?}, not {}", at(0.9));
+    assert!((at(0.9) - once).abs() > 0.01 * once, "so far apart that it can be told: {once}");
+    assert_ne!(averaged.variables_crc32c, report(0.1, None).variables_crc32c);
+}
+
+/// Points on a line, one of them so far out that its gradient is infinite.
+fn outlier(dir: &tempfile::TempDir) -> DatasetSpec {
+    let path = dir.path().join("points.csv");
+    let rows = (0..20).map(|x| if x == 7 { "1e30,1e30\n".into() } else { format!("{x}e-1,{x}e-1\n") });
+    std::fs::write(&path, rows.collect::<String>()).unwrap();
+    let column = |name: &str, fields| CsvColumnSpec { name: name.into(), fields };
+    let columns = vec![
+        column("features", CsvFieldsSpec::Numbers(vec![NumberSpec::new(0)])),
+        column("labels", CsvFieldsSpec::Number(NumberSpec::new(1))),
+    ];
+    DatasetSpec::Csv(CsvSpec { files: vec![path], columns, ..Default::default() })
+}
+
+#[test]
+fn steps_whose_gradients_are_not_finite_are_skipped_and_counted_where_the_job_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |gradient: GradientSpec| JobSpec { gradient, ..job(outlier(&dir), 0.1, 20) };
+    let skip = GradientSpec { not_finite: NotFiniteSpec::Skip, ..Default::default() };
+    let report = train(of(skip)).unwrap();
+    // The outlier is in one batch of five; 20 updates take five epochs, of four good batches each.
+    assert!((4..=5).contains(&report.skipped), "{report:?}");
+    assert_eq!(report.updates_applied, 20);
+    assert!(report.train_loss.is_finite() && report.evaluation.loss.is_finite());
+    for (_, shard) in &report.shards {
+        assert_eq!((shard.pushes.applied, shard.pushes.refused), (20, 0));
+    }
+    for gradient in [
+        GradientSpec::default(),
+        GradientSpec { clip_value: Some(1.0), ..Default::default() },
+        GradientSpec { clip_global_norm: Some(1.0), ..Default::default() },
+    ] {
+        let error = format!("{:#}", train(of(gradient)).unwrap_err());
+        assert!(
+            error.contains("the gradient of variable 'line/") && error.contains("is not finite"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_worker_that_only_skips_gives_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut job = JobSpec { batch_size: 20, ..job(outlier(&dir), 0.1, 20) };
+    job.gradient.not_finite = NotFiniteSpec::Skip;
+    let error = format!("{:#}", train(job).unwrap_err());
+    assert!(error.contains("100 steps in a row") && error.contains("smaller step size"), "{error}");
+}
