@@ -268,7 +268,13 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
         let reason = refusal(client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY).await);
         assert!(reason.contains("out of turn"), "{reason}");
     };
-    whisper(&cluster, CHIEF, &cluster.impostor(), attack).expect("a worker is let in");
+    let later = Identity { incarnation: Incarnation(u64::MAX), ..cluster.impostor() };
+    whisper(&cluster, CHIEF, &later, attack).expect("a worker is let in");
+    let earlier = async |client: Client| {
+        let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
+        assert!(reason.contains("has been started again since"), "{reason}");
+    };
+    whisper(&cluster, CHIEF, &cluster.impostor(), earlier).expect("a worker is let in");
     all_end_well(&mut programs);
     cluster.finished();
 }

@@ -16,6 +16,7 @@ mod input;
 mod leaving;
 mod local;
 mod modes;
+mod rejoining;
 mod signals;
 mod starting;
 mod synchronous;

@@ -11,6 +11,7 @@ use messages::buffer::{Budget, BufferPool, Payload};
 use messages::id::{GlobalStep, LocalStep, Sequence, ShardId, TaskId, Version};
 use messages::message::{Pull, PullAt, Pulled, Push, PushId, Pushed, Verdict};
 use messages::placement::Placement;
+use messages::sync::SyncSpec;
 use messages::transport::{Caller, Identity, Patience, Transport};
 use messages::variable::VariableSpec;
 
@@ -30,7 +31,7 @@ pub struct Parameters {
     identity: Identity,
     /// Of each shard, the number of the last push.
     sequences: Vec<Sequence>,
-    /// The step with which this worker began.
+    /// The version with which this worker began, where its steps are versions.
     first: GlobalStep,
     streams: bool,
 }
@@ -116,18 +117,21 @@ impl Parameters {
         self.layout.shards.iter().map(|shard| shard.shard)
     }
 
-    /// Takes part in the job from now on, and gives the values for this worker's first step.
+    /// Takes part in the job, which has that policy, from now on, and gives the values for this worker's first step.
     ///
     /// # Errors
     /// Where a shard refuses, or is gone.
-    pub async fn join(&mut self) -> Result<Exchange, WorkerError> {
+    pub async fn join(&mut self, sync: SyncSpec) -> Result<Exchange, WorkerError> {
         let (joined, first) = self.pull_at(PullAt::Join, false).await?;
         if first == GlobalStep(0) {
             return Ok(joined);
         }
         // The job is running: no two shards are at the same point of it, and this worker begins at one.
         tracing::info!("joining the running job at step {first}");
-        self.first = first;
+        if matches!(sync, SyncSpec::Sync { .. }) {
+            // Only there are a worker's steps a shard's versions.
+            self.first = first;
+        }
         let (exchange, _) = self.pull_at(PullAt::Step(first), false).await?;
         Ok(exchange)
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use messages::id::{GlobalStep, LocalStep, Version};
+use messages::sync::SyncSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +39,7 @@ pub(crate) struct Trainer {
     pub seed: u64,
     pub input: Prefetch,
     pub last_step: GlobalStep,
+    pub sync: SyncSpec,
     /// How long the last computation took, once there was one.
     pub took: Option<Duration>,
     pub progress: watch::Sender<Progress>,
@@ -72,7 +74,7 @@ impl Trainer {
         losses: &mut VecDeque<f32>,
     ) -> Result<(), WorkerError> {
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
-        let join = self.parameters.join();
+        let join = self.parameters.join(self.sync);
         let mut latest = unless_told(&mut stop, &interrupt, *local_step, DESERTED, join).await?;
         while !latest.is_complete(self.last_step) {
             if let Some(reason) = stop.borrow().clone() {

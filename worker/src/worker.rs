@@ -111,6 +111,7 @@ impl Worker {
             seed,
             input,
             last_step,
+            sync: job.sync,
             took: None,
             progress,
             stop,

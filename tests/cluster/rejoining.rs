@@ -1,0 +1,114 @@
+//! A worker that comes again after it died in the middle of a push: one shard has its gradient, the other has not, and
+//! nobody else is there.
+
+use std::sync::Arc;
+
+use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use messages::cluster::ClusterSpec;
+use messages::id::*;
+use messages::message::*;
+use messages::placement::{PlacedSlice, Placement, SliceSpec};
+use messages::transport::{Identity, InProcess, Patience, Transport, dial};
+use messages::variable::{InitializerSpec, VariableSpec};
+use pushpull::{OptimizerSpec, PsConfig, SyncSpec};
+use tokio_util::sync::CancellationToken;
+use worker::{Parameters, WorkerConfig};
+
+use crate::harness::PATIENCE;
+
+/// One variable on each of two shards.
+fn variables() -> (Vec<VariableSpec>, Placement) {
+    let variable = |name: &str| VariableSpec {
+        name: name.into(),
+        shape: [1, 2].into(),
+        initializer: InitializerSpec::Zeros,
+        trainable: true,
+        device: None,
+    };
+    let shards = [0, 1].map(|shard| ShardId::new(0, shard));
+    let slice = |id: u32| SliceSpec { variable: VariableId(id), row: 0, rows: 1 };
+    let placed = |id: u32| PlacedSlice { slice: slice(id), shard: shards[id as usize] };
+    let slices = vec![placed(0), placed(1)];
+    let placement = Placement { epoch: PlacementEpoch(1), shards: shards.to_vec(), slices };
+    (vec![variable("a"), variable("b")], placement)
+}
+
+async fn rejoin() {
+    let addresses = [(JobName::Chief, "c:1"), (JobName::Ps, "p:1"), (JobName::Worker, "w:1")];
+    let spec = ClusterSpec::new(addresses.map(|(job, address)| (job, vec![address]))).expect("a cluster");
+    let identity = |task: TaskId, life: u64| Identity {
+        task,
+        incarnation: Incarnation(life),
+        cluster: spec.clone(),
+        graph: None,
+    };
+    let transport: Arc<dyn Transport> = Arc::new(InProcess::new());
+    let (pool, interrupt, task) = (BufferPool::default(), CancellationToken::new(), TaskId::ps(0));
+    let listener = transport.listen("p:1").await.expect("a free address");
+    let config = PsConfig { shards: 2, ..Default::default() };
+    let ps = ps::Ps::start(config, identity(task, 1), listener, &pool).expect("a ps");
+    let ps = actix_rt::spawn(ps.run(interrupt.clone()));
+    let call = |as_task: TaskId| {
+        let (transport, identity) = (Arc::clone(&transport), identity(as_task, 1));
+        async move { dial(&*transport, "p:1", &identity, task, Patience::of(PATIENCE)).await.expect("it serves") }
+    };
+    let (variables, placement) = variables();
+    let chief = call(TaskId::CHIEF).await;
+    for &shard in &placement.shards {
+        let create = CreateShard {
+            shard,
+            placement: placement.clone(),
+            variables: variables.clone(),
+            update: OptimizerSpec::sgd(1.0).into(),
+            sync: SyncSpec::SYNC,
+            deterministic: false,
+            workers: 1,
+            last_step: GlobalStep(100),
+            seed: 0,
+        };
+        chief.call::<ShardCreated>(create, Payload::EMPTY).await.expect("it holds its slice");
+    }
+    // The first life reaches one shard only.
+    let first = call(TaskId::worker(0)).await;
+    let push = Push {
+        shard: 0,
+        id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(1) },
+        local_step: LocalStep(0),
+        epoch: placement.epoch,
+        placement_digest: placement.digest(),
+        version: Version(0),
+        slices: vec![SliceId(0)],
+        pull: true,
+    };
+    let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0, 1.0])))]);
+    let (pushed, _) = first.call::<Pushed>(push, gradient).await.expect("it is taken");
+    assert_eq!(pushed.version, Version(1));
+    drop(first);
+    let config = WorkerConfig::default();
+    let second = identity(TaskId::worker(0), 2);
+    let mut second = Parameters::connect(&transport, &second, &placement, &variables, &pool, &config)
+        .await
+        .expect("it serves");
+    let mut latest = second.join(SyncSpec::SYNC).await.expect("it takes part");
+    assert_eq!(latest.versions, [Version(1), Version(0)]);
+    for (step, versions, pushes) in [(0, [1, 1], 1), (1, [2, 2], 2), (2, [3, 3], 2)] {
+        let mut gradients = second.gradients();
+        (0..2).for_each(|variable| gradients.variable_mut(VariableId(variable)).fill(1.0));
+        let payloads = gradients.into_payloads();
+        latest = second.push_pull(payloads, LocalStep(step), &latest.versions).await.expect("it is taken");
+        assert_eq!(latest.versions, versions.map(Version));
+        assert_eq!(latest.verdicts, vec![Verdict::Held; pushes]);
+    }
+    for variable in [0, 1].map(VariableId) {
+        assert_eq!(latest.values.variable(variable), [-3.0, -3.0], "three updates on each shard");
+    }
+    interrupt.cancel();
+    let _ = ps.await;
+}
+
+#[test]
+fn a_shard_that_nobody_else_moves_is_brought_to_where_the_other_is() {
+    actix_rt::System::new().block_on(async {
+        tokio::time::timeout(PATIENCE, rejoin()).await.expect("nobody waits for ever");
+    });
+}
