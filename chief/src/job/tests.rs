@@ -123,8 +123,8 @@ fn whatever_is_asked_again_is_answered_again() {
     play.say_over(0, 1, 4, evaluated());
     play.say_over(0, 1, 5, evaluated());
     play.say_over(0, 1, 5, completed());
-    let log = play.log();
-    assert!(log.starts_with("12:Finished 13:Finished 14:Refusal(the job has ended"), "{log}");
+    // Also when all is over: its last answer may have been lost.
+    assert_eq!(play.log(), "12:Finished 13:Finished 14:Finished");
     let outcome = play.ended.pop().unwrap().unwrap();
     assert_eq!(outcome.skipped, 2, "counted once");
     assert!(play.ended.is_empty() && play.open.is_empty() && play.left.is_empty());
