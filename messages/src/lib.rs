@@ -1,9 +1,10 @@
 //! What two pushpull tasks must agree on: what is said, its bytes, and how it travels.
-//! Knows no policy, no arithmetic on tensors and no file.
+//! Knows no policy, no arithmetic on tensors, and of files only the store that checkpoints are passed on through.
 
 #![forbid(unsafe_code)]
 
 pub mod buffer;
+pub mod checkpoint;
 pub mod cluster;
 pub mod device;
 pub mod gradient;
@@ -14,6 +15,8 @@ pub mod job;
 pub mod message;
 pub mod optimizer;
 pub mod placement;
+pub mod record;
+pub mod summary;
 pub mod sync;
 pub mod tensor;
 pub mod transport;

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
 use crate::buffer::ALIGNMENT;
-use crate::id::{GlobalStep, ShardId};
+use crate::checkpoint::StartSpec;
+use crate::id::{GlobalStep, ShardId, Version};
 use crate::optimizer::UpdateSpec;
 use crate::placement::{Placement, SliceSpec};
 use crate::sync::SyncSpec;
@@ -34,6 +35,9 @@ pub struct CreateShard {
     pub last_step: GlobalStep,
     /// What initial values are drawn from.
     pub seed: u64,
+    /// What the variables begin with.
+    #[serde(default)]
+    pub start: StartSpec,
 }
 
 impl CreateShard {
@@ -64,6 +68,16 @@ impl Content for CreateShard {
                 self.workers
             )));
         }
+        if let StartSpec::WarmStart { variables, .. } = &self.start {
+            let mut named: Vec<_> = variables.iter().map(|source| source.variable).collect();
+            named.sort_unstable();
+            if let Some(twice) = named.windows(2).find(|pair| pair[0] == pair[1]) {
+                return Err(Invalid(format!("variable {} has two sources", twice[0])));
+            }
+            if let Some(odd) = named.last().filter(|last| last.index() >= self.variables.len()) {
+                return Err(Invalid(format!("variable {odd} has a source, and is not there")));
+            }
+        }
         if self.last_step.0 == 0 {
             return Err(Invalid("last_step must be at least 1".into()));
         }
@@ -71,13 +85,16 @@ impl Content for CreateShard {
     }
 }
 
-/// Ps to chief: the shard has its initial values.
+/// Ps to chief: the shard has the values that it begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardCreated {
     /// How many slices it owns.
     pub slices: u64,
     /// Their bytes, without slots.
     pub bytes: u64,
+    /// The updates that are in them.
+    #[serde(default)]
+    pub version: Version,
 }
 
 impl Content for ShardCreated {}

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
-use crate::id::LocalStep;
+use crate::id::{GlobalStep, LocalStep};
 
 /// Worker to chief: this worker trains no more.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +59,8 @@ impl Content for Finish {
 pub struct Finished {
     /// Whether this worker shall evaluate the final variables; the others may go.
     pub evaluate: bool,
+    /// The step at which the training ended: every shard's version.
+    pub step: GlobalStep,
 }
 
 impl Content for Finished {}

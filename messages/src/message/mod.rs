@@ -14,7 +14,9 @@ mod push;
 mod refusal;
 mod register;
 mod report;
+mod save;
 mod stop;
+mod stop_at;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -31,9 +33,11 @@ pub use observe::{Observe, ShardCounters, ShardSnapshot, StalenessHistogram};
 pub use pull::{Pull, PullAt, Pulled};
 pub use push::{Push, PushId, Pushed, Verdict};
 pub use refusal::{Refusal, RefusalCode};
-pub use register::{Go, Ready, Register, Registered};
+pub use register::{Go, Ready, Register, Registered, Resume};
 pub use report::{Report, Reported};
+pub use save::{Save, SaveResult, Saved};
 pub use stop::{Stop, StopReason, Stopped};
+pub use stop_at::{StopAt, StoppingAt};
 
 /// A rule that a decoded message breaks, although its bytes could be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -179,4 +183,8 @@ messages! {
     29 Stopped: "Ps to chief: going.",
     30 Leave: "Chief to ps: this life of a worker is over.",
     31 Left: "Ps to chief: the shard waits for that worker no more.",
+    32 Save: "Chief to ps: write a shard's part of a checkpoint.",
+    33 Saved: "Ps to chief: what became of that.",
+    34 StopAt: "Chief to ps: a shard's last step.",
+    35 StoppingAt: "Ps to chief: where the shard is.",
 }

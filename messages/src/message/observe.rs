@@ -19,6 +19,9 @@ impl Content for Observe {}
 pub struct ShardSnapshot {
     /// Updates applied.
     pub version: Version,
+    /// Of these, so many had been applied when the shard was created: they came from a checkpoint.
+    #[serde(default)]
+    pub began: Version,
     /// Slices owned.
     pub slices: u64,
     /// Their bytes, without slots.
@@ -38,6 +41,9 @@ pub struct ShardSnapshot {
     /// Pulls that wait for their step to begin.
     #[serde(default)]
     pub waiting: u32,
+    /// Its task was told to stop by a signal, and waits for the chief to save.
+    #[serde(default)]
+    pub leaving: bool,
 }
 
 impl Content for ShardSnapshot {

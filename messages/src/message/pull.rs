@@ -45,6 +45,8 @@ pub struct Pulled {
     /// The step that comes next of the worker that asks, where it takes part.
     #[serde(default)]
     pub step: GlobalStep,
+    /// The step at which the shard stops.
+    pub last_step: GlobalStep,
     /// Which slices.
     pub slices: Vec<SliceId>,
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pull::one_segment_per_slice;
 use super::{Content, Invalid};
-use crate::id::{Incarnation, LocalStep, PlacementEpoch, Sequence, SliceId, Version};
+use crate::id::{GlobalStep, Incarnation, LocalStep, PlacementEpoch, Sequence, SliceId, Version};
 
 /// Which push it is: a retry bears the same identity, and changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub struct Push {
     /// Which slices, one payload segment each: all of the shard's, the last in the placement first, as the backward pass
     /// ends with the first.
     pub slices: Vec<SliceId>,
+    /// Batches that the worker has taken from its input so far, in all its lives: where it goes on after this push.
+    #[serde(default)]
+    pub drawn: u64,
     /// Whether the reply shall bear the values for the worker's next step; it comes when the policy lets that begin.
     pub pull: bool,
 }
@@ -72,6 +75,8 @@ pub struct Pushed {
     pub verdict: Verdict,
     /// How many updates the shard has applied by now; the version of the values.
     pub version: Version,
+    /// The step at which the shard stops.
+    pub last_step: GlobalStep,
     /// The slices whose values follow, one payload segment each.
     #[serde(default)]
     pub slices: Vec<SliceId>,

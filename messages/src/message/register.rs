@@ -21,6 +21,21 @@ pub struct Registered {
     pub placement: Placement,
     /// How many workers share the examples.
     pub workers: u32,
+    /// Where this worker goes on in its input.
+    #[serde(default)]
+    pub resume: Resume,
+    /// Whether checkpoints are made: to leave when a signal says so is then no loss.
+    #[serde(default)]
+    pub saves: bool,
+}
+
+/// Where a worker goes on in its input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// Batches that have been taken before; what is random in a step is drawn by their number.
+    pub drawn: u64,
+    /// Examples of its share that have been read before.
+    pub examples: u64,
 }
 
 impl Content for Registered {

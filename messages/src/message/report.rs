@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Content;
+use super::{Content, Invalid, no_payload};
 use crate::id::{GlobalStep, LocalStep};
+use crate::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
 /// Worker to chief, about once a second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,9 +15,36 @@ pub struct Report {
     pub local_step: LocalStep,
     /// The mean loss over the steps since the last report; NaN if there were none.
     pub loss: f32,
+    /// Batches that this worker has taken from its input, in all its lives.
+    #[serde(default)]
+    pub drawn: u64,
+    /// The norm of its last gradients, where it was measured.
+    #[serde(default)]
+    pub gradient_norm: Option<f32>,
+    /// What it wants to be plotted.
+    #[serde(default)]
+    pub summaries: Vec<SummarySpec>,
 }
 
-impl Content for Report {}
+impl Content for Report {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        if self.summaries.len() > SUMMARIES_MAX {
+            return Err(Invalid(format!(
+                "at most {SUMMARIES_MAX} summaries, and got {}",
+                self.summaries.len()
+            )));
+        }
+        self.summaries
+            .iter()
+            .try_for_each(SummarySpec::validate)
+            .map_err(|error| Invalid(error.to_string()))?;
+        let bytes: usize = self.summaries.iter().map(SummarySpec::bytes).sum();
+        if bytes > SUMMARY_BYTES_MAX {
+            return Err(Invalid(format!("at most {SUMMARY_BYTES_MAX} bytes of summaries, and got {bytes}")));
+        }
+        no_payload(segments)
+    }
+}
 
 /// Chief to worker: whether to go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

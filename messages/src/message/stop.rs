@@ -17,6 +17,8 @@ pub struct Stop {
 pub enum StopReason {
     /// It trained to the end.
     Completed,
+    /// It was told to stop before, and all that was trained is in a checkpoint.
+    Saved,
     /// It did not, for this reason.
     Failed(String),
 }

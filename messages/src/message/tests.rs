@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::checkpoint::{CheckpointName, SourceSpec, StartSpec};
 use crate::cluster::ClusterSpec;
 use crate::graph::GraphBuilder;
 use crate::id::*;
@@ -10,9 +11,10 @@ use crate::input::InputSpec;
 use crate::job::JobSpec;
 use crate::optimizer::OptimizerSpec;
 use crate::placement::{PlacedSlice, Placement, SliceSpec};
+use crate::summary::SummarySpec;
 use crate::variable::InitializerSpec;
 
-fn job(batch_size: u32, seed: u64) -> JobSpec {
+pub(crate) fn job(batch_size: u32, seed: u64) -> JobSpec {
     let mut g = GraphBuilder::new("linear");
     let x = g.input("features", [3]);
     let labels = g.labels("labels");
@@ -30,10 +32,14 @@ fn job(batch_size: u32, seed: u64) -> JobSpec {
     }
 }
 
-fn placement() -> Placement {
+pub(crate) fn placement() -> Placement {
     let slice = SliceSpec { variable: VariableId(0), row: 0, rows: 3 };
     let shard = ShardId::new(0, 0);
     Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices: vec![PlacedSlice { slice, shard }] }
+}
+
+fn checkpoint(step: u64) -> CheckpointName {
+    CheckpointName { step: GlobalStep(step), life: Incarnation(step / 2) }
 }
 
 /// Any message, and the bytes of the payload segments that it needs.
@@ -65,6 +71,7 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                     placement_digest: digest,
                     version: Version(version),
                     slices: slices(&segments),
+                    drawn: step / 2,
                     pull,
                 };
                 (push.into(), segments)
@@ -77,11 +84,13 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
             2 => Verdict::Stopped,
             by => Verdict::Stale { by },
         };
-        (Pushed { verdict, version: Version(version), slices: slices(&segments) }.into(), segments)
+        let last_step = GlobalStep(version / 3);
+        (Pushed { verdict, version: Version(version), last_step, slices: slices(&segments) }.into(), segments)
     });
     let pulled = (segments, any::<(u64, u64)>()).prop_map(move |(segments, (version, step))| {
         let (version, step) = (Version(version), GlobalStep(step));
-        (Pulled { version, step, slices: slices(&segments) }.into(), segments)
+        let last_step = GlobalStep(version.0 / 3);
+        (Pulled { version, step, last_step, slices: slices(&segments) }.into(), segments)
     });
     prop_oneof![
         without(
@@ -109,14 +118,26 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
         without(
             (1u32..1000, any::<u64>(), 1u32..9)
                 .prop_map(|(batch, seed, workers)| {
-                    Registered { job: job(batch, seed), placement: placement(), workers }.into()
+                    let resume = Resume { drawn: seed / 2, examples: seed / 3 };
+                    let saves = seed % 2 == 0;
+                    Registered { job: job(batch, seed), placement: placement(), workers, resume, saves }
+                        .into()
                 })
                 .boxed()
         ),
         without(
             (any::<(u64, u64)>(), -1e6f32..1e6)
                 .prop_map(|((step, local), loss)| {
-                    Report { global_step: GlobalStep(step), local_step: LocalStep(local), loss }.into()
+                    let summaries = vec![SummarySpec::scalar("loss", GlobalStep(step), loss)];
+                    Report {
+                        global_step: GlobalStep(step),
+                        local_step: LocalStep(local),
+                        loss,
+                        drawn: local / 2,
+                        gradient_norm: (step % 2 == 0).then_some(loss),
+                        summaries,
+                    }
+                    .into()
                 })
                 .boxed()
         ),
@@ -133,7 +154,11 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                 })
                 .boxed()
         ),
-        without(any::<bool>().prop_map(|evaluate| Finished { evaluate }.into()).boxed()),
+        without(
+            any::<(bool, u64)>()
+                .prop_map(|(evaluate, step)| Finished { evaluate, step: GlobalStep(step) }.into())
+                .boxed()
+        ),
         without(
             (any::<(u64, u32)>(), any::<Option<String>>())
                 .prop_map(|((examples, variables_crc32c), failed)| {
@@ -158,13 +183,26 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                         workers: 1,
                         last_step: job.last_step,
                         seed,
+                        start: match seed % 3 {
+                            0 => StartSpec::Initialise,
+                            1 => StartSpec::Resume { store: "/c".into(), checkpoint: checkpoint(seed) },
+                            _ => StartSpec::WarmStart {
+                                store: "s3://b/c".into(),
+                                checkpoint: checkpoint(seed),
+                                variables: vec![SourceSpec { variable: VariableId(0), source: "k".into() }],
+                            },
+                        },
                     }
                     .into()
                 })
                 .boxed()
         ),
         without(
-            any::<(u64, u64)>().prop_map(|(slices, bytes)| ShardCreated { slices, bytes }.into()).boxed()
+            any::<(u64, u64, u64)>()
+                .prop_map(|(slices, bytes, version)| {
+                    ShardCreated { slices, bytes, version: Version(version) }.into()
+                })
+                .boxed()
         ),
         push,
         pushed,
@@ -196,7 +234,12 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
         without(
             any::<Option<String>>()
                 .prop_map(|failed| {
-                    Stop { reason: failed.map_or(StopReason::Completed, StopReason::Failed) }.into()
+                    let reason = match failed {
+                        None => StopReason::Completed,
+                        Some(words) if words.is_empty() => StopReason::Saved,
+                        Some(words) => StopReason::Failed(words),
+                    };
+                    Stop { reason }.into()
                 })
                 .boxed()
         ),
@@ -209,6 +252,37 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                 .boxed()
         ),
         without(Just(Left {}.into()).boxed()),
+        without(
+            any::<(u32, u64)>()
+                .prop_map(|(shard, at)| {
+                    let (store, checkpoint) = ("/c".into(), checkpoint(at));
+                    Save { shard, store, checkpoint, at: Version(at) }.into()
+                })
+                .boxed()
+        ),
+        without(
+            (any::<u64>(), any::<String>())
+                .prop_map(|(version, words)| {
+                    let result = match version % 4 {
+                        0 => {
+                            let manifest = crate::checkpoint::tests::manifest(version);
+                            let (mut files, workers) = (manifest.files, manifest.workers);
+                            SaveResult::Written { file: files.remove(0), workers, took_ms: version / 2 }
+                        }
+                        1 => SaveResult::Past(Version(version)),
+                        2 => SaveResult::Replaced,
+                        _ => SaveResult::failed(words),
+                    };
+                    Saved { result }.into()
+                })
+                .boxed()
+        ),
+        without(
+            any::<(u32, u64)>()
+                .prop_map(|(shard, step)| StopAt { shard, step: GlobalStep(step) }.into())
+                .boxed()
+        ),
+        without(any::<u64>().prop_map(|version| StoppingAt { version: Version(version) }.into()).boxed()),
     ]
 }
 
@@ -221,6 +295,7 @@ fn reread(message: impl Into<Message>, segments: &[u64]) -> Result<Message, Stri
 #[test]
 fn a_push_has_one_segment_of_floats_for_each_slice() {
     let push = |slices: Vec<SliceId>, sequence| Push {
+        drawn: 1,
         shard: 0,
         id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(sequence) },
         local_step: LocalStep(1),
@@ -238,7 +313,8 @@ fn a_push_has_one_segment_of_floats_for_each_slice() {
 
 #[test]
 fn a_job_or_placement_that_cannot_run_is_refused_at_decode() {
-    let good = Registered { job: job(4, 1), placement: placement(), workers: 2 };
+    let (resume, saves) = (Resume::default(), false);
+    let good = Registered { job: job(4, 1), placement: placement(), workers: 2, resume, saves };
     reread(good.clone(), &[]).unwrap();
     assert!(reread(good.clone(), &[4]).unwrap_err().contains("no payload"));
     let mut bad = good.clone();

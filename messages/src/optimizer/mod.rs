@@ -85,6 +85,11 @@ impl UpdateSpec {
         schedule * ((applied + 1) as f64 / self.warm_up as f64) as f32
     }
 
+    /// The step size of the update after `applied` of `last_step`.
+    pub fn learning_rate(&self, applied: u64, last_step: u64) -> f32 {
+        self.optimizer.learning_rate() * self.learning_rate_factor(applied, last_step)
+    }
+
     /// Checks every number.
     ///
     /// # Errors

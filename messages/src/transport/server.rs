@@ -53,9 +53,10 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// At least one for every shard: a worker calls all of them at once.
+    /// At least two for every shard: a worker calls all of them at once, and while the chief waits for a save of each it
+    /// has more to say.
     fn requests_max(&self) -> u32 {
-        self.requests_max.max(self.shards).max(1)
+        self.requests_max.max(self.shards.saturating_mul(2)).max(1)
     }
 }
 

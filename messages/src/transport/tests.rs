@@ -37,7 +37,8 @@ impl Service for Echo {
     fn call(&self, _peer: &Peer, message: Message, payload: Payload, reply: Reply) {
         match message {
             Message::Push(push) => {
-                let pushed = Pushed { verdict: Verdict::Applied, version: push.version, slices: push.slices };
+                let Push { version, slices, .. } = *push;
+                let pushed = Pushed { verdict: Verdict::Applied, version, last_step: GlobalStep(9), slices };
                 reply.send(pushed, payload);
             }
             Message::Observe(_) => self.kept.lock().unwrap().push(reply),
@@ -90,6 +91,7 @@ fn push(version: u64, slices: u32) -> Push {
         placement_digest: 0,
         version: Version(version),
         slices: (0..slices).map(SliceId).collect(),
+        drawn: 0,
         pull: false,
     }
 }

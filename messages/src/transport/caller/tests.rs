@@ -44,7 +44,8 @@ impl Service for Echo {
         match message {
             Message::Push(push) => {
                 *self.pushed.lock().unwrap().entry(push.version.0).or_default() += 1;
-                let pushed = Pushed { verdict: Verdict::Applied, version: push.version, slices: push.slices };
+                let Push { version, slices, .. } = *push;
+                let pushed = Pushed { verdict: Verdict::Applied, version, last_step: GlobalStep(9), slices };
                 reply.send(pushed, payload);
             }
             // Like a shard whose policy waits: of one request that comes twice the later is answered.
@@ -257,6 +258,7 @@ fn push(version: u64, slices: u32) -> Push {
         placement_digest: 0,
         version: Version(version),
         slices: (0..slices).map(SliceId).collect(),
+        drawn: 0,
         pull: false,
     }
 }

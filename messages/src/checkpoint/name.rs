@@ -1,0 +1,78 @@
+//! What a checkpoint and its files are called. Names order as their steps do.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{GlobalStep, Incarnation, ShardId};
+
+/// A checkpoint's folder: `step-1200-00064432fa1b2c3d`. A step that is saved once more by another life of the chief is
+/// another checkpoint: nothing that was committed is ever written again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CheckpointName {
+    /// The updates that are in it.
+    pub step: GlobalStep,
+    /// The life of the chief that made it.
+    pub life: Incarnation,
+}
+
+/// Something else than the name of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not the name of a checkpoint: expected step-N-LIFE, with LIFE of 16 hexadecimal digits")]
+pub struct NameError(String);
+
+impl CheckpointName {
+    /// Where its manifest is.
+    pub fn manifest(&self) -> String {
+        self.file("manifest.json")
+    }
+
+    /// Where a file of that name in its folder is.
+    pub fn file(&self, name: &str) -> String {
+        format!("{self}/{name}")
+    }
+
+    /// What the file of a shard is called within the folder.
+    pub fn shard_file(shard: ShardId) -> String {
+        format!("ps-{}-shard-{}.safetensors", shard.ps, shard.shard)
+    }
+}
+
+impl fmt::Display for CheckpointName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step-{}-{:016x}", self.step, self.life.0)
+    }
+}
+
+impl FromStr for CheckpointName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let parsed =
+            text.strip_prefix("step-").and_then(|rest| rest.split_once('-')).and_then(|(step, life)| {
+                let name = Self {
+                    step: GlobalStep(step.parse().ok()?),
+                    life: Incarnation(u64::from_str_radix(life, 16).ok()?),
+                };
+                // One spelling only: a folder called otherwise is not ours.
+                (name.to_string() == text).then_some(name)
+            });
+        parsed.ok_or_else(|| NameError(text.chars().take(64).collect()))
+    }
+}
+
+impl TryFrom<String> for CheckpointName {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        text.parse()
+    }
+}
+
+impl From<CheckpointName> for String {
+    fn from(name: CheckpointName) -> Self {
+        name.to_string()
+    }
+}
