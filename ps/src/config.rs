@@ -16,6 +16,8 @@ pub struct PsConfig {
     pub start_timeout: Duration,
     /// With the chief gone without a word and nobody else connected, so long it waits for somebody to come again.
     pub deserted_timeout: Duration,
+    /// After a signal, with the chief connected, so long it goes on serving for the job to be saved.
+    pub drain_timeout: Duration,
     /// What it takes from each connection.
     pub server: ServerConfig,
 }
@@ -26,6 +28,7 @@ impl Default for PsConfig {
             shards: 1,
             start_timeout: Duration::from_secs(300),
             deserted_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(25),
             server: ServerConfig::default(),
         }
     }

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod config;
 mod error;
 mod ps;
@@ -12,4 +13,4 @@ mod sync;
 pub use config::PsConfig;
 pub use error::PsError;
 pub use ps::Ps;
-pub use shard::{Answer, Reader, SHARD_REQUESTS_MAX, Shard, ShardLimits, ShardRequest, ShardState};
+pub use shard::{Answer, Cut, Order, Reader, Restored, ShardLimits, ShardState, SliceState, initial_slots};

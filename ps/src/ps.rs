@@ -2,16 +2,18 @@
 //! chief says so.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use actix::{Actor, Addr};
-use actix_rt::{Arbiter, ArbiterHandle};
+use actix::{Actor, Addr, Context};
+use actix_rt::Arbiter;
 use messages::buffer::{BufferPool, Payload};
 use messages::id::{JobName, ShardId, TaskId};
 use messages::message::{Message, RefusalCode, StopReason, Stopped};
 use messages::transport::{Identity, Listener, Peer, Reply, Server, ServerConfig, Service, serve};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::checkpoint::Checkpoints;
 use crate::config::PsConfig;
 use crate::error::PsError;
 use crate::shard::{Reader, Shard, ShardLimits, ShardRequest, ShardState};
@@ -21,6 +23,10 @@ pub struct Ps {
     server: Server,
     shards: Vec<Arbiter>,
     attendance: watch::Receiver<Attendance>,
+    /// Cancelled by a signal: the chief, which sees it in the shards' snapshots, then has the job saved.
+    leaving: CancellationToken,
+    /// Ends the thread that reads and writes checkpoints.
+    _files: DropGuard,
     config: PsConfig,
     identity: Identity,
 }
@@ -29,6 +35,8 @@ pub struct Ps {
 #[derive(Debug, Default)]
 struct Attendance {
     chief_came: bool,
+    /// Of the chief's.
+    chief_connections: usize,
     connections: usize,
     end: Option<End>,
 }
@@ -68,20 +76,33 @@ impl Ps {
             // At most half of what the task takes in at a time: the other half is for what is waited for.
             gradients_bytes_max: config.server.in_flight_bytes_max / 2 / u64::from(config.shards),
         };
+        let (leaving, files) = (CancellationToken::new(), CancellationToken::new());
+        let checkpoints = Checkpoints::start(config.shards, pool.clone(), files.clone());
         let mut addresses = Vec::new();
         let mut arbiters = Vec::new();
         for shard in 0..config.shards {
             let id = ShardId::new(identity.task.index, shard);
             let arbiter = Arbiter::new();
-            let (state, attend) = (ShardState::new(id, pool.clone(), limits), Arc::clone(&attend));
-            addresses.push(start_shard(&arbiter.handle(), state, attend));
+            let on_panic = {
+                let attend = Arc::clone(&attend);
+                Box::new(move |reason: String| {
+                    attend.send_modify(|now| now.end = Some(End::Panic(id, reason)));
+                })
+            };
+            let (state, checkpoints) = (ShardState::new(id, pool.clone(), limits), checkpoints.clone());
+            let leaving = leaving.clone();
+            let start = move |_: &mut Context<Shard>| Shard::new(state, checkpoints, leaving, on_panic);
+            addresses.push(Shard::start_in_arbiter(&arbiter.handle(), start));
             arbiters.push(arbiter);
         }
         let service = Arc::new(Desk { task: identity.task, shards: addresses, attend });
-        let server_config = ServerConfig { shards: config.shards, ..config.server.clone() };
+        // Saves are answered late: the chief must be able to say something else to every shard meanwhile.
+        let requests_max = config.server.requests_max.max(4 * config.shards);
+        let server_config = ServerConfig { shards: config.shards, requests_max, ..config.server.clone() };
         let server = serve(listener, identity.clone(), service, server_config);
         tracing::info!("serving {} shard(s) at {}", config.shards, server.address());
-        Ok(Self { server, shards: arbiters, attendance, config, identity })
+        let files = files.drop_guard();
+        Ok(Self { server, shards: arbiters, attendance, leaving, _files: files, config, identity })
     }
 
     /// Where it listens.
@@ -89,22 +110,31 @@ impl Ps {
         self.server.address()
     }
 
-    /// Serves until the chief ends the job, or `interrupt` is cancelled.
+    /// Serves until the chief ends the job. Where `interrupt` is cancelled the chief, if it is connected, has some time to
+    /// save the job first, and to say that it is over.
     ///
     /// # Errors
     /// Where the chief never comes, leaves without a word, or says that the job failed; or a shard panics; or it
     /// was interrupted.
     pub async fn run(mut self, interrupt: CancellationToken) -> Result<(), PsError> {
+        let drain_timeout = self.config.drain_timeout;
+        let drained = drained(interrupt, self.leaving.clone(), self.attendance.clone(), drain_timeout);
         let result = tokio::select! {
+            // What the chief says counts more than that it goes.
+            biased;
             result = self.end() => result,
-            () = interrupt.cancelled() => Err(PsError::Interrupted),
+            () = drained => Err(PsError::Interrupted),
         };
         // Who still waits for others at a shard is refused when that goes.
         for shard in self.shards {
             shard.stop();
         }
         self.server.stop().await;
-        result
+        match result {
+            // It was this task that was told to stop, and the job could not be saved.
+            Err(PsError::JobFailed(_)) if self.leaving.is_cancelled() => Err(PsError::Interrupted),
+            result => result,
+        }
     }
 
     async fn end(&mut self) -> Result<(), PsError> {
@@ -127,7 +157,7 @@ impl Ps {
         }
         let end = self.attendance.borrow().end.clone();
         match end {
-            Some(End::Stop(StopReason::Completed)) => Ok(()),
+            Some(End::Stop(StopReason::Completed | StopReason::Saved)) => Ok(()),
             Some(End::Stop(StopReason::Failed(reason))) => Err(PsError::JobFailed(reason)),
             Some(End::Panic(shard, reason)) => Err(PsError::ShardPanicked { shard, reason }),
             None => Err(PsError::ChiefLost),
@@ -135,16 +165,17 @@ impl Ps {
     }
 }
 
-fn start_shard(
-    arbiter: &ArbiterHandle,
-    state: ShardState<Reply>,
-    attend: Arc<watch::Sender<Attendance>>,
-) -> Addr<Shard> {
-    let id = state.id();
-    let on_panic = Box::new(move |reason: String| {
-        attend.send_modify(|now| now.end = Some(End::Panic(id, reason)));
-    });
-    Shard::start_in_arbiter(arbiter, |_| Shard::new(state, on_panic))
+/// Waits for a signal, and then as long as the chief may still save the job.
+async fn drained(
+    interrupt: CancellationToken,
+    leaving: CancellationToken,
+    mut attendance: watch::Receiver<Attendance>,
+    timeout: Duration,
+) {
+    interrupt.cancelled().await;
+    leaving.cancel();
+    let gone = attendance.wait_for(|now| now.chief_connections == 0);
+    let _ = tokio::time::timeout(timeout, gone).await;
 }
 
 /// Takes requests from all connections and hands each to its shard.
@@ -158,7 +189,10 @@ impl Service for Desk {
     fn admit(&self, peer: &Peer) -> Result<(), messages::message::Refusal> {
         self.attend.send_modify(|now| {
             now.connections += 1;
-            now.chief_came |= peer.task.job == JobName::Chief;
+            if peer.task.job == JobName::Chief {
+                now.chief_came = true;
+                now.chief_connections += 1;
+            }
         });
         Ok(())
     }
@@ -173,6 +207,8 @@ impl Service for Desk {
             }
             Message::Pull(pull) => pull.shard,
             Message::Leave(leave) if peer.task.job == JobName::Chief => leave.shard,
+            Message::Save(save) if peer.task.job == JobName::Chief => save.shard,
+            Message::StopAt(stop) if peer.task.job == JobName::Chief => stop.shard,
             Message::Observe(observe) => observe.shard,
             Message::Stop(stop) if peer.task.job == JobName::Chief => {
                 let end = End::Stop(stop.reason.clone());
@@ -205,7 +241,10 @@ impl Service for Desk {
         }
     }
 
-    fn disconnected(&self, _: &Peer) {
-        self.attend.send_modify(|now| now.connections -= 1);
+    fn disconnected(&self, peer: &Peer) {
+        self.attend.send_modify(|now| {
+            now.connections -= 1;
+            now.chief_connections -= usize::from(peer.task.job == JobName::Chief);
+        });
     }
 }

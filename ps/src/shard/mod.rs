@@ -2,9 +2,14 @@
 
 mod actor;
 mod aggregate;
+mod cut;
+mod held;
 mod initial;
 mod ledger;
 mod optimizer;
+mod saves;
+#[cfg(test)]
+mod saving;
 mod slice;
 mod state;
 #[cfg(test)]
@@ -14,6 +19,9 @@ mod waiting;
 #[cfg(test)]
 mod workers;
 
-pub use actor::{SHARD_REQUESTS_MAX, Shard, ShardRequest};
-pub use state::{Reader, ShardLimits, ShardState};
+pub(crate) use actor::{Shard, ShardRequest};
+pub use cut::{Cut, Restored, SliceState};
+pub use optimizer::initial_slots;
+pub(crate) use optimizer::slot_names;
+pub use state::{Order, Reader, ShardLimits, ShardState};
 pub use waiting::Answer;

@@ -1,5 +1,7 @@
 //! Which kernel applies a gradient, and the slots it keeps beside each value.
 
+use std::sync::Arc;
+
 use kernels::cpu::{
     AdagradStep, AdamStep, AdamWStep, FtrlStep, MomentumStep, RmsPropStep, adagrad, adam, adamw, ftrl,
     momentum, rmsprop, sgd,
@@ -22,13 +24,37 @@ pub(super) fn slots(optimizer: &OptimizerSpec) -> Vec<f32> {
     }
 }
 
-/// Writes the value after this update into `next`, and changes the slots in place.
+/// What the slots are called in a checkpoint, in the same order. An optimizer takes over what another has left under
+/// the same name.
+pub(crate) fn slot_names(optimizer: &OptimizerSpec) -> &'static [&'static str] {
+    match *optimizer {
+        OptimizerSpec::Sgd { .. } => &[],
+        OptimizerSpec::Momentum { .. } => &["momentum"],
+        OptimizerSpec::Adam { .. } | OptimizerSpec::AdamW { .. } => &["m", "v"],
+        OptimizerSpec::Adagrad { .. } => &["accumulator"],
+        OptimizerSpec::RmsProp { momentum, .. } if momentum > 0.0 => &["mean_square", "velocity"],
+        OptimizerSpec::RmsProp { .. } => &["mean_square"],
+        OptimizerSpec::Ftrl { .. } => &["accumulator", "linear"],
+    }
+}
+
+/// What each slot of an optimizer is called, and begins with.
+pub fn initial_slots(optimizer: &OptimizerSpec) -> Vec<(&'static str, f32)> {
+    slot_names(optimizer).iter().copied().zip(slots(optimizer)).collect()
+}
+
+/// A slot that nobody else holds: the slice has seen to that.
+fn own(slot: &mut Arc<Buffer>) -> &mut [f32] {
+    Arc::get_mut(slot).expect("a slot that is changed has one owner").as_f32_mut()
+}
+
+/// Writes the value after this update into `next`, and changes the slots in place: nobody else may hold these.
 pub(super) fn apply(
     update: &Update<'_>,
     next: &mut [f32],
     value: &[f32],
     gradient: &[f32],
-    slots: &mut [Buffer],
+    slots: &mut [Arc<Buffer>],
 ) {
     let &Update { rate, step, terms, .. } = update;
     match (update.optimizer, slots) {
@@ -37,32 +63,32 @@ pub(super) fn apply(
         }
         (&OptimizerSpec::Momentum { learning_rate, momentum: decay, nesterov }, [velocity]) => {
             let step = MomentumStep { learning_rate: learning_rate * rate, momentum: decay, nesterov };
-            momentum(next, value, velocity.as_f32_mut(), gradient, terms, step);
+            momentum(next, value, own(velocity), gradient, terms, step);
         }
         (&OptimizerSpec::Adam { learning_rate, beta1, beta2, epsilon }, [first, second]) => {
             let step = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
-            adam(next, value, first.as_f32_mut(), second.as_f32_mut(), gradient, terms, step);
+            adam(next, value, own(first), own(second), gradient, terms, step);
         }
         (&OptimizerSpec::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay }, [first, second]) => {
             let adam = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
             let step = AdamWStep { adam, weight_decay };
-            adamw(next, value, first.as_f32_mut(), second.as_f32_mut(), gradient, terms, step);
+            adamw(next, value, own(first), own(second), gradient, terms, step);
         }
         (&OptimizerSpec::Adagrad { learning_rate, epsilon, .. }, [accumulator]) => {
             let step = AdagradStep { learning_rate: learning_rate * rate, epsilon };
-            adagrad(next, value, accumulator.as_f32_mut(), gradient, terms, step);
+            adagrad(next, value, own(accumulator), gradient, terms, step);
         }
         (
             &OptimizerSpec::RmsProp { learning_rate, decay, momentum, epsilon },
             [mean_square, velocity @ ..],
         ) => {
             let step = RmsPropStep { learning_rate: learning_rate * rate, decay, momentum, epsilon };
-            let velocity = velocity.first_mut().map(Buffer::as_f32_mut);
-            rmsprop(next, value, mean_square.as_f32_mut(), velocity, gradient, terms, step);
+            let velocity = velocity.first_mut().map(own);
+            rmsprop(next, value, own(mean_square), velocity, gradient, terms, step);
         }
         (&OptimizerSpec::Ftrl { learning_rate, l1, l2, .. }, [accumulator, linear]) => {
             let step = FtrlStep { learning_rate, rate, l1, l2 };
-            ftrl(next, value, accumulator.as_f32_mut(), linear.as_f32_mut(), gradient, terms, step);
+            ftrl(next, value, own(accumulator), own(linear), gradient, terms, step);
         }
         (optimizer, slots) => panic!("{} with {} slots", optimizer.name(), slots.len()),
     }

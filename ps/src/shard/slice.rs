@@ -1,5 +1,5 @@
 //! A slice as its shard holds it: the current value and its moving average, which are never changed once they can be
-//! read, and the slots.
+//! read, and the slots, which are changed in place unless a save holds them.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use messages::optimizer::UpdateSpec;
 use messages::placement::SliceSpec;
 use messages::variable::VariableSpec;
 
+use super::cut::SliceState;
 use super::update::Update;
 use super::{initial, optimizer};
 
@@ -23,38 +24,47 @@ pub(super) struct Slice {
     average: Option<Arc<Buffer>>,
     /// Whether the optimizer makes a gradient into an update, or the update comes as it is.
     trainable: bool,
-    slots: Vec<Buffer>,
+    slots: Vec<Arc<Buffer>>,
 }
 
 impl Slice {
-    /// With its initial value.
+    /// As it was found, or else with its initial value.
     pub(super) fn new(
         id: SliceId,
         slice: &SliceSpec,
         variable: &VariableSpec,
         update: &UpdateSpec,
         seed: u64,
+        found: Option<SliceState>,
         pool: &BufferPool,
     ) -> Self {
-        let bytes = slice.elements(variable) * 4;
-        let mut value = pool.take(bytes);
-        initial::fill(value.as_f32_mut(), variable, slice, seed);
-        let (value, trainable) = (Arc::new(value), variable.trainable);
-        let slots = if trainable { optimizer::slots(&update.optimizer) } else { Vec::new() };
-        let slot = |initial: f32| {
-            let mut slot = Buffer::zeroed(bytes);
-            if initial != 0.0 {
-                slot.as_f32_mut().fill(initial);
+        let (bytes, trainable) = (slice.elements(variable) * 4, variable.trainable);
+        let (value, average, mut slots) = match found {
+            Some(SliceState { value, average, slots, .. }) => (value, average, slots),
+            None => {
+                let mut value = pool.take(bytes);
+                initial::fill(value.as_f32_mut(), variable, slice, seed);
+                (Arc::new(value), None, Vec::new())
             }
-            slot
         };
+        if trainable && slots.is_empty() {
+            let slot = |initial: f32| {
+                let mut slot = Buffer::zeroed(bytes);
+                if initial != 0.0 {
+                    slot.as_f32_mut().fill(initial);
+                }
+                Arc::new(slot)
+            };
+            slots = optimizer::slots(&update.optimizer).into_iter().map(slot).collect();
+        }
         Self {
             id,
             variable: variable.name.clone(),
-            average: (trainable && update.average.is_some()).then(|| Arc::clone(&value)),
+            average: (trainable && update.average.is_some())
+                .then(|| average.unwrap_or_else(|| Arc::clone(&value))),
             value,
             trainable,
-            slots: slots.into_iter().map(slot).collect(),
+            slots,
         }
     }
 
@@ -80,11 +90,24 @@ impl Slice {
         Segment::whole(Arc::clone(self.average.as_ref().unwrap_or(&self.value)))
     }
 
+    /// All of it as it is now. It stays so for whoever holds it, as a snapshot does.
+    pub(super) fn state(&self) -> SliceState {
+        let Self { id, value, average, slots, .. } = self;
+        SliceState { id: *id, value: Arc::clone(value), average: average.clone(), slots: slots.clone() }
+    }
+
     /// Applies a gradient out of place: the next value is written beside the current one, which others may be
     /// reading, and then takes its place. The old one goes back to the pool with its last reader.
     pub(super) fn apply(&mut self, gradient: &[f32], update: &Update<'_>, pool: &BufferPool) {
         let untrained = update.untrained();
         let update = if self.trainable { update } else { &untrained };
+        for slot in &mut self.slots {
+            if Arc::get_mut(slot).is_none() {
+                let mut copy = pool.take(slot.len());
+                copy.as_bytes_mut().copy_from_slice(slot.as_bytes());
+                *slot = Arc::new(copy);
+            }
+        }
         let mut next = pool.take(self.value.len());
         optimizer::apply(update, next.as_f32_mut(), self.value.as_f32(), gradient, &mut self.slots);
         self.value = Arc::new(next);
@@ -170,7 +193,7 @@ mod tests {
         let variable =
             VariableSpec { name: "v".into(), shape: [7, 3].into(), initializer, trainable, device: None };
         let whole = SliceSpec { variable: VariableId(0), row: 0, rows: 7 };
-        Slice::new(SliceId(0), &whole, &variable, spec, 1, &BufferPool::default())
+        Slice::new(SliceId(0), &whole, &variable, spec, 1, None, &BufferPool::default())
     }
 
     fn spec(optimizer: OptimizerSpec) -> UpdateSpec {
@@ -261,5 +284,29 @@ mod tests {
         slice.apply(&[1.0; 21], &update(1), &pool);
         assert_eq!(read.as_f32(), copy);
         assert_ne!(slice.averaged().as_f32(), copy);
+    }
+    #[test]
+    fn slots_are_changed_in_place_unless_somebody_holds_them() {
+        for optimizer in every_optimizer() {
+            let spec = spec(optimizer);
+            let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
+            let apply = |slice: &mut Slice, version| {
+                slice.apply(&[1.0; 21], &Update::new(&spec, Version(version), LAST_STEP, 1.0, 1), &pool);
+            };
+            let places = |slice: &Slice| slice.slots.iter().map(Arc::as_ptr).collect::<Vec<_>>();
+            let bytes =
+                |slots: &[Arc<Buffer>]| slots.iter().map(|slot| slot.as_bytes().to_vec()).collect::<Vec<_>>();
+            apply(&mut slice, 0);
+            let (held, at) = (slice.state(), places(&slice));
+            let copy = bytes(&held.slots);
+            apply(&mut slice, 1);
+            assert_eq!(bytes(&held.slots), copy);
+            let moved = places(&slice);
+            assert!(at.iter().zip(&moved).all(|(old, new)| old != new), "a copy is changed");
+            assert!(copy.is_empty() || bytes(&slice.slots) != copy);
+            drop(held);
+            apply(&mut slice, 2);
+            assert_eq!(places(&slice), moved, "now nobody else holds them");
+        }
     }
 }

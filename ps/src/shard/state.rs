@@ -1,28 +1,36 @@
 //! What a shard holds and how it changes: V1 the version never decreases; V2 every push is counted under exactly
 //! one outcome; V3 exactly `last_step` updates are applied. Nothing changes unless all of a push fits. `R` is whatever
-//! a reply is sent by: an answer may be due later than its question.
+//! a reply is sent by: an answer may be due later than its question. What has to do with files it orders from others.
 
-use kernels::cpu::all_finite;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use messages::buffer::{BufferPool, Payload, Segment};
-use messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, SliceId, Version};
+use messages::checkpoint::StartSpec;
+use messages::id::{GlobalStep, Incarnation, ShardId, Version};
 use messages::message::{
-    CreateShard, Leave, Left, Pull, PullAt, Push, PushId, Pushed, Refusal, RefusalCode, ShardCounters,
-    ShardCreated, ShardSnapshot, StalenessHistogram, Verdict,
+    CreateShard, Leave, Left, Pull, PullAt, Push, PushId, Pushed, Refusal, Save, SaveResult, ShardCounters,
+    ShardSnapshot, StalenessHistogram, StopAt, StoppingAt, Verdict, WORKERS_MAX,
 };
 
-use super::aggregate::Aggregate;
-use super::ledger::{Ledger, Turn};
-use super::slice::Slice;
-use super::update::Update;
-use super::waiting::{Answer, Wait, Waiting, pulled};
-use crate::sync::{self, Admission, Candidate, Members, Policy};
+use super::cut::{Cut, Restored};
+use super::held::{Held, misfit, unavailable};
+use super::ledger::Turn;
+use super::saves::Saves;
+use super::waiting::{Answer, Asker, Wait, Waiting, pulled};
+use crate::sync::{Admission, Candidate, Members};
 
 /// A shard without its actor.
 pub struct ShardState<R> {
     id: ShardId,
     pool: BufferPool,
     limits: ShardLimits,
+    /// What it will hold, while that is being read.
+    creating: Option<Creating<R>>,
     held: Option<Held>,
+    /// Lives of workers that are over, also while it holds nothing.
+    over: BTreeMap<u32, Incarnation>,
+    saves: Saves<R>,
     waiting: Waiting<R>,
     counters: ShardCounters,
     pulls: u64,
@@ -50,19 +58,20 @@ pub struct Reader {
     pub connection: u64,
 }
 
-/// Which slices, their values, and the version of all of them.
-pub(super) type Values = (Vec<SliceId>, Payload, Version);
+/// What a shard has others do for it: one of each kind at a time. What comes of it, it is told.
+#[derive(Debug)]
+pub enum Order {
+    /// Read what it shall begin with, and give it to [`ShardState::restored`].
+    Read(Arc<CreateShard>),
+    /// Write that into a file, and say what became of it to [`ShardState::written`].
+    Write(Cut),
+}
 
-/// What it holds once the chief has created it.
-struct Held {
-    created: CreateShard,
-    placement_digest: u32,
-    policy: Box<dyn Policy>,
-    members: Members,
-    aggregate: Aggregate,
-    ledger: Ledger,
-    slices: Vec<Slice>,
-    version: Version,
+struct Creating<R> {
+    create: Arc<CreateShard>,
+    asker: Asker<R>,
+    /// Whether the reading has been ordered.
+    ordered: bool,
 }
 
 impl<R> ShardState<R> {
@@ -72,7 +81,10 @@ impl<R> ShardState<R> {
             id,
             pool,
             limits,
+            creating: None,
             held: None,
+            over: BTreeMap::new(),
+            saves: Saves::default(),
             waiting: Waiting::default(),
             counters: ShardCounters::default(),
             pulls: 0,
@@ -86,27 +98,71 @@ impl<R> ShardState<R> {
         self.id
     }
 
-    /// Takes its slices and fills them. The same request once more changes nothing.
-    ///
-    /// # Errors
-    /// Where it holds something else already, would hold too much, or is another shard.
-    pub fn create(&mut self, create: CreateShard) -> Result<ShardCreated, Refusal> {
+    /// Takes its slices and fills them, or orders that what they begin with be read. The same request once more changes
+    /// nothing; another one does as long as no worker has taken part. Gives the answers that are due now: a refusal where
+    /// it serves something else already, would hold too much, or is another shard.
+    pub fn create(&mut self, create: CreateShard, connection: u64, reply: R) -> Vec<Answer<R>> {
+        if let Some(creating) = self.creating.as_mut().filter(|creating| *creating.create == create) {
+            return vec![creating.asker.again(Asker { reply, connection })];
+        }
+        if let Some(held) = self.held.as_ref().filter(|held| *held.created == create) {
+            return vec![created(held, reply)];
+        }
+        if let Err(refusal) = self.check_create(&create) {
+            return vec![Answer { reply, result: Err(refusal) }];
+        }
+        // Before there is anything else: both would not have to fit.
+        self.held = None;
+        let mut answers: Vec<_> = self.saves.give_up().into_iter().collect();
+        let create = Arc::new(create);
+        if create.start == StartSpec::Initialise {
+            answers.push(self.begin(create, Restored::default(), reply));
+        } else {
+            let asker = Asker { reply, connection };
+            self.creating = Some(Creating { create, asker, ordered: false });
+        }
+        answers
+    }
+
+    fn check_create(&self, create: &CreateShard) -> Result<(), Refusal> {
         if create.shard != self.id {
             return Err(misfit(format!("this is {}, and not {}", self.id, create.shard)));
         }
-        match &self.held {
-            Some(held) if held.created != create => {
-                let reason = format!("{} already serves another job: start it again for a new one", self.id);
-                return Err(Refusal::new(RefusalCode::Unavailable, reason));
-            }
-            Some(_) => {}
-            None => {
-                self.check_size(&create)?;
-                self.held = Some(Held::new(self.id, create, &self.pool));
-            }
+        if self.creating.is_some() {
+            return Err(unavailable(format!("{} is being given other variables", self.id)));
         }
-        let snapshot = self.observe();
-        Ok(ShardCreated { slices: snapshot.slices, bytes: snapshot.bytes })
+        if self.held.as_ref().is_some_and(|held| held.touched) {
+            let reason = format!("{} already serves another job: start it again for a new one", self.id);
+            return Err(unavailable(reason));
+        }
+        self.check_size(create)
+    }
+
+    /// What was ordered to be read has been, or cannot be. Gives the answers that are due now.
+    pub fn restored(&mut self, result: Result<Restored, Refusal>) -> Vec<Answer<R>> {
+        let Creating { create, asker, .. } = self.creating.take().expect("something was to be read");
+        let answer = match result {
+            Ok(restored) => self.begin(create, restored, asker.reply),
+            Err(refusal) => Answer { reply: asker.reply, result: Err(refusal) },
+        };
+        vec![answer]
+    }
+
+    fn begin(&mut self, create: Arc<CreateShard>, restored: Restored, reply: R) -> Answer<R> {
+        let mut held = Held::new(create, restored, &self.pool);
+        for (&worker, &incarnation) in &self.over {
+            held.members.leave(worker, incarnation);
+        }
+        created(self.held.insert(held), reply)
+    }
+
+    /// What others shall do now, until there is nothing more; to be asked after every request.
+    pub fn take_order(&mut self) -> Option<Order> {
+        if let Some(creating) = self.creating.as_mut().filter(|creating| !creating.ordered) {
+            creating.ordered = true;
+            return Some(Order::Read(Arc::clone(&creating.create)));
+        }
+        self.saves.begin().map(Order::Write)
     }
 
     fn check_size(&self, create: &CreateShard) -> Result<(), Refusal> {
@@ -142,6 +198,7 @@ impl<R> ShardState<R> {
             Ok(verdict) => self.answer_push(push, verdict, connection, reply),
         };
         answers.extend(self.release());
+        self.cut_if_due();
         debug_assert!(self.counters.add_up(), "V2: {:?}", self.counters);
         answers
     }
@@ -149,7 +206,8 @@ impl<R> ShardState<R> {
     fn answer_push(&mut self, push: &Push, verdict: Verdict, connection: u64, reply: R) -> Vec<Answer<R>> {
         let held = self.held.as_ref().expect("a push was taken");
         if !push.pull {
-            let pushed = Pushed { verdict, version: held.version, slices: Vec::new() };
+            let (version, last_step) = (held.version, held.end);
+            let pushed = Pushed { verdict, version, last_step, slices: Vec::new() };
             return vec![Answer { reply, result: Ok((pushed.into(), Payload::EMPTY)) }];
         }
         let step = held.members.next(push.id.worker);
@@ -163,7 +221,8 @@ impl<R> ShardState<R> {
         let held = held(&mut self.held, self.id)?;
         let PushId { worker, incarnation, .. } = push.id;
         held.check_placement(push.epoch, push.placement_digest)?;
-        held.members.check(worker, incarnation).map_err(gone)?;
+        held.members.check(worker, incarnation).map_err(unavailable)?;
+        held.touched = true;
         match held.ledger.turn(&push.id) {
             Turn::New => {}
             Turn::Duplicate(verdict) => {
@@ -179,6 +238,10 @@ impl<R> ShardState<R> {
         let verdict = if held.is_complete() {
             self.counters.stopped += 1;
             Verdict::Stopped
+        } else if held.reopened && !held.may_push(worker) {
+            // It was let through by an end that has been moved since; now it waits for its turn, as the others do.
+            self.counters.stale += 1;
+            Verdict::Stale { by: stale }
         } else {
             held.check_turn(candidate)?;
             if !held.policy.is_late(candidate, held.version) {
@@ -192,7 +255,6 @@ impl<R> ShardState<R> {
                 }
                 Admission::Hold => {
                     held.aggregate.add(worker, gradients, &self.pool);
-                    held.update_if_due(&self.pool);
                     self.counters.held += 1;
                     Verdict::Held
                 }
@@ -206,13 +268,22 @@ impl<R> ShardState<R> {
             self.staleness.record(stale);
             self.steps_behind.record(behind);
         }
-        held.ledger.record(&push.id, verdict);
+        held.ledger.record(&push.id, verdict, push.drawn);
+        if verdict == Verdict::Held {
+            held.update_if_due(&self.pool);
+        }
         Ok(verdict)
     }
 
     /// Values of all its slices, of one version; gives the answers that are due now. `reader` is the worker that asks,
     /// where it is one.
     pub fn pull(&mut self, pull: &Pull, reader: Option<Reader>, reply: R) -> Vec<Answer<R>> {
+        let answers = self.answer_pull(pull, reader, reply);
+        self.cut_if_due();
+        answers
+    }
+
+    fn answer_pull(&mut self, pull: &Pull, reader: Option<Reader>, reply: R) -> Vec<Answer<R>> {
         match self.begin_pull(pull, reader) {
             Err(refusal) => vec![Answer { reply, result: Err(refusal) }],
             Ok((Some((reader, step)), PullAt::Step(_))) => {
@@ -252,16 +323,19 @@ impl<R> ShardState<R> {
             PullAt::Join => {
                 let (policy, version) = (&held.policy, held.version);
                 let first = |members: &Members| policy.first_step(worker, version, members);
-                let step = held.members.join(worker, incarnation, first).map_err(gone)?;
+                let step = held.members.join(worker, incarnation, first).map_err(unavailable)?;
+                held.touched = true;
                 held.update_if_due(&self.pool);
                 step
             }
+            // Not the shard's own end: that may still move on, and another shard may be beyond it.
             PullAt::Step(step) if step > held.created.last_step => {
                 let last_step = held.created.last_step;
                 return Err(misfit(format!("step {step} is beyond the job's last, {last_step}")));
             }
             PullAt::Step(step) => {
-                held.members.check(worker, incarnation).map_err(gone)?;
+                held.members.check(worker, incarnation).map_err(unavailable)?;
+                held.touched = true;
                 held.members.raise(worker, step);
                 held.update_if_due(&self.pool);
                 held.members.next(worker)
@@ -272,15 +346,62 @@ impl<R> ShardState<R> {
 
     /// Nobody waits any more for a life of a worker that is over. Gives the answers that are due now.
     pub fn leave(&mut self, leave: &Leave, reply: R) -> Vec<Answer<R>> {
+        let &Leave { worker, incarnation, .. } = leave;
+        if worker < WORKERS_MAX {
+            let over = self.over.entry(worker).or_insert(incarnation);
+            *over = incarnation.max(*over);
+        }
         let mut answers = vec![Answer { reply, result: Ok((Left {}.into(), Payload::EMPTY)) }];
         if let Some(held) = &mut self.held
-            && held.members.leave(leave.worker, leave.incarnation)
+            && held.members.leave(worker, incarnation)
         {
             held.update_if_due(&self.pool);
-            answers.extend(self.waiting.leave(leave.worker));
+            answers.extend(self.waiting.leave(worker));
             answers.extend(self.release());
+            self.cut_if_due();
         }
         answers
+    }
+
+    /// From now on the last step is that one, or the job's own where that comes first, unless the shard is beyond it.
+    /// Gives the answers that are due now.
+    pub fn stop_at(&mut self, stop: &StopAt, reply: R) -> Vec<Answer<R>> {
+        let held = match held(&mut self.held, self.id) {
+            Ok(held) => held,
+            Err(refusal) => return vec![Answer { reply, result: Err(refusal) }],
+        };
+        held.stop_at(stop.step);
+        held.update_if_due(&self.pool);
+        let stopping = StoppingAt { version: held.version };
+        let mut answers = vec![Answer { reply, result: Ok((stopping.into(), Payload::EMPTY)) }];
+        answers.extend(self.release());
+        self.cut_if_due();
+        answers
+    }
+
+    /// Wants itself written when it is at a version. Gives the answers that are due now.
+    pub fn save(&mut self, save: Save, connection: u64, reply: R) -> Vec<Answer<R>> {
+        let held = match held(&mut self.held, self.id) {
+            Ok(held) => held,
+            Err(refusal) => return vec![Answer { reply, result: Err(refusal) }],
+        };
+        let answer = self.saves.ask(save, Asker { reply, connection }, held.version);
+        self.cut_if_due();
+        answer.into_iter().collect()
+    }
+
+    /// What became of the cut that was ordered to be written. Gives the answers that are due now.
+    pub fn written(&mut self, result: SaveResult) -> Vec<Answer<R>> {
+        vec![self.saves.finish(result)]
+    }
+
+    /// At the end of whatever may have made a version: a save of that one takes what there is.
+    fn cut_if_due(&mut self) {
+        let Some(held) = &self.held else { return };
+        if let Some(save) = self.saves.due(held.version) {
+            let cut = held.cut(save.clone());
+            self.saves.cut(cut);
+        }
     }
 
     /// Answers everybody whose step may begin.
@@ -310,147 +431,18 @@ impl<R> ShardState<R> {
             pulls: self.pulls,
             staleness: self.staleness,
             steps_behind: self.steps_behind,
+            began: held.map_or(Version(0), |held| held.began),
+            leaving: false,
             members: held.map_or(0, |held| held.members.count() as u32),
             waiting: self.waiting.count() as u32,
         }
     }
 }
 
-fn misfit(reason: String) -> Refusal {
-    Refusal::new(RefusalCode::Misfit, reason)
-}
-
-fn gone(reason: String) -> Refusal {
-    Refusal::new(RefusalCode::Unavailable, reason)
+fn created<R>(held: &Held, reply: R) -> Answer<R> {
+    Answer { reply, result: Ok((held.created().into(), Payload::EMPTY)) }
 }
 
 fn held(held: &mut Option<Held>, id: ShardId) -> Result<&mut Held, Refusal> {
-    held.as_mut().ok_or_else(|| {
-        Refusal::new(RefusalCode::Unavailable, format!("{id} has not been given its variables yet"))
-    })
-}
-
-impl Held {
-    fn new(id: ShardId, create: CreateShard, pool: &BufferPool) -> Self {
-        let slices = create
-            .placement
-            .on_shard(id)
-            .map(|(slice_id, slice)| {
-                let variable = &create.variables[slice.variable.index()];
-                Slice::new(slice_id, &slice, variable, &create.update, create.seed, pool)
-            })
-            .collect();
-        Self {
-            placement_digest: create.placement.digest(),
-            policy: sync::policy(create.sync),
-            members: Members::new(create.workers),
-            aggregate: Aggregate::new(create.deterministic),
-            ledger: Ledger::default(),
-            slices,
-            version: Version(0),
-            created: create,
-        }
-    }
-
-    /// Whether the job has reached its last step.
-    fn is_complete(&self) -> bool {
-        self.version.0 >= self.created.last_step.0
-    }
-
-    fn values(&self, averages: bool) -> Values {
-        let snapshot = if averages { Slice::averaged } else { Slice::snapshot };
-        let ids = self.slices.iter().map(Slice::id).collect();
-        (ids, Payload::new(self.slices.iter().map(snapshot).collect()), self.version)
-    }
-
-    fn check_placement(&self, epoch: PlacementEpoch, digest: u32) -> Result<(), Refusal> {
-        let (expected_epoch, expected) = (self.created.placement.epoch, self.placement_digest);
-        if (epoch, digest) == (expected_epoch, expected) {
-            return Ok(());
-        }
-        Err(misfit(format!(
-            "expected placement epoch {expected_epoch} ({expected:08x}), and got {epoch} ({digest:08x})"
-        )))
-    }
-
-    fn check_gradients(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
-        if push.version > self.version {
-            return Err(misfit(format!(
-                "a gradient computed at version {} came at version {}",
-                push.version, self.version
-            )));
-        }
-        if !push.slices.iter().copied().eq(self.slices.iter().rev().map(Slice::id)) {
-            return Err(misfit(format!(
-                "expected gradients of all {} slices, the last of the placement first, and got {}",
-                self.slices.len(),
-                push.slices.len()
-            )));
-        }
-        let (expected, got) = (self.slices.len(), gradients.segments().len());
-        if expected != got {
-            return Err(misfit(format!("expected {expected} gradients, and got {got}")));
-        }
-        for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
-            let (expected, got) = (slice.bytes(), gradient.len());
-            if expected != got {
-                return Err(misfit(format!(
-                    "the gradient of slice {} of variable '{}' should have {expected} bytes, and has {got}",
-                    slice.id(),
-                    slice.variable()
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the worker's next step has begun: none that waits as it should ever pushes before.
-    fn check_turn(&self, push: Candidate) -> Result<(), Refusal> {
-        if self.policy.may_push(push.worker, self.version, &self.members) {
-            return Ok(());
-        }
-        let (worker, step) = (push.worker, self.members.next(push.worker));
-        Err(misfit(format!("worker/{worker} pushes before it was given the values for its step {step}")))
-    }
-
-    fn check_finite(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
-        for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
-            if !all_finite(gradient.as_f32()) {
-                let reason = format!(
-                    "the gradient of variable '{}' from worker/{} at its step {} is not finite",
-                    slice.variable(),
-                    push.id.worker,
-                    push.local_step
-                );
-                return Err(Refusal::new(RefusalCode::NotFinite, reason));
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the sum of so many gradients, those of the last slice first, the next version.
-    fn apply<'a>(
-        &mut self,
-        gradients: impl Iterator<Item = &'a [f32]>,
-        rate: f32,
-        count: u32,
-        pool: &BufferPool,
-    ) {
-        let update = Update::new(&self.created.update, self.version, self.created.last_step, rate, count);
-        for (slice, gradient) in self.slices.iter_mut().rev().zip(gradients) {
-            slice.apply(gradient, &update, pool);
-        }
-        self.version = self.version.next();
-    }
-
-    /// Makes the held gradients the next version, where the policy has enough of them.
-    fn update_if_due(&mut self, pool: &BufferPool) {
-        if self.is_complete() || !self.policy.is_due(self.version, &self.members) {
-            return;
-        }
-        if let Some((total, count)) = self.aggregate.take(pool) {
-            self.apply(total.slices(), 1.0, count, pool);
-            self.policy.updated();
-        }
-    }
+    held.as_mut().ok_or_else(|| unavailable(format!("{id} has not been given its variables yet")))
 }

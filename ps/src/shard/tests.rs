@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use messages::checkpoint::StartSpec;
 use messages::id::*;
 use messages::message::*;
 use messages::optimizer::{OptimizerSpec, ScheduleSpec};
@@ -30,7 +31,7 @@ impl Tested {
     }
 
     fn create(&mut self, create: CreateShard) -> Result<ShardCreated, Refusal> {
-        self.0.create(create)
+        only(self.0.create(create, 1, ())).map(|(created, _)| created)
     }
 
     fn push(&mut self, push: &Push, gradients: Payload) -> Result<(Pushed, Payload), Refusal> {
@@ -73,6 +74,7 @@ fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
         workers: 3,
         last_step: GlobalStep(last_step),
         seed: 7,
+        start: StartSpec::Initialise,
     }
 }
 
@@ -84,7 +86,7 @@ fn latest(placement_digest: u32) -> Pull {
 fn shard(optimizer: OptimizerSpec, last_step: u64) -> Tested {
     let mut state = Tested::new(1 << 20);
     let created = state.create(create(optimizer, last_step)).unwrap();
-    assert_eq!(created, ShardCreated { slices: 2, bytes: 24 });
+    assert_eq!(created, ShardCreated { slices: 2, bytes: 24, version: Version(0) });
     state
 }
 
@@ -98,6 +100,7 @@ fn push(sequence: u64) -> Push {
         placement_digest: placement.digest(),
         version: Version(0),
         slices: vec![SliceId(2), SliceId(0)],
+        drawn: 0,
         pull: true,
     }
 }
@@ -239,12 +242,20 @@ fn more_than_a_frame_can_carry_is_refused_before_it_is_allocated() {
 }
 
 #[test]
-fn nothing_is_served_before_creation_and_another_job_is_refused() {
+fn nothing_is_served_before_creation_and_another_job_is_refused_once_a_worker_has_come() {
     let mut state = Tested::new(1 << 20);
     assert_eq!(state.push(&push(1), gradients(1.0, 1.0)).unwrap_err().code, RefusalCode::Unavailable);
     state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();
     state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();
-    assert!(state.create(create(OptimizerSpec::sgd(2.0), 5)).is_err());
+    state.create(create(OptimizerSpec::sgd(0.5), 5)).unwrap();
+    state.pull(&latest(push(1).placement_digest)).unwrap();
+    state.create(create(OptimizerSpec::sgd(2.0), 5)).unwrap();
+    let (_, values) = state.push(&push(1), gradients(0.0, 1.0)).unwrap();
+    assert_eq!(floats(&values)[1], [1.0, 1.0], "the last one counts");
+    state.create(create(OptimizerSpec::sgd(2.0), 5)).unwrap();
+    let refusal = state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap_err();
+    assert!(refusal.reason.contains("already serves another job"), "{refusal}");
+    assert_eq!(state.observe().version, Version(1));
 }
 
 proptest! {

@@ -7,7 +7,8 @@ use messages::buffer::Payload;
 use messages::id::GlobalStep;
 use messages::message::{Message, Pulled, Pushed, Refusal, RefusalCode, Verdict};
 
-use super::state::{Reader, Values};
+use super::held::Values;
+use super::state::Reader;
 
 /// An answer that is due, and where it goes.
 #[derive(Debug)]
@@ -16,6 +17,23 @@ pub struct Answer<R> {
     pub reply: R,
     /// What is answered.
     pub result: Result<(Message, Payload), Refusal>,
+}
+
+/// Who waits for something that takes its time.
+#[derive(Debug)]
+pub(super) struct Asker<R> {
+    pub reply: R,
+    /// On which of the task's connections; later ones have greater numbers.
+    pub connection: u64,
+}
+
+impl<R> Asker<R> {
+    /// The same was asked again: gives the answer to the older question.
+    pub(super) fn again(&mut self, newer: Self) -> Answer<R> {
+        let overtaken = self.connection > newer.connection;
+        let older = if overtaken { newer } else { std::mem::replace(self, newer) };
+        Answer { reply: older.reply, result: Err(Refusal::superseded()) }
+    }
 }
 
 /// A worker that waits for values.
@@ -76,15 +94,19 @@ impl<R> Waiting<R> {
 }
 
 /// The answer to a pull.
-pub(super) fn pulled<R>(reply: R, step: GlobalStep, (slices, values, version): Values) -> Answer<R> {
-    Answer { reply, result: Ok((Pulled { version, step, slices }.into(), values)) }
+pub(super) fn pulled<R>(reply: R, step: GlobalStep, values: Values) -> Answer<R> {
+    let Values { slices, payload, version, last_step } = values;
+    Answer { reply, result: Ok((Pulled { version, step, last_step, slices }.into(), payload)) }
 }
 
 impl<R> Wait<R> {
     /// The answer with these values.
     pub(super) fn answer(self, values: Values) -> Answer<R> {
         let Some(verdict) = self.verdict else { return pulled(self.reply, self.step, values) };
-        let (slices, values, version) = values;
-        Answer { reply: self.reply, result: Ok((Pushed { verdict, version, slices }.into(), values)) }
+        let Values { slices, payload, version, last_step } = values;
+        Answer {
+            reply: self.reply,
+            result: Ok((Pushed { verdict, version, last_step, slices }.into(), payload)),
+        }
     }
 }

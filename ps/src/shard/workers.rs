@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use messages::checkpoint::StartSpec;
 use messages::id::*;
 use messages::message::*;
 use messages::optimizer::OptimizerSpec;
@@ -16,7 +17,7 @@ use proptest::prelude::*;
 use super::state::{Reader, ShardLimits, ShardState};
 use super::waiting::Answer;
 
-fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_step: u64) -> CreateShard {
+pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_step: u64) -> CreateShard {
     let shard = ShardId::new(0, 0);
     let slice = SliceSpec { variable: VariableId(0), row: 0, rows: 1 };
     CreateShard {
@@ -39,6 +40,7 @@ fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_step: u64) -> 
         workers,
         last_step: GlobalStep(last_step),
         seed: 0,
+        start: StartSpec::Initialise,
     }
 }
 
@@ -79,7 +81,7 @@ impl Shard {
         let limits = ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max: 1 << 20 };
         let mut state = ShardState::new(create.shard, BufferPool::default(), limits);
         let (digest, workers) = (create.placement.digest(), create.workers);
-        state.create(create).unwrap();
+        assert!(state.create(create, 1, (0, 0, 0)).remove(0).result.is_ok());
         let mut shard = Self {
             state,
             digest,
@@ -138,6 +140,7 @@ impl Shard {
             placement_digest: digest,
             version: Version(read),
             slices: vec![SliceId(0)],
+            drawn: entry.sequence,
             pull: true,
         };
         (entry.last, entry.told) = (Some(push.clone()), None);
@@ -157,6 +160,11 @@ impl Shard {
                 "a retry changes nothing"
             );
             assert_eq!(before.pushes.duplicate + 1, after.pushes.duplicate);
+            // An answer that was lost: where an end has moved since, it is not due any more.
+            let entry = self.workers.get_mut(&worker).unwrap();
+            if self.open.iter().any(|&(of, life, _)| (of, life) == (worker, entry.life)) {
+                entry.read = None;
+            }
         }
     }
 
@@ -179,6 +187,25 @@ impl Shard {
             !self.open.iter().any(|&(index, of, _)| (index, of) == (worker, life)),
             "its questions are answered"
         );
+    }
+
+    fn stop_at(&mut self, step: u64) -> Version {
+        let ticket = (u32::MAX, 0, 0);
+        self.open.push(ticket);
+        let mut answers = self.state.stop_at(&StopAt { shard: 0, step: GlobalStep(step) }, ticket);
+        let first = answers.remove(0);
+        assert_eq!(first.reply, ticket);
+        self.open.retain(|open| *open != ticket);
+        self.hear(answers);
+        let stopping: StoppingAt = first.result.unwrap().0.try_into().unwrap();
+        stopping.version
+    }
+
+    /// As replies have it.
+    fn last_step(&mut self) -> u64 {
+        let mut answers = self.state.pull(&self.ask(PullAt::Latest), None, (u32::MAX, 0, 0));
+        let pulled: Pulled = answers.remove(0).result.unwrap().0.try_into().unwrap();
+        pulled.last_step.0
     }
 
     fn hear(&mut self, answers: Vec<Answer<(u32, u64, u64)>>) {
@@ -230,6 +257,8 @@ enum Event {
     Repeat(u32),
     Leave(u32),
     Join(u32),
+    /// At a step so many further than the version, less two.
+    StopAt(u64),
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -238,6 +267,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         3 => (0u32..4).prop_map(Event::Repeat),
         1 => (0u32..4).prop_map(Event::Leave),
         1 => (0u32..4).prop_map(Event::Join),
+        1 => (0u64..6).prop_map(Event::StopAt),
     ]
 }
 
@@ -260,9 +290,14 @@ proptest! {
         events in prop::collection::vec(any_event(), 0..200),
     ) {
         let mut shard = Shard::new(create(sync, deterministic, workers, last_step));
-        let mut version = 0;
+        let (mut version, mut end) = (0, last_step);
         for event in events {
             match event {
+                Event::StopAt(further) => {
+                    let step = (version + further).saturating_sub(2);
+                    end = if step >= version { step.min(last_step) } else { end };
+                    prop_assert_eq!(shard.stop_at(step), shard.state.observe().version);
+                }
                 Event::Push(worker) => shard.push(worker % workers),
                 Event::Repeat(worker) => shard.repeat(worker % workers),
                 Event::Leave(worker) => shard.leave(worker % workers),
@@ -277,7 +312,8 @@ proptest! {
             prop_assert!(seen.version.0 >= version, "V1");
             version = seen.version.0;
             prop_assert!(seen.pushes.add_up(), "V2: {:?}", seen.pushes);
-            prop_assert!(version <= last_step, "V3");
+            prop_assert!(version <= end, "V3");
+            prop_assert_eq!(shard.last_step(), end);
             prop_assert_eq!(seen.pushes.refused, 0);
             match sync {
                 SyncSpec::Async { .. } => prop_assert_eq!(seen.pushes.applied, version),
@@ -292,7 +328,7 @@ proptest! {
             prop_assert_eq!(waiting, seen.waiting as usize);
             prop_assert_eq!(waiting, shard.open.len());
             prop_assert!(shard.workers.is_empty() || waiting < shard.workers.len());
-            prop_assert!(version < last_step || waiting == 0, "at the end nobody waits");
+            prop_assert!(version < end || waiting == 0, "at the end nobody waits");
         }
         // Whoever waits still has not been told; when all have left, what they gave is in the values.
         for worker in 0..workers {
@@ -431,9 +467,68 @@ fn gradients_that_would_fill_the_memory_they_come_in_by_are_refused_at_the_start
     let limits = ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max: 200 };
     let refused = |deterministic| {
         let mut state = ShardState::<()>::new(ShardId::new(0, 0), BufferPool::default(), limits);
-        state.create(create(SyncSpec::SYNC, deterministic, 4, 1)).map_err(|refusal| refusal.reason)
+        let answer = state.create(create(SyncSpec::SYNC, deterministic, 4, 1), 1, ()).remove(0);
+        answer.result.map_err(|refusal| refusal.reason)
     };
     assert!(refused(false).is_ok(), "one gradient of a cache line");
     let reason = refused(true).unwrap_err();
     assert!(reason.contains("4 gradient(s) of 64 bytes") && reason.contains("at most 200 bytes"), "{reason}");
+}
+
+#[test]
+fn an_end_that_is_named_holds_until_a_later_one_is() {
+    for sync in [SyncSpec::ASYNC, SyncSpec::Bounded { staleness: 1 }, SyncSpec::SYNC] {
+        let mut shard = Shard::new(create(sync, false, 2, 50));
+        let round = |shard: &mut Shard| (0..2).for_each(|worker| shard.push(worker));
+        (0..3).for_each(|_| round(&mut shard));
+        let version = shard.state.observe().version.0;
+        assert_eq!(shard.stop_at(version + 4).0, version);
+        (0..9).for_each(|_| round(&mut shard));
+        let seen = shard.state.observe();
+        assert_eq!((seen.version.0, seen.waiting, shard.last_step()), (version + 4, 0, version + 4));
+        assert!(seen.pushes.stopped > 0);
+        assert_eq!(shard.stop_at(version).0, version + 4, "it is beyond that");
+        assert_eq!(shard.last_step(), version + 4);
+        // Now it goes on, up to the job's own end.
+        shard.stop_at(1000);
+        assert_eq!(shard.last_step(), 50);
+        (0..100).for_each(|_| round(&mut shard));
+        let seen = shard.state.observe();
+        assert_eq!((seen.version, seen.pushes.refused), (Version(50), 0));
+    }
+}
+
+#[test]
+fn an_end_that_is_here_lets_go_of_whoever_waits() {
+    for sync in [SyncSpec::Bounded { staleness: 0 }, SyncSpec::SYNC] {
+        let mut shard = Shard::new(create(sync, false, 2, 50));
+        shard.push(0);
+        let seen = shard.state.observe();
+        assert_eq!(seen.waiting, 1);
+        shard.stop_at(seen.version.0);
+        assert_eq!(shard.state.observe().waiting, 0);
+        assert!(shard.workers[&0].read.is_some());
+        // It was let through: once the end has moved it waits for the other, as before.
+        shard.stop_at(40);
+        shard.push(0);
+        let after = shard.state.observe();
+        assert_eq!((after.waiting, after.pushes.stale, after.version), (1, 1, seen.version));
+        shard.push(1);
+        let after = shard.state.observe();
+        assert_eq!((after.waiting, after.pushes.refused), (0, 0));
+        assert!(after.version > seen.version);
+    }
+}
+
+#[test]
+fn the_step_size_does_not_depend_on_where_the_training_stops() {
+    let values = [None, Some(6)].map(|stop| {
+        let mut create = create(SyncSpec::ASYNC, false, 1, 10);
+        create.update.schedule = messages::optimizer::ScheduleSpec::Linear;
+        let mut shard = Shard::new(create);
+        stop.map(|step| shard.stop_at(step));
+        (0..6).for_each(|_| shard.push(0));
+        shard.value().to_bits()
+    });
+    assert_eq!(values[0], values[1]);
 }

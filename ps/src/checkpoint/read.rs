@@ -1,0 +1,276 @@
+//! What a shard begins with, from a checkpoint of any placement: of each of its slices the rows, from whatever files hold
+//! them, straight into the buffers that it will train in.
+//!
+//! Wanted properties: (A) what was saved is read bit for bit (C2), with any other placement; (B) what is missing, cut or
+//! changed is refused, and the file named; (C) what does not fit the job is refused, and the variable named.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use messages::buffer::{Buffer, BufferPool};
+use messages::checkpoint::{
+    CheckpointName, FileError, Index, MANIFEST_BYTES_MAX, ManifestError, ManifestSpec, Part, Piece,
+    PieceReader, SourceSpec, StartSpec, Store, StoreError,
+};
+use messages::id::{SliceId, VariableId, Version};
+use messages::message::{CreateShard, Refusal, RefusalCode};
+use messages::placement::SliceSpec;
+use messages::tensor::Shape;
+use messages::variable::VariableSpec;
+
+use crate::shard::{Restored, SliceState, slot_names};
+
+/// Reads all that a shard begins with.
+///
+/// # Errors
+/// Where that cannot be read, or does not fit what the shard shall hold.
+pub(super) async fn read(create: &CreateShard, pool: &BufferPool) -> Result<Restored, Refusal> {
+    let restored = match &create.start {
+        StartSpec::Initialise => Ok(Restored::default()),
+        StartSpec::Resume { store, checkpoint } => resume(create, store, *checkpoint, pool).await,
+        StartSpec::WarmStart { store, checkpoint, variables } => {
+            warm_start(create, store, *checkpoint, variables, pool).await
+        }
+    };
+    restored.map_err(|error| {
+        let id = create.shard;
+        tracing::warn!("{id} cannot begin with what was saved: {error}");
+        Refusal::new(error.code(), format!("{id}: {error}"))
+    })
+}
+
+#[derive(Debug, thiserror::Error)]
+enum RestoreError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("{file} in {location}: {error}")]
+    Manifest { file: String, location: String, error: ManifestError },
+    #[error("{file} in {location} is of step {got}")]
+    OtherStep { file: String, location: String, got: u64 },
+    #[error("variable '{variable}' of the job is not in {checkpoint}")]
+    NoVariable { variable: String, checkpoint: CheckpointName },
+    #[error("variable '{variable}' of {checkpoint} is not in the job: start from it with --warm-start")]
+    OddVariable { variable: String, checkpoint: CheckpointName },
+    #[error("variable '{variable}' has shape {expected}, and '{source_name}' of {checkpoint} has {got}")]
+    Shape { variable: String, expected: Shape, source_name: String, checkpoint: CheckpointName, got: Shape },
+    #[error(
+        "{optimizer} needs the slot '{slot}' of variable '{variable}', which {checkpoint}, made with {made_with}, does \
+         not have: start from it with --warm-start"
+    )]
+    NoSlot {
+        optimizer: &'static str,
+        slot: &'static str,
+        variable: String,
+        checkpoint: CheckpointName,
+        made_with: &'static str,
+    },
+}
+
+impl From<StoreError> for RestoreError {
+    fn from(error: StoreError) -> Self {
+        Self::File(error.into())
+    }
+}
+
+impl RestoreError {
+    const fn code(&self) -> RefusalCode {
+        match self {
+            Self::File(_) | Self::Manifest { .. } | Self::OtherStep { .. } => RefusalCode::Unavailable,
+            _ => RefusalCode::Misfit,
+        }
+    }
+}
+
+/// A checkpoint that is read from.
+struct Source {
+    store: Store,
+    checkpoint: CheckpointName,
+    manifest: ManifestSpec,
+}
+
+impl Source {
+    async fn open(store: &str, checkpoint: CheckpointName) -> Result<Self, RestoreError> {
+        let store = Store::open(store)?;
+        let file = checkpoint.manifest();
+        let bytes = store.get(&file, MANIFEST_BYTES_MAX).await?;
+        let location = store.location().to_owned();
+        match ManifestSpec::decode(&bytes) {
+            Err(error) => Err(RestoreError::Manifest { file, location, error }),
+            Ok(manifest) if manifest.step != checkpoint.step => {
+                Err(RestoreError::OtherStep { file, location, got: manifest.step.0 })
+            }
+            Ok(manifest) => Ok(Self { store, checkpoint, manifest }),
+        }
+    }
+
+    fn variables(&self) -> &[VariableSpec] {
+        &self.manifest.job.graph.variables
+    }
+
+    /// The variable of that name, which has the shape of `variable` of the job.
+    fn variable(
+        &self,
+        found: Option<VariableId>,
+        name: &str,
+        variable: &VariableSpec,
+    ) -> Result<VariableId, RestoreError> {
+        let checkpoint = self.checkpoint;
+        let id = found.ok_or_else(|| RestoreError::NoVariable { variable: name.to_owned(), checkpoint })?;
+        let got = &self.variables()[id.index()].shape;
+        if *got == variable.shape {
+            return Ok(id);
+        }
+        let (variable, expected) = (variable.name.clone(), variable.shape.clone());
+        let (source_name, got) = (name.to_owned(), got.clone());
+        Err(RestoreError::Shape { variable, expected, source_name, checkpoint, got })
+    }
+
+    /// Of each variable of the job, which one it is here: all are, and there are no others.
+    fn same_variables(&self, variables: &[VariableSpec]) -> Result<Vec<VariableId>, RestoreError> {
+        let mut known: HashMap<&str, VariableId> = HashMap::new();
+        for (spec, id) in self.variables().iter().zip(0..) {
+            known.insert(&spec.name, VariableId(id));
+        }
+        let found = variables.iter().map(|variable| {
+            let found = known.remove(variable.name.as_str());
+            self.variable(found, &variable.name, variable)
+        });
+        let found: Vec<_> = found.collect::<Result<_, _>>()?;
+        match known.into_keys().min() {
+            None => Ok(found),
+            Some(odd) => {
+                Err(RestoreError::OddVariable { variable: odd.to_owned(), checkpoint: self.checkpoint })
+            }
+        }
+    }
+}
+
+/// A slice of the job, and where its parts lie in a checkpoint.
+struct Wanted<'a> {
+    id: SliceId,
+    bytes: usize,
+    value: Vec<Piece<'a>>,
+    average: Option<Vec<Piece<'a>>>,
+    slots: Vec<Vec<Piece<'a>>>,
+}
+
+/// Where a part of a slice lies, if all of it is there.
+fn find<'a>(
+    index: &Index<'a>,
+    variable: VariableId,
+    part: Part,
+    slice: &SliceSpec,
+    bytes: usize,
+) -> Option<Vec<Piece<'a>>> {
+    let pieces = index.pieces(variable, part, slice.row..slice.row + slice.rows);
+    // They are disjoint.
+    let found: u64 = pieces.iter().map(|piece| piece.from.end - piece.from.start).sum();
+    (found == bytes as u64).then_some(pieces)
+}
+
+async fn resume(
+    create: &CreateShard,
+    store: &str,
+    checkpoint: CheckpointName,
+    pool: &BufferPool,
+) -> Result<Restored, RestoreError> {
+    let source = Source::open(store, checkpoint).await?;
+    let variables = source.same_variables(&create.variables)?;
+    let index = source.manifest.index();
+    let (optimizer, before) = (&create.update.optimizer, &source.manifest.job.optimizer);
+    let mut wanted = Vec::new();
+    for (id, slice) in create.placement.on_shard(create.shard) {
+        let variable = &create.variables[slice.variable.index()];
+        let from = variables[slice.variable.index()];
+        let bytes = slice.elements(variable) * 4;
+        let slots = if variable.trainable { slot_names(optimizer) } else { &[] };
+        let slots = slots.iter().map(|&slot| {
+            let number = slot_names(before).iter().position(|name| *name == slot);
+            let found =
+                number.and_then(|number| find(&index, from, Part::Slot(number as u32), &slice, bytes));
+            found.ok_or_else(|| RestoreError::NoSlot {
+                optimizer: optimizer.name(),
+                slot,
+                variable: variable.name.clone(),
+                checkpoint,
+                made_with: before.name(),
+            })
+        });
+        let keeps_average = variable.trainable && create.update.average.is_some();
+        wanted.push(Wanted {
+            id,
+            bytes,
+            slots: slots.collect::<Result<_, _>>()?,
+            value: find(&index, from, Part::Value, &slice, bytes).expect("a manifest has all values"),
+            average: keeps_average.then(|| find(&index, from, Part::Average, &slice, bytes)).flatten(),
+        });
+    }
+    let slices = read_all(&source, wanted, pool).await?;
+    let workers = source.manifest.workers;
+    Ok(Restored { version: Version(checkpoint.step.0), slices, workers })
+}
+
+async fn warm_start(
+    create: &CreateShard,
+    store: &str,
+    checkpoint: CheckpointName,
+    sources: &[SourceSpec],
+    pool: &BufferPool,
+) -> Result<Restored, RestoreError> {
+    let source = Source::open(store, checkpoint).await?;
+    let mut variables = HashMap::new();
+    for SourceSpec { variable, source: name } in sources {
+        let found = source.manifest.variable(name);
+        let of_job = &create.variables[variable.index()];
+        variables.insert(*variable, source.variable(found, name, of_job)?);
+    }
+    let index = source.manifest.index();
+    let mut wanted = Vec::new();
+    for (id, slice) in create.placement.on_shard(create.shard) {
+        if let Some(&from) = variables.get(&slice.variable) {
+            let bytes = slice.elements(&create.variables[slice.variable.index()]) * 4;
+            let value = find(&index, from, Part::Value, &slice, bytes).expect("a manifest has all values");
+            wanted.push(Wanted { id, bytes, value, average: None, slots: Vec::new() });
+        }
+    }
+    let slices = read_all(&source, wanted, pool).await?;
+    Ok(Restored { slices, ..Restored::default() })
+}
+
+/// Reads these slices, each part of all with a reader of its own: the next slice's often goes on in the same block.
+async fn read_all(
+    source: &Source,
+    wanted: Vec<Wanted<'_>>,
+    pool: &BufferPool,
+) -> Result<Vec<SliceState>, RestoreError> {
+    let reader = || PieceReader::new(&source.store, source.checkpoint);
+    let (mut values, mut averages, mut slots) = (reader(), reader(), Vec::new());
+    let mut slices = Vec::with_capacity(wanted.len());
+    for Wanted { id, bytes, value, average, slots: own } in wanted {
+        let value = read_part(&mut values, &value, pool.take(bytes)).await?;
+        let average = match average {
+            Some(pieces) => Some(read_part(&mut averages, &pieces, pool.take(bytes)).await?),
+            None => None,
+        };
+        slots.resize_with(own.len().max(slots.len()), reader);
+        let mut states = Vec::with_capacity(own.len());
+        for (pieces, reader) in own.iter().zip(&mut slots) {
+            states.push(read_part(reader, pieces, pool.take(bytes)).await?);
+        }
+        slices.push(SliceState { id, value, average, slots: states });
+    }
+    Ok(slices)
+}
+
+async fn read_part(
+    reader: &mut PieceReader<'_>,
+    pieces: &[Piece<'_>],
+    mut buffer: Buffer,
+) -> Result<Arc<Buffer>, FileError> {
+    for piece in pieces {
+        let to = piece.to as usize;
+        let length = (piece.from.end - piece.from.start) as usize;
+        reader.read(piece, &mut buffer.as_bytes_mut()[to..to + length]).await?;
+    }
+    Ok(Arc::new(buffer))
+}

@@ -1,0 +1,110 @@
+//! A cut as a file: which tensors it has, and what they are called. Nothing is copied: the file is written from the
+//! buffers that the shard trained in.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use messages::buffer::Buffer;
+use messages::checkpoint::{
+    CheckpointName, FileSpec, NewTensor, Part, SavedTensorSpec, Store, StoreError, write_file,
+};
+use messages::id::SliceId;
+use messages::message::SaveResult;
+use messages::placement::SliceSpec;
+use messages::tensor::Shape;
+use messages::variable::VariableSpec;
+
+use crate::shard::{Cut, SliceState, slot_names};
+
+/// Writes a cut; says what became of it when the file is durable.
+pub(super) async fn write(cut: Cut) -> SaveResult {
+    let (shard, checkpoint) = (cut.created.shard, cut.save.checkpoint);
+    match write_shard(cut).await {
+        Ok(result) => result,
+        Err(error) => {
+            tracing::warn!("{shard} could not be saved in {checkpoint}: {error}");
+            SaveResult::failed(format!("{shard}: {error}"))
+        }
+    }
+}
+
+async fn write_shard(cut: Cut) -> Result<SaveResult, StoreError> {
+    let begun = Instant::now();
+    let Cut { save, created, slices, workers } = cut;
+    let store = Store::open(&save.store)?;
+    let slots = slot_names(&created.update.optimizer);
+    let (mut tensors, mut of) = (Vec::new(), Vec::new());
+    for state in slices {
+        let slice = created.placement.slices[state.id.index()].slice;
+        let variable = &created.variables[slice.variable.index()];
+        let id = state.id;
+        for (part, suffix, buffer) in parts(state, slots) {
+            let name = tensor_name(variable, &slice, suffix);
+            of.push((id, part, name.clone()));
+            let bytes = vec![Bytes::from_owner(Shared(buffer))];
+            tensors.push(NewTensor { name, shape: shape(variable, &slice), bytes });
+        }
+    }
+    let name = CheckpointName::shard_file(created.shard);
+    let (written, bytes) = write_file(&store, &save.checkpoint.file(&name), tensors, HashMap::new()).await?;
+    let tensors = of
+        .into_iter()
+        .zip(written)
+        .map(|((slice, part, name), written)| SavedTensorSpec {
+            name,
+            slice,
+            part,
+            offset: written.offset,
+            bytes: written.bytes,
+            crc32c: written.crc32c,
+        })
+        .collect();
+    let file = FileSpec { name, shard: created.shard, version: save.at, bytes, tensors };
+    let took_ms = begun.elapsed().as_millis() as u64;
+    Ok(SaveResult::Written { file, workers, took_ms })
+}
+
+/// A buffer as the bytes of a file; it goes back to its pool when these are dropped.
+struct Shared(Arc<Buffer>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// What there is of a slice, and what follows the name of its variable.
+fn parts(
+    state: SliceState,
+    slots: &'static [&'static str],
+) -> impl Iterator<Item = (Part, Option<&'static str>, Arc<Buffer>)> {
+    let SliceState { id: SliceId(_), value, average, slots: states } = state;
+    let slots = states.into_iter().zip(slots).zip(0..);
+    let slots = slots.map(|((buffer, name), number)| (Part::Slot(number), Some(*name), buffer));
+    let average = average.map(|average| (Part::Average, Some("average"), average));
+    [(Part::Value, None, value)].into_iter().chain(average).chain(slots)
+}
+
+/// Such as `dense1/kernel`, `dense1/kernel[0:100]` of some rows, and `dense1/kernel:momentum` beside it: neither ':' nor '['
+/// is in a variable's name.
+fn tensor_name(variable: &VariableSpec, slice: &SliceSpec, suffix: Option<&str>) -> String {
+    let mut name = variable.name.clone();
+    if slice.rows != variable.rows() as u64 {
+        name += &format!("[{}:{}]", slice.row, slice.row + slice.rows);
+    }
+    if let Some(suffix) = suffix {
+        name += &format!(":{suffix}");
+    }
+    name
+}
+
+fn shape(variable: &VariableSpec, slice: &SliceSpec) -> Shape {
+    let mut shape = variable.shape.clone();
+    // A scalar has no axis 0.
+    if let Some(rows) = shape.0.first_mut() {
+        *rows = slice.rows as usize;
+    }
+    shape
+}
