@@ -1,27 +1,33 @@
 //! The chief task: its run from the first connection to the last. Knows no rule of the job.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix::{Actor, Addr};
+use actix::Actor;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use messages::id::{Incarnation, JobName, TaskId};
+use messages::checkpoint::{CheckpointName, Store};
+use messages::id::{GlobalStep, Incarnation, JobName, TaskId};
 use messages::job::JobSpec;
 use messages::message::StopReason;
-use messages::transport::{Identity, Listener, Patience, ServerConfig, Transport, serve};
+use messages::transport::{Identity, Listener, ServerConfig, Transport, serve};
 use messages::wire::Limits;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::checkpoint::{Order, SaveStatus, Saver, follow};
 use crate::conclude::conclude;
 use crate::config::ChiefConfig;
 use crate::desk::{Desk, Door, Event, Turn};
 use crate::error::ChiefError;
-use crate::job::JobState;
-use crate::placement::table;
+use crate::hook::Hook;
+use crate::job::{End, JobState};
+use crate::lead::{Drain, Lead};
 use crate::ps_tasks::{FAREWELL, PsTasks};
-use crate::report::{JobProgress, JobReport};
+use crate::report::{JobEnd, JobProgress};
+use crate::watch::{Feed, News, Watch};
+use crate::wish::Wish;
 
 /// The chief task, not started yet.
 pub struct Chief {
@@ -32,6 +38,9 @@ pub struct Chief {
     progress: watch::Sender<JobProgress>,
     /// Cancelled when a signal wants the job to stop.
     interrupt: CancellationToken,
+    hooks: Vec<Box<dyn Hook>>,
+    wishes: mpsc::UnboundedSender<Wish>,
+    wished: mpsc::UnboundedReceiver<Wish>,
 }
 
 impl Chief {
@@ -47,7 +56,16 @@ impl Chief {
     ) -> Self {
         // Also where a worker hosts it: to everybody it is the chief.
         let identity = Identity { task: TaskId::CHIEF, ..identity };
-        Self { config, identity, transport, job, progress, interrupt }
+        let (wishes, wished) = mpsc::unbounded_channel();
+        let hooks = Vec::new();
+        Self { config, identity, transport, job, progress, interrupt, hooks, wishes, wished }
+    }
+
+    /// Lets these hooks go along with the job, too.
+    #[must_use]
+    pub fn with_hooks(mut self, hooks: impl IntoIterator<Item = Box<dyn Hook>>) -> Self {
+        self.hooks.extend(hooks);
+        self
     }
 
     /// Runs the job on the current arbiter: brings everybody together, waits for the end, and says how it went.
@@ -57,14 +75,19 @@ impl Chief {
     ///
     /// # Panics
     /// Outside of an actix system.
-    pub async fn run(self, listener: Box<dyn Listener>) -> Result<JobReport, ChiefError> {
+    pub async fn run(mut self, listener: Box<dyn Listener>) -> Result<JobEnd, ChiefError> {
         self.config.validate()?;
+        let saver = self.saver().await?;
         let workers = self.identity.cluster.addresses(JobName::Worker).len() as u32;
         let (leaves, left) = mpsc::unbounded_channel();
         let (events, mut happened) = mpsc::unbounded_channel();
         let state = JobState::new(self.job.clone(), workers);
         self.progress.send_replace(state.progress());
-        let desk = Desk::new(state, &self.config, self.progress.clone(), events, leaves).start();
+        let (feed, mut news) = Feed::new();
+        let hooks = std::mem::take(&mut self.hooks);
+        let mut watch = Watch::new(self.job.clone(), workers, hooks, self.wishes.clone());
+        let desk =
+            Desk::new(state, &self.config, self.progress.clone(), events, leaves, feed.clone()).start();
         let server = serve(
             listener,
             self.identity.clone(),
@@ -82,35 +105,102 @@ impl Chief {
             self.identity.cluster.addresses(JobName::Ps).len(),
             server.address()
         );
-        let ps = PsTasks::default();
+        let (ps, drain) = (PsTasks::default(), OnceCell::new());
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let lead = Lead {
+            config: &self.config,
+            identity: &self.identity,
+            transport: &self.transport,
+            job: &self.job,
+            progress: self.progress.subscribe(),
+            interrupt: &self.interrupt,
+            desk: &desk,
+            ps: &ps,
+            orders: &orders,
+            checkpoints: saver.as_ref().map(Saver::checkpoints),
+            drain: &drain,
+        };
+        let mut saves = saver.as_ref().map_or_else(|| watch::channel(SaveStatus::default()).1, Saver::status);
+        let progress = self.progress.subscribe();
+        let catalog = saver.as_ref().map(|saver| saver.checkpoints().0);
+        let evaluating = async {
+            match &catalog {
+                Some(catalog) => follow(catalog, &feed).await,
+                None => std::future::pending().await,
+            }
+        };
+        let saving = async {
+            match saver {
+                Some(saver) => saver.run(&ps, progress, ordered).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut saving = std::pin::pin!(saving);
         let mut leaving = std::pin::pin!(tell_shards(&ps, left));
         let mut all_told = false;
+        let mut clock = Clock::default();
         let ended = {
-            let mut everybody = std::pin::pin!(self.lead(&desk, &ps));
-            let mut clock = Clock::default();
+            let mut leading = std::pin::pin!(lead.run(&mut self.wished));
+            let mut evaluating = std::pin::pin!(evaluating);
+            let mut watching = std::pin::pin!(watch.run(&ps, self.progress.subscribe(), &mut news));
             loop {
                 tokio::select! {
                     event = happened.recv() => match event.expect("the desk holds the sender") {
                         Event::Started => clock.start(),
-                        Event::Trained => clock.stop(),
-                        Event::Ended(result) => break result.map(|outcome| (outcome, clock.elapsed())),
+                        Event::Trained(step) => {
+                            clock.stop();
+                            let _ = orders.send(Order::Trained(step));
+                        }
+                        Event::Ended(result) => break result,
                     },
-                    never = &mut everybody => match never {},
+                    never = &mut leading => match never {},
+                    never = &mut watching => match never {},
+                    never = &mut evaluating => match never {},
                     () = &mut leaving, if !all_told => all_told = true,
+                    _ = &mut saving => unreachable!("it has no order to end"),
+                    Ok(()) = saves.changed() => {
+                        let status = *saves.borrow_and_update();
+                        desk.do_send(Turn::Saved(status));
+                        if let Some(last) = status.last {
+                            feed.tell(News::Checkpoint(last.step, last.to_string()));
+                        }
+                    }
                 }
             }
+        };
+        let last = match self.config.checkpoint.as_ref().zip(step_to_save(&ended)) {
+            Some((config, step)) => {
+                let usual = || tokio::time::Instant::now() + config.drain_timeout;
+                let deadline = drain.get().map_or_else(usual, |drain| drain.deadline);
+                let _ = orders.send(Order::End { step, deadline });
+                Some(saving.await)
+            }
+            None => None,
         };
         if !all_told && tokio::time::timeout(FAREWELL, leaving).await.is_err() {
             tracing::warn!("the job has ended before every shard heard who had left");
         }
-        let result = match ended {
-            Ok((outcome, training)) => {
-                ps.observe().await.and_then(|shards| conclude(&self.job, shards, *outcome, training))
+        let saves = *saves.borrow();
+        desk.do_send(Turn::Saved(saves));
+        let result = match ended.map(|end| *end) {
+            Ok(End::Evaluated(outcome)) => {
+                if let Some(Err(reason)) = last {
+                    tracing::error!("the last step was not saved: {reason}; {}", saves.newest());
+                }
+                let training = clock.elapsed();
+                let shards = ps.observe().await;
+                let report = shards.and_then(|shards| conclude(&self.job, shards, outcome, training, saves));
+                report.map(JobEnd::Completed)
             }
-            Err(error) => Err(error),
+            Ok(End::Drained { step }) => {
+                let interrupted = ChiefError::Interrupted { step, last_step: self.job.last_step };
+                stopped_early(interrupted, drain.into_inner(), last, saves)
+            }
+            Err(error) => stopped_early(error, drain.into_inner(), last, saves),
         };
         let reason = match &result {
-            Ok(_) => StopReason::Completed,
+            Ok(JobEnd::Completed(_)) => StopReason::Completed,
+            Ok(JobEnd::Saved { .. }) => StopReason::Saved,
             Err(error) => StopReason::failed(error),
         };
         ps.stop(reason).await;
@@ -119,81 +209,67 @@ impl Chief {
             tracing::debug!("some workers are still connected");
         }
         server.stop().await;
+        watch.end(result.as_ref(), &self.progress.borrow(), &mut news);
         result
     }
 
-    /// Brings the cluster up, then watches over it. Never returns: the desk says when the job has ended.
-    async fn lead(&self, desk: &Addr<Desk>, ps: &PsTasks) -> std::convert::Infallible {
-        tokio::select! {
-            Err(error) = self.bring_up_and_watch(desk, ps) => desk.do_send(Turn::Fail(error)),
-            () = self.interrupt.cancelled() => {
-                tracing::warn!("interrupted: telling the workers to stop");
-                desk.do_send(Turn::Interrupt);
-            }
+    /// What makes its checkpoints, if it makes any.
+    async fn saver(&self) -> Result<Option<Saver>, ChiefError> {
+        let Some(config) = self.config.checkpoint.clone() else { return Ok(None) };
+        let mut location = config.location.clone();
+        if !location.contains("://")
+            && let Ok(path) = std::path::absolute(&location)
+        {
+            // The ps tasks were started elsewhere.
+            location = path.to_string_lossy().into_owned();
         }
-        std::future::pending().await
+        let store = Store::create(&location)?;
+        // Better to hear now that nothing can be saved than after hours.
+        let probe = format!("probe-{}", self.identity.incarnation);
+        store.put(&probe, "").await?;
+        store.delete(&probe).await?;
+        Ok(Some(Saver::new(config, store, self.job.clone(), &self.identity).await?))
     }
+}
 
-    async fn bring_up_and_watch(
-        &self,
-        desk: &Addr<Desk>,
-        ps: &PsTasks,
-    ) -> Result<std::convert::Infallible, ChiefError> {
-        let deadline = tokio::time::Instant::now() + self.config.start_timeout;
-        // Beyond the deadline, which is watched here for all tasks together.
-        let patience = Patience::of(self.config.start_timeout + Duration::from_secs(60));
-        let bring_up = async {
-            ps.connect(&self.transport, &self.identity, patience, self.config.retry).await?;
-            ps.create(&self.job, &self.identity).await
-        };
-        let placement = match tokio::time::timeout_at(deadline, bring_up).await {
-            Ok(placement) => placement?,
-            Err(_) => return Err(self.missing(ps)),
-        };
-        if self.config.log_placement {
-            tracing::info!("placement:\n{}", table(&placement, &self.job.graph.variables));
+/// Whether something is left to be saved when a job has ended so: of that step, or of whatever step all shards are at.
+fn step_to_save(ended: &Result<Box<End>, ChiefError>) -> Option<Option<GlobalStep>> {
+    match ended.as_deref() {
+        Ok(End::Evaluated(outcome)) => Some(Some(outcome.step)),
+        Ok(End::Drained { .. }) => Some(None),
+        Err(
+            ChiefError::Interrupted { .. } | ChiefError::NoWorkers { .. } | ChiefError::WorkerLeft { .. },
+        ) => Some(None),
+        // What is wrong may be what the shards hold.
+        Err(_) => None,
+    }
+}
+
+/// How a job ends that was not trained to its end, for that reason: it is no error where it was told to stop, and all
+/// of it is saved.
+fn stopped_early(
+    error: ChiefError,
+    drain: Option<Drain>,
+    last: Option<Result<CheckpointName, String>>,
+    saves: SaveStatus,
+) -> Result<JobEnd, ChiefError> {
+    match (last, drain) {
+        (Some(Ok(checkpoint)), Some(Drain { reason, .. })) => {
+            Ok(JobEnd::Saved { step: checkpoint.step, checkpoint, reason })
         }
-        desk.do_send(Turn::Created(placement));
-        let mut log = tokio::time::interval(Duration::from_secs(3));
-        log.tick().await;
-        let mut progress = self.progress.subscribe();
-        loop {
-            tokio::select! {
-                (task, reason) = ps.wait_lost() => {
-                    let step = self.progress.borrow().global_step;
-                    return Err(ChiefError::PsLost { task, step, reason });
-                }
-                // Whoever is missing when the time is up, or gets lost after that, does not keep the others.
-                () = tokio::time::sleep_until(deadline), if !self.progress.borrow().missing.is_empty() => {
-                    return Err(self.missing(ps));
-                }
-                _ = progress.changed() => {}
-                _ = log.tick() => {
-                    let missing = self.progress.borrow().missing.clone();
-                    if !missing.is_empty() {
-                        tracing::info!("waiting for {}", self.named(&missing).join(", "));
-                    }
-                }
-            }
+        (Some(Ok(checkpoint)), None) if error.is_interrupt() => {
+            let reason = "all workers were told to".to_owned();
+            Ok(JobEnd::Saved { step: checkpoint.step, checkpoint, reason })
         }
-    }
-
-    /// Everybody who is not there now.
-    fn missing(&self, ps: &PsTasks) -> ChiefError {
-        let here = ps.tasks();
-        let mut missing: Vec<TaskId> = self.identity.cluster.tasks().map(|(task, _)| task).collect();
-        missing.retain(|task| task.job == JobName::Ps && !here.contains(task));
-        missing.extend(&self.progress.borrow().missing);
-        ChiefError::Missing { seconds: self.config.start_timeout.as_secs(), tasks: self.named(&missing) }
-    }
-
-    fn named(&self, tasks: &[TaskId]) -> Vec<String> {
-        let cluster = &self.identity.cluster;
-        let named = |task: &TaskId| match cluster.address(*task) {
-            Some(address) => format!("{task} at {address}"),
-            None => task.to_string(),
-        };
-        tasks.iter().map(named).collect()
+        (Some(Ok(checkpoint)), None) => {
+            tracing::warn!("all that was trained is in {checkpoint}");
+            Err(error)
+        }
+        (Some(Err(reason)), _) => {
+            tracing::error!("what was trained last is lost: {reason}; {}", saves.newest());
+            Err(error)
+        }
+        (None, _) => Err(error),
     }
 }
 
@@ -237,3 +313,6 @@ impl Clock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use messages::id::ShardId;
+use messages::id::{GlobalStep, ShardId};
 use messages::job::JobSpec;
 use messages::message::ShardSnapshot;
 use messages::sync::SyncSpec;
 
+use crate::checkpoint::SaveStatus;
 use crate::error::ChiefError;
 use crate::job::Outcome;
 use crate::report::JobReport;
@@ -21,32 +22,44 @@ pub(crate) fn conclude(
     shards: Vec<(ShardId, ShardSnapshot)>,
     outcome: Outcome,
     training: Duration,
+    saves: SaveStatus,
 ) -> Result<JobReport, ChiefError> {
-    shards.iter().try_for_each(|(shard, snapshot)| check(job, *shard, snapshot))?;
+    shards.iter().try_for_each(|(shard, snapshot)| check(job, outcome.step, *shard, snapshot))?;
     let first = shards.first().map(|(_, snapshot)| snapshot);
     Ok(JobReport {
         training,
-        updates_applied: first.map_or(0, |first| first.version.0),
+        steps: outcome.step,
+        stopped: outcome.stopped,
+        updates_applied: first.map_or(0, |first| first.version.0.saturating_sub(first.began.0)),
         gradients: first.map_or(0, |first| first.pushes.applied + first.pushes.held),
         skipped: outcome.skipped,
         train_loss: outcome.train_loss,
         evaluation: outcome.evaluation,
         workers: outcome.workers,
+        saves: saves.saves,
+        saves_failed: saves.failed,
+        last_checkpoint: saves.last,
         shards,
     })
 }
 
-/// V2, V3 and S2 on one shard.
-fn check(job: &JobSpec, shard: ShardId, snapshot: &ShardSnapshot) -> Result<(), ChiefError> {
-    let ShardSnapshot { version, pushes, .. } = *snapshot;
+/// V2, V3 and S2 on one shard, which counts pushes since it began, of a job that trained to that step.
+fn check(
+    job: &JobSpec,
+    last_step: GlobalStep,
+    shard: ShardId,
+    snapshot: &ShardSnapshot,
+) -> Result<(), ChiefError> {
+    let ShardSnapshot { version, began, pushes, .. } = *snapshot;
+    let made = version.0.checked_sub(began.0);
     let updates = match job.sync {
-        SyncSpec::Async { .. } | SyncSpec::Bounded { .. } => pushes.applied == version.0 && pushes.held == 0,
+        SyncSpec::Async { .. } | SyncSpec::Bounded { .. } => made == Some(pushes.applied) && pushes.held == 0,
         // Every update is made of at least one.
-        SyncSpec::Sync { .. } => pushes.applied == 0 && pushes.held >= version.0,
+        SyncSpec::Sync { .. } => pushes.applied == 0 && made.is_some_and(|made| pushes.held >= made),
     };
-    if version.0 != job.last_step.0 || !updates || !pushes.add_up() {
-        let (pushes, sync, last_step) = (Box::new(pushes), job.sync, job.last_step);
-        return Err(ChiefError::Miscount { shard, pushes, version, sync, last_step });
+    if version.0 != last_step.0 || !updates || !pushes.add_up() {
+        let (pushes, sync) = (Box::new(pushes), job.sync);
+        return Err(ChiefError::Miscount { shard, pushes, version, began, sync, last_step });
     }
     match job.sync {
         SyncSpec::Bounded { staleness: bound } if snapshot.steps_behind.max > u64::from(bound) => {
@@ -66,13 +79,21 @@ mod tests {
     use crate::job::tests::job;
 
     fn counted(sync: &str, pushes: ShardCounters, behind: u64) -> Result<JobReport, String> {
+        counted_from(0, sync, pushes, behind)
+    }
+
+    /// Up to the tenth step of that run, which began with so many.
+    fn counted_from(began: u64, sync: &str, pushes: ShardCounters, behind: u64) -> Result<JobReport, String> {
         let job = JobSpec { sync: sync.parse().unwrap(), ..job() };
         let mut steps_behind = StalenessHistogram::default();
         steps_behind.record(behind);
-        let snapshot = ShardSnapshot { version: Version(10), pushes, steps_behind, ..Default::default() };
+        let (version, began) = (Version(began + 10), Version(began));
+        let snapshot = ShardSnapshot { version, began, pushes, steps_behind, ..Default::default() };
         let evaluation = Evaluation { loss: 0.1, metrics: vec![], examples: 10, variables_crc32c: 1 };
-        let outcome = Outcome { train_loss: 0.5, evaluation, workers: 2, skipped: 3 };
-        conclude(&job, vec![(ShardId::new(0, 0), snapshot)], outcome, Duration::from_secs(1))
+        let (step, stopped) = (GlobalStep(version.0), None);
+        let outcome = Outcome { train_loss: 0.5, evaluation, workers: 2, skipped: 3, step, stopped };
+        let shards = vec![(ShardId::new(0, 0), snapshot)];
+        conclude(&job, shards, outcome, Duration::from_secs(1), SaveStatus::default())
             .map_err(|error| error.to_string())
     }
 
@@ -90,9 +111,15 @@ mod tests {
             let report = counted(sync, right, 0).unwrap();
             assert_eq!((report.updates_applied, report.gradients, report.skipped), (10, gradients, 3));
             let error = counted(sync, wrong, 0).unwrap_err();
-            assert!(error.contains(&format!("under {sync} that does not make 10 updates")), "{error}");
+            assert!(
+                error.contains(&format!("under {sync} that does not make 10 updates since 0")),
+                "{error}"
+            );
             let lost = ShardCounters { received: right.received + 1, ..right };
             assert!(counted(sync, lost, 0).unwrap_err().starts_with("ps/0"), "V2");
+            let report = counted_from(90, sync, right, 0).unwrap();
+            assert_eq!((report.updates_applied, report.steps), (10, GlobalStep(100)));
+            assert!(counted_from(90, sync, wrong, 0).is_err());
         }
         let few = ShardCounters { received: 9, held: 9, ..Default::default() };
         assert!(counted("sync", few, 0).unwrap_err().contains("9 held"));

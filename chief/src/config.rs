@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use messages::transport::{RetryConfig, ServerConfig};
 
+use crate::checkpoint::{CheckpointConfig, WarmStartConfig};
 use crate::error::ChiefError;
 
 /// Longest time that a worker may be away.
@@ -22,6 +23,10 @@ pub struct ChiefConfig {
     pub retry: RetryConfig,
     /// Whether the placement table is printed.
     pub log_placement: bool,
+    /// Checkpoints, if it makes any.
+    pub checkpoint: Option<CheckpointConfig>,
+    /// Values of another job's checkpoint that variables begin with, where there is none of this one to go on from.
+    pub warm_start: Option<WarmStartConfig>,
     /// What it takes from each connection.
     pub server: ServerConfig,
 }
@@ -34,17 +39,21 @@ impl Default for ChiefConfig {
             reconnect_timeout: Duration::from_secs(3),
             retry: RetryConfig { redial_for: Duration::from_secs(3), ..Default::default() },
             log_placement: false,
+            checkpoint: None,
+            warm_start: None,
             server: ServerConfig::default(),
         }
     }
 }
 
 impl ChiefConfig {
-    /// Checks the times.
+    /// Checks the numbers.
     ///
     /// # Errors
     /// Names the key that is out of range.
     pub fn validate(&self) -> Result<(), ChiefError> {
+        self.checkpoint.as_ref().map_or(Ok(()), CheckpointConfig::validate)?;
+        self.warm_start.as_ref().map_or(Ok(()), WarmStartConfig::validate)?;
         if (Duration::from_millis(1)..=RECONNECT_TIMEOUT_MAX).contains(&self.reconnect_timeout) {
             Ok(())
         } else {

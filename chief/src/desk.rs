@@ -7,16 +7,18 @@ use std::time::Duration;
 use actix::dev::SendError;
 use actix::{Actor, Addr, AsyncContext, Context, Handler, SpawnHandle};
 use messages::buffer::Payload;
-use messages::id::{Incarnation, JobName};
+use messages::id::{GlobalStep, Incarnation, JobName};
 use messages::message::{Message, Refusal, RefusalCode};
 use messages::placement::Placement;
 use messages::transport::{Peer, Reply, Service};
 use tokio::sync::{mpsc, watch};
 
+use crate::checkpoint::SaveStatus;
 use crate::config::ChiefConfig;
 use crate::error::ChiefError;
-use crate::job::{Effect, JobState, Outcome};
+use crate::job::{Effect, End, JobState, Start};
 use crate::report::JobProgress;
+use crate::watch::Feed;
 
 /// Requests that may wait in the chief's mailbox.
 const REQUESTS_MAX: usize = 1 << 14;
@@ -24,8 +26,9 @@ const REQUESTS_MAX: usize = 1 << 14;
 /// What the desk tells the chief's run.
 pub(crate) enum Event {
     Started,
-    Trained,
-    Ended(Result<Box<Outcome>, ChiefError>),
+    /// At that step.
+    Trained(GlobalStep),
+    Ended(Result<Box<End>, ChiefError>),
 }
 
 /// Lives of workers that the shards must not wait for: at most one for each that has begun.
@@ -38,6 +41,8 @@ pub(crate) struct Desk {
     events: mpsc::UnboundedSender<Event>,
     /// Dropped when the job has ended: nobody leaves after that.
     leaves: Option<Leaves>,
+    /// What workers report, for whoever watches the job.
+    feed: Feed,
     leave_timeout: Duration,
     reconnect_timeout: Duration,
     /// The end of the time that workers have to leave, once that has begun.
@@ -53,12 +58,14 @@ impl Desk {
         progress: watch::Sender<JobProgress>,
         events: mpsc::UnboundedSender<Event>,
         leaves: Leaves,
+        feed: Feed,
     ) -> Self {
         Self {
             state,
             progress,
             events,
             leaves: Some(leaves),
+            feed,
             leave_timeout: config.leave_timeout,
             reconnect_timeout: config.reconnect_timeout,
             leaving: None,
@@ -72,7 +79,7 @@ impl Desk {
             match effect {
                 Effect::Reply(reply, message) => reply.send(message, Payload::EMPTY),
                 Effect::Started => drop(self.events.send(Event::Started)),
-                Effect::Trained => drop(self.events.send(Event::Trained)),
+                Effect::Trained(step) => drop(self.events.send(Event::Trained(step))),
                 Effect::Leave(worker, incarnation) => {
                     if let Some(leaves) = &self.leaves {
                         let _ = leaves.send((worker, incarnation));
@@ -136,11 +143,22 @@ pub(crate) enum Turn {
         index: u32,
         connection: u64,
     },
-    /// Every variable has its initial value.
-    Created(Placement),
+    /// Every variable has the value that it begins with.
+    Created(Placement, Start),
+    /// What has become of the checkpoints.
+    Saved(SaveStatus),
+    /// The shards are about to be told where to stop, for this reason; for another job to go on, if it `drains`.
+    Stop {
+        reason: String,
+        drains: bool,
+    },
+    /// The shards have agreed on where.
+    StoppingAt(GlobalStep),
+    /// The time to drain is over.
+    EndDrain,
     /// The job cannot go on.
     Fail(ChiefError),
-    /// A signal came.
+    /// A signal came, and nothing can be saved.
     Interrupt,
     /// The workers had time enough to leave.
     EndFailing,
@@ -152,14 +170,26 @@ impl Handler<Turn> for Desk {
     fn handle(&mut self, turn: Turn, ctx: &mut Self::Context) {
         let state = &mut self.state;
         let effects = match turn {
-            Turn::Request { peer, message, reply } => state.request(&peer, message, reply),
+            Turn::Request { peer, mut message, reply } => {
+                if let Message::Report(report) = &mut message {
+                    self.feed.report(peer.task.index, report);
+                }
+                state.request(&peer, message, reply)
+            }
             Turn::Connected(peer) => state.connected(&peer),
             Turn::Disconnected(peer) => {
                 state.disconnected(&peer);
                 Vec::new()
             }
             Turn::Lost { index, connection } => state.lost(index, connection),
-            Turn::Created(placement) => state.created(placement),
+            Turn::Created(placement, start) => state.created(placement, start),
+            Turn::Saved(saved) => {
+                state.saved(saved);
+                Vec::new()
+            }
+            Turn::Stop { reason, drains } => state.stop(reason, drains),
+            Turn::StoppingAt(step) => state.stopping_at(step),
+            Turn::EndDrain => state.end_drain(),
             Turn::Fail(error) => state.fail(error),
             Turn::Interrupt => {
                 let (step, last_step) = (state.global_step(), state.job().last_step);
@@ -258,11 +288,12 @@ mod tests {
             let (events, mut happened) = mpsc::unbounded_channel();
             let (leaves, mut left) = mpsc::unbounded_channel();
             let config = ChiefConfig { reconnect_timeout: Duration::from_millis(200), ..Default::default() };
-            let desk = Desk::new(JobState::new(job(), 2), &config, progress, events, leaves).start();
+            let desk =
+                Desk::new(JobState::new(job(), 2), &config, progress, events, leaves, Feed::new().0).start();
             let listener = chief.transport.listen("chief0:1").await.unwrap();
             let door = Arc::new(Door(desk.clone()));
             let server = serve(listener, chief.identity.clone(), door, ServerConfig::default());
-            desk.send(Turn::Created(placement())).await.unwrap();
+            desk.send(Turn::Created(placement(), Start::default())).await.unwrap();
             let [first, second] = chief.training().await;
             // The first has another connection, and nothing to say over it.
             let _back = chief.worker(0, 7).await;

@@ -1,10 +1,12 @@
 //! Why a job did not train to its end.
 
+use messages::checkpoint::StoreError;
 use messages::id::{GlobalStep, ShardId, TaskId, Version};
 use messages::message::ShardCounters;
 use messages::sync::SyncSpec;
 use messages::transport::{CallError, DialError, RetryError};
 
+use crate::checkpoint::RestoreError;
 use crate::placement::PlaceError;
 
 /// Anything that ends a job early.
@@ -42,6 +44,33 @@ pub enum ChiefError {
         /// What the task takes.
         max: u64,
     },
+    /// A shard does not take its variables.
+    #[error("{shard} has no variables: {reason}")]
+    NotCreated {
+        /// The shard.
+        shard: ShardId,
+        /// Its own words.
+        reason: String,
+    },
+    /// Shards take too long to take their variables.
+    #[error("after {0} s some shards have no variables yet: is what they read from very slow?")]
+    SlowStart(u64),
+    /// Shards do not begin with the same step: a bug of ours.
+    #[error("{shard} begins with step {version}, and the first shard with {first}")]
+    BeganApart {
+        /// The shard.
+        shard: ShardId,
+        /// Its version.
+        version: Version,
+        /// The first one's.
+        first: Version,
+    },
+    /// The checkpoint that the job was to begin with cannot be used.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The place for checkpoints cannot be used.
+    #[error("checkpoints cannot be made: {0}")]
+    Store(#[from] StoreError),
     /// A ps task is gone, and its variables with it.
     #[error("{task} is lost at step {step}, and its variables with it: {reason}")]
     PsLost {
@@ -76,6 +105,14 @@ pub enum ChiefError {
         /// How far it should have gone.
         last_step: GlobalStep,
     },
+    /// Some task was told to stop that the job cannot go on without.
+    #[error("{reason} at step {step}, and no checkpoints are made to go on from (--checkpoint-dir)")]
+    NotSaved {
+        /// Which one.
+        reason: String,
+        /// How far the job was.
+        step: GlobalStep,
+    },
     /// The job asked to end when a worker leaves.
     #[error(
         "{worker} left at step {step} of {last_step}: {reason}; the job ends, as it says so (when_worker_leaves: fail)"
@@ -92,7 +129,7 @@ pub enum ChiefError {
     },
     /// The shards' own counts do not add up: a bug of ours.
     #[error(
-        "{shard} counts {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) at version {version}, and under {sync} that does not make {last_step} updates",
+        "{shard} counts {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) at version {version}, and under {sync} that does not make {last_step} updates since {began}",
         pushes.received, pushes.applied, pushes.held, pushes.stale, pushes.stopped, pushes.duplicate, pushes.refused
     )]
     Miscount {
@@ -102,9 +139,11 @@ pub enum ChiefError {
         pushes: Box<ShardCounters>,
         /// Its version.
         version: Version,
+        /// The version that it began with.
+        began: Version,
         /// The job's policy.
         sync: SyncSpec,
-        /// The job's last step.
+        /// The step at which the training ended.
         last_step: GlobalStep,
     },
     /// A shard let a worker further ahead than the policy does: a bug of ours.

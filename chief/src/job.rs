@@ -2,9 +2,11 @@
 //! whatever a reply is sent by. Wanted properties: (A) every request is answered once, asked again or not; (B) nobody
 //! begins before all are ready; (C) a job ends exactly once, and well only if it was evaluated; (D) a worker that is away for
 //! too long, is lost, or whose input has ended, never holds up the others; (E) a worker that has begun and leaves before
-//! it has finished is told to the shards, once for each of its lives.
+//! it has finished is told to the shards, once for each of its lives; (F) where the training is to stop before its end, nobody
+//! evaluates another step than the one that the shards have agreed on, and a job that drains is not evaluated.
 
 mod ending;
+mod stopping;
 mod worker;
 
 use std::cmp::Ordering;
@@ -13,11 +15,13 @@ use std::collections::BTreeMap;
 use messages::id::{GlobalStep, Incarnation, TaskId};
 use messages::job::JobSpec;
 use messages::message::{
-    Evaluation, Finished, Go, Message, Refusal, RefusalCode, Registered, Report, Reported, TrainingResult,
+    Evaluation, Finished, Go, Message, Refusal, RefusalCode, Registered, Report, Reported, Resume,
+    TrainingResult,
 };
 use messages::placement::Placement;
 use messages::transport::Peer;
 
+use crate::checkpoint::SaveStatus;
 use crate::error::ChiefError;
 use crate::report::JobProgress;
 use worker::{State, Worker};
@@ -28,21 +32,56 @@ pub(crate) enum Effect<R> {
     Reply(R, Message),
     /// All workers are ready: the clock starts.
     Started,
-    /// All workers have finished: the clock stops.
-    Trained,
+    /// All workers have finished, at that step, and the job is about to be evaluated: the clock stops.
+    Trained(GlobalStep),
     /// That life of a worker takes part no more: the shards must not wait for it.
     Leave(u32, Incarnation),
     /// The job is over.
-    Ended(Result<Outcome, ChiefError>),
+    Ended(Result<End, ChiefError>),
 }
 
 /// How a job ended well.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum End {
+    Evaluated(Outcome),
+    /// All workers have finished where they were told to, for another job to go on.
+    Drained {
+        step: GlobalStep,
+    },
+}
+
+/// What a job has come to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outcome {
     pub train_loss: f32,
     pub evaluation: Evaluation,
     pub workers: usize,
     pub skipped: u64,
+    /// At which the training ended.
+    pub step: GlobalStep,
+    /// Why it ended before the job's last step, if it did.
+    pub stopped: Option<String>,
+}
+
+/// What the job begins with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Start {
+    /// The updates that are in the variables.
+    pub step: GlobalStep,
+    /// Where each worker goes on in its input.
+    pub resumes: Vec<Resume>,
+    /// Whether checkpoints are made.
+    pub saves: bool,
+}
+
+/// The training is to end before the job's last step.
+#[derive(Clone, Debug)]
+struct Stopping {
+    reason: String,
+    /// Without an evaluation, for another job to go on.
+    drains: bool,
+    /// At which step, once the shards have agreed.
+    step: Option<GlobalStep>,
 }
 
 pub(crate) struct JobState<R> {
@@ -50,6 +89,10 @@ pub(crate) struct JobState<R> {
     placement: Option<Placement>,
     workers: BTreeMap<u32, Worker<R>>,
     phase: Phase,
+    stopping: Option<Stopping>,
+    /// Whether checkpoints are made.
+    saves: bool,
+    saved: SaveStatus,
     global_step: GlobalStep,
     /// Steps that workers dropped because their gradients were not finite.
     skipped: u64,
@@ -81,7 +124,7 @@ fn superseded<R>(reply: R) -> Effect<R> {
 
 /// Nothing is left to do for the worker that asks.
 fn done<R>(reply: R) -> Effect<R> {
-    Effect::Reply(reply, Finished { evaluate: false }.into())
+    Effect::Reply(reply, Finished { evaluate: false, step: GlobalStep(0) }.into())
 }
 
 impl<R> JobState<R> {
@@ -91,6 +134,9 @@ impl<R> JobState<R> {
             placement: None,
             workers: (0..workers).map(|index| (index, Worker::absent())).collect(),
             phase: Phase::Starting,
+            stopping: None,
+            saves: false,
+            saved: SaveStatus::default(),
             global_step: GlobalStep(0),
             skipped: 0,
             input_ended: None,
@@ -103,6 +149,11 @@ impl<R> JobState<R> {
 
     pub(crate) const fn global_step(&self) -> GlobalStep {
         self.global_step
+    }
+
+    /// The step at which the training ends, as far as is known.
+    fn last_step(&self) -> GlobalStep {
+        self.stopping.as_ref().and_then(|stopping| stopping.step).unwrap_or(self.job.last_step)
     }
 
     /// Workers that cannot be reached, while the job has not begun.
@@ -137,17 +188,29 @@ impl<R> JobState<R> {
         JobProgress {
             running: matches!(self.phase, Phase::Training),
             global_step: self.global_step,
-            last_step: self.job.last_step,
+            last_step: self.last_step(),
             gradients_per_update: self.job.sync.gradients_per_update(self.workers.len() as u32),
             loss: (!losses.is_empty()).then_some(mean),
             workers: self.workers.values().filter(trains).count(),
             missing: self.missing(),
+            saves: self.saved.saves,
+            saves_failed: self.saved.failed,
+            last_checkpoint: self.saved.last,
         }
     }
 
-    /// Every variable has its initial value.
-    pub(crate) fn created(&mut self, placement: Placement) -> Vec<Effect<R>> {
+    /// What has become of the checkpoints.
+    pub(crate) const fn saved(&mut self, saved: SaveStatus) {
+        self.saved = saved;
+    }
+
+    /// Every variable has the value that it begins with.
+    pub(crate) fn created(&mut self, placement: Placement, start: Start) -> Vec<Effect<R>> {
         self.placement = Some(placement);
+        (self.global_step, self.saves) = (start.step, start.saves);
+        for (worker, resume) in self.workers.values_mut().zip(start.resumes) {
+            worker.resume = resume;
+        }
         let waiting = self.in_state(|state| matches!(state, State::Registered(_)));
         waiting.into_iter().flat_map(|index| self.tell_job(index)).collect()
     }
@@ -257,6 +320,7 @@ impl<R> JobState<R> {
         let worker = self.worker(index);
         (worker.incarnation, worker.connection, worker.away) =
             (Some(peer.incarnation), peer.connection, false);
+        worker.told_to_stop = false;
         if let Some(reason) = refusal {
             worker.state = State::Left;
             effects.push(refuse(reply, reason));
@@ -311,7 +375,8 @@ impl<R> JobState<R> {
     fn tell_job(&mut self, index: u32) -> Vec<Effect<R>> {
         let placement = self.placement.clone().expect("variables are placed");
         let workers = self.workers.len() as u32;
-        let registered = Registered { job: self.job.clone(), placement, workers };
+        let (resume, saves) = (self.worker(index).resume, self.saves);
+        let registered = Registered { job: self.job.clone(), placement, workers, resume, saves };
         let reply = self.worker(index).put(State::Preparing);
         reply.map(|reply| Effect::Reply(reply, registered.into())).into_iter().collect()
     }
@@ -321,7 +386,9 @@ impl<R> JobState<R> {
         match self.worker(index).state {
             State::Training => {
                 // A worker may be wrong, but never beyond the end.
-                self.global_step = self.global_step.max(report.global_step).min(self.job.last_step);
+                self.global_step = self.global_step.max(report.global_step).min(self.last_step());
+                let batch_size = self.job.batch_size;
+                self.worker(index).has_drawn(report.drawn, batch_size);
                 if report.loss.is_finite() {
                     self.worker(index).loss = Some(report.loss);
                 }

@@ -2,17 +2,30 @@
 
 #![forbid(unsafe_code)]
 
+mod agree;
+pub mod checkpoint;
 mod chief;
 mod conclude;
 mod config;
 mod desk;
 mod error;
+mod hook;
+pub mod hooks;
 mod job;
+mod lead;
+mod moment;
+mod pace;
 pub mod placement;
 mod ps_tasks;
 mod report;
+pub mod summary;
+mod watch;
+mod wish;
 
 pub use chief::Chief;
 pub use config::{ChiefConfig, RECONNECT_TIMEOUT_MAX};
 pub use error::ChiefError;
-pub use report::{JobProgress, JobReport};
+pub use hook::{Asks, Hook, MakeHook};
+pub use moment::{Moment, WorkerReport};
+pub use report::{JobEnd, JobProgress, JobReport};
+pub use wish::Wish;

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::FuturesUnordered;
 use messages::buffer::Payload;
-use messages::id::{Incarnation, JobName, PlacementEpoch, ShardId, TaskId};
+use messages::checkpoint::{CheckpointName, StartSpec};
+use messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, Version};
 use messages::job::JobSpec;
 use messages::message::{
-    CreateShard, Leave, Left, Observe, RefusalCode, ShardCreated, ShardSnapshot, Stop, StopReason, Stopped,
+    CreateShard, Leave, Left, Observe, RefusalCode, Save, SaveResult, Saved, ShardCreated, ShardSnapshot,
+    Stop, StopAt, StopReason, Stopped, StoppingAt,
 };
 use messages::placement::Placement;
 use messages::transport::{CallError, Caller, DialError, Identity, Patience, RetryConfig, Transport};
@@ -22,6 +25,25 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Before what a shard had no room for is said again.
 const OVERLOADED: Duration = Duration::from_millis(100);
+
+/// Why shards do not begin as they were told.
+pub(crate) enum CreateError {
+    /// One cannot read what it is to begin with.
+    Unavailable {
+        shard: ShardId,
+        reason: String,
+    },
+    Other(ChiefError),
+}
+
+impl From<CreateError> for ChiefError {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::Unavailable { shard, reason } => Self::NotCreated { shard, reason },
+            CreateError::Other(error) => error,
+        }
+    }
+}
 
 /// Callers of ps tasks: of as many as have come so far.
 #[derive(Default)]
@@ -68,11 +90,22 @@ impl PsTasks {
         self.callers().into_iter().flat_map(of_task).collect()
     }
 
-    /// Decides where every variable lives, and has every shard fill its own.
-    pub(crate) async fn create(&self, job: &JobSpec, identity: &Identity) -> Result<Placement, ChiefError> {
+    /// Decides where every variable lives.
+    pub(crate) fn place(&self, job: &JobSpec) -> Result<Placement, ChiefError> {
+        let shards: Vec<ShardId> = self.shards().into_iter().map(|(shard, _)| shard).collect();
+        Ok(place(&job.placement, &job.graph.variables, &shards, PlacementEpoch(1))?)
+    }
+
+    /// Has every shard take its variables. May be said again, with another start, before a worker has been told to begin.
+    /// Gives the version that all shards begin with.
+    pub(crate) async fn create(
+        &self,
+        job: &JobSpec,
+        workers: u32,
+        placement: &Placement,
+        start: &StartSpec,
+    ) -> Result<Version, CreateError> {
         let tasks = self.shards();
-        let shards: Vec<ShardId> = tasks.iter().map(|&(shard, _)| shard).collect();
-        let placement = place(&job.placement, &job.graph.variables, &shards, PlacementEpoch(1))?;
         let mut creations = Vec::new();
         for &(shard, ref caller) in &tasks {
             let create = CreateShard {
@@ -82,18 +115,36 @@ impl PsTasks {
                 update: job.update(),
                 sync: job.sync,
                 deterministic: job.deterministic,
-                workers: identity.cluster.addresses(JobName::Worker).len() as u32,
+                workers,
                 last_step: job.last_step,
                 seed: job.seed,
+                start: start.clone(),
             };
             let (bytes, max) = (create.bytes(), caller.welcome().payload_bytes_max);
             if bytes > max {
-                return Err(ChiefError::ShardTooLarge { shard, bytes, max });
+                return Err(CreateError::Other(ChiefError::ShardTooLarge { shard, bytes, max }));
             }
-            creations.push(caller.call::<ShardCreated>(create, Payload::EMPTY));
+            let creation = caller.call::<ShardCreated>(create, Payload::EMPTY);
+            creations.push(async move { (shard, creation.await) });
         }
-        futures_util::future::try_join_all(creations).await?;
-        Ok(placement)
+        let mut versions = Vec::new();
+        // All are heard, so that none is still at it when they are told something else.
+        for (shard, created) in futures_util::future::join_all(creations).await {
+            match created {
+                Ok((created, _)) => versions.push((shard, created.version)),
+                Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {
+                    return Err(CreateError::Unavailable { shard, reason: refusal.reason });
+                }
+                Err(error) => return Err(CreateError::Other(error.into())),
+            }
+        }
+        let first = versions.first().map(|&(_, version)| version).unwrap_or_default();
+        match versions.into_iter().find(|&(_, version)| version != first) {
+            Some((shard, version)) => {
+                Err(CreateError::Other(ChiefError::BeganApart { shard, version, first }))
+            }
+            None => Ok(first),
+        }
     }
 
     /// Waits until the first of them is gone.
@@ -113,6 +164,40 @@ impl PsTasks {
             Ok::<_, ChiefError>((shard, snapshot))
         });
         futures_util::future::try_join_all(snapshots).await
+    }
+
+    /// Has every shard write its part of a checkpoint when it is at that version. Gives their answers as they come.
+    pub(crate) fn save(
+        &self,
+        checkpoint: CheckpointName,
+        store: &str,
+        at: Version,
+    ) -> FuturesUnordered<impl Future<Output = (ShardId, Result<SaveResult, CallError>)> + use<>> {
+        let saves = self.shards().into_iter().map(|(shard, caller)| {
+            let save = Save { shard: shard.shard, store: store.to_owned(), checkpoint, at };
+            async move {
+                let saved = caller.call::<Saved>(save, Payload::EMPTY).await;
+                (shard, saved.map(|(saved, _)| saved.result))
+            }
+        });
+        saves.collect()
+    }
+
+    /// Has every shard stop at that step. Gives their versions: a shard that is beyond the step does not.
+    pub(crate) async fn stop_at(&self, step: GlobalStep) -> Result<Vec<Version>, ChiefError> {
+        let stops = self.shards().into_iter().map(|(shard, caller)| async move {
+            let stop = StopAt { shard: shard.shard, step };
+            loop {
+                match caller.call::<StoppingAt>(stop, Payload::EMPTY).await {
+                    Ok((stopping, _)) => return Ok(stopping.version),
+                    Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Overloaded => {
+                        tokio::time::sleep(OVERLOADED).await;
+                    }
+                    Err(error) => return Err(ChiefError::from(error)),
+                }
+            }
+        });
+        futures_util::future::try_join_all(stops).await
     }
 
     /// Tells every ps task that the job is over, and lets go of it. One that is gone already needs no telling.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use messages::checkpoint::CheckpointName;
 use messages::id::{GlobalStep, ShardId, TaskId};
 use messages::message::{Evaluation, ShardSnapshot};
 
@@ -12,7 +13,7 @@ pub struct JobProgress {
     pub running: bool,
     /// How many updates have been applied, as far as the workers have told.
     pub global_step: GlobalStep,
-    /// How many there will be.
+    /// How many there will be, where nobody stops the job before.
     pub last_step: GlobalStep,
     /// Gradients that make an update together.
     pub gradients_per_update: u32,
@@ -22,6 +23,28 @@ pub struct JobProgress {
     pub workers: usize,
     /// Workers that have not come, while the job has not begun.
     pub missing: Vec<TaskId>,
+    /// Checkpoints that were made.
+    pub saves: u64,
+    /// Checkpoints that could not be made.
+    pub saves_failed: u64,
+    /// The newest that is whole.
+    pub last_checkpoint: Option<CheckpointName>,
+}
+
+/// How a job ended well.
+#[derive(Clone, Debug)]
+pub enum JobEnd {
+    /// It trained to its end, or to where somebody wanted it to stop, and was evaluated.
+    Completed(JobReport),
+    /// It was told to stop before its end, and another job can go on from where it was.
+    Saved {
+        /// The updates that are in the checkpoint.
+        step: GlobalStep,
+        /// Which one.
+        checkpoint: CheckpointName,
+        /// Why it stopped.
+        reason: String,
+    },
 }
 
 /// A job that trained to its end.
@@ -29,9 +52,13 @@ pub struct JobProgress {
 pub struct JobReport {
     /// From the word to begin until the last worker had finished.
     pub training: Duration,
-    /// Updates applied; the same on every shard.
+    /// The updates that are in the variables, those of a checkpoint included; the same on every shard.
+    pub steps: GlobalStep,
+    /// Why it stopped before the job's last step, if it did.
+    pub stopped: Option<String>,
+    /// Updates that this run has applied; the same on every shard.
     pub updates_applied: u64,
-    /// Gradients that are in the variables, as the first shard counts them: several may make one update.
+    /// Gradients that are in these, as the first shard counts them: several may make one update.
     pub gradients: u64,
     /// Steps that workers dropped because their gradients were not finite.
     pub skipped: u64,
@@ -43,4 +70,10 @@ pub struct JobReport {
     pub shards: Vec<(ShardId, ShardSnapshot)>,
     /// Workers whose losses are in `train_loss`.
     pub workers: usize,
+    /// Checkpoints that were made.
+    pub saves: u64,
+    /// Checkpoints that could not be made.
+    pub saves_failed: u64,
+    /// The newest that is whole.
+    pub last_checkpoint: Option<CheckpointName>,
 }

@@ -5,7 +5,7 @@ use messages::message::{Evaluated, Finish, Finished, TrainingResult};
 use messages::sync::LeaveSpec;
 
 use super::worker::{State, Worker};
-use super::{Effect, JobState, Outcome, Phase, done, out_of_turn, refuse, superseded, too_late};
+use super::{Effect, End, JobState, Outcome, Phase, done, out_of_turn, refuse, superseded, too_late};
 use crate::error::ChiefError;
 
 impl<R> JobState<R> {
@@ -40,7 +40,7 @@ impl<R> JobState<R> {
         }
     }
 
-    fn begin_failing(&mut self, error: ChiefError) -> Vec<Effect<R>> {
+    pub(super) fn begin_failing(&mut self, error: ChiefError) -> Vec<Effect<R>> {
         if matches!(self.phase, Phase::Failing(_) | Phase::Ended(_)) {
             return Vec::new();
         }
@@ -87,7 +87,8 @@ impl<R> JobState<R> {
             );
         }
         let mut effects = vec![Effect::Leave(index, incarnation)];
-        if self.job.when_worker_leaves == LeaveSpec::Fail {
+        // When all are told to stop, some hear it first.
+        if self.job.when_worker_leaves == LeaveSpec::Fail && !self.drains() {
             effects.extend(self.begin_failing(ChiefError::WorkerLeft {
                 worker: TaskId::worker(index),
                 step: self.global_step,
@@ -114,7 +115,10 @@ impl<R> JobState<R> {
         match (&self.worker(index).state, &over) {
             (State::Finished(_), None) if waits => return self.keep(index, State::Finished(reply)),
             (State::Evaluating, None) if waits => {
-                return vec![Effect::Reply(reply, Finished { evaluate: true }.into())];
+                return vec![Effect::Reply(
+                    reply,
+                    Finished { evaluate: true, step: self.last_step() }.into(),
+                )];
             }
             (State::Registered(_) | State::Preparing | State::Ready(_), None) if waits => {
                 return vec![refuse(reply, out_of_turn(index, "Finish"))];
@@ -147,7 +151,7 @@ impl<R> JobState<R> {
     fn trains_no_more(&mut self, index: u32, result: TrainingResult, after: LocalStep) -> Vec<Effect<R>> {
         match result {
             TrainingResult::Completed => {
-                self.global_step = self.job.last_step;
+                self.global_step = self.last_step();
                 tracing::info!("worker/{index} has finished after {after} steps");
                 Vec::new()
             }
@@ -160,6 +164,7 @@ impl<R> JobState<R> {
             }
             TrainingResult::Interrupted => {
                 tracing::warn!("worker/{index} leaves after {after} steps");
+                self.worker(index).told_to_stop = true;
                 self.leave(index, "it was told to stop")
             }
             TrainingResult::Failed(reason) => {
@@ -184,15 +189,15 @@ impl<R> JobState<R> {
                 effects.extend(self.begin_failing(failed(index, reason)));
             }
             Ok(evaluation) => {
-                effects.extend(self.workers.values_mut().filter_map(|other| match other.state {
-                    State::Finished(_) => other.put(State::Left).map(done),
-                    _ => None,
-                }));
+                effects.extend(self.let_finished_go());
                 let losses: Vec<f32> = self.workers.values().filter_map(|worker| worker.loss).collect();
                 let train_loss = losses.iter().sum::<f32>() / losses.len() as f32;
                 self.phase = Phase::Ended(None);
-                let (workers, skipped) = (losses.len(), self.skipped);
-                effects.push(Effect::Ended(Ok(Outcome { train_loss, evaluation, workers, skipped })));
+                let (workers, skipped, step) = (losses.len(), self.skipped, self.last_step());
+                let early = self.stopping.take().filter(|_| step < self.job.last_step);
+                let stopped = early.map(|stopping| stopping.reason);
+                let outcome = Outcome { train_loss, evaluation, workers, skipped, step, stopped };
+                effects.push(Effect::Ended(Ok(End::Evaluated(outcome))));
             }
         }
         effects
@@ -202,18 +207,27 @@ impl<R> JobState<R> {
     pub(super) fn evaluate_if_trained(&mut self) -> Vec<Effect<R>> {
         if !self.workers.values().any(Worker::is_here) {
             let (step, last_step) = (self.global_step, self.job.last_step);
-            return self.fail(ChiefError::NoWorkers { step, last_step });
+            // Where all were told to stop, so was the job.
+            let told = self.saves && self.workers.values().all(|worker| worker.told_to_stop);
+            return self.fail(match self.drains() || told {
+                true => ChiefError::Interrupted { step, last_step },
+                false => ChiefError::NoWorkers { step, last_step },
+            });
         }
-        if self.workers.values().any(Worker::is_busy) {
+        if self.workers.values().any(Worker::is_busy) || self.is_agreeing() {
             return Vec::new();
         }
-        let mut effects = vec![Effect::Trained];
+        if self.drains() {
+            return self.drained();
+        }
+        let step = self.last_step();
+        let mut effects = vec![Effect::Trained(step)];
         let present = self.workers.iter().find(|(_, worker)| worker.is_present());
         if let Some(index) = present.map(|(&index, _)| index) {
             self.phase = Phase::Evaluating(index);
             let reply =
                 self.worker(index).put(State::Evaluating).expect("a finished worker waits for a reply");
-            effects.push(Effect::Reply(reply, Finished { evaluate: true }.into()));
+            effects.push(Effect::Reply(reply, Finished { evaluate: true, step }.into()));
         }
         effects
     }

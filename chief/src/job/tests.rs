@@ -3,6 +3,7 @@
 mod leaving;
 mod play;
 mod random;
+mod stopping;
 
 use messages::graph::GraphBuilder;
 use messages::id::{GlobalStep, LocalStep, PlacementEpoch, ShardId, VariableId};

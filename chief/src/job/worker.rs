@@ -2,6 +2,7 @@
 //! Knows nothing of the other workers.
 
 use messages::id::Incarnation;
+use messages::message::Resume;
 
 pub(super) struct Worker<R> {
     /// Its latest life: what an earlier one says is refused. `None` until one has come.
@@ -11,8 +12,12 @@ pub(super) struct Worker<R> {
     /// That connection is broken, and the worker may come back on another.
     pub away: bool,
     pub state: State<R>,
+    /// It has left because a signal told it to.
+    pub told_to_stop: bool,
     /// What it told last.
     pub loss: Option<f32>,
+    /// Where it goes on in its input, as far as it has told, if it is started again.
+    pub resume: Resume,
 }
 
 pub(super) enum State<R> {
@@ -36,7 +41,15 @@ pub(super) enum State<R> {
 
 impl<R> Worker<R> {
     pub(super) const fn absent() -> Self {
-        Self { incarnation: None, connection: 0, away: false, state: State::Absent, loss: None }
+        Self {
+            incarnation: None,
+            connection: 0,
+            away: false,
+            state: State::Absent,
+            told_to_stop: false,
+            loss: None,
+            resume: Resume { drawn: 0, examples: 0 },
+        }
     }
 
     /// Takes part, though its connection may be broken.
@@ -57,6 +70,14 @@ impl<R> Worker<R> {
     /// Has something to do before the job can be evaluated.
     pub(super) const fn is_busy(&self) -> bool {
         self.is_here() && !matches!(self.state, State::Finished(_))
+    }
+
+    /// It has taken so many batches of that size, in all its lives.
+    pub(super) fn has_drawn(&mut self, drawn: u64, batch_size: u32) {
+        if let Some(more) = drawn.checked_sub(self.resume.drawn) {
+            let examples = more.saturating_mul(u64::from(batch_size));
+            self.resume = Resume { drawn, examples: self.resume.examples.saturating_add(examples) };
+        }
     }
 
     /// Replaces its state, and gives the reply that it was waiting for.

@@ -15,6 +15,10 @@ pub(super) struct Play {
     pub log: Vec<String>,
     pub left: Vec<(u32, u64)>,
     pub ended: Vec<Result<Outcome, String>>,
+    /// The steps that somebody was told to evaluate.
+    pub evaluates: Vec<u64>,
+    /// What those who registered were told of checkpoints.
+    pub registered: Vec<(Resume, bool)>,
 }
 
 /// A life of worker `worker`, over one of its connections.
@@ -31,7 +35,8 @@ impl Play {
     pub(super) fn of(job: JobSpec, workers: u32) -> Self {
         let state = JobState::new(job, workers);
         let (open, log, left, ended) = Default::default();
-        Self { state, next: 0, open, log, left, ended }
+        let (evaluates, registered) = Default::default();
+        Self { state, next: 0, open, log, left, ended, evaluates, registered }
     }
 
     fn carry_out(&mut self, effects: Vec<Effect<u32>>) {
@@ -40,7 +45,14 @@ impl Play {
                 Effect::Reply(reply, message) => {
                     assert!(self.open.remove(&reply), "(A) reply {reply} was given twice");
                     let what = match &message {
-                        Message::Finished(finished) if finished.evaluate => "Evaluate".to_owned(),
+                        Message::Finished(finished) if finished.evaluate => {
+                            self.evaluates.push(finished.step.0);
+                            "Evaluate".to_owned()
+                        }
+                        Message::Registered(registered) => {
+                            self.registered.push((registered.resume, registered.saves));
+                            "Registered".to_owned()
+                        }
                         Message::Reported(reported) if reported.stop.is_some() => "StopNow".to_owned(),
                         Message::Refusal(refusal) => format!("Refusal({})", refusal.reason),
                         other => other.name().to_owned(),
@@ -48,9 +60,13 @@ impl Play {
                     self.log.push(format!("{reply}:{what}"));
                 }
                 Effect::Started => self.log.push("started".into()),
-                Effect::Trained => self.log.push("trained".into()),
+                Effect::Trained(_) => self.log.push("trained".into()),
                 Effect::Leave(worker, incarnation) => self.left.push((worker, incarnation.0)),
-                Effect::Ended(result) => self.ended.push(result.map_err(|error| error.to_string())),
+                Effect::Ended(Ok(End::Evaluated(outcome))) => self.ended.push(Ok(outcome)),
+                Effect::Ended(Ok(End::Drained { step })) => {
+                    self.ended.push(Err(format!("drained at {step}")))
+                }
+                Effect::Ended(Err(error)) => self.ended.push(Err(error.to_string())),
             }
         }
     }
@@ -76,7 +92,11 @@ impl Play {
     }
 
     pub(super) fn created(&mut self) {
-        let effects = self.state.created(placement());
+        self.created_with(Start::default());
+    }
+
+    pub(super) fn created_with(&mut self, start: Start) {
+        let effects = self.state.created(placement(), start);
         self.carry_out(effects);
     }
 
@@ -108,6 +128,21 @@ impl Play {
 
     pub(super) fn fail_with(&mut self, error: ChiefError) {
         let effects = self.state.fail(error);
+        self.carry_out(effects);
+    }
+
+    pub(super) fn stop(&mut self, drains: bool) {
+        let effects = self.state.stop("enough".into(), drains);
+        self.carry_out(effects);
+    }
+
+    pub(super) fn stopping_at(&mut self, step: u64) {
+        let effects = self.state.stopping_at(GlobalStep(step));
+        self.carry_out(effects);
+    }
+
+    pub(super) fn end_drain(&mut self) {
+        let effects = self.state.end_drain();
         self.carry_out(effects);
     }
 
@@ -161,7 +196,14 @@ pub(super) fn interrupted() -> Finish {
 }
 
 pub(super) fn report(step: u64) -> Report {
-    Report { global_step: GlobalStep(step), local_step: LocalStep(2), loss: 0.7 }
+    Report {
+        global_step: GlobalStep(step),
+        local_step: LocalStep(2),
+        loss: 0.7,
+        drawn: 2,
+        gradient_norm: None,
+        summaries: Vec::new(),
+    }
 }
 
 pub(super) fn evaluated() -> Evaluated {

@@ -1,4 +1,4 @@
-//! Properties (A)–(E) under random turns: workers that do as they should and others that do not, requests that come
+//! Properties (A)–(F) under random turns: workers that do as they should and others that do not, requests that come
 //! again, connections that break, lives that end, timers that run out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,12 @@ enum Turn {
     /// The job fails, for a reason of its own.
     Fail,
     EndFailing,
+    /// Somebody wants it to stop.
+    Stop,
+    Drain,
+    /// The shards have agreed on where.
+    Agree,
+    EndDrain,
 }
 
 fn turn() -> impl Strategy<Value = Turn> {
@@ -47,6 +53,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         6 => prop_oneof![Just(Register), Just(Ready), Just(Report), Just(Evaluate)],
         2 => prop_oneof![Just(Complete), Just(EndInput), Just(Interrupt)],
         1 => prop_oneof![4 => Just(EndFailing), 1 => Just(Fail)],
+        1 => prop_oneof![2 => Just(Stop), 2 => Just(Drain), 3 => Just(Agree), 1 => Just(EndDrain)],
     ]
 }
 
@@ -68,6 +75,10 @@ struct Random {
     /// Lives that said to have finished while they trained.
     finished: BTreeSet<(u32, u64)>,
     connections: u64,
+    /// Where the shards have agreed to stop.
+    agreed: Option<u64>,
+    /// It drains since before anybody was told to evaluate.
+    drains: bool,
 }
 
 impl Random {
@@ -81,6 +92,22 @@ impl Random {
             begun: BTreeSet::new(),
             finished: BTreeSet::new(),
             connections: 1,
+            agreed: None,
+            drains: false,
+        }
+    }
+
+    fn stop(&mut self, drains: bool) {
+        self.drains |= drains && self.play.evaluates.is_empty() && self.play.ended.is_empty();
+        self.play.stop(drains);
+    }
+
+    fn agree(&mut self) {
+        if self.play.state.is_agreeing() {
+            // Who is told to evaluate has seen the shards at the last step.
+            let step = if self.play.evaluates.is_empty() { 5 } else { 10 };
+            self.agreed = Some(step);
+            self.play.stopping_at(step);
         }
     }
 
@@ -169,6 +196,11 @@ impl Random {
             }
             Turn::Fail => self.play.fail(),
             Turn::EndFailing => self.play.end_failing(),
+            Turn::Stop => self.stop(false),
+            Turn::Drain => self.stop(true),
+            Turn::Agree => self.agree(),
+            Turn::EndDrain if self.play.state.drains() => self.play.end_drain(),
+            Turn::EndDrain => {}
         }
     }
 
@@ -197,7 +229,7 @@ impl Random {
             "(B)"
         );
         // (D) Nobody waits for one that is neither here nor waited for.
-        if matches!(state.phase, Phase::Training) {
+        if matches!(state.phase, Phase::Training) && !state.is_agreeing() {
             let busy = |worker: &Worker<u32>| worker.is_here() && !matches!(worker.state, State::Finished(_));
             let away = state.awaited().next().is_some();
             prop_assert!(away || state.workers.values().any(busy), "(D)");
@@ -220,12 +252,19 @@ impl Random {
             );
         }
         prop_assert!(told.is_subset(&self.begun), "(E) none that has not begun");
+        // (F)
+        prop_assert!(!self.drains || self.play.evaluates.is_empty(), "(F)");
+        prop_assert!(self.play.evaluates.iter().all(|&step| step == 10 || Some(step) == self.agreed), "(F)");
+        if let Some(Ok(outcome)) = ended.first() {
+            prop_assert_eq!(Some(&outcome.step.0), self.play.evaluates.last(), "(F)");
+        }
         Ok(())
     }
 
     /// Time passes, and every worker that can be reached does what is asked of it: then the job ends.
     fn settles(&mut self) -> Result<(), TestCaseError> {
         self.take(0, Turn::Created);
+        self.take(0, Turn::Agree);
         if matches!(self.play.state.phase, Phase::Starting) {
             for worker in 0..WORKERS {
                 let known = &self.play.state.workers[&worker];

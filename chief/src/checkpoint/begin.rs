@@ -1,0 +1,137 @@
+//! Has the shards begin: with a checkpoint, with some values of another job's, or with initial values. Which one it is, is
+//! decided elsewhere; here stores are read and shards asked. Wanted property: (C2) with what one shard cannot read whole,
+//! no shard begins.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use messages::checkpoint::{CheckpointName, ManifestSpec, StartSpec, Store};
+use messages::id::Version;
+use messages::job::JobSpec;
+use messages::message::Resume;
+use messages::placement::Placement;
+use tokio::time::Instant;
+
+use super::catalog::{Catalog, CheckpointState};
+use super::choose::{Search, fits};
+use super::config::RestoreChoice;
+use super::error::RestoreError;
+use super::resume::resumes;
+use super::saver::Begun;
+use super::warm_start::WarmStartConfig;
+use crate::error::ChiefError;
+use crate::ps_tasks::{CreateError, PsTasks};
+
+/// How a job begins.
+pub(crate) struct Begin<'a> {
+    pub ps: &'a PsTasks,
+    pub job: &'a JobSpec,
+    pub workers: u32,
+    /// Its own checkpoints, if it makes any, and which of them it is to begin with.
+    pub checkpoints: Option<(&'a Catalog, RestoreChoice)>,
+    pub warm_start: Option<&'a WarmStartConfig>,
+}
+
+/// With what it began.
+#[derive(Debug)]
+pub(crate) struct Beginning {
+    pub begun: Begun,
+    /// Where each worker goes on in its input, by index.
+    pub resumes: Vec<Resume>,
+}
+
+/// What a checkpoint is taken for.
+#[derive(Clone, Copy)]
+enum Purpose<'a> {
+    Resume,
+    WarmStart(&'a WarmStartConfig),
+}
+
+impl Begin<'_> {
+    /// Has all shards begin, with variables that live where `placement` says.
+    pub(crate) async fn run(&self, placement: Placement) -> Result<Beginning, ChiefError> {
+        if let Some((catalog, restore)) = self.checkpoints
+            && let Some((name, manifest, version)) =
+                self.begin_with(catalog, restore, &placement, Purpose::Resume).await?
+        {
+            let resumes = resumes(&manifest, self.job, self.workers);
+            return Ok(Beginning { begun: Begun { placement, version, from: Some(name) }, resumes });
+        }
+        let version = match self.warm_start {
+            None => self.ps.create(self.job, self.workers, &placement, &StartSpec::Initialise).await?,
+            Some(config) => {
+                let catalog = Catalog::new(Store::open(&config.location).map_err(RestoreError::from)?);
+                let choice = config.checkpoint.map_or(RestoreChoice::LatestValid, RestoreChoice::Step);
+                let found = self.begin_with(&catalog, choice, &placement, Purpose::WarmStart(config)).await?;
+                let (_, _, version) =
+                    found.ok_or_else(|| RestoreError::NothingThere(config.location.clone()))?;
+                version
+            }
+        };
+        let resumes = vec![Resume::default(); self.workers as usize];
+        Ok(Beginning { begun: Begun { placement, version, from: None }, resumes })
+    }
+
+    /// Has them begin with the checkpoint that is chosen; `None` where there is none.
+    async fn begin_with(
+        &self,
+        catalog: &Catalog,
+        choice: RestoreChoice,
+        placement: &Placement,
+        purpose: Purpose<'_>,
+    ) -> Result<Option<(CheckpointName, ManifestSpec, Version)>, ChiefError> {
+        let names = catalog.names().await.map_err(RestoreError::from)?;
+        let mut search = Search::new(choice, names, catalog.store().location());
+        while let Some(name) = search.next() {
+            let manifest = match catalog.look(name).await {
+                CheckpointState::Committed(manifest) => *manifest,
+                CheckpointState::Unfinished => continue,
+                CheckpointState::Broken(reason) | CheckpointState::Unreadable(reason) => {
+                    search.is_broken(name, reason);
+                    continue;
+                }
+            };
+            search.is_whole(name)?;
+            if let Some(warning) = search.warning(name) {
+                tracing::warn!("{warning}");
+            }
+            let store = catalog.store().location().to_owned();
+            let (start, [doing, done]) = match purpose {
+                Purpose::Resume => {
+                    fits(name, &manifest, self.job)?;
+                    (StartSpec::Resume { store, checkpoint: name }, ["restoring", "restored"])
+                }
+                Purpose::WarmStart(config) => {
+                    let variables = config.sources(self.job, &manifest)?;
+                    tracing::info!("warm start: {} variable(s) from {name} in {store}", variables.len());
+                    (StartSpec::WarmStart { store, checkpoint: name, variables }, ["reading", "read"])
+                }
+            };
+            tracing::info!("{doing} {name} (step {}, saved {} ago)", manifest.step, age(manifest.saved_ms));
+            let began = Instant::now();
+            match self.ps.create(self.job, self.workers, placement, &start).await {
+                Ok(version) => {
+                    tracing::info!("{done} {name} in {:.3} s", began.elapsed().as_secs_f32());
+                    return Ok(Some((name, manifest, version)));
+                }
+                // What lies there looks whole, and is not.
+                Err(CreateError::Unavailable { shard, reason }) => {
+                    search.is_broken(name, format!("{shard} cannot read it: {reason}"));
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        search.none_is_whole()?;
+        Ok(None)
+    }
+}
+
+/// For people.
+fn age(saved_ms: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    match now.saturating_sub(Duration::from_millis(saved_ms)).as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}

@@ -1,0 +1,176 @@
+//! What an operator may set about checkpoints. Knows no store.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use messages::id::GlobalStep;
+
+use crate::error::ChiefError;
+
+/// Most checkpoints that are kept beside those that are kept for ever.
+pub const KEEP_MAX: usize = 10_000;
+/// Longest time that an operator may wait for a job to end when it is told to.
+pub const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+/// Where checkpoints go, when they are made, which are kept, and with which one the job begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointConfig {
+    /// A directory that all hosts share, or a bucket, as [`Store::open`](messages::checkpoint::Store::open) takes it.
+    pub location: String,
+    /// One at every multiple of so many steps.
+    pub save_steps: Option<u64>,
+    /// One after so much time, instead.
+    pub save_secs: Option<Duration>,
+    /// So many of the newest are kept.
+    pub keep: usize,
+    /// Beside these, one of so much time is kept for ever.
+    pub keep_every: Option<Duration>,
+    /// With which one the job begins.
+    pub restore: RestoreChoice,
+    /// So long the job may take to end when a signal says so, and its last save in any case. Workers have three fifths
+    /// of it to finish, and what they leave is for the save.
+    pub drain_timeout: Duration,
+}
+
+/// With which checkpoint a job begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestoreChoice {
+    /// The newest that is whole, with a warning where newer ones are not; initial values where there is none.
+    #[default]
+    LatestValid,
+    /// The newest, or an error where that is not whole; initial values where there is none.
+    Latest,
+    /// None: initial values.
+    None,
+    /// The one of that step.
+    Step(GlobalStep),
+}
+
+/// No choice of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no choice of a checkpoint: expected latest-valid, latest, none, or the number of a step")]
+pub struct RestoreChoiceError(String);
+
+impl CheckpointConfig {
+    /// With that place and otherwise what is usual: saved at the end only.
+    pub fn new(location: impl Into<String>) -> Self {
+        Self {
+            location: location.into(),
+            save_steps: None,
+            save_secs: None,
+            keep: 5,
+            keep_every: None,
+            restore: RestoreChoice::default(),
+            drain_timeout: Duration::from_secs(25),
+        }
+    }
+
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// Names the key that is out of range.
+    pub fn validate(&self) -> Result<(), ChiefError> {
+        let wrong = |key, expected: String, got: String| Err(ChiefError::Config { key, expected, got });
+        let long = |time: Option<Duration>| time.is_some_and(|time| time < Duration::from_secs(1));
+        if self.location.is_empty() {
+            return wrong("checkpoint.location", "a directory or a bucket".into(), "empty".into());
+        }
+        if self.save_steps == Some(0) {
+            return wrong("checkpoint.save_steps", "at least 1".into(), "0".into());
+        }
+        if long(self.save_secs) {
+            let got = format!("{:?}", self.save_secs.unwrap_or_default());
+            return wrong("checkpoint.save_secs", "at least 1 s".into(), got);
+        }
+        if let (Some(steps), Some(_)) = (self.save_steps, self.save_secs) {
+            let got = format!("given beside save_steps {steps}");
+            return wrong("checkpoint.save_secs", "left out where save_steps is given".into(), got);
+        }
+        if !(1..=KEEP_MAX).contains(&self.keep) {
+            return wrong("checkpoint.keep", format!("from 1 to {KEEP_MAX}"), self.keep.to_string());
+        }
+        if long(self.keep_every) {
+            let got = format!("{:?}", self.keep_every.unwrap_or_default());
+            return wrong("checkpoint.keep_every", "at least 1 s".into(), got);
+        }
+        if !(Duration::from_millis(1)..=DRAIN_TIMEOUT_MAX).contains(&self.drain_timeout) {
+            let (expected, got) = (
+                format!("from 1 ms to {} s", DRAIN_TIMEOUT_MAX.as_secs()),
+                format!("{:?}", self.drain_timeout),
+            );
+            return wrong("checkpoint.drain_timeout", expected, got);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for RestoreChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LatestValid => f.write_str("latest-valid"),
+            Self::Latest => f.write_str("latest"),
+            Self::None => f.write_str("none"),
+            Self::Step(step) => step.fmt(f),
+        }
+    }
+}
+
+impl FromStr for RestoreChoice {
+    type Err = RestoreChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, RestoreChoiceError> {
+        match text {
+            "latest-valid" => Ok(Self::LatestValid),
+            "latest" => Ok(Self::Latest),
+            "none" => Ok(Self::None),
+            step => match step.parse() {
+                Ok(step) => Ok(Self::Step(GlobalStep(step))),
+                Err(_) => Err(RestoreChoiceError(text.chars().take(64).collect())),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_read_as_it_is_written() {
+        for text in ["latest-valid", "latest", "none", "0", "1200"] {
+            assert_eq!(text.parse::<RestoreChoice>().unwrap().to_string(), text);
+        }
+        for text in ["", "newest", "-1", "step-5"] {
+            let error = text.parse::<RestoreChoice>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{text}' is no choice of a checkpoint")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_named() {
+        let usual = CheckpointConfig::new("here");
+        let second = Duration::from_secs(1);
+        assert!(usual.validate().is_ok());
+        let often = CheckpointConfig { save_secs: Some(second), keep_every: Some(second), ..usual.clone() };
+        assert!(often.validate().is_ok());
+        for (wrong, key) in [
+            (CheckpointConfig::new(""), "location must be a directory or a bucket"),
+            (CheckpointConfig { save_steps: Some(0), ..usual.clone() }, "save_steps must be at least 1"),
+            (
+                CheckpointConfig { save_secs: Some(second / 2), ..usual.clone() },
+                "save_secs must be at least 1 s",
+            ),
+            (CheckpointConfig { save_steps: Some(9), ..often.clone() }, "save_secs must be left out"),
+            (CheckpointConfig { keep: 0, ..usual.clone() }, "keep must be from 1 to 10000, and is 0"),
+            (
+                CheckpointConfig { keep_every: Some(second / 2), ..usual.clone() },
+                "keep_every must be at least 1 s",
+            ),
+            (CheckpointConfig { drain_timeout: Duration::ZERO, ..usual }, "drain_timeout must be from 1 ms"),
+        ] {
+            let error = wrong.validate().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("checkpoint.{key}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Where every worker goes on in its input after a checkpoint. Knows no store. Wanted properties: (A) as many workers with
+//! batches as large go on exactly where they were; (B) others share the examples that were read evenly, none twice in
+//! the count.
+
+use messages::checkpoint::{ManifestSpec, WorkerRecord};
+use messages::job::JobSpec;
+use messages::message::Resume;
+
+/// Of each worker of the job, by index.
+pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> Vec<Resume> {
+    let (records, batch_size) = (&manifest.workers, u64::from(job.batch_size));
+    let same = manifest.job.batch_size == job.batch_size
+        && records.iter().map(|record| record.worker).eq(0..workers);
+    let after = |drawn: u64| Resume { drawn, examples: drawn.saturating_mul(batch_size) };
+    if same {
+        return records.iter().map(|record| after(record.drawn)).collect();
+    }
+    let sum = |sum: u64, record: &WorkerRecord| sum.saturating_add(record.drawn);
+    let read = records.iter().fold(0, sum).saturating_mul(u64::from(manifest.job.batch_size));
+    let examples = read / u64::from(workers.max(1));
+    // Batches of the new size, so that the next life finds its place by their number alone.
+    vec![Resume { drawn: examples.div_ceil(batch_size), examples }; workers as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::id::{Incarnation, Sequence};
+    use messages::message::Verdict;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::checkpoint::tests::manifest_of;
+    use crate::job::tests::job;
+
+    proptest! {
+        #[test]
+        fn nothing_is_skipped_or_counted_twice(
+            drawn in prop::collection::vec(0u64..50, 0..5),
+            (then, now) in (1u32..20, 1u32..20),
+            workers in 1u32..6,
+        ) {
+            let mut manifest = manifest_of(JobSpec { batch_size: then, ..job() }, 5);
+            let record = |(worker, &drawn): (u32, &u64)| WorkerRecord {
+                worker,
+                incarnation: Incarnation(1),
+                sequence: Sequence(drawn),
+                verdict: Verdict::Applied,
+                drawn,
+            };
+            manifest.workers = (0..).zip(&drawn).map(record).collect();
+            let resumes = resumes(&manifest, &JobSpec { batch_size: now, ..job() }, workers);
+            prop_assert_eq!(resumes.len(), workers as usize);
+            if drawn.len() == workers as usize && then == now {
+                prop_assert!(resumes.iter().map(|resume| resume.drawn).eq(drawn.iter().copied()), "(A)");
+            }
+            let read: u64 = drawn.iter().sum::<u64>() * u64::from(then);
+            let resumed: u64 = resumes.iter().map(|resume| resume.examples).sum();
+            prop_assert!(resumed <= read && read - resumed < u64::from(workers), "(B)");
+            for resume in resumes {
+                let batches = resume.drawn * u64::from(now);
+                prop_assert!(batches >= resume.examples && batches - resume.examples < u64::from(now));
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What the tests of checkpoints share.
+
+mod failing;
+mod saving;
+pub(crate) mod shards;
+
+use messages::checkpoint::{CheckpointName, FORMAT, FileSpec, ManifestSpec, Part, SavedTensorSpec};
+use messages::id::*;
+use messages::job::JobSpec;
+use messages::placement::{PlacedSlice, Placement, SliceSpec};
+
+/// A name without ceremony.
+pub(super) fn named(step: u64, life: u64) -> CheckpointName {
+    CheckpointName { step: GlobalStep(step), life: Incarnation(life) }
+}
+
+/// A manifest of that job, all on one shard.
+pub(super) fn manifest_of(job: JobSpec, step: u64) -> ManifestSpec {
+    let shard = ShardId::new(0, 0);
+    let whole = |(variable, rows): (u32, usize)| PlacedSlice {
+        slice: SliceSpec { variable: VariableId(variable), row: 0, rows: rows as u64 },
+        shard,
+    };
+    let rows = job.graph.variables.iter().map(messages::variable::VariableSpec::rows);
+    let slices = (0..).zip(rows).map(whole).collect();
+    let placement = Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices };
+    let mut offset = 64;
+    let tensors = job.graph.variables.iter().zip(0u32..).map(|(variable, slice)| {
+        let bytes = variable.bytes();
+        let name = variable.name.clone();
+        let tensor = SavedTensorSpec {
+            name,
+            slice: SliceId(slice),
+            part: Part::Value,
+            offset,
+            bytes,
+            crc32c: vec![7],
+        };
+        offset += bytes;
+        tensor
+    });
+    let tensors = tensors.collect();
+    let name = CheckpointName::shard_file(shard);
+    let files = vec![FileSpec { name, shard, version: Version(step), bytes: offset, tensors }];
+    let manifest = ManifestSpec {
+        format: FORMAT,
+        step: GlobalStep(step),
+        saved_ms: 5,
+        job,
+        placement,
+        files,
+        workers: vec![],
+    };
+    manifest.validate().unwrap();
+    manifest
+}

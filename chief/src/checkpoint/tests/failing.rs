@@ -1,0 +1,133 @@
+//! A store that stops working after so many operations, before or after the last of them had its effect.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use object_store::path::Path;
+use object_store::*;
+
+/// How many operations are left.
+#[derive(Debug)]
+pub(super) struct Fuse {
+    left: AtomicU64,
+    /// The one that fails has its effect all the same: only its answer is lost.
+    late: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Failing {
+    inner: Arc<dyn ObjectStore>,
+    fuse: Arc<Fuse>,
+}
+
+impl Failing {
+    pub(super) fn new(inner: Arc<dyn ObjectStore>, operations: u64, late: bool) -> Self {
+        Self { inner, fuse: Arc::new(Fuse { left: AtomicU64::new(operations), late }) }
+    }
+
+    /// Operations that it would still have done.
+    pub(super) fn left(&self) -> u64 {
+        self.fuse.left.load(Ordering::SeqCst)
+    }
+}
+
+fn broken<T>() -> Result<T> {
+    Err(Error::Generic { store: "failing", source: "no more".into() })
+}
+
+impl Fuse {
+    /// Whether this one works, and whether it has its effect.
+    fn blow(&self) -> (bool, bool) {
+        match self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
+            Ok(1) => (false, self.late),
+            Ok(_) => (true, true),
+            Err(_) => (false, false),
+        }
+    }
+
+    async fn run<T>(&self, operation: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let (works, has_effect) = self.blow();
+        let result = if has_effect { operation.await } else { broken() };
+        if works { result } else { broken() }
+    }
+}
+
+impl fmt::Display for Failing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("failing")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Failing {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.fuse.run(self.inner.put_opts(location, payload, options)).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let inner = self.fuse.run(self.inner.put_multipart_opts(location, options)).await?;
+        Ok(Box::new(Parts { inner, fuse: Arc::clone(&self.fuse) }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.fuse.run(self.inner.get_opts(location, options)).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let Self { inner, fuse } = self.clone();
+        let delete = move |location: Result<Path>| {
+            let (inner, fuse) = (Arc::clone(&inner), Arc::clone(&fuse));
+            async move {
+                let location = location?;
+                fuse.run(inner.delete(&location)).await.map(|()| location)
+            }
+        };
+        locations.then(delete).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        match self.fuse.blow() {
+            (true, _) => self.inner.list(prefix),
+            (false, _) => futures_util::stream::once(async { broken() }).boxed(),
+        }
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.fuse.run(self.inner.list_with_delimiter(prefix)).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.fuse.run(self.inner.copy_opts(from, to, options)).await
+    }
+}
+
+#[derive(Debug)]
+struct Parts {
+    inner: Box<dyn MultipartUpload>,
+    fuse: Arc<Fuse>,
+}
+
+#[async_trait]
+impl MultipartUpload for Parts {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let part = self.inner.put_part(data);
+        let fuse = Arc::clone(&self.fuse);
+        Box::pin(async move { fuse.run(part).await })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        self.fuse.run(self.inner.complete()).await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.fuse.run(self.inner.abort()).await
+    }
+}

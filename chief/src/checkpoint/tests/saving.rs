@@ -1,0 +1,373 @@
+//! Checkpoints as a job trains, on a store that works and on one that stops working at any operation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use messages::checkpoint::{CheckpointName, SourceSpec, StartSpec, Store, StoreError};
+use messages::id::{GlobalStep, VariableId};
+use messages::job::JobSpec;
+use messages::placement::{PartitionerSpec, PlacementSpec};
+use object_store::local::LocalFileSystem;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::failing::Failing;
+use super::named;
+use super::shards::{FakeCluster, PATIENCE, read_all};
+use crate::checkpoint::begin::{Begin, Beginning};
+use crate::checkpoint::saver::{Order, SaveStatus, Saver};
+use crate::checkpoint::{Catalog, CheckpointConfig, CheckpointState, RestoreChoice, WarmStartConfig};
+use crate::error::ChiefError;
+use crate::job::tests::job;
+use crate::ps_tasks::PsTasks;
+use crate::report::JobProgress;
+
+fn config() -> CheckpointConfig {
+    CheckpointConfig {
+        save_steps: Some(2),
+        keep: 2,
+        drain_timeout: PATIENCE,
+        ..CheckpointConfig::new("here")
+    }
+}
+
+fn split(job: JobSpec) -> JobSpec {
+    let partitioner = PartitionerSpec::Fixed { slices: 2 };
+    JobSpec { placement: PlacementSpec { partitioner, ..job.placement.clone() }, ..job }
+}
+
+/// A directory as a store, without waiting for the disk.
+fn directory(path: &TempDir) -> Arc<LocalFileSystem> {
+    Arc::new(LocalFileSystem::new_with_prefix(path.path()).unwrap())
+}
+
+fn location(path: &TempDir) -> &str {
+    path.path().to_str().unwrap()
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, future).await.expect("it is done in time") })
+}
+
+/// A life of the chief, as far as checkpoints go.
+struct Life {
+    cluster: FakeCluster,
+    tasks: PsTasks,
+    store: Store,
+    config: CheckpointConfig,
+    job: JobSpec,
+}
+
+/// What it came to.
+struct Lived {
+    last: Result<CheckpointName, String>,
+    status: SaveStatus,
+}
+
+impl Life {
+    async fn new(store: Store, config: CheckpointConfig) -> Self {
+        let job = split(job());
+        let cluster = FakeCluster::new(job.clone(), store.clone()).await;
+        let tasks = cluster.connect().await;
+        Self { cluster, tasks, store, config, job }
+    }
+
+    async fn begin(&self) -> Result<Beginning, ChiefError> {
+        let (job, catalog) = (&self.job, Catalog::new(self.store.clone()));
+        let checkpoints = Some((&catalog, self.config.restore));
+        let begin = Begin { ps: &self.tasks, job, workers: 2, checkpoints, warm_start: None };
+        begin.run(self.tasks.place(job).unwrap()).await
+    }
+
+    async fn saver(&self) -> Result<Saver, StoreError> {
+        Saver::new(self.config.clone(), self.store.clone(), self.job.clone(), &self.cluster.identity).await
+    }
+
+    /// Trains to the last step, with some time for every save.
+    async fn live(&self) -> Lived {
+        let failed = |reason: String| Lived { last: Err(reason), status: SaveStatus::default() };
+        let saver = match self.saver().await {
+            Ok(saver) => saver,
+            Err(error) => return failed(error.to_string()),
+        };
+        let Beginning { begun, .. } = match self.begin().await {
+            Ok(began) => began,
+            Err(error) => return failed(error.to_string()),
+        };
+        let status = saver.status();
+        let (tell, progress) = watch::channel(JobProgress::default());
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let began = begun.version.0;
+        orders.send(Order::Begin(begun)).unwrap();
+        let every = self.config.save_steps.expect("it saves");
+        let train = async {
+            for step in (began + 1..=10).filter(|step| step % every == 0) {
+                // The save before has ended, well or not, and the next one is told to the shards.
+                self.armed().await;
+                self.cluster.ps.train(step);
+                tell.send_modify(|progress| progress.global_step = GlobalStep(step));
+            }
+            let (step, deadline) = (Some(GlobalStep(10)), Instant::now() + PATIENCE);
+            orders.send(Order::End { step, deadline }).unwrap();
+        };
+        let (last, ()) = tokio::join!(saver.run(&self.tasks, progress, ordered), train);
+        let status = *status.borrow();
+        Lived { last, status }
+    }
+
+    async fn armed(&self) {
+        while !self.cluster.ps.is_armed() {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+    }
+}
+
+/// The steps of those that are whole, the oldest first, after every tensor has been read; and how many are not.
+async fn found(store: &Store) -> (Vec<u64>, usize) {
+    let (mut whole, mut others) = (Vec::new(), 0);
+    for (name, state) in Catalog::new(store.clone()).list().await.unwrap() {
+        match state {
+            CheckpointState::Committed(manifest) => {
+                read_all(store, name, &manifest).await;
+                whole.push(name.step.0);
+            }
+            CheckpointState::Unfinished => others += 1,
+            CheckpointState::Broken(reason) | CheckpointState::Unreadable(reason) => {
+                panic!("{name}: {reason}")
+            }
+        }
+    }
+    whole.reverse();
+    (whole, others)
+}
+
+#[test]
+fn a_job_leaves_its_last_checkpoints_and_another_goes_on_from_there() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let store = Store::create(location(&path)).unwrap();
+        // What an earlier life has left, and what a later one may be writing.
+        store.put("step-3-0000000000000001/ps-0-shard-0.safetensors", "half").await.unwrap();
+        store.put("step-4-0000000000000001/manifest.json", "{}").await.unwrap();
+        store.put("other/file", "of somebody else").await.unwrap();
+        let none = CheckpointConfig { restore: RestoreChoice::None, ..config() };
+        let lived = Life::new(store.clone(), none).await.live().await;
+        assert_eq!(lived.last, Ok(named(10, 5)));
+        assert_eq!(lived.status, SaveStatus { saves: 6, failed: 0, last: Some(named(10, 5)) });
+        assert_eq!(found(&store).await, (vec![8, 10], 0));
+        assert_eq!(store.files("other").await.unwrap(), ["file"]);
+
+        // It is all there: nothing has to be saved again.
+        let lived = Life::new(store.clone(), config()).await.live().await;
+        assert_eq!((lived.last, lived.status.saves), (Ok(named(10, 5)), 0));
+
+        // From an earlier one, another way is taken, and that is the newest then.
+        let earlier = CheckpointConfig { restore: RestoreChoice::Step(GlobalStep(8)), ..config() };
+        let life = Life::new(store.clone(), earlier).await;
+        let beginning = life.begin().await.unwrap();
+        assert_eq!(beginning.begun.from, Some(named(8, 5)));
+        assert!(beginning.resumes.iter().all(|resume| (resume.drawn, resume.examples) == (8, 8)));
+        let lived = life.live().await;
+        assert_eq!((lived.last, lived.status.saves), (Ok(named(10, 6)), 1));
+        assert_eq!(found(&store).await, (vec![10, 10], 0));
+    });
+}
+
+#[test]
+fn what_one_shard_cannot_read_no_shard_begins_with() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let store = Store::with(directory(&path), location(&path));
+        Life::new(store.clone(), config()).await.live().await.last.unwrap();
+        let life = Life::new(store.clone(), config()).await;
+        life.cluster.ps.cannot_read(named(10, 5));
+        assert_eq!(life.begin().await.unwrap().begun.from, Some(named(8, 5)));
+        for shard in 0..2 {
+            let starts = life.cluster.ps.starts(shard);
+            let step = |start: &StartSpec| match start {
+                StartSpec::Resume { checkpoint, store } if store == location(&path) => checkpoint.step.0,
+                other => panic!("{other:?}"),
+            };
+            let names: Vec<_> = starts.iter().map(step).collect();
+            assert_eq!(names, [10, 8], "(C2)");
+        }
+        life.cluster.ps.cannot_read(named(8, 5));
+        let error = life.begin().await.unwrap_err().to_string();
+        assert!(
+            error.contains("is whole, and the job does not begin anew")
+                && error.contains("a checksum differs"),
+            "{error}"
+        );
+        let latest = CheckpointConfig { restore: RestoreChoice::Latest, ..config() };
+        let life = Life::new(store, latest).await;
+        life.cluster.ps.cannot_read(named(10, 5));
+        let error = life.begin().await.unwrap_err().to_string();
+        assert!(error.contains("restore 8, or latest-valid"), "{error}");
+    });
+}
+
+#[test]
+fn a_new_job_takes_values_of_another_one_and_none_of_its_steps() {
+    block_on(async {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let place = |path: &TempDir| Store::with(directory(path), location(path));
+        Life::new(place(&old), config()).await.live().await.last.unwrap();
+        let life = Life::new(place(&new), config()).await;
+        let warm_start = |checkpoint: Option<u64>, from: &TempDir| WarmStartConfig {
+            location: location(from).to_owned(),
+            checkpoint: checkpoint.map(GlobalStep),
+            ..Default::default()
+        };
+        let begin = async |config: WarmStartConfig| {
+            let catalog = Catalog::new(life.store.clone());
+            let checkpoints = Some((&catalog, RestoreChoice::LatestValid));
+            let (ps, job, warm_start) = (&life.tasks, &life.job, Some(&config));
+            let begin = Begin { ps, job, workers: 2, checkpoints, warm_start };
+            begin.run(life.tasks.place(job).unwrap()).await.map_err(|error| error.to_string())
+        };
+        life.cluster.ps.cannot_read(named(10, 5));
+        let beginning = begin(warm_start(None, &old)).await.unwrap();
+        assert_eq!((beginning.begun.version.0, beginning.begun.from), (0, None));
+        assert!(beginning.resumes.iter().all(|resume| resume.drawn == 0));
+        let variables = vec![SourceSpec { variable: VariableId(0), source: "kernel".into() }];
+        let (store, checkpoint) = (location(&old).to_owned(), named(8, 5));
+        let start = StartSpec::WarmStart { store, checkpoint, variables };
+        assert_eq!(life.cluster.ps.starts(0).last(), Some(&start));
+        let error = begin(warm_start(Some(7), &old)).await.unwrap_err();
+        assert!(error.starts_with("there is no checkpoint of step 7 in "), "{error}");
+        let error = begin(warm_start(None, &new)).await.unwrap_err();
+        assert!(error.starts_with("warm start: there is no checkpoint in "), "{error}");
+        // Its own come first.
+        life.live().await.last.unwrap();
+        assert!(begin(warm_start(None, &old)).await.unwrap().begun.from.is_some());
+    });
+}
+
+/// (C1) The store stops working at every operation of a life in turn: what was committed last stays whole, and the next
+/// life goes on from there and leaves nothing behind.
+#[test]
+fn whenever_the_store_fails_the_last_checkpoint_stays_whole() {
+    let often = CheckpointConfig { save_steps: Some(1), ..config() };
+    for late in [false, true] {
+        for operations in 1.. {
+            let path = tempfile::tempdir().unwrap();
+            let inner = directory(&path);
+            let failing = Failing::new(inner.clone(), operations, late);
+            let store = Store::with(Arc::new(failing.clone()), location(&path));
+            let good = Store::with(inner, location(&path));
+            let left = block_on(async {
+                let lived = Life::new(store, often.clone()).await.live().await;
+                let (whole, _) = found(&good).await;
+                if let Some(last) = lived.status.last {
+                    assert!(
+                        whole.last() >= Some(&last.step.0),
+                        "(C1) {last} was committed, and there is {whole:?}"
+                    );
+                }
+                let newest = whole.last().copied();
+                let life = Life::new(good.clone(), often.clone()).await;
+                assert_eq!(life.begin().await.unwrap().begun.from.map(|name| name.step.0), newest);
+                let lived = life.live().await;
+                assert_eq!(lived.last.unwrap().step, GlobalStep(10));
+                if newest != Some(10) {
+                    let (whole, unfinished) = found(&good).await;
+                    assert_eq!((whole.len().min(2), whole.last(), unfinished), (whole.len(), Some(&10), 0));
+                }
+                failing.left()
+            });
+            if left > 0 {
+                assert!(operations > 100, "{operations} operations were enough");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn shards_that_run_ahead_are_caught_and_a_wish_comes_before_its_turn() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let store = Store::with(directory(&path), location(&path));
+        let seldom = CheckpointConfig { save_steps: Some(1000), ..config() };
+        let mut life = Life::new(store.clone(), seldom).await;
+        life.job.last_step = GlobalStep(1_000_000);
+        let saver = life.saver().await.unwrap();
+        let begun = life.begin().await.unwrap().begun;
+        let mut status = saver.status();
+        let (tell, progress) = watch::channel(JobProgress::default());
+        let (orders, ordered) = mpsc::unbounded_channel();
+        orders.send(Order::Begin(begun)).unwrap();
+        let lead = async {
+            life.armed().await;
+            let mut step = 2;
+            life.cluster.ps.train(step);
+            life.cluster.ps.runs_ahead(7);
+            orders.send(Order::Save).unwrap();
+            while status.borrow_and_update().saves < 2 {
+                step += 1;
+                life.cluster.ps.train(step);
+                tokio::time::sleep(Duration::from_micros(200)).await;
+            }
+            let first = status.borrow().last.unwrap();
+            life.cluster.ps.runs_ahead(0);
+            life.cluster.ps.train(1500);
+            let deadline = Instant::now() + PATIENCE;
+            orders.send(Order::End { step: None, deadline }).unwrap();
+            first
+        };
+        let (last, first) = tokio::join!(saver.run(&life.tasks, progress, ordered), lead);
+        drop(tell);
+        assert!((10..1000).contains(&first.step.0) && last.unwrap().step == GlobalStep(1500), "{first}");
+    });
+}
+
+#[test]
+fn shards_that_are_not_at_the_same_step_are_not_saved_at_the_end() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let life = Life::new(Store::with(directory(&path), location(&path)), config()).await;
+        let saver = life.saver().await.unwrap();
+        let begun = life.begin().await.unwrap().begun;
+        let (_tell, progress) = watch::channel(JobProgress::default());
+        let (orders, ordered) = mpsc::unbounded_channel();
+        orders.send(Order::Begin(begun)).unwrap();
+        let lead = async {
+            life.armed().await;
+            life.cluster.ps.train_one(0, 1);
+            orders.send(Order::End { step: None, deadline: Instant::now() + PATIENCE }).unwrap();
+        };
+        let (last, ()) = tokio::join!(saver.run(&life.tasks, progress, ordered), lead);
+        assert_eq!(last.unwrap_err(), "the shards are not at the same step, but between 0 and 1");
+        // Where they never get to the step, it is not waited for longer than that.
+        let saver = life.saver().await.unwrap();
+        let begun = life.begin().await.unwrap().begun;
+        let (_tell, progress) = watch::channel(JobProgress::default());
+        let (orders, ordered) = mpsc::unbounded_channel();
+        orders.send(Order::Begin(begun)).unwrap();
+        orders.send(Order::End { step: Some(GlobalStep(7)), deadline: Instant::now() }).unwrap();
+        let error = saver.run(&life.tasks, progress, ordered).await.unwrap_err();
+        assert!(error.contains("(drain_timeout)"), "{error}");
+    });
+}
+
+#[test]
+fn a_directory_that_is_not_shared_is_told() {
+    block_on(async {
+        let (path, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let store = Store::with(directory(&path), location(&path));
+        let mut life = Life::new(store, config()).await;
+        // The chief's own is another one.
+        life.store = Store::with(directory(&other), location(&other));
+        let saver = life.saver().await.unwrap();
+        let begun = life.begin().await.unwrap().begun;
+        let (_tell, progress) = watch::channel(JobProgress::default());
+        let (orders, ordered) = mpsc::unbounded_channel();
+        orders.send(Order::Begin(begun)).unwrap();
+        orders.send(Order::End { step: Some(GlobalStep(0)), deadline: Instant::now() + PATIENCE }).unwrap();
+        let error = saver.run(&life.tasks, progress, ordered).await.unwrap_err();
+        assert!(error.starts_with("ps/0 at ps0:1 has written ps-0-shard-0.safetensors in"), "{error}");
+        assert!(error.ends_with("all hosts have to share that directory"), "{error}");
+    });
+}

@@ -1,0 +1,276 @@
+//! A ps task with shards that hold no values: they count, save when they are told to, and stop where they are told to.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use messages::buffer::Payload;
+use messages::checkpoint::{
+    CheckpointName, FileSpec, ManifestSpec, NewTensor, Part, SavedTensorSpec, StartSpec, Store, WorkerRecord,
+    write_file,
+};
+use messages::cluster::ClusterSpec;
+use messages::id::*;
+use messages::job::JobSpec;
+use messages::message::*;
+use messages::placement::Placement;
+use messages::transport::{
+    Client, Identity, InProcess, Patience, Peer, Reply, RetryConfig, Server, ServerConfig, Service,
+    Transport, dial, serve,
+};
+
+use crate::ps_tasks::PsTasks;
+
+/// Long enough for any machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+struct Shard {
+    version: u64,
+    began: u64,
+    end: u64,
+    armed: Option<(Save, Reply)>,
+    /// Told once for all saves: what it was told to begin with.
+    starts: Vec<StartSpec>,
+}
+
+struct State {
+    store: Store,
+    job: JobSpec,
+    placement: Placement,
+    shards: Vec<Shard>,
+    /// Which checkpoints it cannot read.
+    unreadable: Vec<CheckpointName>,
+    /// Every update that it is told of comes with so many more.
+    ahead: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct FakePs(Arc<Mutex<State>>);
+
+impl FakePs {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// Brings every shard to that version, as far as it may go, and has it save on the way.
+    pub(crate) fn train(&self, version: u64) {
+        let shards = 0..self.lock().shards.len();
+        shards.for_each(|shard| self.train_one(shard, version));
+    }
+
+    pub(crate) fn train_one(&self, shard: usize, version: u64) {
+        let mut state = self.lock();
+        while state.shards[shard].version < version.min(state.shards[shard].end) {
+            state.shards[shard].version += 1;
+            save_if_due(&mut state, shard);
+        }
+    }
+
+    pub(super) fn cannot_read(&self, name: CheckpointName) {
+        self.lock().unreadable.push(name);
+    }
+
+    /// From now on its shards are so far beyond what anybody knows of them whenever they are asked.
+    pub(super) fn runs_ahead(&self, by: u64) {
+        self.lock().ahead = by;
+    }
+
+    pub(crate) fn ends(&self) -> Vec<u64> {
+        self.lock().shards.iter().map(|shard| shard.end).collect()
+    }
+
+    pub(super) fn starts(&self, shard: usize) -> Vec<StartSpec> {
+        self.lock().shards[shard].starts.clone()
+    }
+
+    pub(crate) fn is_armed(&self) -> bool {
+        self.lock().shards.iter().all(|shard| shard.armed.is_some())
+    }
+}
+
+fn save_if_due(state: &mut State, shard: usize) {
+    let due = |(save, _): &(Save, Reply)| save.at.0 == state.shards[shard].version;
+    if !state.shards[shard].armed.as_ref().is_some_and(due) {
+        return;
+    }
+    let (save, reply) = state.shards[shard].armed.take().expect("it is due");
+    let (store, job, placement) = (state.store.clone(), state.job.clone(), state.placement.clone());
+    tokio::spawn(async move {
+        let shard = ShardId::new(0, shard as u32);
+        let result = match write(&store, &job, &placement, shard, &save).await {
+            Ok(file) => SaveResult::Written {
+                file,
+                workers: vec![record(0, save.at.0), record(1, save.at.0)],
+                took_ms: 1,
+            },
+            Err(error) => SaveResult::failed(error),
+        };
+        reply.send(Saved { result }, Payload::EMPTY);
+    });
+}
+
+fn record(worker: u32, drawn: u64) -> WorkerRecord {
+    let (incarnation, sequence) = (Incarnation(1), Sequence(drawn));
+    WorkerRecord { worker, incarnation, sequence, verdict: Verdict::Applied, drawn }
+}
+
+async fn write(
+    store: &Store,
+    job: &JobSpec,
+    placement: &Placement,
+    shard: ShardId,
+    save: &Save,
+) -> Result<FileSpec, messages::checkpoint::StoreError> {
+    let own: Vec<_> = placement.on_shard(shard).collect();
+    let tensor = |&(id, slice): &(SliceId, messages::placement::SliceSpec)| {
+        let variable = &job.graph.variables[slice.variable.index()];
+        let elements = slice.elements(variable);
+        let bytes = (save.at.0 as f32).to_le_bytes().repeat(elements);
+        NewTensor {
+            name: format!("{}[{id}]", variable.name),
+            shape: [elements].into(),
+            bytes: vec![bytes.into()],
+        }
+    };
+    let tensors: Vec<_> = own.iter().map(tensor).collect();
+    let name = CheckpointName::shard_file(shard);
+    let path = save.checkpoint.file(&name);
+    let (written, bytes) = write_file(store, &path, tensors.clone(), Default::default()).await?;
+    let placed = own.iter().zip(&tensors).zip(written);
+    let tensors = placed.map(|((&(slice, _), tensor), written)| SavedTensorSpec {
+        name: tensor.name.clone(),
+        slice,
+        part: Part::Value,
+        offset: written.offset,
+        bytes: written.bytes,
+        crc32c: written.crc32c,
+    });
+    Ok(FileSpec { name, shard, version: save.at, bytes, tensors: tensors.collect() })
+}
+
+impl Service for FakePs {
+    fn call(&self, _: &Peer, message: Message, _: Payload, reply: Reply) {
+        let mut state = self.lock();
+        let ahead = state.ahead;
+        match message {
+            Message::CreateShard(create) => {
+                state.placement = create.placement.clone();
+                let unreadable = match &create.start {
+                    StartSpec::Initialise => false,
+                    StartSpec::Resume { checkpoint, .. } | StartSpec::WarmStart { checkpoint, .. } => {
+                        state.unreadable.contains(checkpoint)
+                    }
+                };
+                let version = match &create.start {
+                    StartSpec::Resume { checkpoint, .. } => checkpoint.step.0,
+                    _ => 0,
+                };
+                let shard = &mut state.shards[create.shard.shard as usize];
+                shard.starts.push(create.start.clone());
+                // One of the shards reads what the other cannot.
+                if unreadable && create.shard.shard == 1 {
+                    return reply.refuse(RefusalCode::Unavailable, "a checksum differs");
+                }
+                (shard.version, shard.began, shard.end) = (version, version, create.last_step.0);
+                let version = Version(version);
+                reply.send(ShardCreated { slices: 1, bytes: 4, version }, Payload::EMPTY);
+            }
+            Message::Save(save) => {
+                let index = save.shard as usize;
+                let shard = &mut state.shards[index];
+                shard.version = (shard.version + ahead).min(shard.end);
+                if shard.version > save.at.0 {
+                    let result = SaveResult::Past(Version(shard.version));
+                    return reply.send(Saved { result }, Payload::EMPTY);
+                }
+                if let Some((_, older)) = shard.armed.replace((*save, reply)) {
+                    older.send(Saved { result: SaveResult::Replaced }, Payload::EMPTY);
+                }
+                save_if_due(&mut state, index);
+            }
+            Message::StopAt(stop) => {
+                let shard = &mut state.shards[stop.shard as usize];
+                shard.version = (shard.version + ahead).min(shard.end);
+                if shard.version <= stop.step.0 {
+                    shard.end = stop.step.0;
+                }
+                reply.send(StoppingAt { version: Version(shard.version) }, Payload::EMPTY);
+            }
+            Message::Observe(observe) => {
+                let shard = &state.shards[observe.shard as usize];
+                let (version, began) = (Version(shard.version), Version(shard.began));
+                let applied = shard.version - shard.began;
+                let pushes = ShardCounters { received: applied, applied, ..Default::default() };
+                let snapshot = ShardSnapshot { version, began, pushes, ..Default::default() };
+                reply.send(snapshot, Payload::EMPTY);
+            }
+            Message::Leave(_) => reply.send(Left {}, Payload::EMPTY),
+            Message::Stop(_) => reply.send(Stopped {}, Payload::EMPTY),
+            other => reply.refuse(RefusalCode::Malformed, other.name()),
+        }
+    }
+}
+
+/// One ps task that serves, with two shards, and the other tasks' addresses.
+pub(crate) struct FakeCluster {
+    pub transport: InProcess,
+    pub identity: Identity,
+    pub ps: FakePs,
+    /// Serves while it is kept.
+    _server: Server,
+}
+
+impl FakeCluster {
+    pub(crate) async fn new(job: JobSpec, store: Store) -> Self {
+        let addresses = [
+            (JobName::Chief, vec!["chief0:1"]),
+            (JobName::Ps, vec!["ps0:1"]),
+            (JobName::Worker, vec!["worker0:1", "worker1:1"]),
+        ];
+        let cluster = ClusterSpec::new(addresses).unwrap();
+        let identity = |task, life| Identity {
+            task,
+            incarnation: Incarnation(life),
+            cluster: cluster.clone(),
+            graph: None,
+        };
+        let placement = Placement { epoch: PlacementEpoch(1), shards: vec![], slices: vec![] };
+        let shards = (0..2).map(|_| Shard::default()).collect();
+        let state = State { store, job, placement, shards, unreadable: vec![], ahead: 0 };
+        let ps = FakePs(Arc::new(Mutex::new(state)));
+        let transport = InProcess::new();
+        let listener = transport.listen("ps0:1").await.unwrap();
+        let config = ServerConfig { shards: 2, ..Default::default() };
+        let server = serve(listener, identity(TaskId::ps(0), 1), Arc::new(ps.clone()), config);
+        Self { transport, identity: identity(TaskId::CHIEF, 5), ps, _server: server }
+    }
+
+    /// A life of a worker, connected to the chief.
+    pub(crate) async fn worker(&self, index: u32, life: u64) -> Client {
+        let (task, incarnation) = (TaskId::worker(index), Incarnation(life));
+        let identity = Identity { task, incarnation, ..self.identity.clone() };
+        let patience = Patience::of(PATIENCE);
+        dial(&self.transport, "chief0:1", &identity, TaskId::CHIEF, patience).await.unwrap()
+    }
+
+    /// As the chief reaches it.
+    pub(super) async fn connect(&self) -> PsTasks {
+        let tasks = PsTasks::default();
+        let transport: Arc<dyn Transport> = Arc::new(self.transport.clone());
+        let patience = Patience::of(PATIENCE);
+        tasks.connect(&transport, &self.identity, patience, RetryConfig::default()).await.unwrap();
+        tasks
+    }
+}
+
+/// Reads every tensor that the manifest names.
+pub(super) async fn read_all(store: &Store, name: CheckpointName, manifest: &ManifestSpec) {
+    for (variable, id) in manifest.job.graph.variables.iter().zip(0u32..) {
+        for piece in manifest.pieces(VariableId(id), Part::Value, 0..variable.rows() as u64) {
+            let mut bytes = vec![0; (piece.from.end - piece.from.start) as usize];
+            messages::checkpoint::read_piece(store, name, &piece, &mut bytes).await.unwrap();
+            let value = (name.step.0 as f32).to_le_bytes();
+            assert!(bytes.chunks(4).all(|element| element == value), "{name} is of one version");
+        }
+    }
+}

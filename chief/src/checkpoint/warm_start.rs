@@ -1,0 +1,222 @@
+//! Which variables of a new job take their values from a checkpoint of another one, and what they are called there.
+//! Knows no store. Wanted properties of a pattern: (A) without `*` it matches itself alone; (B) a text matches the
+//! pattern that any of its parts were replaced in by `*`.
+
+use std::collections::BTreeMap;
+
+use messages::checkpoint::{ManifestSpec, SourceSpec};
+use messages::id::{GlobalStep, VariableId};
+use messages::job::JobSpec;
+
+use super::error::RestoreError;
+use crate::error::ChiefError;
+
+/// Values that a job takes from a checkpoint when it has none of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WarmStartConfig {
+    /// Where that lies.
+    pub location: String,
+    /// Of which step; the newest that is whole, if of none.
+    pub checkpoint: Option<GlobalStep>,
+    /// Which variables of the job, such as `conv*/kernel`: `*` stands for any letters. Without it, all that the
+    /// checkpoint has with the same name and shape.
+    pub variables: Option<String>,
+    /// Variables of the job that have another name there: the job's, and that.
+    pub rename: Vec<(String, String)>,
+}
+
+impl WarmStartConfig {
+    /// Checks what can be checked without the job.
+    ///
+    /// # Errors
+    /// Names the key that is wrong.
+    pub fn validate(&self) -> Result<(), ChiefError> {
+        let wrong = |key, expected: &str, got: &str| {
+            Err(ChiefError::Config { key, expected: expected.to_owned(), got: got.to_owned() })
+        };
+        if self.location.is_empty() {
+            return wrong("warm_start.location", "a directory or a bucket", "empty");
+        }
+        if self.variables.as_deref() == Some("") {
+            return wrong("warm_start.variables", "a pattern such as 'conv*/kernel'", "empty");
+        }
+        let mut names: Vec<_> = self.rename.iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(twice) => {
+                wrong("warm_start.rename", "one source for a variable", &format!("two for '{}'", twice[0]))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What each variable of the job takes from that checkpoint, by their order in the job.
+    pub(crate) fn sources(
+        &self,
+        job: &JobSpec,
+        manifest: &ManifestSpec,
+    ) -> Result<Vec<SourceSpec>, RestoreError> {
+        let mut renamed: BTreeMap<&str, &str> =
+            self.rename.iter().map(|(name, source)| (name.as_str(), source.as_str())).collect();
+        let mut sources = Vec::new();
+        for (variable, id) in job.graph.variables.iter().zip(0u32..) {
+            let other = renamed.remove(variable.name.as_str());
+            let named = self.variables.as_deref().is_some_and(|pattern| matches(pattern, &variable.name));
+            if self.variables.is_some() && !named && other.is_none() {
+                continue;
+            }
+            let source = other.unwrap_or(&variable.name);
+            let found = manifest.variable(source).map(|id| &manifest.job.graph.variables[id.index()]);
+            match found {
+                Some(found) if found.shape == variable.shape => {
+                    sources.push(SourceSpec { variable: VariableId(id), source: source.to_owned() });
+                }
+                // Nobody asked for this one.
+                _ if !named && other.is_none() => {
+                    tracing::info!(
+                        "warm start: '{}' begins anew: the checkpoint has none like it",
+                        variable.name
+                    );
+                }
+                found => {
+                    return Err(RestoreError::NoSource {
+                        variable: variable.name.clone(),
+                        shape: variable.shape.clone(),
+                        source_name: source.to_owned(),
+                        found: found.map(|found| found.shape.clone()),
+                    });
+                }
+            }
+        }
+        if let Some(unknown) = renamed.keys().next() {
+            return Err(RestoreError::UnknownVariable((*unknown).to_owned()));
+        }
+        if sources.is_empty() {
+            return Err(RestoreError::NothingToTake { pattern: self.variables.clone() });
+        }
+        Ok(sources)
+    }
+}
+
+/// Whether the text is the pattern, with any letters for each `*`.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().expect("there is one part at least");
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        // The first place where it is leaves most for what follows.
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::graph::GraphBuilder;
+    use messages::input::{DatasetSpec, InputSpec};
+    use messages::variable::InitializerSpec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::checkpoint::tests::manifest_of;
+
+    proptest! {
+        #[test]
+        fn a_pattern_matches_what_it_was_made_of(text in "[ab/]{0,12}", holes in prop::collection::vec((0usize..13, 0usize..4), 0..4)) {
+            prop_assert!(matches(&text, &text), "(A)");
+            let mut pattern = text.clone();
+            for (at, length) in holes {
+                let at = at.min(pattern.len());
+                let end = (at + length).min(pattern.len());
+                pattern.replace_range(at..end, "*");
+            }
+            prop_assert!(matches(&pattern, &text), "(B) {pattern} and {text}");
+        }
+
+        #[test]
+        fn a_pattern_without_stars_is_one_text(pattern in "[ab]{0,4}", text in "[ab]{0,4}") {
+            prop_assert_eq!(matches(&pattern, &text), pattern == text, "(A)");
+        }
+
+        /// Against the plain recursion.
+        #[test]
+        fn it_is_what_the_definition_says(pattern in "[ab*]{0,6}", text in "[ab]{0,7}") {
+            fn defined(pattern: &[u8], text: &[u8]) -> bool {
+                match (pattern.split_first(), text.split_first()) {
+                    (None, None) => true,
+                    (Some((b'*', after)), Some((_, rest))) => defined(after, text) || defined(pattern, rest),
+                    (Some((b'*', after)), None) => defined(after, text),
+                    (Some((letter, after)), Some((first, rest))) => letter == first && defined(after, rest),
+                    _ => false,
+                }
+            }
+            prop_assert_eq!(matches(&pattern, &text), defined(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+
+    /// A job whose variables have these names, each of as many rows.
+    fn job(variables: &[(&str, usize)]) -> JobSpec {
+        let mut g = GraphBuilder::new("plane");
+        let mut sum = None;
+        for (name, rows) in variables {
+            let kernel = g.variable(name, [*rows, 2], InitializerSpec::Zeros);
+            let part = g.l2_loss(kernel);
+            sum = Some(match sum {
+                None => part,
+                Some(sum) => g.add(sum, part),
+            });
+        }
+        let digits = |seed| DatasetSpec::Digits { seed, examples: 10 };
+        let graph = g.finish(sum.unwrap(), &[]).unwrap();
+        JobSpec { batch_size: 1, ..JobSpec::new(graph, InputSpec::new(digits(1), digits(2)), 10) }
+    }
+
+    fn taken(config: WarmStartConfig) -> Result<String, String> {
+        let manifest = manifest_of(
+            job(&[("conv1/kernel", 3), ("conv2/kernel", 4), ("old/kernel", 5), ("conv1/bias", 1)]),
+            40,
+        );
+        let new = job(&[("conv1/kernel", 3), ("conv2/kernel", 9), ("head/kernel", 5), ("conv1/bias", 1)]);
+        let sources = config.sources(&new, &manifest).map_err(|error| error.to_string())?;
+        let shown = |source: &SourceSpec| format!("{}:{}", source.variable, source.source);
+        Ok(sources.iter().map(shown).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn what_is_asked_for_is_found_or_named() {
+        let with = |pattern: Option<&str>, rename: &[(&str, &str)]| WarmStartConfig {
+            location: "there".into(),
+            variables: pattern.map(Into::into),
+            rename: rename.iter().map(|&(name, source)| (name.into(), source.into())).collect(),
+            ..Default::default()
+        };
+        assert_eq!(taken(with(None, &[])).unwrap(), "0:conv1/kernel 3:conv1/bias");
+        assert_eq!(
+            taken(with(Some("*/bias"), &[("head/kernel", "old/kernel")])).unwrap(),
+            "2:old/kernel 3:conv1/bias"
+        );
+        let error = taken(with(Some("conv*/kernel"), &[])).unwrap_err();
+        assert_eq!(
+            error,
+            "warm start: 'conv2/kernel' has shape [9, 2], and 'conv2/kernel' in the checkpoint [4, 2]"
+        );
+        let error = taken(with(None, &[("head/kernel", "lost")])).unwrap_err();
+        assert!(
+            error.contains("'head/kernel' shall begin with 'lost', and the checkpoint has no such"),
+            "{error}"
+        );
+        assert!(
+            taken(with(None, &[("tail", "old/kernel")]))
+                .unwrap_err()
+                .contains("the job has no variable 'tail'")
+        );
+        assert!(taken(with(Some("none*"), &[])).unwrap_err().contains("'none*' matches no variable"));
+        let twice = with(None, &[("a", "b"), ("a", "c")]).validate().unwrap_err().to_string();
+        assert_eq!(twice, "warm_start.rename must be one source for a variable, and is two for 'a'");
+    }
+}

@@ -1,0 +1,233 @@
+//! Whole runs of the chief beside a ps task that only counts and workers that only talk: jobs that are told to stop.
+
+use messages::buffer::Payload;
+use messages::checkpoint::Store;
+use messages::message::{
+    Evaluated, Evaluation, Finish, Finished, Go, Ready, Register, Registered, TrainingResult,
+};
+use messages::transport::Client;
+use tempfile::TempDir;
+
+use super::*;
+use crate::checkpoint::tests::shards::{FakeCluster, PATIENCE};
+use crate::checkpoint::{Catalog, CheckpointConfig, CheckpointState};
+use crate::job::tests::job;
+
+/// A chief that runs, and what it leads.
+struct Run {
+    cluster: FakeCluster,
+    wishes: mpsc::UnboundedSender<Wish>,
+    interrupt: CancellationToken,
+    ended: tokio::task::JoinHandle<Result<JobEnd, ChiefError>>,
+    workers: Vec<Client>,
+    registered: Vec<Registered>,
+}
+
+fn config(path: &TempDir, drain_timeout: Duration) -> ChiefConfig {
+    let location = path.path().to_str().unwrap();
+    let checkpoint = Some(CheckpointConfig { drain_timeout, ..CheckpointConfig::new(location) });
+    // Nobody has to come back.
+    let (reconnect_timeout, leave_timeout) = (Duration::from_millis(50), Duration::from_millis(50));
+    ChiefConfig { checkpoint, reconnect_timeout, leave_timeout, ..Default::default() }
+}
+
+async fn newest(path: &TempDir) -> Option<u64> {
+    let catalog = Catalog::new(Store::open(path.path().to_str().unwrap()).unwrap());
+    let listed = catalog.list().await.unwrap();
+    let whole =
+        |(_, state): &&(CheckpointName, CheckpointState)| matches!(state, CheckpointState::Committed(_));
+    listed.iter().find(whole).map(|(name, _)| name.step.0)
+}
+
+impl Run {
+    /// Both workers train.
+    async fn training(path: &TempDir, config: ChiefConfig) -> Self {
+        let store = Store::create(path.path().to_str().unwrap()).unwrap();
+        let cluster = FakeCluster::new(job(), store).await;
+        let transport: Arc<dyn Transport> = Arc::new(cluster.transport.clone());
+        let interrupt = CancellationToken::new();
+        let (progress, mut told) = watch::channel(JobProgress::default());
+        let identity = cluster.identity.clone();
+        let chief = Chief::new(config, identity, transport, job(), progress, interrupt.clone());
+        let wishes = chief.wishes.clone();
+        let listener = cluster.transport.listen("chief0:1").await.unwrap();
+        let ended = tokio::task::spawn_local(chief.run(listener));
+        let workers = vec![cluster.worker(0, 1).await, cluster.worker(1, 1).await];
+        let register = workers.iter().map(|worker| worker.call::<Registered>(Register {}, Payload::EMPTY));
+        let registered = futures_util::future::try_join_all(register).await.unwrap();
+        let registered = registered.into_iter().map(|(registered, _)| registered).collect();
+        let ready = workers.iter().map(|worker| worker.call::<Go>(Ready {}, Payload::EMPTY));
+        futures_util::future::try_join_all(ready).await.unwrap();
+        told.wait_for(|progress| progress.running).await.unwrap();
+        Self { cluster, wishes, interrupt, ended, workers, registered }
+    }
+
+    /// The shards have been told to stop there, and get there.
+    async fn reaches(&self, step: u64) {
+        while self.cluster.ps.ends() != [step, step] {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.cluster.ps.train(1000);
+    }
+
+    /// Every worker that is left says so. Gives what each is told.
+    async fn say(&self, result: TrainingResult) -> Vec<Finished> {
+        let finish = Finish { result, local_step: messages::id::LocalStep(2), loss: 0.5, skipped: 0 };
+        let says = self.workers.iter().map(|worker| worker.call::<Finished>(finish.clone(), Payload::EMPTY));
+        let evaluate = async |worker: &Client, told: Finished| {
+            if told.evaluate {
+                let evaluation = Evaluation { loss: 0.1, metrics: vec![], examples: 10, variables_crc32c: 1 };
+                let evaluated = Evaluated { result: Ok(evaluation) };
+                worker.call::<Finished>(evaluated, Payload::EMPTY).await.unwrap();
+            }
+            told
+        };
+        let said =
+            says.zip(&self.workers).map(async |(say, worker)| evaluate(worker, say.await.unwrap().0).await);
+        futures_util::future::join_all(said).await
+    }
+
+    async fn end(self) -> Result<JobEnd, ChiefError> {
+        drop(self.workers);
+        tokio::time::timeout(PATIENCE, self.ended).await.expect("it ends").expect("it does not panic")
+    }
+}
+
+fn block_on(test: impl Future<Output = ()>) {
+    actix::System::new()
+        .block_on(async { tokio::time::timeout(2 * PATIENCE, test).await.expect("it is done in time") });
+}
+
+fn saved(end: Result<JobEnd, ChiefError>) -> (u64, String) {
+    match end {
+        Ok(JobEnd::Saved { step, checkpoint, reason }) => {
+            assert_eq!(step, checkpoint.step);
+            (step.0, reason)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_signal_drains_a_job_and_another_goes_on() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let run = Run::training(&path, config(&path, PATIENCE)).await;
+        assert!(run.registered.iter().all(|told| told.saves && told.resume.drawn == 0));
+        run.cluster.ps.train(3);
+        run.interrupt.cancel();
+        run.reaches(4).await;
+        let told = run.say(TrainingResult::Completed).await;
+        assert!(told.iter().all(|told| !told.evaluate));
+        assert_eq!(saved(run.end().await), (4, "a signal said so".into()));
+        assert_eq!(newest(&path).await, Some(4));
+
+        let run = Run::training(&path, config(&path, PATIENCE)).await;
+        assert!(run.registered.iter().all(|told| (told.resume.drawn, told.resume.examples) == (4, 4)));
+        run.cluster.ps.train(1000);
+        let told = run.say(TrainingResult::Completed).await;
+        assert_eq!(told.iter().filter(|told| told.evaluate && told.step == GlobalStep(10)).count(), 1);
+        let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
+        assert_eq!((report.steps, report.updates_applied, report.stopped), (GlobalStep(10), 6, None));
+        assert_eq!((report.saves, report.saves_failed), (1, 0));
+        assert_eq!(report.last_checkpoint.unwrap().step, GlobalStep(10));
+        assert_eq!(newest(&path).await, Some(10));
+    });
+}
+
+#[test]
+fn a_wish_to_stop_ends_a_job_well() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        for checkpoints in [true, false] {
+            let config = config(&path, PATIENCE);
+            let checkpoint = config.checkpoint.clone().filter(|_| checkpoints);
+            let run = Run::training(&path, ChiefConfig { checkpoint, ..config }).await;
+            run.cluster.ps.train(3);
+            run.wishes.send(Wish::Stop { reason: "good enough".into() }).unwrap();
+            run.reaches(4).await;
+            let told = run.say(TrainingResult::Completed).await;
+            assert_eq!(told.iter().filter(|told| told.evaluate && told.step == GlobalStep(4)).count(), 1);
+            let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
+            assert_eq!((report.steps, report.stopped.as_deref()), (GlobalStep(4), Some("good enough")));
+            assert_eq!(report.last_checkpoint.is_some(), checkpoints);
+        }
+        assert_eq!(newest(&path).await, Some(4));
+    });
+}
+
+#[test]
+fn workers_that_leave_without_finishing_leave_what_all_shards_have() {
+    block_on(async {
+        // All are told to stop at the same time.
+        let path = tempfile::tempdir().unwrap();
+        let run = Run::training(&path, config(&path, PATIENCE)).await;
+        run.cluster.ps.train(3);
+        run.wishes.send(Wish::Drain { reason: "ps/0 was told to stop".into() }).unwrap();
+        run.say(TrainingResult::Interrupted).await;
+        assert_eq!(saved(run.end().await), (3, "ps/0 was told to stop".into()));
+
+        // Nobody has told the chief.
+        let run = Run::training(&path, config(&path, PATIENCE)).await;
+        run.cluster.ps.train(5);
+        run.say(TrainingResult::Interrupted).await;
+        assert_eq!(saved(run.end().await), (5, "all workers were told to".into()));
+        assert_eq!(newest(&path).await, Some(5));
+
+        // One shard is further than the other: what was saved before is what stays.
+        let run = Run::training(&path, config(&path, PATIENCE)).await;
+        run.cluster.ps.train_one(0, 6);
+        run.wishes.send(Wish::Drain { reason: "x".into() }).unwrap();
+        run.say(TrainingResult::Interrupted).await;
+        assert!(matches!(run.end().await, Err(ChiefError::Interrupted { .. })));
+        assert_eq!(newest(&path).await, Some(5));
+    });
+}
+
+#[test]
+fn workers_that_do_not_finish_in_time_do_not_keep_a_job_that_drains() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let run = Run::training(&path, config(&path, Duration::from_secs(2))).await;
+        run.cluster.ps.train(3);
+        run.interrupt.cancel();
+        let Run { ended, .. } = run;
+        let end = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap();
+        assert_eq!(saved(end).0, 3);
+        assert_eq!(newest(&path).await, Some(3));
+    });
+}
+
+#[test]
+fn without_a_place_for_checkpoints_a_signal_ends_a_job_at_once() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let config = ChiefConfig { checkpoint: None, ..config(&path, PATIENCE) };
+        let run = Run::training(&path, config).await;
+        assert!(run.registered.iter().all(|told| !told.saves));
+        run.cluster.ps.train(3);
+        run.interrupt.cancel();
+        assert!(matches!(run.end().await, Err(ChiefError::Interrupted { .. })));
+        assert_eq!(newest(&path).await, None);
+    });
+}
+
+#[test]
+fn a_wish_for_a_checkpoint_is_fulfilled_while_the_job_trains() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let run = Run::training(&path, config(&path, PATIENCE)).await;
+        run.cluster.ps.train(3);
+        run.wishes.send(Wish::Save).unwrap();
+        let mut step = 3;
+        while newest(&path).await.is_none_or(|newest| newest == 0) {
+            if run.cluster.ps.is_armed() && step < 9 {
+                step += 1;
+                run.cluster.ps.train(step);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(newest(&path).await > Some(3));
+        drop(run.interrupt);
+    });
+}

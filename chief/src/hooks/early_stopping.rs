@@ -1,0 +1,154 @@
+//! Ends the training when the evaluations get no better any more.
+//!
+//! Wanted properties: (A) it stops at the first evaluation that is the last of `patience` in a row, none of which is better
+//! than the best before them by more than `min_delta`; (B) never before.
+
+use messages::id::GlobalStep;
+use messages::message::Evaluation;
+
+use crate::hook::{Asks, Hook};
+
+/// Which of two values of a metric is the better one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// As of a loss.
+    Lower,
+    /// As of an accuracy.
+    Higher,
+}
+
+/// Ends the training well when so many evaluations in a row are not better than the best before.
+#[derive(Clone, Debug)]
+pub struct EarlyStopping {
+    metric: String,
+    patience: u32,
+    min_delta: f32,
+    better: Better,
+    best: Option<f32>,
+    /// Evaluations since the best one.
+    since: u32,
+    /// The step of the last evaluation.
+    last: Option<GlobalStep>,
+    warned: bool,
+}
+
+impl EarlyStopping {
+    /// On a metric of the graph, or `loss`. An evaluation counts as better where it is by more than `min_delta`, and never where
+    /// it is not a number. A patience of 0 counts as 1.
+    pub fn new(metric: impl Into<String>, better: Better, patience: u32, min_delta: f32) -> Self {
+        let (metric, patience) = (metric.into(), patience.max(1));
+        Self { metric, patience, min_delta, better, best: None, since: 0, last: None, warned: false }
+    }
+
+    /// Whether to stop after another evaluation.
+    fn judge(&mut self, value: f32) -> bool {
+        let better = match (self.best, self.better) {
+            (None, _) => !value.is_nan(),
+            (Some(best), Better::Lower) => value < best - self.min_delta,
+            (Some(best), Better::Higher) => value > best + self.min_delta,
+        };
+        if better {
+            (self.best, self.since) = (Some(value), 0);
+        } else {
+            self.since += 1;
+        }
+        self.since >= self.patience
+    }
+}
+
+impl Hook for EarlyStopping {
+    fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, asks: &mut Asks) {
+        if self.last.is_some_and(|last| step <= last) {
+            return;
+        }
+        let named = evaluation.metrics.iter().find(|metric| metric.name == self.metric);
+        let value = match named {
+            Some(metric) => metric.value,
+            None if self.metric == "loss" => evaluation.loss,
+            None => {
+                if !std::mem::replace(&mut self.warned, true) {
+                    tracing::warn!("no early stopping: the model has no metric '{}'", self.metric);
+                }
+                return;
+            }
+        };
+        self.last = Some(step);
+        if self.judge(value) {
+            let Self { metric, since, best, .. } = self;
+            let best = best.map_or("none".into(), |best| best.to_string());
+            asks.stop(format!(
+                "{metric} is {value} at step {step}, and was not better than {best} for {since} evaluation(s)"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::message::MetricValue;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wish::Wish;
+
+    fn evaluation(loss: f32, accuracy: f32) -> Evaluation {
+        let metrics = vec![MetricValue { name: "accuracy".into(), value: accuracy }];
+        Evaluation { loss, metrics, examples: 1, variables_crc32c: 0 }
+    }
+
+    /// Whether it wants to stop after each of these.
+    fn stops(hook: &mut EarlyStopping, values: &[f32], metric: &str) -> Vec<bool> {
+        let mut stops = Vec::new();
+        for (step, &value) in values.iter().enumerate() {
+            let mut asks = Asks::default();
+            let evaluation = if metric == "loss" { evaluation(value, 0.0) } else { evaluation(0.0, value) };
+            hook.evaluated(GlobalStep(step as u64), &evaluation, &mut asks);
+            stops.push(matches!(asks.into_wishes().next(), Some(Wish::Stop { .. })));
+        }
+        stops
+    }
+
+    proptest! {
+        /// (A) and (B), by looking at all that came before, for a metric of either direction.
+        #[test]
+        fn it_stops_exactly_when_nothing_got_better_for_long_enough(
+            values in prop::collection::vec(prop_oneof![9 => (0u8..8).prop_map(f32::from), 1 => Just(f32::NAN)], 1..30),
+            patience in 1u32..5,
+            min_delta in prop::sample::select(vec![0.0f32, 1.0, 2.5]),
+            higher: bool,
+        ) {
+            let sign = if higher { -1.0 } else { 1.0 };
+            let values: Vec<f32> = values.iter().map(|value| value * sign).collect();
+            let (metric, better) = if higher { ("accuracy", Better::Higher) } else { ("loss", Better::Lower) };
+            let mut hook = EarlyStopping::new(metric, better, patience, min_delta);
+            let stops = stops(&mut hook, &values, metric);
+            // Each position at which a new best was set, from the first on.
+            let mut bests: Vec<(usize, f32)> = Vec::new();
+            for (at, value) in values.iter().map(|value| value * sign).enumerate() {
+                if bests.last().map_or(!value.is_nan(), |&(_, best)| value < best - min_delta) {
+                    bests.push((at, value));
+                }
+                let since = bests.last().map_or(at + 1, |&(best, _)| at - best);
+                prop_assert_eq!(stops[at], since >= patience as usize, "{:?} at {}", values, at);
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_counts_once_and_a_metric_that_is_not_there_never() {
+        let mut hook = EarlyStopping::new("loss", Better::Lower, 1, 0.0);
+        let mut asks = Asks::default();
+        for _ in 0..3 {
+            hook.evaluated(GlobalStep(4), &evaluation(1.0, 0.0), &mut asks);
+        }
+        let mut other = EarlyStopping::new("auc", Better::Higher, 1, 0.0);
+        for step in 0..3 {
+            other.evaluated(GlobalStep(step), &evaluation(1.0, 0.0), &mut asks);
+        }
+        assert_eq!(asks.into_wishes().count(), 0);
+        let mut asks = Asks::default();
+        hook.evaluated(GlobalStep(5), &evaluation(1.5, 0.0), &mut asks);
+        let Some(Wish::Stop { reason }) = asks.into_wishes().next() else { panic!("it does not stop") };
+        assert_eq!(reason, "loss is 1.5 at step 5, and was not better than 1 for 1 evaluation(s)");
+    }
+}

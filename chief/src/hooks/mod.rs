@@ -1,0 +1,17 @@
+//! Hooks that are ready to be used. Checkpoints every so often are no hook: the saver makes them, as its settings say.
+
+mod early_stopping;
+mod final_operation;
+mod log_every;
+mod step_counter;
+mod stop_at_step;
+mod stop_on_nan;
+mod summary_every;
+
+pub use early_stopping::{Better, EarlyStopping};
+pub use final_operation::FinalOperation;
+pub use log_every::LogEvery;
+pub use step_counter::StepCounter;
+pub use stop_at_step::StopAtStep;
+pub use stop_on_nan::StopOnNan;
+pub use summary_every::SummaryEvery;

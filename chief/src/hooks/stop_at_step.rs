@@ -1,0 +1,18 @@
+//! Ends the training at a step. The job's own last step is exact; this is for whoever finds out later.
+
+use messages::id::GlobalStep;
+
+use crate::hook::{Asks, Hook};
+use crate::moment::Moment;
+
+/// Ends the training well as soon as that many updates are seen: within about a second, and not exactly there.
+#[derive(Clone, Copy, Debug)]
+pub struct StopAtStep(pub GlobalStep);
+
+impl Hook for StopAtStep {
+    fn progress(&mut self, moment: &Moment, asks: &mut Asks) {
+        if moment.step() >= self.0 {
+            asks.stop(format!("step {} is reached", self.0));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Writes the job's summaries to an event file, on a thread of its own: a slow or full disk holds nothing up, and costs
+//! only what it does not take.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::time::Duration;
+
+use messages::id::GlobalStep;
+use messages::job::JobSpec;
+use messages::message::Evaluation;
+use messages::summary::SummarySpec;
+
+use crate::error::ChiefError;
+use crate::hook::{Asks, Hook};
+use crate::moment::Moment;
+use crate::pace::Pace;
+use crate::report::JobEnd;
+use crate::summary::{Collector, EventError, EventWriter, SummaryConfig, evaluated};
+
+/// Calls whose summaries wait for the disk at most.
+const WAITING_MAX: usize = 64;
+/// So long the end of the job waits for the disk.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Writes event files for TensorBoard: the job's graph and settings, the numbers of its training as often as the settings say, its
+/// evaluations, and whatever workers and hooks plot.
+///
+/// What cannot be written is counted and told once; the training goes on.
+#[derive(Debug)]
+pub struct SummaryEvery {
+    config: SummaryConfig,
+    pace: Pace,
+    collector: Option<Collector>,
+    writer: Option<Writer>,
+    lost: Arc<AtomicU64>,
+}
+
+impl SummaryEvery {
+    /// With these settings.
+    pub fn new(config: SummaryConfig) -> Self {
+        let pace = Pace::new(config.every_steps, config.every);
+        Self { config, pace, collector: None, writer: None, lost: Arc::default() }
+    }
+
+    fn send(&self, summaries: Vec<SummarySpec>) {
+        let Some(writer) = self.writer.as_ref().filter(|_| !summaries.is_empty()) else { return };
+        let count = summaries.len();
+        if writer.lines.try_send(summaries).is_err() {
+            lose(&self.lost, count, &"the disk is too slow");
+        }
+    }
+}
+
+impl Hook for SummaryEvery {
+    fn begin(&mut self, job: &JobSpec, step: GlobalStep) {
+        self.collector = Some(Collector::new(job, step));
+        match Writer::start(self.config.clone(), job.clone(), step, Arc::clone(&self.lost)) {
+            Ok(writer) => self.writer = Some(writer),
+            Err(error) => tracing::warn!("no summaries are written: no thread for them: {error}"),
+        }
+    }
+
+    fn progress(&mut self, moment: &Moment, _: &mut Asks) {
+        let Some(collector) = &mut self.collector else { return };
+        collector.note(moment);
+        // The last one of all is always written.
+        if self.pace.is_due(moment.step().0, moment.at) || !moment.progress.running {
+            let summaries = collector.collect(moment);
+            self.send(summaries);
+        }
+    }
+
+    fn summaries(&mut self, summaries: &[SummarySpec]) {
+        self.send(summaries.to_vec());
+    }
+
+    fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, _: &mut Asks) {
+        self.send(evaluated(step, evaluation));
+    }
+
+    fn end(&mut self, _: Result<&JobEnd, &ChiefError>) {
+        let Some(Writer { lines, ended }) = self.writer.take() else { return };
+        drop(lines);
+        if ended.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the last summaries are not written yet, and are not waited for");
+        }
+        match self.lost.load(Ordering::Relaxed) {
+            0 => {}
+            lost => tracing::warn!("{lost} summaries in all were not written"),
+        }
+    }
+}
+
+/// Counts what is lost, and tells it the first time.
+fn lose(lost: &AtomicU64, count: usize, reason: &dyn std::fmt::Display) {
+    if lost.fetch_add(count as u64, Ordering::Relaxed) == 0 {
+        tracing::warn!("summaries are lost, and training goes on: {reason}");
+    }
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+struct Writer {
+    lines: SyncSender<Vec<SummarySpec>>,
+    /// Closed when it has written everything.
+    ended: Receiver<()>,
+}
+
+impl Writer {
+    fn start(
+        config: SummaryConfig,
+        job: JobSpec,
+        step: GlobalStep,
+        lost: Arc<AtomicU64>,
+    ) -> std::io::Result<Self> {
+        let (lines, waiting) = sync_channel(WAITING_MAX);
+        let (ends, ended) = channel();
+        std::thread::Builder::new().name("summaries".into()).spawn(move || {
+            write_all(&config, &job, step, &waiting, &lost);
+            drop(ends);
+        })?;
+        Ok(Self { lines, ended })
+    }
+}
+
+/// Writes until nobody is left who could plot anything.
+fn write_all(
+    config: &SummaryConfig,
+    job: &JobSpec,
+    step: GlobalStep,
+    waiting: &Receiver<Vec<SummarySpec>>,
+    lost: &AtomicU64,
+) {
+    let begin = || {
+        let mut file = EventWriter::create(&config.dir)?;
+        file.begin(job, step)?;
+        tracing::info!("summaries are written to {}", file.path().display());
+        Ok::<_, EventError>(file)
+    };
+    let mut file = begin().inspect_err(|error| lose(lost, 1, error)).ok();
+    for summaries in waiting {
+        let written = match &mut file {
+            Some(file) => file.write(&summaries),
+            // The disk may have room again; the graph is not drawn a second time.
+            None => EventWriter::create(&config.dir).and_then(|new| file.insert(new).write(&summaries)),
+        };
+        match written {
+            Ok(()) => {}
+            Err(error @ EventError::Io { .. }) => {
+                // What is in it may end within a record: another file goes on.
+                file = None;
+                lose(lost, summaries.len(), &error);
+            }
+            Err(error) => lose(lost, 1, &error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::job::tests::job;
+    use crate::report::JobProgress;
+
+    fn run(dir: &Path) -> SummaryEvery {
+        let mut hook = SummaryEvery::new(SummaryConfig::new(dir));
+        hook.begin(&job(), GlobalStep(0));
+        for at in 0..5 {
+            let progress = JobProgress { loss: Some(0.5), running: true, ..Default::default() };
+            let moment = Moment { progress, at: Duration::from_secs(at), ..Default::default() };
+            hook.progress(&moment, &mut Asks::default());
+        }
+        hook.summaries(&[SummarySpec::scalar("mine", GlobalStep(1), 1.0)]);
+        hook.end(Err(&ChiefError::NoWorkers { step: GlobalStep(1), last_step: GlobalStep(2) }));
+        hook
+    }
+
+    #[test]
+    fn each_run_writes_a_file_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        for runs in 1..=2 {
+            let hook = run(folder.path());
+            assert_eq!(hook.lost.load(Ordering::Relaxed), 0);
+            let files: Vec<_> =
+                std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path()).collect();
+            assert_eq!(files.len(), runs);
+            let bytes = std::fs::read(&files[0]).unwrap();
+            let count = |tag: &[u8]| bytes.windows(tag.len()).filter(|bytes| bytes == &tag).count();
+            // At the pace of 10 seconds only the first moment is due.
+            assert_eq!((count(b"train/loss"), count(b"mine")), (1, 1));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted_and_nothing_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let taken = folder.path().join("file");
+        std::fs::write(&taken, "no directory").unwrap();
+        // The beginning, three numbers of the first moment, and one more.
+        assert_eq!(run(&taken).lost.load(Ordering::Relaxed), 5);
+    }
+}

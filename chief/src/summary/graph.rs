@@ -1,0 +1,104 @@
+//! The job's graph in the form in which TensorBoard draws it: scopes by the slashes in names, and at every node what it
+//! gives for one worker's batch. Knows no file and nothing of a run.
+
+use std::collections::BTreeMap;
+
+use messages::graph::{GraphSpec, NodeSpec, Op};
+use messages::job::JobSpec;
+use messages::tensor::{DType, TensorSpec};
+use prost::Message;
+use serde_json::Value as Json;
+
+use super::proto::{
+    Attr, AttrList, AttrValue, DT_FLOAT, DT_INT32, Dim, GraphDef, NodeDef, TensorShape, Versions,
+};
+
+/// `GraphDef.versions.producer` of TensorFlow 2: its readers refuse what is older than theirs.
+const PRODUCER: i32 = 1882;
+
+/// The graph of a job that has been validated, encoded.
+pub(super) fn encode(job: &JobSpec) -> Vec<u8> {
+    let graph = &job.graph;
+    let tensors = graph.infer(job.batch_size as usize).unwrap_or_default();
+    let node = |(position, node): (usize, &NodeSpec)| define(graph, node, tensors.get(position));
+    let nodes = graph.nodes.iter().enumerate().map(node).collect();
+    GraphDef { node: nodes, versions: Some(Versions { producer: PRODUCER }) }.encode_to_vec()
+}
+
+fn define(graph: &GraphSpec, node: &NodeSpec, output: Option<&TensorSpec>) -> NodeDef {
+    let mut attr = BTreeMap::new();
+    let mut insert = |name: String, value| attr.insert(name, Attr { value: Some(value) });
+    for (name, value) in numbers(&node.op) {
+        insert(name, AttrValue::Text(value.to_string().into_bytes()));
+    }
+    if let Op::Variable { variable } = node.op {
+        let variable = &graph.variables[variable.index()];
+        let text = if variable.trainable { "true" } else { "false" };
+        insert("trainable".into(), AttrValue::Text(text.into()));
+    }
+    if let Some(TensorSpec { shape, dtype }) = output {
+        let dim = shape.0.iter().map(|&size| Dim { size: size as i64 }).collect();
+        let shape = TensorShape { dim };
+        let dtype = match dtype {
+            DType::F32 => DT_FLOAT,
+            DType::I32 => DT_INT32,
+        };
+        insert("dtype".into(), AttrValue::Type(dtype));
+        insert("shape".into(), AttrValue::Shape(shape.clone()));
+        insert("_output_shapes".into(), AttrValue::List(AttrList { shape: vec![shape] }));
+    }
+    NodeDef {
+        name: node.name.clone(),
+        op: operation(&node.op).to_owned(),
+        input: node.inputs.iter().map(|input| graph.nodes[input.index()].name.clone()).collect(),
+        device: node.device.map(|device| device.to_string()).unwrap_or_default(),
+        attr,
+    }
+}
+
+/// What is drawn in a way of its own has TensorFlow's word.
+const fn operation(op: &Op) -> &'static str {
+    match op {
+        Op::Input { .. } => "Placeholder",
+        Op::Variable { .. } => "VariableV2",
+        Op::Constant { .. } => "Const",
+        other => other.name(),
+    }
+}
+
+/// The numbers of an operation itself, by their names in a job file.
+fn numbers(op: &Op) -> Vec<(String, Json)> {
+    match serde_json::to_value(op) {
+        Ok(Json::Object(op)) => op
+            .into_iter()
+            .filter_map(|(_, numbers)| match numbers {
+                Json::Object(numbers) => Some(numbers),
+                _ => None,
+            })
+            .flatten()
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::tests::job;
+
+    #[test]
+    fn every_node_has_its_inputs_by_name_and_the_shape_of_what_it_gives() {
+        let job = JobSpec { batch_size: 5, ..job() };
+        let graph = GraphDef::decode(&encode(&job)[..]).unwrap();
+        let ops: Vec<&str> = graph.node.iter().map(|node| &node.op[..]).collect();
+        assert_eq!(ops, ["Placeholder", "Placeholder", "VariableV2", "mat_mul", "softmax_cross_entropy"]);
+        let product = &graph.node[3];
+        assert_eq!(product.input, ["features", "kernel"]);
+        let shape = |extents: [i64; 2]| TensorShape { dim: extents.map(|size| Dim { size }).into() };
+        let attr = |name: &str| product.attr[name].value.clone().unwrap();
+        assert_eq!(attr("shape"), AttrValue::Shape(shape([5, 2])));
+        assert_eq!(attr("_output_shapes"), AttrValue::List(AttrList { shape: vec![shape([5, 2])] }));
+        assert_eq!(attr("transpose_a"), AttrValue::Text(b"false".into()));
+        assert_eq!(graph.node[2].attr["trainable"].value, Some(AttrValue::Text(b"true".into())));
+    }
+}

@@ -1,0 +1,61 @@
+//! The job's settings as a table in Markdown. Knows none of them by name but the graph's.
+
+use messages::job::JobSpec;
+use serde_json::Value;
+
+/// Most letters of one setting: an input may list any number of files and words.
+const SHOWN_MAX: usize = 400;
+
+/// One row for each setting of the job; of the graph only how large it is.
+pub(super) fn table(job: &JobSpec) -> String {
+    let graph = &job.graph;
+    let elements: usize = graph.variables.iter().map(|variable| variable.shape.elements()).sum();
+    let mut rows = vec![
+        row("model", &graph.name),
+        row("variables", &format!("{} with {elements} elements", graph.variables.len())),
+        row("operations", &graph.nodes.len().to_string()),
+    ];
+    if let Ok(Value::Object(settings)) = serde_json::to_value(job) {
+        rows.extend(settings.iter().filter(|(name, _)| *name != "graph").map(|(name, value)| match value {
+            Value::String(words) => row(name, words),
+            other => row(name, &other.to_string()),
+        }));
+    }
+    format!("| setting | value |\n|---|---|\n{}", rows.concat())
+}
+
+fn row(name: &str, value: &str) -> String {
+    let mut shown: String = value.chars().take(SHOWN_MAX).collect();
+    if shown.len() < value.len() {
+        shown.push_str(" …");
+    }
+    // A bar would begin another column.
+    format!("| {name} | {} |\n", shown.replace('|', "\\|"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::tests::job;
+
+    #[test]
+    fn every_setting_has_a_row_and_none_is_endless() {
+        let mut job = job();
+        job.graph.name = "a|b".repeat(1000);
+        let table = table(&job);
+        assert!(table.starts_with("| setting | value |\n|---|---|\n| model | a\\|ba\\|b"), "{table}");
+        for row in [
+            "| variables | 1 with 6 elements |",
+            "| sync | async |",
+            "| last_step | 10 |",
+            "| batch_size | 1 |",
+        ] {
+            assert!(table.lines().any(|line| line == row), "{row} is not in\n{table}");
+        }
+        assert!(
+            table
+                .lines()
+                .all(|line| line.len() < 2 * SHOWN_MAX && line.ends_with(" |") || line == "|---|---|")
+        );
+    }
+}
