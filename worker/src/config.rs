@@ -7,6 +7,7 @@ use std::time::Duration;
 use messages::transport::RetryConfig;
 
 use crate::error::WorkerError;
+use crate::hook::MakeHook;
 use crate::replica::{GraphReplica, Replica, ReplicaConfig, ReplicaError};
 
 /// Makes the replica that computes the gradients on one device of this worker.
@@ -35,6 +36,8 @@ pub struct WorkerConfig {
     pub report_every: Duration,
     /// The engine: our own graph executor, unless told otherwise.
     pub replica: MakeReplica,
+    /// What goes along with the training: each worker makes its own.
+    pub hooks: Vec<MakeHook>,
 }
 
 /// Most devices of one worker.
@@ -55,6 +58,7 @@ impl Default for WorkerConfig {
             in_flight_bytes_max: 1 << 30,
             report_every: Duration::from_secs(1),
             replica: Arc::new(|config| Ok(Box::new(GraphReplica::new(config)?))),
+            hooks: Vec::new(),
         }
     }
 }

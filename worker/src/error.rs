@@ -3,6 +3,7 @@
 use messages::message::RefusalCode;
 use messages::transport::{CallError, DialError, RetryError};
 
+use crate::hook::HookError;
 use crate::input::InputError;
 use crate::replica::ReplicaError;
 use crate::values::ValuesError;
@@ -80,6 +81,9 @@ pub enum WorkerError {
         /// The job's last step.
         last_step: messages::id::GlobalStep,
     },
+    /// A hook ends the worker.
+    #[error("a hook ends the training: {0}")]
+    Hook(#[from] HookError),
     /// The chief ends the job early.
     #[error("the chief ends the job: {0}")]
     Stopped(String),

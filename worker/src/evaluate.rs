@@ -1,5 +1,7 @@
-//! The final evaluation: the test examples once, in order, at the variables that the last step left, or at their moving
-//! averages, where the job keeps some.
+//! An evaluation: the test examples once, in order, at some values of the variables. At the end of a job these are what
+//! the last step left, or their moving averages, where the job keeps some.
+
+use std::sync::Arc;
 
 use kernels::cpu::auc;
 use messages::graph::{GraphSpec, MetricKind};
@@ -28,31 +30,42 @@ pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
     whole.into_iter().chain((rest > 0).then_some(rest)).collect()
 }
 
-/// Pulls the final variables, and evaluates them.
+/// Pulls the final variables, which are those of that step, and evaluates them.
 pub(crate) async fn evaluate(
     parameters: &Parameters,
     devices: &Devices,
     test: &Mapped,
     job: &JobSpec,
+    step: GlobalStep,
 ) -> Result<Evaluation, WorkerError> {
     let exchange = parameters.pull(job.average.is_some()).await?;
-    check_versions(parameters, &exchange, job.last_step)?;
+    check_versions(parameters, &exchange, step)?;
+    evaluate_values(&exchange.values, devices, test, job).await
+}
+
+/// Evaluates these values.
+pub(crate) async fn evaluate_values(
+    values: &Arc<Values>,
+    devices: &Devices,
+    test: &Mapped,
+    job: &JobSpec,
+) -> Result<Evaluation, WorkerError> {
     let graph = &job.graph;
     let mut totals = Totals::new(graph);
     let mut batches = in_order(test, batch(job))?.peekable();
     while batches.peek().is_some() {
         let some: Vec<Batch> = batches.by_ref().take(devices.count()).collect();
         let examples: Vec<usize> = some.iter().map(|batch| batch.examples).collect();
-        let results = devices.evaluate(some, &exchange.values).await?;
+        let results = devices.evaluate(some, values).await?;
         for (results, examples) in results.iter().zip(examples) {
             totals.add(results, examples);
         }
     }
-    let (loss, values) = totals.values();
-    let metrics = graph.metrics.iter().zip(values);
+    let (loss, numbers) = totals.values();
+    let metrics = graph.metrics.iter().zip(numbers);
     let metrics = metrics.map(|(metric, value)| MetricValue { name: metric.name.clone(), value }).collect();
     let examples = totals.examples;
-    let variables_crc32c = checksum(job, &exchange.values);
+    let variables_crc32c = checksum(job, values);
     Ok(Evaluation { loss, metrics, examples, variables_crc32c })
 }
 
@@ -97,7 +110,7 @@ impl Totals {
     }
 }
 
-/// V3: every shard has applied exactly the job's steps.
+/// V3: every shard has applied exactly so many steps.
 fn check_versions(
     parameters: &Parameters,
     exchange: &Exchange,

@@ -22,6 +22,8 @@ pub(crate) struct Filter {
     variables: Vec<Variable>,
     dropped: u64,
     dropped_in_a_row: u32,
+    /// Of the gradients that were clipped by it last, before they were.
+    norm: Option<f64>,
 }
 
 struct Variable {
@@ -34,7 +36,7 @@ impl Filter {
         let variable =
             |variable: &VariableSpec| Variable { name: variable.name.clone(), trainable: variable.trainable };
         let variables = variables.iter().map(variable).collect();
-        Self { spec, variables, dropped: 0, dropped_in_a_row: 0 }
+        Self { spec, variables, dropped: 0, dropped_in_a_row: 0, norm: None }
     }
 
     /// Whether everything passes as it is.
@@ -45,6 +47,18 @@ impl Filter {
     /// Steps dropped so far.
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// The euclidean norm of the gradients that have just passed, before they were clipped by it: where that is not known already
+    /// it is measured, if that is `wanted`.
+    pub(crate) fn norm(&self, gradients: &Gradients, wanted: bool) -> Option<f32> {
+        let norm = self.norm.or_else(|| wanted.then(|| self.measure(gradients)))?;
+        Some(norm as f32).filter(|norm| norm.is_finite())
+    }
+
+    fn measure(&self, gradients: &Gradients) -> f64 {
+        let squares: f64 = self.trained().map(|variable| sum_of_squares(gradients.variable(variable))).sum();
+        squares.sqrt()
     }
 
     /// Changes the gradients of that step as the job says. Gives whether they are to be pushed.
@@ -76,7 +90,7 @@ impl Filter {
     }
 
     /// Names the first variable whose gradient is not finite, where that is looked at.
-    fn change(&self, gradients: &mut Gradients) -> Result<(), VariableId> {
+    fn change(&mut self, gradients: &mut Gradients) -> Result<(), VariableId> {
         let GradientSpec { clip_value, clip_global_norm, not_finite } = self.spec;
         // The shards look for themselves, but a clipped infinity is none any more.
         if not_finite == NotFiniteSpec::Skip || clip_value.is_some() {
@@ -88,9 +102,8 @@ impl Filter {
             }
         }
         if let Some(bound) = clip_global_norm {
-            let squares: f64 =
-                self.trained().map(|variable| sum_of_squares(gradients.variable(variable))).sum();
-            let norm = squares.sqrt();
+            let norm = self.measure(gradients);
+            self.norm = Some(norm);
             if !norm.is_finite() {
                 self.check(gradients)?;
             }
@@ -193,7 +206,8 @@ mod tests {
         ) {
             let mut gradients = gradients(&before);
             let spec = GradientSpec { clip_value, clip_global_norm, ..Default::default() };
-            prop_assert!(Filter::new(spec, &variables()).pass(&mut gradients, LocalStep(0)).unwrap());
+            let mut filter = Filter::new(spec, &variables());
+            prop_assert!(filter.pass(&mut gradients, LocalStep(0)).unwrap());
             let after = values(&gradients);
             prop_assert_eq!(&after[1], &before[1]);
             let value_bound = clip_value.unwrap_or(f32::INFINITY);
@@ -201,6 +215,9 @@ mod tests {
             for variable in [0, 2] {
                 clipped[variable].iter_mut().for_each(|value| *value = value.clamp(-value_bound, value_bound));
             }
+            prop_assert_eq!(filter.norm(&gradients, false).is_some(), clip_global_norm.is_some());
+            let measured = f64::from(filter.norm(&gradients, true).unwrap());
+            prop_assert!((measured - norm(&clipped)).abs() <= 1e-5 * norm(&clipped));
             let bound = clip_global_norm.map_or(f64::INFINITY, f64::from);
             if norm(&clipped) <= bound {
                 prop_assert_eq!(bits(&after), bits(&clipped));

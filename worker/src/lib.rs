@@ -1,5 +1,5 @@
 //! The worker: the only code that runs a graph or touches a device.
-//! Knows no update rule, no other worker, and writes no checkpoint.
+//! Knows no update rule, no other worker, and makes no checkpoint.
 
 #![forbid(unsafe_code)]
 
@@ -8,13 +8,18 @@ mod device;
 mod devices;
 mod error;
 mod evaluate;
+mod evaluator;
 mod filter;
+mod gauge;
 mod gradients;
 pub mod graph;
+mod hook;
+pub mod hooks;
 pub mod input;
 mod layout;
 mod operations;
 mod parameters;
+mod plots;
 mod preparation;
 mod replica;
 mod reporter;
@@ -24,9 +29,12 @@ mod worker;
 
 pub use config::{DEVICES_MAX, MakeReplica, THREADS_MAX, WorkerConfig};
 pub use error::WorkerError;
+pub use evaluator::{BestError, BestSpec, Evaluator, EvaluatorConfig, EvaluatorError, Goal};
 pub use gradients::Gradients;
+pub use hook::{Hook, HookError, MakeHook, Start, StepContext, StepInfo};
 pub use layout::Layout;
 pub use parameters::{Exchange, Parameters};
+pub use plots::Plots;
 pub use replica::{Complete, Compute, GraphReplica, Replica, ReplicaConfig, ReplicaError};
 pub use values::{Values, ValuesError};
 pub use worker::Worker;

@@ -43,6 +43,8 @@ pub struct Exchange {
     pub values: Arc<Values>,
     /// Of each shard, the version of its values.
     pub versions: Vec<Version>,
+    /// Of each shard, the step at which it stops.
+    pub last_steps: Vec<GlobalStep>,
     /// Of each shard that was pushed to, what became of the gradient; empty after a pull.
     pub verdicts: Vec<Verdict>,
 }
@@ -58,9 +60,11 @@ impl Exchange {
         self.verdicts.iter().any(|verdict| matches!(verdict, Verdict::Applied | Verdict::Held))
     }
 
-    /// Whether every shard has reached the job's last step.
-    pub fn is_complete(&self, last_step: GlobalStep) -> bool {
-        self.versions.iter().all(|version| version.0 >= last_step.0)
+    /// Whether every shard has reached its last step, and that is the same of all: where they are being told of
+    /// another one, some have not heard it yet.
+    pub fn is_complete(&self) -> bool {
+        let same = self.last_steps.windows(2).all(|pair| pair[0] == pair[1]);
+        same && self.versions.iter().zip(&self.last_steps).all(|(version, last)| version.0 >= last.0)
     }
 }
 
@@ -153,7 +157,7 @@ impl Parameters {
     }
 
     /// Pushes the gradients of one step, as [`Gradients`] makes payloads of them, which are computed from values of
-    /// these versions; they may still be promised. Pulls the values for the next step in the same round trip, which
+    /// these versions; they may still be promised. With them so many batches have been `drawn` from the input. Pulls the values for the next step in the same round trip, which
     /// takes until the job's policy lets that begin.
     ///
     /// Where a shard has not reached the step with which this worker began, and nobody is left to get it there, only
@@ -165,6 +169,7 @@ impl Parameters {
         &mut self,
         gradients: Vec<Payload>,
         local_step: LocalStep,
+        drawn: u64,
         versions: &[Version],
     ) -> Result<Exchange, WorkerError> {
         let behind = |position: usize| versions[position].0 < self.first.0;
@@ -186,6 +191,7 @@ impl Parameters {
                 placement_digest: self.layout.digest,
                 version: versions[position],
                 slices: shard.slices.iter().rev().copied().collect(),
+                drawn,
                 pull: true,
             };
             calls.push(Either::Right(self.push_to(position, push, payload)));
@@ -202,9 +208,9 @@ impl Parameters {
     async fn push_to(&self, position: usize, push: Push, payload: Payload) -> Result<Answer, WorkerError> {
         let _credit = self.credits.take(payload.bytes() as u64).await;
         let (pushed, payload) = self.callers[position].call::<Pushed>(push, payload).await?;
-        let Pushed { verdict, version, slices } = pushed;
+        let Pushed { verdict, version, last_step, slices } = pushed;
         self.layout.shards[position].check(&slices)?;
-        Ok(Answer { version, verdict: Some(verdict), step: GlobalStep(0), payload })
+        Ok(Answer { version, last_step, verdict: Some(verdict), step: GlobalStep(0), payload })
     }
 
     async fn pull_from(&self, position: usize, at: PullAt, averages: bool) -> Result<Answer, WorkerError> {
@@ -217,23 +223,26 @@ impl Parameters {
             averages,
         };
         let (pulled, payload) = self.callers[position].call::<Pulled>(pull, Payload::EMPTY).await?;
-        let Pulled { version, step, slices } = pulled;
+        let Pulled { version, step, last_step, slices } = pulled;
         shard.check(&slices)?;
-        Ok(Answer { version, verdict: None, step, payload })
+        Ok(Answer { version, last_step, verdict: None, step, payload })
     }
 
     fn assemble(&self, answers: Vec<Answer>) -> Result<Exchange, WorkerError> {
         let versions = answers.iter().map(|answer| answer.version).collect();
+        let last_steps = answers.iter().map(|answer| answer.last_step).collect();
         let verdicts = answers.iter().filter_map(|answer| answer.verdict).collect();
         let payloads: Vec<Payload> = answers.into_iter().map(|answer| answer.payload).collect();
         let values = Arc::new(Values::assemble(&self.layout, &payloads, &self.pool)?);
-        Ok(Exchange { values, versions, verdicts })
+        Ok(Exchange { values, versions, last_steps, verdicts })
     }
 }
 
 /// What one shard has answered.
 struct Answer {
     version: Version,
+    /// The step at which the shard stops.
+    last_step: GlobalStep,
     /// Of a push.
     verdict: Option<Verdict>,
     /// The next step, as a pull is told.

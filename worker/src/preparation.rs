@@ -7,12 +7,15 @@ use messages::device::Device;
 use messages::id::TaskId;
 use messages::input::ColumnSpec;
 use messages::job::JobSpec;
+use messages::message::Resume;
 
 use crate::config::WorkerConfig;
 use crate::devices::{parts, virtual_cpus};
 use crate::error::WorkerError;
 use crate::evaluate::batch_sizes;
-use crate::input::{Description, FileShare, InputError, Mapped, Sampler, check_ready_bytes, describe, load};
+use crate::input::{
+    Description, FileShare, InputError, Mapped, Position, Sampler, check_ready_bytes, describe, load,
+};
 use crate::operations;
 use crate::replica::{Compute, Replica, ReplicaConfig};
 
@@ -24,6 +27,8 @@ pub(crate) struct Preparation {
     pub task: TaskId,
     /// Of the job.
     pub workers: u32,
+    /// Where it goes on in its share.
+    pub resume: Resume,
 }
 
 /// What a worker begins with.
@@ -40,7 +45,7 @@ pub(crate) struct Prepared {
 impl Preparation {
     /// Does it.
     pub(crate) fn run(self) -> Result<Prepared, WorkerError> {
-        let Self { config, job, task, workers } = &self;
+        let Self { config, job, task, workers, resume } = &self;
         let own = FileShare::new(&job.input.train, job.input.shard, task.index, *workers)?;
         let train = load(&own.dataset, None)?;
         let share = own.examples(train.len())?;
@@ -49,13 +54,28 @@ impl Preparation {
         let mut replicas = self.replicas(train.columns(), &parts)?;
         self.prepare_evaluation(train.columns(), &mut replicas)?;
         let (batch, shuffle, repeat) = (job.batch_size as usize, job.input.shuffle, job.input.repeat);
-        let sampler = Sampler::with(share, batch, job.seed, shuffle, repeat)?;
+        let mut sampler = Sampler::with(share, batch, job.seed, shuffle, repeat)?;
+        sampler.restore(Position::after(resume.examples, share))?;
         Ok(Prepared { train, sampler, replicas, parts, examples: share.len() })
     }
 
     /// The test set, for the worker that evaluates.
     pub(crate) fn load_test(&self) -> Result<Mapped, WorkerError> {
         Ok(Mapped::testing(load(&self.job.input.test, None)?, &self.job.input.map)?)
+    }
+
+    /// The test set, and a clone of the graph for each device that is ready to evaluate it.
+    pub(crate) fn evaluation(&self) -> Result<(Mapped, Vec<Box<dyn Replica>>), WorkerError> {
+        let test = self.load_test()?;
+        // Nothing is trained: the least batch takes the least memory.
+        let mut replicas = self.replicas(test.columns(), &vec![0..1; self.config.devices])?;
+        for batch in batch_sizes(&self.job, test.len() as u64) {
+            check_ready_bytes(test.columns(), batch, self.config.devices)?;
+            for replica in &mut replicas {
+                replica.prepare(batch)?;
+            }
+        }
+        Ok((test, replicas))
     }
 
     /// A clone of the graph for each device, for its part of a batch.

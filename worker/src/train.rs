@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use messages::id::{GlobalStep, LocalStep, Version};
+use messages::id::LocalStep;
 use messages::sync::SyncSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -14,11 +14,13 @@ use tokio_util::sync::CancellationToken;
 use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::filter::Filter;
+use crate::gauge::Gauge;
 use crate::gradients::Gradients;
+use crate::hook::{Hook, StepContext, StepInfo};
 use crate::input::{Batch, Prefetch, SplitMix64};
 use crate::parameters::{Exchange, Parameters};
+use crate::plots::Plots;
 use crate::reporter::Progress;
-use crate::values::Values;
 
 /// The loss that a worker ends with is the mean over so many of its last steps.
 const LAST_LOSSES: usize = 100;
@@ -38,15 +40,28 @@ pub(crate) struct Trainer {
     /// What the random numbers of this worker are drawn from.
     pub seed: u64,
     pub input: Prefetch,
-    pub last_step: GlobalStep,
+    /// Batches taken from the input, in all lives of this worker: what is random in a step is drawn by their number.
+    pub drawn: u64,
     pub sync: SyncSpec,
     /// How long the last computation took, once there was one.
     pub took: Option<Duration>,
     pub progress: watch::Sender<Progress>,
+    pub gauge: Gauge,
+    /// They have begun.
+    pub hooks: Vec<Box<dyn Hook>>,
+    pub plots: Plots,
     /// Set when the chief wants the worker to stop.
     pub stop: watch::Receiver<Option<String>>,
     /// Cancelled when a signal wants the worker to stop.
     pub interrupt: CancellationToken,
+}
+
+/// What a step came to.
+struct Step {
+    loss: f32,
+    /// Where it was measured.
+    gradient_norm: Option<f32>,
+    exchange: Exchange,
 }
 
 /// How far the loop came.
@@ -76,7 +91,7 @@ impl Trainer {
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
         let join = self.parameters.join(self.sync);
         let mut latest = unless_told(&mut stop, &interrupt, *local_step, DESERTED, join).await?;
-        while !latest.is_complete(self.last_step) {
+        while !latest.is_complete() {
             if let Some(reason) = stop.borrow().clone() {
                 return Err(WorkerError::Stopped(reason));
             }
@@ -84,11 +99,15 @@ impl Trainer {
                 return Err(WorkerError::Interrupted { local_step: *local_step });
             }
             let batch = Arc::new(self.input.next().await?);
-            let random = SplitMix64::stream(&[self.seed, local_step.0 + self.filter.dropped()]).bits();
-            let Exchange { values, versions, .. } = latest;
+            let random = SplitMix64::stream(&[self.seed, self.drawn]).bits();
+            self.drawn += 1;
+            self.before_step(&batch, &latest, *local_step)?;
+            let begun = Instant::now();
             let deserted_after = DESERTED + 10 * self.took.unwrap_or_default();
-            let step = self.step(&batch, random, values, &versions, *local_step);
-            let (loss, next) = unless_told(&mut stop, &interrupt, *local_step, deserted_after, step).await?;
+            let step = self.step(&batch, random, latest, *local_step);
+            let step = unless_told(&mut stop, &interrupt, *local_step, deserted_after, step).await?;
+            self.after_step(&batch, &step, *local_step, begun)?;
+            let Step { loss, gradient_norm, exchange: next } = step;
             // Every device has let go of it.
             Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
             latest = next;
@@ -106,32 +125,75 @@ impl Trainer {
             self.progress.send_modify(|progress| {
                 progress.global_step = latest.global_step();
                 progress.local_step = *local_step;
+                progress.drawn = self.drawn;
                 progress.loss_sum += f64::from(loss);
+                progress.gradient_norm =
+                    gradient_norm.map(|norm| (*local_step, norm)).or(progress.gradient_norm);
             });
         }
         Ok(())
     }
 
-    /// Computes a step and pushes its gradients. Gives the loss, and the values for the next step: where the gradients
-    /// were dropped the same, and no verdicts.
+    fn before_step(
+        &mut self,
+        batch: &Batch,
+        read: &Exchange,
+        local_step: LocalStep,
+    ) -> Result<(), WorkerError> {
+        if !self.hooks.is_empty() {
+            let (global_step, values) = (read.global_step(), &read.values);
+            let context = StepContext { local_step, global_step, batch, values };
+            self.hooks.iter_mut().try_for_each(|hook| hook.before_step(&context))?;
+        }
+        Ok(())
+    }
+
+    fn after_step(
+        &mut self,
+        batch: &Batch,
+        step: &Step,
+        local_step: LocalStep,
+        begun: Instant,
+    ) -> Result<(), WorkerError> {
+        if !self.hooks.is_empty() {
+            let Step { loss, gradient_norm, exchange } = step;
+            let info = StepInfo {
+                local_step,
+                global_step: exchange.global_step(),
+                loss: *loss,
+                batch,
+                values: &exchange.values,
+                gradient_norm: *gradient_norm,
+                seconds: begun.elapsed().as_secs_f64(),
+                verdicts: &exchange.verdicts,
+            };
+            self.hooks.iter_mut().try_for_each(|hook| hook.after_step(&info, &self.plots))?;
+        }
+        Ok(())
+    }
+
+    /// Computes a step from what was `read` and pushes its gradients. Gives the values for the next step: where the gradients were
+    /// dropped the same, and no verdicts.
     async fn step(
         &mut self,
         batch: &Arc<Batch>,
         random: u64,
-        values: Arc<Values>,
-        versions: &[Version],
+        read: Exchange,
         local_step: LocalStep,
-    ) -> Result<(f32, Exchange), WorkerError> {
+    ) -> Result<Step, WorkerError> {
+        let Exchange { values, versions, last_steps, .. } = read;
         let mut memory: Vec<Gradients> =
             (0..self.devices.count()).map(|_| self.parameters.gradients()).collect();
         let begun = Instant::now();
+        let measured = self.gauge.is_due(local_step, begun);
         // The shards may wait for the rest of a push that has begun, but not for long.
-        let early = self.took.is_some_and(|took| took <= EARLY_MAX)
+        let early = !measured
+            && self.took.is_some_and(|took| took <= EARLY_MAX)
             && self.filter.is_open()
             && self.parameters.streams();
         if let ([only], true) = (&mut memory[..], early) {
             let payloads = only.promise();
-            let push = self.parameters.push_pull(payloads, local_step, versions);
+            let push = self.parameters.push_pull(payloads, local_step, self.drawn, &versions);
             let compute = async {
                 let (loss, mut gradients) = self.devices.step(batch, random, &values, memory).await?;
                 drop(values);
@@ -140,17 +202,20 @@ impl Trainer {
             };
             let ((loss, took), exchange) = overlap(compute, push).await?;
             self.took = Some(took);
-            return Ok((loss, exchange));
+            return Ok(Step { loss, gradient_norm: None, exchange });
         }
         let (loss, mut gradients) = self.devices.step(batch, random, &values, memory).await?;
         self.took = Some(begun.elapsed());
         if !self.filter.pass(&mut gradients, local_step)? {
-            return Ok((loss, Exchange { values, versions: versions.to_vec(), verdicts: Vec::new() }));
+            let exchange = Exchange { values, versions, last_steps, verdicts: Vec::new() };
+            return Ok(Step { loss, gradient_norm: None, exchange });
         }
+        let gradient_norm = self.filter.norm(&gradients, measured);
         // The values go back to the pool before the next ones arrive in its buffers.
         drop(values);
-        let exchange = self.parameters.push_pull(gradients.into_payloads(), local_step, versions).await?;
-        Ok((loss, exchange))
+        let payloads = gradients.into_payloads();
+        let exchange = self.parameters.push_pull(payloads, local_step, self.drawn, &versions).await?;
+        Ok(Step { loss, gradient_norm, exchange })
     }
 }
 

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use messages::buffer::{BufferPool, Payload};
-use messages::id::{LocalStep, TaskId};
+use messages::id::{GlobalStep, LocalStep, TaskId};
+use messages::input::ColumnSpec;
 use messages::job::JobSpec;
-use messages::message::{Evaluated, Finish, Finished, Go, Ready, Register, Registered, TrainingResult};
+use messages::message::{
+    Evaluated, Finish, Finished, Go, Ready, Register, Registered, Resume, TrainingResult,
+};
 use messages::transport::{CallError, Caller, Identity, Patience, Transport};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -16,8 +19,11 @@ use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::evaluate::evaluate;
 use crate::filter::Filter;
+use crate::gauge::Gauge;
+use crate::hook::{Hook, MakeHook, Start};
 use crate::input::{InputError, Prefetch, SplitMix64, input_in_directory};
 use crate::parameters::Parameters;
+use crate::plots::Plots;
 use crate::preparation::{Preparation, Prepared};
 use crate::reporter::{Progress, report};
 use crate::train::{Trained, Trainer};
@@ -41,6 +47,11 @@ struct Session {
     parameters: Parameters,
     devices: Devices,
     input: Prefetch,
+    hooks: Vec<Box<dyn Hook>>,
+    /// Batches taken from the input before.
+    drawn: u64,
+    /// Whether checkpoints are made.
+    saves: bool,
 }
 
 impl Worker {
@@ -93,14 +104,15 @@ impl Worker {
                 Err(WorkerError::Interrupted { local_step: LocalStep(0) })
             }
         };
-        let Session { job, parameters, devices, input } = match prepared {
+        let Session { job, parameters, devices, input, hooks, drawn, saves } = match prepared {
             Ok(prepared) => prepared,
-            Err(error) => return self.give_up(chief, error, None).await,
+            Err(error) => return self.give_up(chief, error, None, false).await,
         };
         let (progress, progressing) = watch::channel(Progress::default());
         let (stop_sender, stop) = watch::channel(None);
-        tokio::spawn(report(Arc::clone(chief), progressing, stop_sender, self.config.report_every));
-        let last_step = job.last_step;
+        let (every, plots) = (self.config.report_every, Plots::default());
+        let reporter = report(Arc::clone(chief), progressing, stop_sender, every, plots.clone());
+        let reporter = tokio::spawn(reporter);
         let interrupt = self.interrupt.clone();
         let seed = SplitMix64::stream(&[job.seed, u64::from(self.identity.task.index)]).bits();
         let filter = Filter::new(job.gradient, &job.graph.variables);
@@ -110,10 +122,13 @@ impl Worker {
             filter,
             seed,
             input,
-            last_step,
+            drawn,
             sync: job.sync,
             took: None,
             progress,
+            gauge: Gauge::new(every),
+            hooks,
+            plots,
             stop,
             interrupt,
         };
@@ -125,16 +140,18 @@ impl Worker {
                 tracing::warn!("waiting for the others: {how}");
                 TrainingResult::input_ended(how)
             }
-            Err(error) => return self.give_up(chief, error, Some((local_step, loss, skipped))).await,
+            Err(error) => return self.give_up(chief, error, Some((local_step, loss, skipped)), saves).await,
         };
         tracing::info!("finished after {local_step} steps of this worker");
-        // The input and the reporter have done their work: what they hold goes before the evaluation.
-        let Trainer { parameters, devices, input, stop, progress, .. } = trainer;
-        drop((input, stop, progress));
+        // The input, the hooks and the reporter have done their work: what they hold goes before the evaluation.
+        let Trainer { parameters, devices, input, hooks, stop, progress, .. } = trainer;
+        drop((input, hooks, stop, progress));
+        // It has nothing to give, and where it panicked that has been said.
+        let _ = reporter.await;
         let finish = Finish { result, local_step, loss, skipped };
-        let (Finished { evaluate: asked }, _) = chief.call(finish, Payload::EMPTY).await?;
+        let (Finished { evaluate: asked, step }, _) = chief.call(finish, Payload::EMPTY).await?;
         if asked {
-            self.evaluate(chief, &parameters, &devices, job).await?;
+            self.evaluate(chief, &parameters, &devices, job, step).await?;
         }
         Ok(())
     }
@@ -153,7 +170,7 @@ impl Worker {
     async fn prepare(&self, chief: &Caller) -> Result<Session, WorkerError> {
         tracing::info!("registering with the chief");
         let registered = self.within(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
-        let Registered { mut job, placement, workers } = registered;
+        let Registered { mut job, placement, workers, resume, saves } = registered;
         if let Some(directory) = &self.config.data_dir {
             job.input = input_in_directory(&job.input, directory)?;
         }
@@ -166,10 +183,11 @@ impl Worker {
             &self.config,
         )
         .await?;
-        let preparation = self.preparation(job.clone(), workers);
+        let preparation = self.preparation(job.clone(), workers, resume);
         let prepared = blocking(move || preparation.run()).await?;
         let Prepared { train, sampler, replicas, parts, examples } = prepared;
         let devices = Devices::start(replicas, parts);
+        let hooks = self.begin_hooks(&job, train.columns())?;
         let input = Prefetch::start(train, sampler, job.input.prefetch as usize)?;
         tracing::info!(
             "ready: model '{}', {examples} examples, batch {}, {} device(s), {} thread(s)",
@@ -179,11 +197,21 @@ impl Worker {
             self.config.threads
         );
         let Go {} = self.within(chief.call(Ready {}, Payload::EMPTY)).await?;
-        Ok(Session { job, parameters, devices, input })
+        Ok(Session { job, parameters, devices, input, hooks, drawn: resume.drawn, saves })
     }
 
-    fn preparation(&self, job: JobSpec, workers: u32) -> Preparation {
-        Preparation { config: self.config.clone(), job, task: self.identity.task, workers }
+    fn begin_hooks(&self, job: &JobSpec, columns: &[ColumnSpec]) -> Result<Vec<Box<dyn Hook>>, WorkerError> {
+        let start = Start { job, task: self.identity.task, columns };
+        let begin = |make: &MakeHook| {
+            let mut hook = make();
+            hook.begin(&start)?;
+            Ok(hook)
+        };
+        self.config.hooks.iter().map(begin).collect()
+    }
+
+    fn preparation(&self, job: JobSpec, workers: u32, resume: Resume) -> Preparation {
+        Preparation { config: self.config.clone(), job, task: self.identity.task, workers, resume }
     }
 
     /// A reply that comes when the whole cluster is up.
@@ -205,11 +233,12 @@ impl Worker {
         parameters: &Parameters,
         devices: &Devices,
         job: JobSpec,
+        step: GlobalStep,
     ) -> Result<(), WorkerError> {
         let result = async {
-            let preparation = self.preparation(job.clone(), 1);
+            let preparation = self.preparation(job.clone(), 1, Resume::default());
             let test = blocking(move || preparation.load_test()).await?;
-            evaluate(parameters, devices, &test, &job).await
+            evaluate(parameters, devices, &test, &job, step).await
         };
         let result = result.await;
         let evaluated = match &result {
@@ -229,6 +258,7 @@ impl Worker {
         chief: &Caller,
         error: WorkerError,
         progress: Option<(LocalStep, f32, u64)>,
+        saves: bool,
     ) -> Result<(), WorkerError> {
         let result = match &error {
             WorkerError::Interrupted { .. } | WorkerError::Stopped(_) => TrainingResult::Interrupted,
@@ -236,15 +266,18 @@ impl Worker {
         };
         let (local_step, loss, skipped) = progress.unwrap_or((LocalStep(0), f32::NAN, 0));
         let farewell = chief.call::<Finished>(Finish { result, local_step, loss, skipped }, Payload::EMPTY);
-        if let Ok(Err(lost)) = tokio::time::timeout(FAREWELL, farewell).await {
-            tracing::debug!("the chief was not told: {lost}");
+        match tokio::time::timeout(FAREWELL, farewell).await {
+            // What it did is in the variables, and will be in a checkpoint: nothing is lost.
+            Ok(Ok(_)) if saves && matches!(error, WorkerError::Interrupted { .. }) => return Ok(()),
+            Ok(Err(lost)) => tracing::debug!("the chief was not told: {lost}"),
+            _ => {}
         }
         Err(error)
     }
 }
 
 /// On a thread where nobody waits: what takes a while must hold up neither signs of life nor signals.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, WorkerError> + Send + 'static,
 ) -> Result<T, WorkerError> {
     // It is never aborted, so all that keeps it from an end is a panic.

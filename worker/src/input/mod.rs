@@ -47,5 +47,5 @@ pub use rows::HELD_BYTES_MAX;
 pub use sampler::{BATCH_EXAMPLES_MAX, ORDER_EXAMPLES_MAX, Pick, Position, Sampler};
 pub use source::{Description, describe, in_directory, input_in_directory, load};
 pub use storage::Storage;
-pub use tf_record::{Example, RECORD_BYTES_MAX, TfRecordWriter};
+pub use tf_record::{Example, TfRecordWriter};
 pub use unpacked::UNPACKED_BYTES_MAX;

@@ -24,6 +24,14 @@ pub struct Position {
     pub offset: u32,
 }
 
+impl Position {
+    /// After so many examples of that share.
+    pub fn after(examples: u64, share: DataShare) -> Self {
+        let length = u64::from(share.len());
+        Self { epoch: examples / length, offset: (examples % length) as u32 }
+    }
+}
+
 /// One example of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
@@ -293,6 +301,7 @@ mod tests {
             first.by_ref().take(before).for_each(drop);
             let mut second = sampler(0, 1, examples, batch, seed);
             second.restore(first.position()).unwrap();
+            prop_assert_eq!(first.position(), Position::after((before * batch) as u64, first.share()));
             for _ in 0..8 {
                 prop_assert_eq!(first.next(), second.next());
                 prop_assert_eq!(first.position(), second.position());

@@ -6,7 +6,7 @@ use std::path::Path;
 use messages::input::{ColumnSpec, FeatureKind, FeatureSpec, TfRecordSpec};
 
 use super::example::{Example, Values};
-use super::framing::Records;
+use super::records::Records;
 use crate::input::rows::Rows;
 use crate::input::{InputError, RecordError, Storage};
 

@@ -3,12 +3,11 @@
 
 mod columns;
 mod example;
-mod framing;
+mod records;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 pub(super) use columns::{columns, read};
 pub use example::Example;
-pub use framing::RECORD_BYTES_MAX;
 pub use writer::TfRecordWriter;

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use messages::input::{DatasetSpec, FeatureKind, FeatureSpec, TfRecordSpec};
+use messages::record::{RECORD_BYTES_MAX, masked_crc32c};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::framing::{Records, masked_crc32c};
+use super::records::Records;
 use super::*;
 use crate::input::damaged::{bad_inputs, gzip, write};
 use crate::input::{Column, Dataset, InputError, RecordError, describe, load};

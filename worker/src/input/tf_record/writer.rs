@@ -8,9 +8,9 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use messages::record;
 
 use super::example::Example;
-use super::framing::{RECORD_BYTES_MAX, masked_crc32c};
 
 /// Records for TensorFlow, or for ourselves. What is written is complete only once [`finish`](Self::finish) has
 /// returned.
@@ -55,22 +55,13 @@ impl<W: Write> TfRecordWriter<W> {
     /// Writes one record.
     ///
     /// # Errors
-    /// Whatever the output says; `InvalidInput` for a record longer than [`RECORD_BYTES_MAX`], which nobody here
-    /// would read.
+    /// Whatever the output says; `InvalidInput` for a record longer than [`RECORD_BYTES_MAX`](record::RECORD_BYTES_MAX).
     pub fn write(&mut self, data: &[u8]) -> io::Result<()> {
-        if data.len() as u64 > RECORD_BYTES_MAX {
-            let text = format!("a record of {} bytes, expected at most {RECORD_BYTES_MAX}", data.len());
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let length = (data.len() as u64).to_le_bytes();
         let output: &mut dyn Write = match &mut self.output {
             Output::Plain(output) => output,
             Output::Gzip(output) => output,
         };
-        output.write_all(&length)?;
-        output.write_all(&masked_crc32c(&length).to_le_bytes())?;
-        output.write_all(data)?;
-        output.write_all(&masked_crc32c(data).to_le_bytes())
+        record::write(output, data)
     }
 
     /// Writes one example.

@@ -1,0 +1,171 @@
+//! Which of several evaluations is the best: by one number of them, which is to be large or small. Knows no store.
+//!
+//! (A) What is kept is never worse than anything that came before it; of equals the first is kept.
+//! (B) What is no number is never the best.
+
+use std::fmt;
+use std::str::FromStr;
+
+use messages::graph::GraphSpec;
+use messages::message::Evaluation;
+
+/// What the mean over the test set is called beside the metrics.
+const LOSS: &str = "loss";
+/// What a model is judged by, where it has it and nobody says otherwise.
+const ACCURACY: &str = "accuracy";
+
+/// Whether more is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// More is.
+    Max,
+    /// Less is.
+    Min,
+}
+
+/// What makes an evaluation the best: `accuracy:max`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BestSpec {
+    /// A metric of the model by its name, or `loss`.
+    pub metric: String,
+    /// Whether more of it is better.
+    pub goal: Goal,
+}
+
+/// Words that name no number to judge by.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BestError {
+    /// It is written otherwise.
+    #[error("'{0}' is not METRIC, METRIC:max or METRIC:min")]
+    Form(String),
+    /// The model has no such metric.
+    #[error("the model has no metric '{metric}' to find the best by: it has {}", known.join(", "))]
+    Unknown {
+        /// What was asked for.
+        metric: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+}
+
+impl FromStr for BestSpec {
+    type Err = BestError;
+
+    /// Without a goal, more is better, but of the loss less.
+    fn from_str(text: &str) -> Result<Self, BestError> {
+        let form = || BestError::Form(text.chars().filter(|letter| !letter.is_control()).take(64).collect());
+        let (metric, goal) = match text.rsplit_once(':') {
+            Some((metric, "max")) => (metric, Goal::Max),
+            Some((metric, "min")) => (metric, Goal::Min),
+            Some(_) => return Err(form()),
+            None => (text, if text == LOSS { Goal::Min } else { Goal::Max }),
+        };
+        match metric {
+            "" => Err(form()),
+            metric => Ok(Self { metric: metric.to_owned(), goal }),
+        }
+    }
+}
+
+impl fmt::Display for BestSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let goal = if self.goal == Goal::Max { "max" } else { "min" };
+        write!(f, "{}:{goal}", self.metric)
+    }
+}
+
+impl BestSpec {
+    /// What a model is judged by when nobody says it: accuracy, or the loss where it has none.
+    pub fn usual(graph: &GraphSpec) -> Self {
+        match graph.metrics.iter().any(|metric| metric.name == ACCURACY) {
+            true => Self { metric: ACCURACY.into(), goal: Goal::Max },
+            false => Self { metric: LOSS.into(), goal: Goal::Min },
+        }
+    }
+
+    /// Checks that the model has such a metric.
+    ///
+    /// # Errors
+    /// Where it has not.
+    pub fn check(&self, graph: &GraphSpec) -> Result<(), BestError> {
+        let known = std::iter::once(LOSS).chain(graph.metrics.iter().map(|metric| metric.name.as_str()));
+        let known: Vec<String> = known.take(32).map(ToOwned::to_owned).collect();
+        match self.metric == LOSS || graph.metrics.iter().any(|metric| metric.name == self.metric) {
+            true => Ok(()),
+            false => Err(BestError::Unknown { metric: self.metric.clone(), known }),
+        }
+    }
+
+    /// That number of an evaluation; `None` where there is none.
+    pub fn value(&self, evaluation: &Evaluation) -> Option<f32> {
+        let metric = evaluation.metrics.iter().find(|metric| metric.name == self.metric);
+        let value = match metric {
+            Some(metric) => Some(metric.value),
+            None if self.metric == LOSS => Some(evaluation.loss),
+            None => None,
+        };
+        value.filter(|value| !value.is_nan())
+    }
+
+    /// Whether an evaluation is to be kept instead of the best so far.
+    pub fn is_better(&self, new: &Evaluation, best: Option<&Evaluation>) -> bool {
+        let best = best.and_then(|best| self.value(best));
+        match (self.value(new), best) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(new), Some(best)) if self.goal == Goal::Max => new > best,
+            (Some(new), Some(best)) => new < best,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::message::MetricValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn evaluation(loss: f32, accuracy: f32) -> Evaluation {
+        let metrics = vec![MetricValue { name: ACCURACY.into(), value: accuracy }];
+        Evaluation { loss, metrics, examples: 1, variables_crc32c: 0 }
+    }
+
+    #[test]
+    fn words_are_read_as_they_are_shown() {
+        for (text, shown) in [
+            ("accuracy", "accuracy:max"),
+            ("loss", "loss:min"),
+            ("loss:max", "loss:max"),
+            ("auc:min", "auc:min"),
+            ("a:b:max", "a:b:max"),
+        ] {
+            assert_eq!(text.parse::<BestSpec>().unwrap().to_string(), shown);
+        }
+        for text in ["", ":max", "accuracy:most", "loss:"] {
+            assert!(text.parse::<BestSpec>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        /// (A) and (B).
+        #[test]
+        fn what_is_kept_is_the_first_of_the_best(
+            values in prop::collection::vec(prop_oneof![1 => Just(f32::NAN), 4 => (1i8..5).prop_map(f32::from)], 0..12),
+            spec in prop::sample::select(vec!["accuracy:max", "accuracy:min", "loss:max", "loss"]),
+        ) {
+            let spec: BestSpec = spec.parse().unwrap();
+            let mut best: Option<(usize, Evaluation)> = None;
+            for (at, &value) in values.iter().enumerate() {
+                let new = evaluation(value, value);
+                if spec.is_better(&new, best.as_ref().map(|(_, best)| best)) {
+                    best = Some((at, new));
+                }
+            }
+            let order = |value: f32| if spec.goal == Goal::Max { -value } else { value };
+            let numbers = values.iter().enumerate().filter(|(_, value)| !value.is_nan());
+            let wanted = numbers.min_by(|a, b| order(*a.1).total_cmp(&order(*b.1)));
+            prop_assert_eq!(best.map(|(at, _)| at), wanted.map(|(at, _)| at));
+        }
+    }
+}

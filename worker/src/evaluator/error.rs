@@ -1,0 +1,50 @@
+//! Why an evaluator ended before the last checkpoint was evaluated.
+
+use messages::checkpoint::{CheckpointName, FileError, ManifestError, StoreError};
+
+use super::best::BestError;
+use crate::error::WorkerError;
+
+/// Anything that ends an evaluator early, or keeps it from reading a checkpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum EvaluatorError {
+    /// The model or its test set cannot be used.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    /// The store says no.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A checkpoint's file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A checkpoint's manifest cannot be used.
+    #[error("{checkpoint}: {error}")]
+    Manifest {
+        /// Which one.
+        checkpoint: CheckpointName,
+        /// Why not.
+        error: ManifestError,
+    },
+    /// A manifest lies in another checkpoint's folder.
+    #[error("the manifest of {0} is that of another checkpoint")]
+    OtherManifest(CheckpointName),
+    /// There is nothing to find the best by.
+    #[error(transparent)]
+    Best(#[from] BestError),
+    /// Nothing to wait for is left, and it cannot be read.
+    #[error("{checkpoint} is of the job's last step, and cannot be evaluated: {reason}")]
+    Last {
+        /// Which one.
+        checkpoint: CheckpointName,
+        /// Why not.
+        reason: String,
+    },
+    /// No checkpoint ever came.
+    #[error("no checkpoint came within {seconds} s: is {location} the job's directory of checkpoints?")]
+    Nothing {
+        /// So long.
+        seconds: u64,
+        /// Where.
+        location: String,
+    },
+}

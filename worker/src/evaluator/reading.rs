@@ -1,0 +1,56 @@
+//! The values of a checkpoint, whatever its placement was, as whole variables.
+
+use std::sync::Arc;
+
+use messages::buffer::{BufferPool, Segment};
+use messages::checkpoint::{
+    CheckpointName, MANIFEST_BYTES_MAX, ManifestError, ManifestSpec, Part, Store, read_piece,
+};
+use messages::id::VariableId;
+
+use super::error::EvaluatorError;
+use crate::values::Values;
+
+/// Reads the manifest of a checkpoint.
+pub(super) async fn read_manifest(
+    store: &Store,
+    checkpoint: CheckpointName,
+) -> Result<ManifestSpec, EvaluatorError> {
+    let bytes = store.get(&checkpoint.manifest(), MANIFEST_BYTES_MAX).await?;
+    let manifest =
+        ManifestSpec::decode(&bytes).map_err(|error| EvaluatorError::Manifest { checkpoint, error })?;
+    if manifest.step != checkpoint.step {
+        return Err(EvaluatorError::OtherManifest(checkpoint));
+    }
+    Ok(manifest)
+}
+
+/// Reads every variable: its moving average, where the job keeps one of it, or its value.
+pub(super) async fn read_values(
+    store: &Store,
+    checkpoint: CheckpointName,
+    manifest: &ManifestSpec,
+    pool: &BufferPool,
+) -> Result<Arc<Values>, EvaluatorError> {
+    let mut variables = Vec::with_capacity(manifest.job.graph.variables.len());
+    for (variable, id) in manifest.job.graph.variables.iter().zip(0..) {
+        let averaged = variable.trainable && manifest.job.average.is_some();
+        let part = if averaged { Part::Average } else { Part::Value };
+        let pieces = manifest.pieces(VariableId(id), part, 0..variable.rows() as u64);
+        let found: u64 = pieces.iter().map(|piece| piece.from.end - piece.from.start).sum();
+        if found != variable.bytes() {
+            let error = ManifestError::Invalid(format!("the average of '{}' is missing", variable.name));
+            return Err(EvaluatorError::Manifest { checkpoint, error });
+        }
+        let mut buffer = pool.take(found as usize);
+        let mut to = buffer.as_bytes_mut();
+        for piece in &pieces {
+            // They come in the order of rows.
+            let (own, rest) = to.split_at_mut((piece.from.end - piece.from.start) as usize);
+            read_piece(store, checkpoint, piece, own).await?;
+            to = rest;
+        }
+        variables.push(Segment::whole(Arc::new(buffer)));
+    }
+    Ok(Arc::new(Values::new(variables)))
+}

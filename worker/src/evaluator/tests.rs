@@ -1,0 +1,305 @@
+//! The evaluator against a store that the tests fill: a plane whose loss is known, as its data have no noise.
+
+use std::path::Path;
+
+use messages::buffer::{Buffer, Segment};
+use messages::checkpoint::{FORMAT, FileSpec, NewTensor, Part, SavedTensorSpec, write_file};
+use messages::graph::GraphBuilder;
+use messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
+use messages::input::{DatasetSpec, InputSpec};
+use messages::message::Evaluation;
+use messages::placement::{PlacedSlice, Placement, SliceSpec};
+use messages::variable::InitializerSpec;
+use tokio::sync::mpsc;
+
+use super::*;
+
+const WEIGHTS: [f32; 2] = [1.5, -0.5];
+const LAST_STEP: u64 = 4;
+
+fn job(average: Option<f32>) -> JobSpec {
+    let mut g = GraphBuilder::new("plane");
+    let (features, labels) = (g.input("features", [2]), g.input("labels", []));
+    let kernel = g.variable("kernel", [2, 1], InitializerSpec::Zeros);
+    let bias = g.variable("bias", [1], InitializerSpec::Zeros);
+    let x = g.matmul(features, kernel);
+    let x = g.bias_add(x, bias);
+    let shift = g.untrained("shift", [1], InitializerSpec::Zeros);
+    let x = g.add(x, shift);
+    let x = g.reshape(x, []);
+    let loss = g.mean_squared_error(x, labels);
+    let closeness = g.scale(loss, -1.0);
+    let points = |examples| DatasetSpec::Linear {
+        seed: examples,
+        examples,
+        weights: WEIGHTS.to_vec(),
+        bias: 1.0,
+        noise: 0.0,
+    };
+    let graph = g.finish(loss, &[("closeness", closeness)]).unwrap();
+    JobSpec {
+        batch_size: 16,
+        average,
+        ..JobSpec::new(graph, InputSpec::new(points(50), points(37)), LAST_STEP)
+    }
+}
+
+/// Kernel, bias and shift of a plane whose mean squared error is `off` squared.
+fn plane(off: f32) -> [Vec<f32>; 3] {
+    [WEIGHTS.to_vec(), vec![0.75 + off], vec![0.25]]
+}
+
+fn name(step: u64) -> CheckpointName {
+    CheckpointName { step: GlobalStep(step), life: Incarnation(7) }
+}
+
+/// The kernel is split over two shards, and what is not trained has no average.
+async fn save(
+    store: &Store,
+    step: u64,
+    job: &JobSpec,
+    values: &[Vec<f32>; 3],
+    averages: Option<&[Vec<f32>; 3]>,
+) {
+    let shards = [ShardId::new(0, 0), ShardId::new(1, 0)];
+    let placed = |variable, row, rows, shard: usize| PlacedSlice {
+        slice: SliceSpec { variable: VariableId(variable), row, rows },
+        shard: shards[shard],
+    };
+    let slices = vec![placed(0, 0, 1, 1), placed(0, 1, 1, 0), placed(1, 0, 1, 1), placed(2, 0, 1, 0)];
+    let placement = Placement { epoch: PlacementEpoch(1), shards: shards.to_vec(), slices };
+    let mut files = Vec::new();
+    for shard in shards {
+        let (mut tensors, mut specs) = (Vec::new(), Vec::new());
+        for (id, slice) in placement.on_shard(shard) {
+            let variable = &job.graph.variables[slice.variable.index()];
+            let parts =
+                [(Part::Value, Some(values)), (Part::Average, averages.filter(|_| variable.trainable))];
+            for (part, numbers) in parts {
+                let Some(numbers) = numbers else { continue };
+                let first = slice.first_element(variable);
+                let own = &numbers[slice.variable.index()][first..first + slice.elements(variable)];
+                let mut shape = variable.shape.clone();
+                shape.0[0] = slice.rows as usize;
+                let bytes = vec![bytemuck::cast_slice::<f32, u8>(own).to_vec().into()];
+                tensors.push(NewTensor { name: format!("{id}:{part:?}"), shape, bytes });
+                specs.push((id, part));
+            }
+        }
+        let file = CheckpointName::shard_file(shard);
+        let (written, bytes) =
+            write_file(store, &name(step).file(&file), tensors.clone(), Default::default()).await.unwrap();
+        let tensors = tensors.into_iter().zip(specs).zip(written);
+        let tensors = tensors.map(|((tensor, (slice, part)), written)| SavedTensorSpec {
+            name: tensor.name,
+            slice,
+            part,
+            offset: written.offset,
+            bytes: written.bytes,
+            crc32c: written.crc32c,
+        });
+        let tensors: Vec<SavedTensorSpec> = tensors.collect();
+        files.push(FileSpec { name: file, shard, version: Version(step), bytes, tensors });
+    }
+    let step = GlobalStep(step);
+    let (job, workers) = (job.clone(), Vec::new());
+    let manifest = ManifestSpec { format: FORMAT, step, saved_ms: 1, job, placement, files, workers };
+    manifest.validate().unwrap();
+    store.put(&name(step.0).manifest(), manifest.encode().unwrap()).await.unwrap();
+}
+
+async fn save_plane(store: &Store, step: u64, off: f32) {
+    save(store, step, &job(None), &plane(off), None).await;
+}
+
+struct Running {
+    told: mpsc::UnboundedReceiver<EvaluationRecord>,
+    ended: tokio::task::JoinHandle<Result<(), EvaluatorError>>,
+    interrupt: CancellationToken,
+}
+
+fn config() -> EvaluatorConfig {
+    EvaluatorConfig { poll_every: Duration::from_millis(5), ..Default::default() }
+}
+
+fn start(store: &Store, config: EvaluatorConfig) -> Running {
+    let interrupt = CancellationToken::new();
+    let evaluator = Evaluator::new(config, store.clone(), BufferPool::default(), interrupt.clone()).unwrap();
+    let (tell, told) = mpsc::unbounded_channel();
+    let ended = actix_rt::spawn(evaluator.run(move |record| tell.send(record.clone()).unwrap()));
+    Running { told, ended, interrupt }
+}
+
+impl Running {
+    async fn next(&mut self) -> EvaluationRecord {
+        let next = tokio::time::timeout(Duration::from_secs(60), self.told.recv());
+        next.await.expect("an evaluation within a minute").expect("the evaluator is running")
+    }
+
+    async fn end(self) -> Result<(), EvaluatorError> {
+        let ended = tokio::time::timeout(Duration::from_secs(60), self.ended);
+        ended.await.expect("an end within a minute").unwrap()
+    }
+}
+
+fn with_store<F: Future<Output = ()>>(test: impl FnOnce(Store, std::path::PathBuf) -> F) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    let store = Store::open(path.to_str().unwrap()).unwrap();
+    actix_rt::System::new().block_on(test(store, path));
+}
+
+fn folders(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(path)
+        .map(|entries| entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect())
+        .unwrap_or_default();
+    names.sort();
+    names
+}
+
+fn close(evaluation: &Evaluation, off: f32) -> bool {
+    (evaluation.loss - off * off).abs() < 1e-5 && evaluation.examples == 37
+}
+
+#[test]
+fn every_new_checkpoint_is_evaluated_the_best_is_kept_and_the_last_is_the_end() {
+    with_store(|store, path| async move {
+        let mut running = start(&store, config());
+        for (step, off) in [(1, 0.5), (2, 0.1), (3, 0.3), (LAST_STEP, 0.2)] {
+            save_plane(&store, step, off).await;
+            let record = running.next().await;
+            assert!(record.step.0 == step && close(&record.evaluation, off), "{record:?}");
+            let bytes = store.get(&EvaluationRecord::file(name(step)), RECORD_BYTES_MAX).await.unwrap();
+            assert_eq!(EvaluationRecord::decode(&bytes).unwrap(), record);
+        }
+        running.end().await.unwrap();
+        assert_eq!(folders(&path.join(BEST)), [name(2).to_string()]);
+        // It is a checkpoint of a store of its own, also when the other is deleted.
+        store.delete_folder(&name(2).to_string()).await.unwrap();
+        let best = store.folder(BEST);
+        let manifest = read_manifest(&best, name(2)).await.unwrap();
+        let values = read_values(&best, name(2), &manifest, &BufferPool::default()).await.unwrap();
+        for (id, numbers) in plane(0.1).iter().enumerate() {
+            assert_eq!(values.variable(VariableId(id as u32)), &numbers[..]);
+        }
+    });
+}
+
+#[test]
+fn the_best_is_found_by_the_metric_that_is_asked_for_and_outlives_the_evaluator() {
+    with_store(|store, path| async move {
+        let worst = EvaluatorConfig { best: Some("closeness:min".parse().unwrap()), ..config() };
+        let mut running = start(&store, worst.clone());
+        for (step, off) in [(1, 0.5), (2, 0.1)] {
+            save_plane(&store, step, off).await;
+            running.next().await;
+        }
+        running.interrupt.cancel();
+        running.end().await.unwrap();
+        assert_eq!(folders(&path.join(BEST)), [name(1).to_string()]);
+        // Another life knows what was the best.
+        let mut running = start(&store, worst.clone());
+        save_plane(&store, 3, 0.2).await;
+        assert_eq!(running.next().await.step, GlobalStep(3));
+        save_plane(&store, LAST_STEP, 0.3).await;
+        assert_eq!(running.next().await.step, GlobalStep(LAST_STEP));
+        running.end().await.unwrap();
+        assert_eq!(folders(&path.join(BEST)), [name(1).to_string()]);
+        // A third has nothing to do.
+        let mut running = start(&store, worst);
+        assert!(running.told.recv().await.is_none());
+        running.end().await.unwrap();
+    });
+}
+
+#[test]
+fn who_falls_behind_takes_the_newest() {
+    with_store(|store, path| async move {
+        for (step, off) in [(1, 0.5), (2, 0.1), (3, 0.3), (LAST_STEP, 0.2)] {
+            save_plane(&store, step, off).await;
+        }
+        // What has no manifest does not count.
+        store.put(&name(LAST_STEP + 1).file("ps-0-shard-0.safetensors"), "half").await.unwrap();
+        let mut running = start(&store, config());
+        assert_eq!(running.next().await.step, GlobalStep(LAST_STEP));
+        running.end().await.unwrap();
+        assert_eq!(folders(&path.join(EVALUATIONS)), [format!("{}.json", name(LAST_STEP))]);
+    });
+}
+
+#[test]
+fn what_is_broken_or_deleted_is_passed_over() {
+    with_store(|store, path| async move {
+        for step in 1..=3 {
+            save_plane(&store, step, 0.5).await;
+        }
+        let file = |step, end: &str| path.join(name(step).file(end));
+        let broken = file(3, "ps-1-shard-0.safetensors");
+        let mut bytes = std::fs::read(&broken).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&broken, bytes).unwrap();
+        std::fs::remove_file(file(2, "ps-0-shard-0.safetensors")).unwrap();
+        let mut running = start(&store, config());
+        assert_eq!(running.next().await.step, GlobalStep(1));
+        // Nothing comes after the last one, so that a broken one is the end, too.
+        store.put(&name(LAST_STEP).manifest(), "{}").await.unwrap();
+        let error = running.end().await.unwrap_err().to_string();
+        assert!(error.contains("is of the job's last step, and cannot be evaluated: "), "{error}");
+    });
+}
+
+#[test]
+fn an_evaluation_of_a_checkpoint_is_that_of_its_values_or_of_their_averages() {
+    with_store(|store, _| async move {
+        let (values, averages) = (plane(0.5), plane(-0.25));
+        for (step, average) in [(1, None), (2, Some(0.9))] {
+            let job = job(average);
+            save(&store, step, &job, &values, average.map(|_| &averages)).await;
+            let mut running = start(&store, config());
+            let record = running.next().await;
+            running.interrupt.cancel();
+            running.end().await.unwrap();
+            // What is not trained has no average.
+            let numbers = if average.is_some() { &averages } else { &values };
+            let segments = numbers.iter().map(|numbers| Segment::whole(Arc::new(Buffer::from_f32(numbers))));
+            let direct = Arc::new(Values::new(segments.collect()));
+            let (task, config) = (TaskId::worker(0), WorkerConfig { devices: 2, ..Default::default() });
+            let preparation =
+                Preparation { config, job: job.clone(), task, workers: 1, resume: Resume::default() };
+            let (test, replicas) = preparation.evaluation().unwrap();
+            let devices = Devices::start(replicas, vec![0..1; 2]);
+            let expected = evaluate_values(&direct, &devices, &test, &job).await.unwrap();
+            assert_eq!(record.evaluation, expected);
+            assert!(close(&expected, if average.is_some() { -0.25 } else { 0.5 }), "{expected:?}");
+        }
+    });
+}
+
+#[test]
+fn what_it_cannot_go_on_from_is_told() {
+    with_store(|store, _| async move {
+        let impatient = EvaluatorConfig { idle_timeout: Some(Duration::ZERO), ..config() };
+        let error = start(&store, impatient.clone()).end().await.unwrap_err().to_string();
+        assert!(error.starts_with("no checkpoint came within 0 s: is "), "{error}");
+        save_plane(&store, 1, 0.5).await;
+        start(&store, impatient).end().await.unwrap();
+        save_plane(&store, 2, 0.5).await;
+        let config = EvaluatorConfig { best: Some("accuracy".parse().unwrap()), ..config() };
+        let error = start(&store, config).end().await.unwrap_err().to_string();
+        let expected = "the model has no metric 'accuracy' to find the best by: it has loss, closeness";
+        assert_eq!(error, expected);
+    });
+}
+
+#[test]
+fn a_manifest_without_an_average_that_it_should_have_is_refused() {
+    with_store(|store, _| async move {
+        save(&store, 1, &job(Some(0.5)), &plane(0.5), None).await;
+        let manifest = read_manifest(&store, name(1)).await.unwrap();
+        let read = read_values(&store, name(1), &manifest, &BufferPool::default()).await;
+        assert!(read.unwrap_err().to_string().contains("the average of 'kernel' is missing"));
+        store.copy(&name(1).manifest(), &name(2).manifest()).await.unwrap();
+        let other = read_manifest(&store, name(2)).await.unwrap_err().to_string();
+        assert!(other.contains("is that of another checkpoint"), "{other}");
+    });
+}

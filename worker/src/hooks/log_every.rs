@@ -1,0 +1,31 @@
+//! Logs the numbers of one worker's steps.
+
+use crate::hook::{Hook, HookError, StepInfo};
+use crate::plots::Plots;
+
+/// Logs loss, time and gradient norm, as far as it is known, every so many steps of the worker.
+#[derive(Clone, Copy, Debug)]
+pub struct LogEvery {
+    steps: u64,
+}
+
+impl LogEvery {
+    /// Every so many steps; 0 counts as 1.
+    pub const fn steps(steps: u64) -> Self {
+        Self { steps: if steps == 0 { 1 } else { steps } }
+    }
+}
+
+impl Hook for LogEvery {
+    fn after_step(&mut self, step: &StepInfo<'_>, _: &Plots) -> Result<(), HookError> {
+        if step.local_step.0.is_multiple_of(self.steps) {
+            let StepInfo { local_step, global_step, loss, seconds, .. } = step;
+            let ms = seconds * 1e3;
+            let norm = step.gradient_norm.map_or(String::new(), |norm| format!(", gradient norm {norm:.4}"));
+            tracing::info!(
+                "step {local_step} of this worker, {global_step} of the job: loss {loss:.4}, {ms:.2} ms{norm}"
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! Hooks that are ready to be used.
+
+mod image_of_batch;
+mod log_every;
+mod stop_on_nan;
+
+pub use image_of_batch::ImageOfBatch;
+pub use log_every::LogEvery;
+pub use stop_on_nan::StopOnNan;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use messages::graph::GraphBuilder;
+    use messages::id::{GlobalStep, LocalStep};
+    use messages::input::{DatasetSpec, InputSpec};
+    use messages::job::JobSpec;
+    use messages::message::Verdict;
+
+    use super::*;
+    use crate::hook::{Hook, StepInfo};
+    use crate::input::Batch;
+    use crate::plots::Plots;
+    use crate::values::Values;
+
+    pub(super) fn job() -> JobSpec {
+        let mut g = GraphBuilder::new("one");
+        let x = g.input("features", [2]);
+        let loss = g.mean_squared_error(x, x);
+        let digits = |seed| DatasetSpec::Digits { seed, examples: 10 };
+        JobSpec::new(g.finish(loss, &[]).unwrap(), InputSpec::new(digits(1), digits(2)), 10)
+    }
+
+    pub(super) fn step(batch: &Batch, local_step: LocalStep, loss: f32) -> StepInfo<'_> {
+        static NONE: LazyLock<Values> = LazyLock::new(|| Values::new(Vec::new()));
+        StepInfo {
+            local_step,
+            global_step: GlobalStep(7),
+            loss,
+            batch,
+            values: &NONE,
+            gradient_norm: None,
+            seconds: 0.1,
+            verdicts: &[Verdict::Applied],
+        }
+    }
+
+    #[test]
+    fn a_loss_that_is_not_finite_ends_the_worker() {
+        let (batch, plots) = (Batch::default(), Plots::default());
+        let mut hook = StopOnNan;
+        assert!(hook.after_step(&step(&batch, LocalStep(1), 1e30), &plots).is_ok());
+        for loss in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let error = hook.after_step(&step(&batch, LocalStep(3), loss), &plots).unwrap_err();
+            assert_eq!(error.to_string(), format!("the loss is {loss} at step 3 of this worker"));
+        }
+    }
+}
