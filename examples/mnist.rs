@@ -19,25 +19,28 @@ struct Args {
     /// What to train
     #[arg(long, value_enum, default_value = "mlp")]
     model: Model,
+    /// Units in each hidden layer of the MLP: with 15800 it is a model of 1 GiB
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    width: u32,
     #[command(flatten)]
     train: TrainArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Model {
-    /// 784-512-512-10, fully connected
+    /// 784-512-512-10, fully connected, or as wide as --width says
     Mlp,
     /// 32C3-P2-64C3-P2-128-10: two convolutions with pooling, two fully connected layers; by adam unless told otherwise
     Cnn,
 }
 
-fn mlp() -> Result<GraphSpec, GraphError> {
+fn mlp(width: usize) -> Result<GraphSpec, GraphError> {
     let mut g = GraphBuilder::new("mlp");
     let images = g.input("features", [28, 28]);
     let labels = g.labels("labels");
     let x = flatten().apply(&mut g, images);
-    let x = dense("dense1", 512).relu().apply(&mut g, x);
-    let x = dense("dense2", 512).relu().apply(&mut g, x);
+    let x = dense("dense1", width).relu().apply(&mut g, x);
+    let x = dense("dense2", width).relu().apply(&mut g, x);
     let logits = dense("logits", 10).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
@@ -78,7 +81,7 @@ fn input(args: &TrainArgs) -> InputSpec {
 fn main() -> ExitCode {
     pushpull::main_with(Defaults::epochs(3).adam_where("model", "cnn"), |args: Args| {
         let graph = match args.model {
-            Model::Mlp => mlp()?,
+            Model::Mlp => mlp(args.width as usize)?,
             Model::Cnn => cnn()?,
         };
         args.train.run(graph, input(&args.train))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix_rt::Arbiter;
 use anyhow::{Context, anyhow};
-use chief::{Chief, ChiefConfig, JobProgress, JobReport};
+use chief::{Chief, ChiefConfig, JobEnd, JobProgress, JobReport, MakeHook};
 use messages::buffer::BufferPool;
 use messages::cluster::ClusterSpec;
 use messages::id::{JobName, TaskId};
@@ -35,6 +35,8 @@ pub struct Embedded {
     pub worker_config: WorkerConfig,
     /// For the chief.
     pub chief_config: ChiefConfig,
+    /// What goes along with the job at the chief; what does at each worker is in the workers' settings.
+    pub hooks: Vec<MakeHook>,
 }
 
 impl Embedded {
@@ -47,6 +49,7 @@ impl Embedded {
             ps_config: PsConfig::default(),
             worker_config: WorkerConfig { threads, ..Default::default() },
             chief_config: ChiefConfig::default(),
+            hooks: Vec::new(),
         }
     }
 
@@ -69,7 +72,7 @@ impl Embedded {
     /// Trains a job to its end.
     ///
     /// # Errors
-    /// Whatever kept it from that.
+    /// Whatever kept it from that, `interrupt` among it.
     ///
     /// # Panics
     /// Outside of an actix system.
@@ -79,6 +82,27 @@ impl Embedded {
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
     ) -> anyhow::Result<JobReport> {
+        match self.run_or_save(job, progress, interrupt).await? {
+            JobEnd::Completed(report) => Ok(report),
+            JobEnd::Saved { step, checkpoint, reason } => {
+                Err(anyhow!("stopped at step {step} ({reason}); saved as {checkpoint}"))
+            }
+        }
+    }
+
+    /// Trains a job to its end, or until `interrupt` is cancelled, where it saves what it has.
+    ///
+    /// # Errors
+    /// Whatever kept it from that.
+    ///
+    /// # Panics
+    /// Outside of an actix system.
+    pub async fn run_or_save(
+        &self,
+        job: JobSpec,
+        progress: watch::Sender<JobProgress>,
+        interrupt: CancellationToken,
+    ) -> anyhow::Result<JobEnd> {
         let cluster = self.cluster()?;
         let (transport, pool) = (InProcess::new(), BufferPool::default());
         let identity = |task: TaskId| Identity {
@@ -118,8 +142,9 @@ impl Embedded {
         let listener = transport.listen(&address(TaskId::CHIEF)).await?;
         let (config, identity) = (self.chief_config.clone(), identity(TaskId::CHIEF));
         let chief = Chief::new(config, identity, Arc::new(transport), job, progress, interrupt);
+        let chief = chief.with_hooks(self.hooks.iter().map(|make| make()));
         // The chief's word is the reason; what the others say when it ends the job only follows from it.
-        let result = chief.run(listener).await;
+        let result = Box::pin(chief.run(listener)).await;
         let out_of_patience = leave.clone();
         let patience = actix_rt::spawn(async move {
             tokio::time::sleep(LEAVE).await;
@@ -137,7 +162,10 @@ impl Embedded {
         for arbiter in arbiters {
             arbiter.stop();
         }
-        let report = result?;
-        others.map(|()| report)
+        match result? {
+            // Whoever had not begun has been turned away.
+            end @ JobEnd::Saved { .. } => Ok(end),
+            end => others.map(|()| end),
+        }
     }
 }

@@ -6,8 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod hooks;
 pub mod nn;
 
+mod checkpoint;
 mod cli;
 mod cluster;
 mod embedded;
@@ -22,22 +24,28 @@ mod roles;
 mod signals;
 mod threads;
 
-pub use chief::{ChiefConfig, ChiefError, JobProgress, JobReport};
-pub use cli::{Defaults, TrainArgs, chief_main, local_main, main, main_with, ps_main, worker_main};
+pub use chief::summary::{EventError, EventWriter, SummaryConfig};
+pub use chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
+pub use chief::{Moment, WorkerReport};
+pub use cli::{
+    Defaults, TrainArgs, chief_main, evaluator_main, local_main, main, main_with, ps_main, worker_main,
+};
 pub use embedded::Embedded;
 pub use exit::{Failure, Outcome};
+pub use hooks::Hooks;
 pub use messages::cluster::{ClusterConfig, ClusterFlags, ClusterSpec};
 pub use messages::gradient::{GradientSpec, NotFiniteSpec};
 pub use messages::graph::{
     BinaryOp, GraphBuilder, GraphError, GraphSpec, LayerId, Op, Padding, ReductionOp, Stride, UnaryOp, Window,
 };
-pub use messages::id::{GlobalStep, NodeId};
+pub use messages::id::{GlobalStep, NodeId, VariableId};
 pub use messages::input::{
     BabbleSpec, CategorySpec, ColumnSpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, FeatureKind,
     FeatureSpec, FieldSpec, InputSpec, MapSpec, NumberSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec,
     TextSpec, TfRecordSpec, VocabularySpec, WindowsSpec,
 };
 pub use messages::job::{JobError, JobSpec};
+pub use messages::message::{Evaluation, MetricValue};
 pub use messages::optimizer::{OptimizerSpec, ScheduleSpec};
 pub use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
 pub use messages::sync::{LeaveSpec, SyncSpec};

@@ -107,7 +107,8 @@ impl Local {
                 }
             }
         }
-        if interrupted {
+        // Where the chief could save, all have ended well.
+        if interrupted && !failed.is_empty() {
             let reason = format!("interrupted: {}", failed.join("; "));
             return Err(Failure::Signal { reason, number: signals.number() });
         }

@@ -19,7 +19,8 @@ pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size:
     if progress.wait_for(|now| now.running).await.is_err() {
         return;
     }
-    let started = Instant::now();
+    // A job that goes on from a checkpoint has not made all its steps here.
+    let (started, began) = (Instant::now(), progress.borrow().global_step.0);
     let bar = terminal.then(|| bar(progress.borrow().last_step.0));
     let mut ticks = tokio::time::interval(if terminal { BAR_EVERY } else { LINE_EVERY });
     ticks.tick().await;
@@ -33,7 +34,7 @@ pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size:
         if !now.running {
             continue;
         }
-        let gradients = now.global_step.0 as f64 * f64::from(now.gradients_per_update);
+        let gradients = now.global_step.0.saturating_sub(began) as f64 * f64::from(now.gradients_per_update);
         let examples = gradients * f64::from(batch_size);
         let rate = examples / started.elapsed().as_secs_f64();
         let loss = now.loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.4}"));

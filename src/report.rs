@@ -32,8 +32,12 @@ pub struct Report {
     pub workers: usize,
     /// Updates that the job asked for.
     pub steps: u64,
-    /// Updates that the ps tasks count as applied; the same on every shard.
+    /// Updates that the ps tasks count as applied, those of a checkpoint included; the same on every shard.
     pub updates_applied: u64,
+    /// Of these, so many were in the checkpoint that this run went on from.
+    pub began: u64,
+    /// Why the training ended before the last step, if it did.
+    pub stopped: Option<String>,
     /// Gradients in the variables, as the first shard counts them: with `sync` several make one update.
     pub gradients: u64,
     /// Steps that workers dropped because their gradients were not finite.
@@ -42,7 +46,7 @@ pub struct Report {
     pub seconds: f64,
     /// Those of the gradients in the variables, over all workers.
     pub examples_per_second: f64,
-    /// The mean over every worker's last steps.
+    /// The mean over every worker's last steps; `null` where there were none.
     pub train_loss: f32,
     /// Over all test examples.
     pub test_loss: f32,
@@ -132,7 +136,9 @@ impl Report {
             ps: cluster.addresses(JobName::Ps).len(),
             workers: cluster.addresses(JobName::Worker).len(),
             steps: job.last_step.0,
-            updates_applied: report.updates_applied,
+            updates_applied: report.steps.0,
+            began: report.steps.0 - report.updates_applied,
+            stopped: report.stopped.clone(),
             gradients: report.gradients,
             skipped: report.skipped,
             seconds,
@@ -156,6 +162,12 @@ impl Report {
         writeln!(out, "model          {}", self.model)?;
         writeln!(out, "cluster        {} ps, {} worker(s), {}", self.ps, self.workers, self.sync)?;
         writeln!(out, "updates        {} of {} applied", self.updates_applied, self.steps)?;
+        if self.began > 0 {
+            writeln!(out, "went on from   step {}", self.began)?;
+        }
+        if let Some(reason) = &self.stopped {
+            writeln!(out, "stopped early  {reason}")?;
+        }
         // A shard takes every step's gradient, so that the first speaks for all.
         let (held, stale) = self.shards.first().map_or((0, 0), |shard| (shard.held, shard.stale));
         if held > 0 || stale > 0 {
@@ -175,7 +187,9 @@ impl Report {
             _ => {}
         }
         writeln!(out, "time           {:.2} s, {:.0} examples/s", self.seconds, self.examples_per_second)?;
-        writeln!(out, "train loss     {:.4}", self.train_loss)?;
+        if self.train_loss.is_finite() {
+            writeln!(out, "train loss     {:.4}", self.train_loss)?;
+        }
         writeln!(out, "test loss      {:.4}", self.test_loss)?;
         self.test_metrics.iter().try_for_each(|(name, value)| {
             let title = format!("test {name}");
@@ -228,6 +242,8 @@ mod tests {
             workers: 2,
             steps: 10,
             updates_applied: 10,
+            began: 0,
+            stopped: None,
             gradients: 10,
             skipped: 0,
             seconds: 2.0,

@@ -1,4 +1,4 @@
-//! One task of a cluster as a process: ps, worker or chief.
+//! One task of a cluster as a process: ps, worker or chief; and the evaluator, which is in none.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use actix_rt::Arbiter;
 use anyhow::anyhow;
-use chief::{Chief, ChiefConfig, JobProgress};
+use chief::{Chief, ChiefConfig, JobEnd, JobProgress};
 use messages::buffer::BufferPool;
-use messages::cluster::ClusterConfig;
+use messages::checkpoint::{EvaluationRecord, Store};
+use messages::cluster::{ClusterConfig, ClusterSpec};
 use messages::graph::GraphSpec;
 use messages::job::JobSpec;
 use messages::transport::{Identity, Listener, Tcp};
 use ps::{Ps, PsConfig, PsError};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
-use worker::{Worker, WorkerConfig, WorkerError};
+use worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig, WorkerError};
 
 use crate::cluster::{identity, listen};
 use crate::exit::{Failure, Outcome};
@@ -49,11 +50,12 @@ impl Network {
 }
 
 /// What a chief is told.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct ChiefOrders<'a> {
     pub job: JobSpec,
     pub config: ChiefConfig,
     pub report: Option<&'a Path>,
+    pub hooks: Vec<chief::MakeHook>,
 }
 
 fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
@@ -130,6 +132,22 @@ pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: Ch
     run_chief(cluster, listener, &tcp, &identity, network.order(orders), &signals).await
 }
 
+/// Evaluates the checkpoints in a directory to the job's last step, or until a signal says that it is enough: what has
+/// been evaluated is in the store, so that nothing is lost. `told` hears of every evaluation.
+pub(crate) async fn evaluator(
+    checkpoint_dir: &str,
+    config: EvaluatorConfig,
+    told: impl FnMut(&EvaluationRecord) + Send + 'static,
+) -> Outcome {
+    let signals = Signals::listen()?;
+    // It may be there before the first checkpoint is.
+    let store = Store::create(checkpoint_dir)?;
+    let evaluator = Evaluator::new(config, store, BufferPool::default(), signals.interrupt.clone());
+    let evaluator = evaluator.map_err(Failure::usage)?;
+    let io = Arbiter::new();
+    Ok(panicked(run_on(&io, move || evaluator.run(told)).await)??)
+}
+
 async fn run_chief(
     cluster: &ClusterConfig,
     listener: Box<dyn Listener>,
@@ -138,24 +156,37 @@ async fn run_chief(
     orders: ChiefOrders<'_>,
     signals: &Signals,
 ) -> Outcome {
-    let ChiefOrders { job, config, report: path } = orders;
+    let ChiefOrders { job, config, report: path, hooks } = orders;
     let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
     let (tell, told) = watch::channel(JobProgress::default());
     let shown = tokio::spawn(progress::show(told, job.batch_size));
     let transport = Arc::new(tcp.clone());
-    let chief = Chief::new(config, identity, transport, job.clone(), tell, signals.interrupt.clone());
-    let result = chief.run(listener).await;
+    let chief = Chief::new(config, identity, transport, job.clone(), tell, signals.interrupt.clone())
+        .with_hooks(hooks.iter().map(|make| make()));
+    let result = Box::pin(chief.run(listener)).await;
     let _ = shown.await;
     match result {
-        Ok(outcome) => {
-            let report = Report::new(&job, cluster.cluster(), &outcome);
-            let written = path.map_or(Ok(()), |path| report.write(path));
-            report.print();
-            Ok(written?)
-        }
+        Ok(end) => tell_end(&job, cluster.cluster(), end, path),
         Err(error) if error.is_interrupt() => {
             Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Tells how a job ended well: by a report, or where it is saved.
+pub(crate) fn tell_end(job: &JobSpec, cluster: &ClusterSpec, end: JobEnd, path: Option<&Path>) -> Outcome {
+    match end {
+        JobEnd::Saved { step, checkpoint, reason } => {
+            println!("stopped at step {step} of {} ({reason})", job.last_step);
+            println!("saved as {checkpoint}: the same command goes on from there");
+            Ok(())
+        }
+        JobEnd::Completed(outcome) => {
+            let report = Report::new(job, cluster, &outcome);
+            let written = path.map_or(Ok(()), |path| report.write(path));
+            report.print();
+            Ok(written?)
+        }
     }
 }

@@ -9,16 +9,19 @@ use messages::id::JobName;
 use ps::PsConfig;
 use worker::WorkerConfig;
 
+use super::checkpoint::CheckpointTool;
 use super::flags::{ClusterArgs, DeviceArgs, absolute, read_job, shards, threads};
 use super::parse::main;
-use crate::exit::Failure;
+use super::saving::SavingArgs;
+use crate::exit::{Failure, Outcome};
 use crate::local::Local;
 use crate::logging;
 use crate::report::check_writable;
 use crate::roles::{self, ChiefOrders};
 use crate::threads::threads_per_worker;
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+/// On this thread, in an actor system.
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     actix_rt::System::new().block_on(future)
 }
 
@@ -55,6 +58,8 @@ struct OrderArgs {
     /// Write what the job came to, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    saving: SavingArgs,
 }
 
 impl OrderArgs {
@@ -70,7 +75,8 @@ impl OrderArgs {
         let config =
             ChiefConfig { start_timeout: cluster.start_timeout(), log_placement, ..Default::default() };
         self.report.as_deref().map_or(Ok(()), check_writable)?;
-        Ok(ChiefOrders { job: read_job(job)?, config, report: self.report.as_deref() })
+        let (config, hooks) = (self.saving.apply(config)?, self.saving.hooks(&[])?);
+        Ok(ChiefOrders { job: read_job(job)?, config, report: self.report.as_deref(), hooks })
     }
 }
 
@@ -148,7 +154,10 @@ struct ToolArgs {
 #[derive(Debug, Subcommand)]
 enum Tool {
     /// Run a job on a cluster of real processes on this machine
-    Local(LocalArgs),
+    Local(Box<LocalArgs>),
+    /// List, show, verify, export and import checkpoints
+    #[command(subcommand)]
+    Checkpoint(CheckpointTool),
 }
 
 #[derive(Debug, clap::Args)]
@@ -182,42 +191,50 @@ struct LocalArgs {
     /// How long to wait for all tasks to come up, in seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     start_timeout_s: u64,
+    #[command(flatten)]
+    saving: SavingArgs,
 }
 
 /// The program `pushpull`.
 pub fn local_main() -> ExitCode {
-    main(|ToolArgs { tool: Tool::Local(args) }: ToolArgs| {
-        args.report.as_deref().map_or(Ok(()), check_writable)?;
-        // Better one line from here than the same from a child.
-        read_job(&args.job)?;
-        let timeout = format!("--start-timeout-s={}", args.start_timeout_s);
-        let share = || threads_per_worker(args.workers as usize);
-        let threads = args.threads.map_or_else(share, usize::from);
-        let mut chief_flags = vec![timeout.clone()];
-        if let Some(report) = &args.report {
-            chief_flags.push(format!("--report={}", absolute(report)?.display()));
-        }
-        chief_flags.extend(args.log_placement.then(|| "--log-placement".to_owned()));
-        let mut worker_flags = vec![
-            timeout.clone(),
-            format!("--threads={threads}"),
-            format!("--devices={}", args.device.devices),
-            format!("--soft-placement={}", args.device.soft_placement),
-        ];
-        worker_flags.extend(args.log_placement.then(|| "--log-placement".to_owned()));
-        if let Some(data_dir) = &args.data_dir {
-            worker_flags.push(format!("--data-dir={}", absolute(data_dir)?.display()));
-        }
-        let local = Local {
-            ps: args.ps,
-            workers: args.workers,
-            job: args.job,
-            chief_flags,
-            ps_flags: vec![timeout, format!("--shards={}", args.shards)],
-            worker_flags,
-        };
-        block_on(local.run())
+    main(|ToolArgs { tool }: ToolArgs| match tool {
+        Tool::Local(args) => local(*args),
+        Tool::Checkpoint(tool) => block_on(tool.run()),
     })
+}
+
+fn local(args: LocalArgs) -> Outcome {
+    args.report.as_deref().map_or(Ok(()), check_writable)?;
+    // Better one line from here than the same from a child.
+    read_job(&args.job)?;
+    let timeout = format!("--start-timeout-s={}", args.start_timeout_s);
+    let share = || threads_per_worker(args.workers as usize);
+    let threads = args.threads.map_or_else(share, usize::from);
+    let mut chief_flags = vec![timeout.clone()];
+    if let Some(report) = &args.report {
+        chief_flags.push(format!("--report={}", absolute(report)?.display()));
+    }
+    chief_flags.extend(args.log_placement.then(|| "--log-placement".to_owned()));
+    chief_flags.extend(args.saving.to_flags()?);
+    let mut worker_flags = vec![
+        timeout.clone(),
+        format!("--threads={threads}"),
+        format!("--devices={}", args.device.devices),
+        format!("--soft-placement={}", args.device.soft_placement),
+    ];
+    worker_flags.extend(args.log_placement.then(|| "--log-placement".to_owned()));
+    if let Some(data_dir) = &args.data_dir {
+        worker_flags.push(format!("--data-dir={}", absolute(data_dir)?.display()));
+    }
+    let local = Local {
+        ps: args.ps,
+        workers: args.workers,
+        job: args.job,
+        chief_flags,
+        ps_flags: vec![timeout, format!("--shards={}", args.shards)],
+        worker_flags,
+    };
+    block_on(local.run())
 }
 
 #[cfg(test)]

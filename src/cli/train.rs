@@ -16,11 +16,14 @@ use tokio::sync::watch;
 use worker::WorkerConfig;
 use worker::input::{describe, input_in_directory};
 
+use super::evaluator::EvaluationArgs;
 use super::flags::{ClusterArgs, DeviceArgs, absolute, shards, threads};
+use super::saving::SavingArgs;
 use super::updates::UpdateArgs;
 use crate::embedded::Embedded;
 use crate::exit::{Failure, Outcome};
-use crate::report::{Report, check_writable};
+use crate::hooks::Hooks;
+use crate::report::check_writable;
 use crate::roles::{self, ChiefOrders};
 use crate::signals::Signals;
 use crate::threads::threads_per_worker;
@@ -85,6 +88,10 @@ pub struct TrainArgs {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
+    saving: SavingArgs,
+    #[command(flatten, next_help_heading = "Evaluator (of a cluster)")]
+    evaluation: EvaluationArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
@@ -109,6 +116,14 @@ impl TrainArgs {
     /// # Errors
     /// Where the flags contradict each other, or the job does not train to its end.
     pub fn run(&self, graph: GraphSpec, input: InputSpec) -> Outcome {
+        self.run_with(graph, input, &Hooks::new())
+    }
+
+    /// The same, and lets hooks go along.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_with(&self, graph: GraphSpec, input: InputSpec, hooks: &Hooks) -> Outcome {
         let cluster = self.cluster.resolve()?;
         if cluster.is_some() && (self.ps.is_some() || self.workers.is_some()) {
             return Err(Failure::usage(
@@ -138,11 +153,11 @@ impl TrainArgs {
         match cluster {
             Some(cluster) => {
                 logging::start(&cluster.task().to_string());
-                system.block_on(self.run_task(&cluster, graph, input))
+                system.block_on(self.run_task(&cluster, graph, input, hooks))
             }
             None => {
                 logging::start(&graph.name);
-                system.block_on(self.run_embedded(self.job(graph, input, self.workers(None))?))
+                system.block_on(self.run_embedded(self.job(graph, input, self.workers(None))?, hooks))
             }
         }
     }
@@ -198,73 +213,83 @@ impl TrainArgs {
         PsConfig { shards: self.shards, start_timeout: self.cluster.start_timeout(), ..Default::default() }
     }
 
-    fn worker_config(&self, workers: u32) -> WorkerConfig {
+    fn worker_config(&self, workers: u32, hooks: &Hooks) -> WorkerConfig {
         let threads = self.threads.map_or_else(|| threads_per_worker(workers as usize), usize::from);
         WorkerConfig {
             data_dir: self.data_dir.clone(),
             start_timeout: self.cluster.start_timeout(),
+            hooks: hooks.worker.clone(),
             ..self.device.config(threads, self.log_placement)
         }
     }
 
-    fn chief_config(&self) -> ChiefConfig {
-        ChiefConfig {
+    fn chief_config(&self) -> Result<ChiefConfig, Failure> {
+        self.saving.apply(ChiefConfig {
             start_timeout: self.cluster.start_timeout(),
             log_placement: self.log_placement,
             ..Default::default()
-        }
+        })
     }
 
-    async fn run_task(&self, cluster: &ClusterConfig, graph: GraphSpec, input: InputSpec) -> Outcome {
+    async fn run_task(
+        &self,
+        cluster: &ClusterConfig,
+        graph: GraphSpec,
+        input: InputSpec,
+        hooks: &Hooks,
+    ) -> Outcome {
         let network = self.cluster.network();
         let leads = cluster.task().job == JobName::Chief || cluster.hosts_chief();
         let digest_of = graph.clone();
         let orders = if leads {
             let job = self.job(graph, input, self.workers(Some(cluster)))?;
-            Some(ChiefOrders { job, config: self.chief_config(), report: self.report.as_deref() })
+            let (config, report) = (self.chief_config()?, self.report.as_deref());
+            Some(ChiefOrders { job, config, report, hooks: self.saving.hooks(&hooks.chief)? })
         } else {
             None
         };
         match (cluster.task().job, orders) {
             (JobName::Ps, _) => roles::ps(cluster, &network, self.ps_config(), Some(&digest_of)).await,
             (JobName::Worker, orders) => {
-                roles::worker(cluster, &network, self.worker_config(1), Some(&digest_of), orders).await
+                let config = self.worker_config(1, hooks);
+                roles::worker(cluster, &network, config, Some(&digest_of), orders).await
             }
             (JobName::Chief, Some(orders)) => roles::chief(cluster, &network, orders).await,
-            (job, _) => {
-                Err(Failure::Usage(format!("the {job} job is not there yet: a worker evaluates at the end")))
-            }
+            (JobName::Evaluator, _) => match self.saving.location()? {
+                Some(location) => {
+                    let config = self.evaluation.config(self.worker_config(1, hooks));
+                    roles::evaluator(&location, config, self.saving.evaluations()?).await
+                }
+                None => Err(Failure::usage("an evaluator needs --checkpoint-dir")),
+            },
+            (JobName::Chief, None) => unreachable!("a chief has orders"),
         }
     }
 
-    async fn run_embedded(&self, job: JobSpec) -> Outcome {
+    async fn run_embedded(&self, job: JobSpec, hooks: &Hooks) -> Outcome {
         let signals = Signals::listen()?;
         let workers = self.workers(None);
         let embedded = Embedded {
             ps: self.ps.unwrap_or(1),
             workers,
             ps_config: self.ps_config(),
-            worker_config: self.worker_config(workers),
-            chief_config: self.chief_config(),
+            worker_config: self.worker_config(workers, hooks),
+            chief_config: self.chief_config()?,
+            hooks: self.saving.hooks(&hooks.chief)?,
         };
         embedded.ps_config.validate().map_err(Failure::usage)?;
         embedded.worker_config.validate().map_err(Failure::usage)?;
         let (tell, told) = watch::channel(JobProgress::default());
         let shown = tokio::spawn(progress::show(told, job.batch_size));
         let cluster = embedded.cluster()?;
-        let result = embedded.run(job.clone(), tell, signals.interrupt.clone()).await;
+        let result = embedded.run_or_save(job.clone(), tell, signals.interrupt.clone()).await;
         let _ = shown.await;
         match result {
             Err(error) if signals.interrupt.is_cancelled() => {
                 Err(Failure::Signal { reason: format!("{error:#}"), number: signals.number() })
             }
             Err(error) => Err(Failure::Error(error)),
-            Ok(outcome) => {
-                let report = Report::new(&job, &cluster, &outcome);
-                let written = self.report.as_deref().map_or(Ok(()), |path| report.write(path));
-                report.print();
-                Ok(written?)
-            }
+            Ok(end) => roles::tell_end(&job, &cluster, end, self.report.as_deref()),
         }
     }
 }

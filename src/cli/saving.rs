@@ -1,0 +1,295 @@
+//! Flags of whoever hosts the chief: where a job saves, what it goes on from, what is plotted, and when it ends early.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chief::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
+use chief::hooks::{Better, EarlyStopping, SummaryEvery};
+use chief::summary::SummaryConfig;
+use chief::{ChiefConfig, MakeHook};
+use clap::Args;
+use messages::checkpoint::{EVALUATIONS, EvaluationRecord};
+use messages::id::GlobalStep;
+
+use super::evaluator::plotter;
+use super::flags::absolute;
+use crate::exit::Failure;
+
+/// How often a job saves where nobody says otherwise.
+const SAVE_SECS: u64 = 600;
+/// Below a directory of checkpoints: where event files go if nowhere else.
+const SUMMARIES: &str = "summaries";
+
+/// Where a job saves, and what follows from that.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Checkpoints and summaries (of the chief)")]
+pub(super) struct SavingArgs {
+    /// Save there, and go on from there when started again: a directory that all hosts share, file://, s3:// or gs://
+    #[arg(long, value_name = "DIR")]
+    checkpoint_dir: Option<String>,
+    /// Updates from one checkpoint to the next
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", conflicts_with = "save_secs", value_parser = clap::value_parser!(u64).range(1..))]
+    save_steps: Option<u64>,
+    /// Seconds from one checkpoint to the next [default: 600]
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    save_secs: Option<u64>,
+    /// How many of the newest checkpoints stay [default: 5]
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    keep_checkpoints: Option<u16>,
+    /// Beside these, one of so many hours stays for ever
+    #[arg(long, value_name = "X", requires = "checkpoint_dir", value_parser = hours)]
+    keep_every_hours: Option<Duration>,
+    /// What to go on from: latest-valid, latest, none or a step [default: latest-valid]
+    #[arg(long, value_name = "WHICH", requires = "checkpoint_dir")]
+    restore: Option<RestoreChoice>,
+    /// How long saving and stopping may take after a signal, in seconds [default: 25]
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    drain_timeout_s: Option<u64>,
+    /// Take values from another job's checkpoint; the step begins at 0
+    #[arg(long, value_name = "DIR")]
+    warm_start: Option<String>,
+    /// Of which step that checkpoint is [default: the latest whole one]
+    #[arg(long, value_name = "N", requires = "warm_start")]
+    warm_start_step: Option<u64>,
+    /// Of which variables, such as 'conv*' [default: all]
+    #[arg(long, value_name = "PATTERN", requires = "warm_start")]
+    warm_start_variables: Option<String>,
+    /// What a variable is called in that checkpoint, where it is called otherwise; may be given several times
+    #[arg(long, value_name = "NEW=OLD", requires = "warm_start", value_parser = rename)]
+    warm_start_rename: Vec<(String, String)>,
+    /// Write event files for TensorBoard there [default: `summaries` below a checkpoint directory]
+    #[arg(long, value_name = "DIR")]
+    summary_dir: Option<PathBuf>,
+    /// Updates from one summary to the next, if the seconds are not over before [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    summary_steps: Option<u64>,
+    /// Seconds from one summary to the next, if the updates are not made before [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    summary_secs: Option<u64>,
+    /// End the job when so many evaluations on end were no better: METRIC:N, such as accuracy:3 or loss:5
+    #[arg(long, value_name = "METRIC:N", requires = "checkpoint_dir", value_parser = early_stopping)]
+    early_stopping: Option<(String, u32)>,
+}
+
+fn hours(text: &str) -> Result<Duration, String> {
+    let number =
+        text.parse().ok().filter(|&hours: &f64| hours.is_finite() && (0.001..=876_000.0).contains(&hours));
+    let hours = number.ok_or("expected a number of hours, from 0.001 to 876000")?;
+    Ok(Duration::from_secs_f64(hours * 3600.0))
+}
+
+fn rename(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((new, old)) if !new.is_empty() && !old.is_empty() => Ok((new.to_owned(), old.to_owned())),
+        _ => Err("expected NEW=OLD, two names of variables".into()),
+    }
+}
+
+fn early_stopping(text: &str) -> Result<(String, u32), String> {
+    let parsed = text.rsplit_once(':').and_then(|(metric, patience)| {
+        let patience = patience.parse().ok().filter(|&patience: &u32| patience > 0)?;
+        (!metric.is_empty()).then(|| (metric.to_owned(), patience))
+    });
+    parsed.ok_or_else(|| "expected METRIC:N with N of at least 1".into())
+}
+
+impl SavingArgs {
+    /// The chief's settings with these.
+    pub(super) fn apply(&self, config: ChiefConfig) -> Result<ChiefConfig, Failure> {
+        let checkpoint = self.location()?.map(|location| self.checkpoint(location));
+        let warm_start = match &self.warm_start {
+            Some(from) => Some(WarmStartConfig {
+                location: located(from)?,
+                checkpoint: self.warm_start_step.map(GlobalStep),
+                variables: self.warm_start_variables.clone(),
+                rename: self.warm_start_rename.clone(),
+            }),
+            None => None,
+        };
+        let config = ChiefConfig { checkpoint, warm_start, ..config };
+        config.validate().map_err(Failure::usage)?;
+        Ok(config)
+    }
+
+    fn summaries(&self) -> Result<Option<SummaryConfig>, Failure> {
+        Ok(self.directory()?.map(|dir| {
+            let usual = SummaryConfig::new(dir);
+            SummaryConfig {
+                every_steps: self.summary_steps.or(usual.every_steps),
+                every: self.summary_secs.map(Duration::from_secs).or(usual.every),
+                ..usual
+            }
+        }))
+    }
+
+    /// Where event files go.
+    fn directory(&self) -> Result<Option<PathBuf>, Failure> {
+        match &self.summary_dir {
+            Some(dir) => Ok(Some(absolute(dir)?)),
+            None => Ok(self.location()?.as_deref().and_then(summaries_below)),
+        }
+    }
+
+    /// What plots what an evaluator finds.
+    pub(super) fn evaluations(&self) -> Result<impl FnMut(&EvaluationRecord) + Send + use<>, Failure> {
+        Ok(plotter(self.directory()?.map(|dir| dir.join(EVALUATIONS))))
+    }
+
+    /// The hooks of the chief that these flags ask for, and those.
+    pub(super) fn hooks(&self, more: &[MakeHook]) -> Result<Vec<MakeHook>, Failure> {
+        let mut hooks = more.to_vec();
+        if let Some(summaries) = self.summaries()? {
+            hooks.push(Arc::new(move || Box::new(SummaryEvery::new(summaries.clone()))));
+        }
+        if let Some((metric, patience)) = self.early_stopping.clone() {
+            // Of a loss or an error less is better.
+            let lower = ["loss", "error"].iter().any(|word| metric.contains(word));
+            let better = if lower { Better::Lower } else { Better::Higher };
+            hooks.push(Arc::new(move || Box::new(EarlyStopping::new(metric.clone(), better, patience, 0.0))));
+        }
+        Ok(hooks)
+    }
+
+    fn checkpoint(&self, location: String) -> CheckpointConfig {
+        let usual = CheckpointConfig::new(location);
+        let save_secs = match self.save_steps {
+            Some(_) => None,
+            None => Some(Duration::from_secs(self.save_secs.unwrap_or(SAVE_SECS))),
+        };
+        CheckpointConfig {
+            save_steps: self.save_steps,
+            save_secs,
+            keep: self.keep_checkpoints.map_or(usual.keep, usize::from),
+            keep_every: self.keep_every_hours,
+            restore: self.restore.unwrap_or_default(),
+            drain_timeout: self.drain_timeout_s.map_or(usual.drain_timeout, Duration::from_secs),
+            ..usual
+        }
+    }
+
+    /// The same as flags, for another process in another directory.
+    pub(super) fn to_flags(&self) -> Result<Vec<String>, Failure> {
+        let text = |value: &dyn ToString| value.to_string();
+        let location = |place: &Option<String>| place.as_deref().map(located).transpose();
+        let summary_dir = self.summary_dir.as_deref().map(absolute).transpose()?;
+        let hours = self.keep_every_hours.map(|time| time.as_secs_f64() / 3600.0);
+        let mut flags = vec![
+            ("checkpoint-dir", location(&self.checkpoint_dir)?),
+            ("save-steps", self.save_steps.as_ref().map(|value| text(value))),
+            ("save-secs", self.save_secs.as_ref().map(|value| text(value))),
+            ("keep-checkpoints", self.keep_checkpoints.as_ref().map(|value| text(value))),
+            ("keep-every-hours", hours.as_ref().map(|value| text(value))),
+            ("restore", self.restore.as_ref().map(|value| text(value))),
+            ("drain-timeout-s", self.drain_timeout_s.as_ref().map(|value| text(value))),
+            ("warm-start", location(&self.warm_start)?),
+            ("warm-start-step", self.warm_start_step.as_ref().map(|value| text(value))),
+            ("warm-start-variables", self.warm_start_variables.clone()),
+            ("summary-dir", summary_dir.map(|dir| dir.display().to_string())),
+            ("summary-steps", self.summary_steps.as_ref().map(|value| text(value))),
+            ("summary-secs", self.summary_secs.as_ref().map(|value| text(value))),
+            (
+                "early-stopping",
+                self.early_stopping.as_ref().map(|(metric, patience)| format!("{metric}:{patience}")),
+            ),
+        ];
+        let renames = self.warm_start_rename.iter();
+        flags.extend(renames.map(|(new, old)| ("warm-start-rename", Some(format!("{new}={old}")))));
+        Ok(flags.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))).collect())
+    }
+
+    /// Where checkpoints are, for whoever only reads them.
+    pub(super) fn location(&self) -> Result<Option<String>, Failure> {
+        self.checkpoint_dir.as_deref().map(located).transpose()
+    }
+}
+
+/// Where event files go beside checkpoints, where these are in a directory.
+pub(super) fn summaries_below(location: &str) -> Option<PathBuf> {
+    (!location.contains("://")).then(|| PathBuf::from(location).join(SUMMARIES))
+}
+
+/// A place that means the same in any working directory.
+pub(super) fn located(place: &str) -> Result<String, Failure> {
+    match place.split_once("://") {
+        None => Ok(absolute(place.as_ref())?.display().to_string()),
+        Some(_) => Ok(place.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        saving: SavingArgs,
+    }
+
+    fn read(flags: &[String]) -> Result<SavingArgs, clap::Error> {
+        Ok(Program::try_parse_from(std::iter::once("program".to_owned()).chain(flags.iter().cloned()))?
+            .saving)
+    }
+
+    #[test]
+    fn flags_are_handed_on_as_they_were_given() {
+        let flags: Vec<String> = [
+            "--checkpoint-dir=/c",
+            "--save-steps=7",
+            "--keep-checkpoints=3",
+            "--keep-every-hours=0.5",
+            "--restore=latest",
+            "--drain-timeout-s=9",
+            "--warm-start=s3://b/w",
+            "--warm-start-step=5",
+            "--warm-start-variables=conv*",
+            "--summary-dir=/s",
+            "--summary-steps=11",
+            "--summary-secs=12",
+            "--early-stopping=top:k:4",
+            "--warm-start-rename=a=b",
+            "--warm-start-rename=c=d",
+        ]
+        .map(String::from)
+        .into();
+        let Ok(again) = read(&flags).unwrap().to_flags() else { panic!("they are flags") };
+        assert_eq!(again, flags);
+        let Ok(config) = read(&flags).unwrap().apply(ChiefConfig::default()) else { panic!("a config") };
+        let checkpoint = config.checkpoint.expect("it saves");
+        assert_eq!((checkpoint.save_steps, checkpoint.save_secs, checkpoint.keep), (Some(7), None, 3));
+        assert_eq!(checkpoint.keep_every, Some(Duration::from_secs(1800)));
+        assert_eq!(config.warm_start.expect("it starts warm").rename.len(), 2);
+    }
+
+    #[test]
+    fn without_more_it_saves_every_ten_minutes_and_plots_beside() {
+        let args = read(&["--checkpoint-dir=/c".into()]).unwrap();
+        let Ok(config) = args.apply(ChiefConfig::default()) else { panic!("a config") };
+        assert_eq!(config.checkpoint.expect("it saves").save_secs, Some(Duration::from_secs(600)));
+        let Ok(Some(summaries)) = args.summaries() else { panic!("it plots") };
+        assert_eq!(summaries.dir, PathBuf::from("/c/summaries"));
+        let Ok(none) = read(&[]).unwrap().apply(ChiefConfig::default()) else { panic!("a config") };
+        assert!(none.checkpoint.is_none() && none.warm_start.is_none());
+    }
+
+    #[test]
+    fn a_bad_value_is_told_with_its_flag_and_what_is_valid() {
+        for (flags, words) in [
+            (&["--save-steps=5"][..], "--checkpoint-dir"),
+            (&["--checkpoint-dir=/c", "--save-steps=5", "--save-secs=5"], "--save-secs"),
+            (&["--checkpoint-dir=/c", "--keep-every-hours=nan"], "from 0.001"),
+            (&["--checkpoint-dir=/c", "--restore=newest"], "latest-valid"),
+            (&["--checkpoint-dir=/c", "--early-stopping=accuracy"], "METRIC:N"),
+            (&["--checkpoint-dir=/c", "--early-stopping=accuracy:0"], "METRIC:N"),
+            (&["--warm-start=/c", "--warm-start-rename=x"], "NEW=OLD"),
+            (&["--warm-start-variables=x"], "--warm-start"),
+        ] {
+            let flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
+            let error = read(&flags).unwrap_err().to_string();
+            assert!(error.contains(words), "{words} in {error}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Hooks that go along with a job: those of the chief see it about once a second, those of a worker at every step.
+//! [`Hooks`] takes them to where they are made.
+
+use std::sync::Arc;
+
+pub use chief::hooks::*;
+pub use chief::{Asks, Hook as ChiefHook, MakeHook as MakeChiefHook, Wish};
+pub use messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
+pub use worker::hooks::{ImageOfBatch, LogEvery as LogEveryOfWorker, StopOnNan as StopWorkerOnNan};
+pub use worker::{
+    Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
+};
+
+/// Hooks of a job: of the chief, one for each run, and of the workers, one for each of them.
+#[derive(Clone, Default)]
+pub struct Hooks {
+    pub(crate) chief: Vec<chief::MakeHook>,
+    pub(crate) worker: Vec<worker::MakeHook>,
+}
+
+impl Hooks {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With one more of the chief, which only the task that hosts it makes.
+    #[must_use]
+    pub fn chief<H: chief::Hook + 'static>(mut self, make: impl Fn() -> H + Send + Sync + 'static) -> Self {
+        self.chief.push(Arc::new(move || Box::new(make())));
+        self
+    }
+
+    /// With one more of every worker.
+    #[must_use]
+    pub fn worker<H: worker::Hook + 'static>(mut self, make: impl Fn() -> H + Send + Sync + 'static) -> Self {
+        self.worker.push(Arc::new(move || Box::new(make())));
+        self
+    }
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hooks({} of the chief, {} of every worker)", self.chief.len(), self.worker.len())
+    }
+}
