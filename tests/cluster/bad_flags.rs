@@ -36,6 +36,11 @@ fn flags_that_do_not_exist() {
     }
     refused(tool().args(["local", "--wrokers=2"]), &["--wrokers", "--workers"]);
     refused(tool().arg("lokal"), &["lokal", "local"]);
+    refused(role(JobName::Evaluator).arg("--checkpoint-dirr=x"), &["--checkpoint-dir"]);
+    refused(tool().args(["checkpoint", "list"]), &["<DIR>"]);
+    refused(tool().args(["checkpoint", "lost", "x"]), &["lost", "list"]);
+    refused(tool().args(["checkpoint", "import", "x.safetensors", "."]), &["--job"]);
+    refused(tool().args(["checkpoint", "export", ".", "a/.."]), &["'a/..' cannot be used"]);
 }
 
 #[test]
@@ -70,6 +75,17 @@ fn values_that_are_not_valid() {
         (&["--report"], &["--report", "value is required"]),
     ] {
         refused(example().args(flags), expected);
+    }
+}
+
+#[test]
+fn values_that_are_not_valid_for_an_evaluator() {
+    for (flags, expected) in [
+        (&["--best=accuracy:most"][..], &["--best", "METRIC:max or METRIC:min"][..]),
+        (&["--poll-every-ms=0"], &["--poll-every-ms", "10..=3600000"]),
+        (&["--devices=0"], &["--devices", "1..=64"]),
+    ] {
+        refused(role(JobName::Evaluator).arg("--checkpoint-dir=x").args(flags), expected);
     }
 }
 

@@ -211,6 +211,7 @@ fn a_peer_that_asks_a_ps_for_what_it_must_not_is_refused_and_nothing_changes() {
             placement_digest: digest,
             version: Version(0),
             slices: Vec::new(),
+            drawn: 0,
             pull: true,
         };
         let mut refused = 0;
@@ -262,7 +263,9 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
         };
         let reason = refusal(client.call::<Finished>(finish, Payload::EMPTY).await);
         assert!(reason.contains("out of turn"), "{reason}");
-        let report = Report { global_step: GlobalStep(u64::MAX), local_step: LocalStep(0), loss: 0.0 };
+        let (drawn, gradient_norm, summaries) = (0, None, Vec::new());
+        let (global_step, local_step) = (GlobalStep(u64::MAX), LocalStep(0));
+        let report = Report { global_step, local_step, loss: 0.0, drawn, gradient_norm, summaries };
         let reason = refusal(client.call::<Reported>(report, Payload::EMPTY).await);
         assert!(reason.contains("out of turn"), "{reason}");
         let reason = refusal(client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY).await);
@@ -297,7 +300,8 @@ fn bytes_after_a_good_hello_cost_one_connection() {
         };
         [&prefix.encode(&header)[..], &header].concat()
     };
-    let no_slices = Pulled { version: Version(1), step: GlobalStep(1), slices: vec![SliceId(0)] };
+    let (version, step, last_step) = (Version(1), GlobalStep(1), GlobalStep(9));
+    let no_slices = Pulled { version, step, last_step, slices: vec![SliceId(0)] };
     for (bytes, expected) in [
         (noise(6, 5000), "not a pushpull frame"),
         (prefix(22, u32::MAX, 0), "header may have at most"),
@@ -322,6 +326,7 @@ fn promise(payload_bytes: u32) -> Vec<u8> {
         placement_digest: 0,
         version: Version(0),
         slices: vec![SliceId(0)],
+        drawn: 0,
         pull: false,
     };
     let buffer = std::sync::Arc::new(BufferPool::default().take(4));

@@ -3,14 +3,20 @@
 //! Knows the programs by their flags, exit statuses, logs and reports, and the wire as any peer may.
 
 mod harness;
+#[path = "../support/venv.rs"]
+mod venv;
 
 mod accuracy;
 mod bad_data;
 mod bad_flags;
 mod bad_peers;
+mod checkpoint_tool;
+mod checkpoints;
 mod devices;
 mod embedded;
+mod evaluator;
 mod faults;
+mod hooks;
 mod hostile;
 mod input;
 mod leaving;

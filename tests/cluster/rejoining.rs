@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use messages::checkpoint::StartSpec;
 use messages::cluster::ClusterSpec;
 use messages::id::*;
 use messages::message::*;
@@ -65,6 +66,7 @@ async fn rejoin() {
             workers: 1,
             last_step: GlobalStep(100),
             seed: 0,
+            start: StartSpec::Initialise,
         };
         chief.call::<ShardCreated>(create, Payload::EMPTY).await.expect("it holds its slice");
     }
@@ -78,6 +80,7 @@ async fn rejoin() {
         placement_digest: placement.digest(),
         version: Version(0),
         slices: vec![SliceId(0)],
+        drawn: 1,
         pull: true,
     };
     let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0, 1.0])))]);
@@ -95,7 +98,8 @@ async fn rejoin() {
         let mut gradients = second.gradients();
         (0..2).for_each(|variable| gradients.variable_mut(VariableId(variable)).fill(1.0));
         let payloads = gradients.into_payloads();
-        latest = second.push_pull(payloads, LocalStep(step), &latest.versions).await.expect("it is taken");
+        let pushed = second.push_pull(payloads, LocalStep(step), step + 1, &latest.versions);
+        latest = pushed.await.expect("it is taken");
         assert_eq!(latest.versions, versions.map(Version));
         assert_eq!(latest.verdicts, vec![Verdict::Held; pushes]);
     }

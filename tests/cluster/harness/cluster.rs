@@ -16,6 +16,8 @@ use super::report::Report;
 pub(crate) struct Cluster {
     pub(crate) spec: ClusterSpec,
     pub(crate) job: Job,
+    /// What the task that hosts the chief is told besides.
+    pub(crate) chief_flags: Vec<String>,
     dir: TempDir,
 }
 
@@ -39,7 +41,7 @@ impl Cluster {
             (JobName::Worker, addresses(workers)),
         ];
         let spec = ClusterSpec::new(jobs).expect("a cluster");
-        Self { spec, job: job(dir.path()), dir }
+        Self { spec, job: job(dir.path()), chief_flags: Vec::new(), dir }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -67,6 +69,7 @@ impl Cluster {
         if task == self.spec.chief_host() {
             flags.push(format!("--job={}", self.job.path().display()));
             flags.push(format!("--report={}", self.report_path().display()));
+            flags.extend(self.chief_flags.iter().cloned());
         }
         flags
     }

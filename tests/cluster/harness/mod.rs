@@ -5,6 +5,7 @@
 mod cluster;
 mod idx;
 mod job;
+mod model;
 mod ports;
 mod program;
 mod proxy;
@@ -16,8 +17,9 @@ mod wait;
 pub(crate) use cluster::Cluster;
 pub(crate) use idx::TinyDigits;
 pub(crate) use job::Job;
+pub(crate) use model::write_model;
 pub(crate) use ports::free_port;
-pub(crate) use program::{Ended, Program, example, role, tool};
+pub(crate) use program::{Ended, Program, example, linear_regression, role, tool};
 pub(crate) use proxy::{Proxy, Rates};
 pub(crate) use report::Report;
 pub(crate) use running::{ENDLESS, Running};

@@ -37,7 +37,7 @@ pub(crate) fn role(job: JobName) -> Command {
         JobName::Ps => env!("CARGO_BIN_EXE_pushpull-ps"),
         JobName::Worker => env!("CARGO_BIN_EXE_pushpull-worker"),
         JobName::Chief => env!("CARGO_BIN_EXE_pushpull-chief"),
-        JobName::Evaluator => panic!("there is no program for an evaluator yet"),
+        JobName::Evaluator => env!("CARGO_BIN_EXE_pushpull-evaluator"),
     })
 }
 
@@ -48,12 +48,21 @@ pub(crate) fn tool() -> Command {
 
 /// The example `mnist`.
 pub(crate) fn example() -> Command {
+    example_called("mnist")
+}
+
+/// The example that needs next to nothing.
+pub(crate) fn linear_regression() -> Command {
+    example_called("linear_regression")
+}
+
+fn example_called(name: &str) -> Command {
     let programs = Path::new(env!("CARGO_BIN_EXE_pushpull")).parent().expect("a program lies in a directory");
-    let example = programs.join("examples/mnist");
+    let example = programs.join("examples").join(name);
     assert!(
         example.exists(),
         "{} is missing. `cargo test` builds it, `cargo test --test cluster` does not: run \
-         `cargo build --example mnist` first, with the same profile",
+         `cargo build --examples` first, with the same profile",
         example.display()
     );
     clean(example.to_str().expect("the path of the build is UTF-8"))
@@ -139,6 +148,13 @@ impl Program {
             assert!(running, "{} ended without '{text}'", self.name);
             None
         });
+    }
+
+    /// Kills it, if it still runs, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        // Where it has ended there is nothing to kill.
+        let _ = self.child.kill();
+        self.wait();
     }
 
     /// Sends it a signal.

@@ -92,6 +92,22 @@ impl Running {
         self.cluster.finished()
     }
 
+    /// Kills all that still run, at once.
+    pub(crate) fn kill_all(&mut self) {
+        let programs = [&mut self.chief].into_iter().chain(&mut self.ps).chain(&mut self.workers);
+        for program in programs {
+            program.kill();
+        }
+    }
+
+    /// The same tasks once more, when all have ended.
+    #[track_caller]
+    pub(crate) fn all_again(self) -> Self {
+        let Self { cluster, chief, ps, workers } = self;
+        drop((chief, ps, workers));
+        Self::of(cluster, &[])
+    }
+
     /// Waits until all fail but those workers: chief, ps, workers.
     #[track_caller]
     pub(crate) fn fail_without(&mut self, gone: &[usize]) -> Vec<Ended> {

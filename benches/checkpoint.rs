@@ -1,0 +1,246 @@
+//! What checkpoints cost: how fast a large model is saved and restored by real processes, beside plain writing and reading
+//! of as many bytes in the same directory; how much memory a ps takes for it; and what training loses while it saves.
+//!
+//! `cargo bench --bench checkpoint -- [--rounds N] [--width N] [--dir DIR] [--steps N] [--save-steps N]`. Page caches are
+//! dropped, for both, before anything is read.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use pushpull::nn::{Layer, dense};
+use pushpull::{DatasetSpec, GraphBuilder, GraphSpec, InputSpec, JobSpec, OptimizerSpec};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[derive(Parser)]
+struct Args {
+    /// How often each is measured, one after the other
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Units of each hidden layer of the large model: 15800 make 1 GiB
+    #[arg(long, default_value_t = 15_800)]
+    width: usize,
+    /// Where the files go [default: the system's directory for temporary files]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Updates in each measurement of training
+    #[arg(long, default_value_t = 4000)]
+    steps: u64,
+    /// While it trains and saves: updates from one checkpoint to the next
+    #[arg(long, default_value_t = 400)]
+    save_steps: u64,
+    /// What `cargo bench` adds
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn mlp(width: usize) -> anyhow::Result<GraphSpec> {
+    let mut g = GraphBuilder::new("mlp");
+    let images = g.input("features", [28, 28]);
+    let labels = g.labels("labels");
+    let mut x = g.reshape(images, [784]);
+    for layer in ["dense1", "dense2"] {
+        x = dense(layer, width).relu().apply(&mut g, x);
+    }
+    let logits = dense("logits", 10).apply(&mut g, x);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    Ok(g.finish(loss, &[])?)
+}
+
+fn write_job(path: &Path, width: usize, optimizer: OptimizerSpec, steps: u64) -> anyhow::Result<u64> {
+    let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
+    let input = InputSpec::new(digits(1, 20_000), digits(2, 500));
+    let job = JobSpec { optimizer, seed: 1, ..JobSpec::new(mlp(width)?, input, steps) };
+    fs::write(path, job.to_json())?;
+    Ok(job.graph.variables.iter().map(|variable| variable.shape.elements() as u64 * 4).sum())
+}
+
+/// A process that is killed when it is no longer wanted.
+struct Task(Child);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A chief and a ps without workers: all that saving and restoring takes.
+struct Pair {
+    ps: Task,
+    _chief: Task,
+    log: PathBuf,
+}
+
+impl Pair {
+    fn start(folder: &Path, job: &Path, checkpoints: &Path) -> anyhow::Result<Self> {
+        let ports: Vec<u16> = (0..3)
+            .map(|_| Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port()))
+            .collect::<anyhow::Result<_>>()?;
+        let spec =
+            format!("chief|127.0.0.1:{},ps|127.0.0.1:{},worker|127.0.0.1:{}", ports[0], ports[1], ports[2]);
+        let log = folder.join("chief.log");
+        let start = |program: &str, flags: &[&str], err: Stdio| {
+            let mut command = Command::new(program);
+            command.args(["--cluster-spec", &spec]).args(flags).stdout(Stdio::null()).stderr(err);
+            command.spawn().map(Task).with_context(|| format!("cannot start {program}"))
+        };
+        let ps = start(env!("CARGO_BIN_EXE_pushpull-ps"), &[], Stdio::null())?;
+        let (job, directory) =
+            (format!("--job={}", job.display()), format!("--checkpoint-dir={}", checkpoints.display()));
+        let chief =
+            start(env!("CARGO_BIN_EXE_pushpull-chief"), &[&job, &directory], File::create(&log)?.into())?;
+        Ok(Self { ps, _chief: chief, log })
+    }
+
+    /// Waits for a line of the chief's that has that word, and gives the seconds in it: `… in 1.23 s …`.
+    fn seconds(&self, word: &str) -> anyhow::Result<f64> {
+        let deadline = Instant::now() + Duration::from_secs(300);
+        while Instant::now() < deadline {
+            let log = fs::read_to_string(&self.log)?;
+            if let Some(line) = log.lines().find(|line| line.contains(word)) {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let found = words.windows(3).find(|three| three[0] == "in" && three[2].starts_with('s'));
+                let found = found.with_context(|| format!("no time in '{line}'"))?;
+                return Ok(found[1].parse()?);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bail!("the chief never said '{word}':\n{}", fs::read_to_string(&self.log)?)
+    }
+
+    /// The most memory that the ps had at any time, in bytes.
+    fn peak(&self) -> anyhow::Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.ps.0.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
+    }
+}
+
+/// Writes so many bytes, one part after the other, until they are on the disk. Gives seconds.
+fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
+    let part: Vec<u8> = (0..8 << 20).map(|at: u32| (at / 3) as u8).collect();
+    let begun = Instant::now();
+    let mut file = File::create(path)?;
+    let mut left = bytes;
+    while left > 0 {
+        let some = left.min(part.len() as u64);
+        file.write_all(&part[..some as usize])?;
+        left -= some;
+    }
+    file.sync_all()?;
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// Reads a file, one part after the other. Gives seconds.
+fn plain_read(path: &Path) -> anyhow::Result<f64> {
+    let mut part = vec![0; 8 << 20];
+    let begun = Instant::now();
+    let mut file = File::open(path)?;
+    while file.read(&mut part)? > 0 {}
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// What has been written is read from the disk, and not from memory.
+fn forget(path: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?.path();
+        if entry.is_dir() {
+            forget(&entry)?;
+        } else {
+            let file = File::open(&entry)?;
+            file.sync_all()?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Examples per second of training by processes, with these flags more.
+fn train(folder: &Path, job: &Path, flags: &[String]) -> anyhow::Result<f64> {
+    let report = folder.join("report.json");
+    let status = Command::new(env!("CARGO_BIN_EXE_pushpull"))
+        .args(["local", "--ps=1", "--workers=2"])
+        .arg(format!("--job={}", job.display()))
+        .arg(format!("--report={}", report.display()))
+        .args(flags)
+        .stdout(Stdio::null())
+        .env("RUST_LOG", "warn")
+        .status()?;
+    if !status.success() {
+        bail!("pushpull local ended with {status}");
+    }
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&report)?)?;
+    report["examples_per_second"].as_f64().context("the report has no examples_per_second")
+}
+
+fn spread(name: &str, mut figures: Vec<f64>, unit: &str) {
+    figures.sort_by(f64::total_cmp);
+    let (least, median, most) = (figures[0], figures[figures.len() / 2], figures[figures.len() - 1]);
+    println!("{name:34} median {median:8.2}   least {least:8.2}   most {most:8.2}   {unit}");
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let folder = match &args.dir {
+        Some(dir) => tempfile::tempdir_in(dir)?,
+        None => tempfile::tempdir()?,
+    };
+    let folder = folder.path();
+    let (large, small) = (folder.join("large.json"), folder.join("small.json"));
+    let bytes = write_job(&large, args.width, OptimizerSpec::sgd(0.01), 1000)?;
+    let gigabytes = bytes as f64 / 1e9;
+    println!("mlp 784-{0}-{0}-10: {gigabytes:.2} GB on one ps", args.width);
+    let names = ["plain write", "save", "save / plain", "plain read", "restore", "restore / plain"];
+    let mut figures: [Vec<f64>; 6] = Default::default();
+    let (mut saving, mut restoring) = (Vec::new(), Vec::new());
+    for round in 0..args.rounds.max(1) {
+        let checkpoints = folder.join(format!("checkpoints-{round}"));
+        let plain = folder.join("plain");
+        let write = plain_write(&plain, bytes)?;
+        let pair = Pair::start(folder, &large, &checkpoints)?;
+        let save = pair.seconds("saved step-0-")?;
+        saving.push(pair.peak()? as f64 / bytes as f64);
+        drop(pair);
+        forget(folder)?;
+        let read = plain_read(&plain)?;
+        let pair = Pair::start(folder, &large, &checkpoints)?;
+        let restore = pair.seconds("restored step-0-")?;
+        restoring.push(pair.peak()? as f64 / bytes as f64);
+        drop(pair);
+        for (figure, seconds) in [(0, write), (1, save), (3, read), (4, restore)] {
+            figures[figure].push(gigabytes / seconds);
+        }
+        figures[2].push(write / save);
+        figures[5].push(read / restore);
+        fs::remove_dir_all(&checkpoints)?;
+        fs::remove_file(&plain)?;
+    }
+    for (name, figures) in names.into_iter().zip(figures) {
+        spread(name, figures, if name.contains('/') { "" } else { "GB/s" });
+    }
+    spread("memory of the ps after saving", saving, "× the model");
+    spread("memory of the ps after restoring", restoring, "× the model");
+    write_job(&small, 512, OptimizerSpec::adam(0.001), args.steps)?;
+    let (mut without, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..args.rounds.max(1) {
+        let flags = [
+            format!("--checkpoint-dir={}", folder.join(format!("small-{round}")).display()),
+            format!("--save-steps={}", args.save_steps),
+        ];
+        without.push(train(folder, &small, &[])?);
+        with.push(train(folder, &small, &flags)?);
+        ratios.push(with[round] / without[round]);
+    }
+    println!("mlp 784-512-512-10, adam, {} steps, a checkpoint every {}", args.steps, args.save_steps);
+    spread("training", without, "examples/s");
+    spread("training and saving", with, "examples/s");
+    spread("with / without", ratios, "");
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Checkpoints that were cut, changed or deleted, a disk that is full, a directory that cannot be written: each is named, an
+//! older whole checkpoint is used, and training goes on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Program, Running, linear_regression};
+
+use super::{directory, saving, steps};
+
+/// A job that has saved at 100, 200 and 300, and where.
+fn saved() -> (Running, PathBuf) {
+    let mut running = Running::of(saving(2, 1, 300, &[], &["--save-steps=100"]), &[]);
+    running.end_well_without(&[]);
+    let directory = directory(running.cluster.dir());
+    assert_eq!(steps(&directory), [0, 100, 200, 300]);
+    (running, directory)
+}
+
+/// The folder of that step.
+fn folder(directory: &Path, step: u64) -> PathBuf {
+    let found = fs::read_dir(directory).expect("it is there").map(|entry| entry.expect("an entry").path());
+    let named = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&format!("step-{step}-")))
+    };
+    found.into_iter().find(named).expect("a checkpoint of that step")
+}
+
+fn change(file: &Path) {
+    let mut bytes = fs::read(file).expect("it is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(file, bytes).expect("it can be written");
+}
+
+#[test]
+fn a_broken_checkpoint_is_named_and_the_one_before_it_is_used() {
+    let (running, directory) = saved();
+    change(&folder(&directory, 300).join("ps-1-shard-0.safetensors"));
+    fs::write(folder(&directory, 200).join("manifest.json"), "{").expect("it can be written");
+    let mut running = running.all_again();
+    running.chief.wait_for("restored step-100-");
+    let said = running.chief.err();
+    for words in ["ps-1-shard-0.safetensors", "manifest"] {
+        assert!(said.contains(words), "{words} in {said}");
+    }
+    assert_eq!(running.end_well_without(&[]).count("began"), 100);
+}
+
+#[test]
+fn who_asks_for_the_latest_is_told_that_it_is_broken_and_which_is_whole() {
+    let (mut running, directory) = saved();
+    fs::remove_file(folder(&directory, 300).join("ps-0-shard-0.safetensors")).expect("it was there");
+    fs::remove_file(running.cluster.report_path()).expect("it was there");
+    running.cluster.chief_flags.push("--restore=latest".into());
+    let mut running = running.all_again();
+    for ended in running.fail_without(&[]) {
+        assert!(ended.last_line().contains("ps-0-shard-0.safetensors"), "{}", ended.err);
+        assert!(ended.last_line().contains("step-200-"), "{}", ended.err);
+    }
+}
+
+#[test]
+fn a_job_never_begins_anew_where_all_its_checkpoints_are_broken() {
+    let (running, directory) = saved();
+    for step in [0, 100, 200, 300] {
+        fs::write(folder(&directory, step).join("manifest.json"), "").expect("it can be written");
+    }
+    fs::remove_file(running.cluster.report_path()).expect("it was there");
+    let mut running = running.all_again();
+    running.fail_without(&[]);
+    assert!(running.chief.err().contains("--restore"), "{}", running.chief.err());
+}
+
+#[test]
+fn another_model_is_refused_with_the_first_difference() {
+    let (_running, directory) = saved();
+    let mut cluster = saving(1, 1, 300, &["--model=cnn"], &[]);
+    cluster.chief_flags = vec![format!("--checkpoint-dir={}", directory.display())];
+    let mut other = Running::of(cluster, &[]);
+    for ended in other.fail_without(&[]) {
+        assert!(ended.last_line().contains("--warm-start"), "{}", ended.err);
+    }
+}
+
+/// Runs a program in a mount namespace of its own, where that directory is a file system of so many bytes. `None` where
+/// this system lets nobody do that.
+fn on_small_disk(dir: &Path, mount: &str, command: &Command) -> Option<Program> {
+    let own = ["--user", "--map-root-user", "--mount"];
+    let allowed = Command::new("unshare").args(own).args(["sh", "-c", "mount -t tmpfs none /mnt"]).output();
+    if !allowed.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("!!! SKIPPED: no mount namespace can be made here. A full disk is NOT tested. !!!");
+        return None;
+    }
+    let mut inside = Command::new("unshare");
+    inside.args(own).args(["sh", "-c", &format!("{mount} && exec \"$0\" \"$@\"")]);
+    inside.arg(command.get_program()).args(command.get_args());
+    Some(Program::start(dir, "small", &mut inside))
+}
+
+#[test]
+fn a_disk_that_is_full_keeps_nobody_from_training() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let disk = dir.path().join("disk");
+    fs::create_dir(&disk).expect("the test's directory can be written");
+    let mut command = linear_regression();
+    // One checkpoint fits, and some of the next ones.
+    command.args(["--steps=400", "--batch-size=2", "--save-steps=10", "--keep-checkpoints=50"]);
+    command.arg(format!("--checkpoint-dir={}", disk.display()));
+    let mount = format!("mount -t tmpfs -o size=60k none {}", disk.display());
+    let Some(mut program) = on_small_disk(dir.path(), &mount, &command) else { return };
+    let ended = program.wait().expect(0);
+    assert!(ended.err.contains("No space left on device"), "{}", ended.err);
+    assert!(ended.err.contains("the newest checkpoint is step-"), "{}", ended.err);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_told_at_the_start() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let disk = dir.path().join("disk");
+    fs::create_dir(&disk).expect("the test's directory can be written");
+    let mut command = linear_regression();
+    command.args(["--steps=40"]).arg(format!("--checkpoint-dir={}", disk.display()));
+    let mount = format!("mount -t tmpfs -o ro,size=60k none {}", disk.display());
+    let Some(mut program) = on_small_disk(dir.path(), &mount, &command) else { return };
+    let ended = program.wait().expect(1);
+    assert!(ended.last_line().contains("Read-only file system"), "{}", ended.err);
+}

@@ -1,0 +1,87 @@
+//! The evaluator: a task of its own that evaluates each checkpoint as it comes, keeps the best one, and lets the job end when it
+//! gets no better.
+
+use messages::id::JobName;
+use rustix::process::Signal;
+
+use crate::harness::{Cluster, Job, Program, Running, example, role};
+
+use super::{directory, steps};
+
+#[test]
+fn every_checkpoint_is_evaluated_and_the_best_is_kept() {
+    const STEPS: u64 = 200;
+    let mut cluster = Cluster::with(1, 1, 2, |dir| Job::new(dir, STEPS));
+    let saved = directory(cluster.dir());
+    cluster.chief_flags = vec![
+        format!("--checkpoint-dir={}", saved.display()),
+        "--save-steps=100".into(),
+        "--keep-checkpoints=2".into(),
+    ];
+    let mut command = role(JobName::Evaluator);
+    command.arg(format!("--checkpoint-dir={}", saved.display())).arg("--threads=1");
+    let mut evaluator = Program::start(cluster.dir(), "evaluator", &mut command);
+    let mut running = Running::of(cluster, &[]);
+    let report = running.end_well_without(&[]);
+    let ended = evaluator.wait().expect(0);
+    // The same variables, by another task: the same numbers.
+    let expected = format!("{:.4}", report.number("test_accuracy"));
+    assert!(ended.err.contains(&format!("step {STEPS}")) && ended.err.contains(&expected), "{}", ended.err);
+    assert!(!steps(&saved.join("best")).is_empty(), "the best is a checkpoint like any other");
+    let records = std::fs::read_dir(saved.join("eval")).expect("it has written what it found").count();
+    assert!(records >= 1);
+}
+
+#[test]
+fn an_evaluator_in_the_clusters_configuration_is_told_by_it_who_it_is() {
+    let mut cluster = Cluster::with(1, 1, 1, |dir| Job::new(dir, 50));
+    let saved = directory(cluster.dir());
+    cluster.chief_flags = vec![format!("--checkpoint-dir={}", saved.display())];
+    // As Kubeflow has it, the evaluator is not among the cluster's addresses.
+    let config = cluster.spec.to_tf_config(messages::id::TaskId::new(JobName::Evaluator, 0));
+    let mut command = example();
+    command.env("TF_CONFIG", config).arg(format!("--checkpoint-dir={}", saved.display())).arg("--threads=1");
+    let mut evaluator = Program::start(cluster.dir(), "evaluator", &mut command);
+    let mut running = Running::of(cluster, &[]);
+    running.end_well_without(&[]);
+    evaluator.wait().expect(0).says("step 50");
+}
+
+#[test]
+fn an_evaluator_that_is_told_to_stop_ends_well() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut command = role(JobName::Evaluator);
+    command.arg(format!("--checkpoint-dir={}", directory(dir.path()).display()));
+    let mut evaluator = Program::start(dir.path(), "evaluator", &mut command);
+    evaluator.wait_for("waiting for");
+    evaluator.signal(Signal::TERM);
+    evaluator.wait().expect(0);
+}
+
+#[test]
+fn a_job_that_gets_no_better_ends_early_and_well() {
+    let mut cluster = Cluster::with(1, 1, 1, |dir| {
+        // So small a step that no evaluation is better than the first.
+        Job::with(dir, 1_000_000, &["--learning-rate=1e-30", "--schedule=constant"])
+    });
+    let saved = directory(cluster.dir());
+    cluster.chief_flags = vec![
+        format!("--checkpoint-dir={}", saved.display()),
+        "--save-steps=20".into(),
+        "--early-stopping=accuracy:2".into(),
+    ];
+    let mut command = role(JobName::Evaluator);
+    command.arg(format!("--checkpoint-dir={}", saved.display())).arg("--threads=1");
+    let mut evaluator = Program::start(cluster.dir(), "evaluator", &mut command);
+    let mut running = Running::of(cluster, &[]);
+    for program in [&mut running.chief].into_iter().chain(&mut running.ps).chain(&mut running.workers) {
+        program.wait().expect(0);
+    }
+    let report = crate::harness::Report::read(&running.cluster.report_path());
+    assert!(report.text("stopped").contains("accuracy"), "{}", report.text("stopped"));
+    let step = report.count("updates_applied");
+    assert!(step < 1_000_000);
+    assert_eq!(steps(&saved).last(), Some(&step), "what it ended with is saved");
+    evaluator.signal(Signal::TERM);
+    evaluator.wait().expect(0);
+}

@@ -1,0 +1,102 @@
+//! `kill -9` while checkpoints are being written, at hundreds of points under a seed: what was committed stays, what was
+//! not is no checkpoint, and the next start goes on (C1).
+
+use std::time::{Duration, Instant};
+
+use messages::id::TaskId;
+
+use crate::harness::{Program, Running, linear_regression};
+
+use super::{directory, saving, steps, verify};
+
+/// Kills of a whole embedded cluster, each at another point.
+const KILLS: u32 = 200;
+/// Kills of one task of a cluster of processes.
+const TASK_KILLS: u64 = 8;
+
+/// Points in time under a seed: multiplicative congruential, as it needs no more.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 >> 33) % bound
+    }
+}
+
+#[test]
+fn whenever_it_is_killed_there_is_a_whole_checkpoint_and_none_that_was_whole_is_lost() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let saved = directory(dir.path());
+    let mut random = Random(2016);
+    let (mut last, mut during) = (0, 0);
+    for kill in 0..KILLS {
+        let mut command = linear_regression();
+        command.args(["--steps=1000000000", "--batch-size=2", "--ps=2", "--threads=1"]);
+        command.arg(format!("--checkpoint-dir={}", saved.display()));
+        command.args(["--save-steps=1", "--keep-checkpoints=2"]);
+        let mut program = Program::start(dir.path(), "linear", &mut command);
+        // It has begun to save; from then on at any moment of that.
+        program.wait_for("saved step-");
+        let moment = Instant::now() + Duration::from_micros(random.below(30_000));
+        while Instant::now() < moment {
+            std::hint::spin_loop();
+        }
+        program.kill();
+        let whole = steps(&saved);
+        let newest = *whole.last().unwrap_or_else(|| panic!("kill {kill}: nothing is left"));
+        assert!(newest >= last, "kill {kill}: step {newest}, and {last} was there");
+        if kill > 0 {
+            let started_at = restored(&program.err());
+            assert_eq!(started_at, Some(last), "kill {kill}: it goes on from the newest");
+        }
+        last = newest;
+        during += u32::from(unfinished(&saved));
+        if kill % 10 == 0 {
+            verify(&saved);
+        }
+    }
+    verify(&saved);
+    assert!(during > KILLS / 20, "only {during} of {KILLS} kills came in the middle of a save");
+}
+
+/// The step that a run says it was restored at.
+fn restored(log: &str) -> Option<u64> {
+    log.split("restored step-").nth(1)?.split('-').next()?.parse().ok()
+}
+
+/// Whether a save was broken off.
+fn unfinished(saved: &std::path::Path) -> bool {
+    super::list(saved).iter().any(|entry| entry["state"] == "unfinished")
+}
+
+#[test]
+fn whichever_task_is_killed_the_job_goes_on_from_its_last_checkpoint() {
+    let mut random = Random(7);
+    for victim in [TaskId::ps(1), TaskId::CHIEF] {
+        let cluster = saving(2, 1, 1_000_000, &[], &["--save-steps=1", "--keep-checkpoints=2"]);
+        let saved = directory(cluster.dir());
+        let mut running = Running::of(cluster, &[]);
+        let mut last = 0;
+        for kill in 0..TASK_KILLS {
+            running.chief.wait_for("saved step-");
+            let moment = Instant::now() + Duration::from_micros(random.below(100_000));
+            while Instant::now() < moment {
+                std::hint::spin_loop();
+            }
+            match victim {
+                TaskId::CHIEF => running.chief.kill(),
+                _ => running.ps[1].kill(),
+            }
+            running.kill_all();
+            let newest =
+                *steps(&saved).last().unwrap_or_else(|| panic!("{victim}, kill {kill}: nothing is left"));
+            assert!(newest >= last, "{victim}, kill {kill}: step {newest}, and {last} was there");
+            verify(&saved);
+            last = newest;
+            running = running.all_again();
+            running.chief.wait_for(&format!("restored step-{last}-"));
+        }
+        running.kill_all();
+    }
+}

@@ -1,0 +1,85 @@
+//! Jobs that are stopped, killed, or broken off in any way, and go on: nothing is lost that was saved, nothing is made
+//! twice, and what is in the directory can always be gone on from (C1, C2).
+
+mod damage;
+mod evaluating;
+mod killing;
+mod python;
+mod resuming;
+mod shapes;
+mod stopping;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::{Cluster, Job, PATIENCE, Program, Running, tool, wait_until};
+
+/// A cluster of so many tasks that trains so that two runs leave the same bits, and saves into a directory of its own.
+fn deterministic(ps: u32, workers: u32, steps: u64, chief_flags: &[&str]) -> Cluster {
+    saving(ps, workers, steps, &["--sync=sync", "--deterministic", "--optimizer=adam"], chief_flags)
+}
+
+/// The same under any policy.
+fn saving(ps: u32, workers: u32, steps: u64, flags: &[&str], chief_flags: &[&str]) -> Cluster {
+    let mut cluster = Cluster::with(1, ps, workers, |dir| Job::with(dir, steps, flags));
+    cluster.chief_flags = vec![format!("--checkpoint-dir={}", directory(cluster.dir()).display())];
+    cluster.chief_flags.extend(chief_flags.iter().map(ToString::to_string));
+    cluster
+}
+
+/// Where a job whose files are there saves.
+fn directory(dir: &Path) -> PathBuf {
+    dir.join("checkpoints")
+}
+
+/// The bits that a job leaves which nobody disturbs.
+fn undisturbed(cluster: Cluster) -> u64 {
+    let mut running = Running::of(cluster, &[]);
+    running.end_well_without(&[]).variables_crc32c()
+}
+
+/// What `pushpull checkpoint list` says of a directory, the newest last.
+#[track_caller]
+fn list(directory: &Path) -> Vec<Value> {
+    let mut command = tool();
+    command.args(["checkpoint", "list", "--json"]).arg(directory);
+    let ended = Program::run(directory.parent().expect("a test's directory"), "list", &mut command).expect(0);
+    let listed: Value = serde_json::from_str(&ended.out).expect("a list in JSON");
+    listed.as_array().expect("a list").clone()
+}
+
+/// The steps of all whole checkpoints, rising.
+#[track_caller]
+fn steps(directory: &Path) -> Vec<u64> {
+    let whole = |entry: &Value| entry["state"] == "whole";
+    let step = |entry: &Value| entry["step"].as_u64().expect("a step");
+    let mut steps: Vec<u64> = list(directory).iter().filter(|entry| whole(entry)).map(step).collect();
+    steps.sort_unstable();
+    steps
+}
+
+/// Waits until a chief, or whatever hosts it, says that it has saved such a step.
+#[track_caller]
+fn wait_for_save(program: &mut Program, at_least: u64) -> u64 {
+    wait_until(&format!("a checkpoint of step {at_least}"), PATIENCE, || {
+        let running = program.is_running();
+        let newest = program
+            .err()
+            .split("saved step-")
+            .skip(1)
+            .filter_map(|rest| rest.split('-').next()?.parse().ok())
+            .max();
+        let found = newest.filter(|&step: &u64| step >= at_least);
+        assert!(running || found.is_some(), "it ended with {newest:?} as its newest checkpoint");
+        found
+    })
+}
+
+/// Every byte of the newest whole checkpoint is as it was written.
+#[track_caller]
+fn verify(directory: &Path) {
+    let mut command = tool();
+    command.args(["checkpoint", "verify"]).arg(directory);
+    Program::run(directory.parent().expect("a test's directory"), "verify", &mut command).expect(0);
+}

@@ -1,0 +1,103 @@
+//! The packages `safetensors` and `tensorboard`, as anybody gets them, read what a job has written.
+
+use std::ffi::OsStr;
+use std::fs;
+
+use crate::harness::{Cluster, Job, Program, Running, tool};
+use crate::venv::Venv;
+
+use super::{directory, list};
+
+/// Opens every file of a checkpoint and the exported model, and says what is in them.
+const READ_TENSORS: &str = r#"
+import json, sys, pathlib
+from safetensors import safe_open
+out = {}
+for path in sys.argv[1:]:
+    with safe_open(path, framework="np") as file:
+        for name in file.keys():
+            tensor = file.get_tensor(name)
+            out[pathlib.Path(path).name + "|" + name] = [list(tensor.shape), str(tensor.dtype), float(tensor.astype("float64").sum())]
+print(json.dumps(out))
+"#;
+
+/// Reads a directory of event files, and says what is in them.
+const READ_EVENTS: &str = r#"
+import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+events = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0, "histograms": 0, "images": 0, "tensors": 0})
+events.Reload()
+tags = events.Tags()
+print(json.dumps({
+    "scalars": {tag: [[e.step, e.value] for e in events.Scalars(tag)] for tag in tags["scalars"]},
+    "histograms": {tag: [[e.step, e.histogram_value.num] for e in events.Histograms(tag)] for tag in tags["histograms"]},
+    "texts": [tag for tag in tags["tensors"]],
+    "graph": [node.name for node in __import__("tensorboard.compat.proto.graph_pb2", fromlist=["GraphDef"]).GraphDef.FromString(events.Graph().SerializeToString()).node] if tags["graph"] else [],
+}))
+"#;
+
+fn python(venv: &Venv, script: &str, args: &[String]) -> serde_json::Value {
+    let args: Vec<_> = args.iter().map(OsStr::new).collect();
+    serde_json::from_str(&venv.run(script, &args)).expect("the script prints JSON")
+}
+
+#[test]
+fn what_a_job_leaves_is_read_by_the_packages_that_everybody_has() {
+    let Some(venv) = Venv::find("whether Python reads checkpoints") else { return };
+    const STEPS: u64 = 60;
+    let mut cluster = Cluster::with(1, 2, 2, |dir| {
+        Job::with(dir, STEPS, &["--optimizer=adam", "--ema-decay=0.9", "--partitioner=fixed:2"])
+    });
+    let saved = directory(cluster.dir());
+    let events = cluster.dir().join("events");
+    cluster.chief_flags = vec![
+        format!("--checkpoint-dir={}", saved.display()),
+        format!("--summary-dir={}", events.display()),
+        "--summary-steps=10".into(),
+    ];
+    let mut running = Running::of(cluster, &[]);
+    let report = running.end_well_without(&[]);
+    let dir = running.cluster.dir();
+    // The last checkpoint's files, and the whole model.
+    let newest = list(&saved).into_iter().max_by_key(|entry| entry["step"].as_u64()).expect("it has saved");
+    let folder = saved.join(newest["name"].as_str().expect("a name"));
+    let model = dir.join("model.safetensors");
+    let mut command = tool();
+    command.args(["checkpoint", "export"]).arg(&saved).arg(&model);
+    Program::run(dir, "export", &mut command).expect(0);
+    let mut files: Vec<String> = fs::read_dir(&folder)
+        .expect("it is there")
+        .map(|entry| entry.expect("an entry").path().display().to_string())
+        .filter(|path| path.ends_with(".safetensors"))
+        .collect();
+    assert_eq!(files.len(), 2);
+    files.push(model.display().to_string());
+    let read = python(&venv, READ_TENSORS, &files);
+    let of = |name: &str| &read[name];
+    assert_eq!(of("model.safetensors|dense1/kernel")[0], serde_json::json!([784, 512]));
+    assert_eq!(of("model.safetensors|dense1/kernel")[1], "float32");
+    let halves =
+        ["ps-0-shard-0.safetensors|dense1/kernel[0:392]", "ps-1-shard-0.safetensors|dense1/kernel[392:784]"];
+    let sum: f64 =
+        halves.iter().map(|name| of(name)[2].as_f64().unwrap_or_else(|| panic!("{name} in {read:#}"))).sum();
+    let whole = of("model.safetensors|dense1/kernel")[2].as_f64().expect("a sum");
+    assert!((sum - whole).abs() < 1e-6 * (1.0 + whole.abs()), "{sum} and {whole}");
+    for beside in ["average", "m", "v"] {
+        let name = format!("{}:{beside}", halves[0]);
+        assert_eq!(of(&name)[0], serde_json::json!([392, 512]), "{name} in {read:#}");
+    }
+    let seen = python(&venv, READ_EVENTS, &[events.display().to_string()]);
+    let scalars = seen["scalars"].as_object().expect("scalars");
+    for tag in ["train/loss", "train/learning_rate", "train/steps_per_second", "eval/loss", "eval/accuracy"] {
+        assert!(scalars.contains_key(tag), "{tag} in {:?}", scalars.keys());
+    }
+    let accuracy = seen["scalars"]["eval/accuracy"][0][1].as_f64().expect("an accuracy");
+    assert!((accuracy - report.number("test_accuracy")).abs() < 1e-6, "{accuracy}");
+    assert_eq!(seen["scalars"]["eval/accuracy"][0][0], STEPS);
+    assert!(seen["histograms"].as_object().is_some_and(|histograms| !histograms.is_empty()), "{seen:#}");
+    let graph = seen["graph"].as_array().expect("a graph");
+    assert!(
+        graph.iter().any(|node| node.as_str().is_some_and(|name| name.starts_with("dense1/"))),
+        "{graph:?}"
+    );
+}

@@ -1,0 +1,93 @@
+//! What was saved by some ps tasks is read by any others, however variables are split: every bit is the same, and
+//! training goes on as it would have.
+
+use std::path::Path;
+
+use messages::checkpoint::Store;
+
+use crate::harness::{Program, Running, tool};
+
+use super::{deterministic, directory, undisturbed};
+
+/// Values, averages and slots of the newest checkpoint, put together.
+fn exported(dir: &Path, name: &str, flags: &[&str]) -> Vec<u8> {
+    let file = dir.join(name);
+    let mut command = tool();
+    command.args(["checkpoint", "export"]).arg(directory(dir)).arg(&file).args(flags);
+    Program::run(dir, "export", &mut command).expect(0);
+    std::fs::read(file).expect("it was written")
+}
+
+#[test]
+fn three_ps_tasks_are_read_by_any_number_with_another_partitioner() {
+    const HALF: u64 = 30;
+    const STEPS: u64 = 60;
+    let flags = ["--ema-decay=0.9"];
+    let cluster = |ps, steps, more: &[&str]| {
+        let usual = ["--sync=sync", "--deterministic", "--optimizer=adam"];
+        super::saving(ps, 2, steps, &[&usual[..], &flags, more].concat(), &[])
+    };
+    let expected = undisturbed(cluster(3, STEPS, &[]));
+    // The schedule is that of the whole job, of which one half is made here.
+    let mut first = cluster(3, STEPS, &["--partitioner=fixed:3"]);
+    first.chief_flags.push(format!("--save-steps={HALF}"));
+    let mut first = Running::of(first, &[]);
+    first.chief.wait_for(&format!("saved step-{HALF}-"));
+    first.kill_all();
+    let saved = directory(first.cluster.dir());
+    let shapes = [(1, "none"), (2, "max_slice_bytes:100000"), (5, "fixed:7")].map(|(ps, how)| {
+        let mut cluster = cluster(ps, STEPS, &[&format!("--partitioner={how}")]);
+        let own = directory(cluster.dir());
+        copy(&saved, &own);
+        cluster.chief_flags.push(format!("--restore={HALF}"));
+        Running::of(cluster, &[])
+    });
+    for mut running in shapes {
+        running.chief.wait_for(&format!("restored step-{HALF}-"));
+        let report = running.end_well_without(&[]);
+        assert_eq!(report.variables_crc32c(), expected);
+        assert_eq!(report.count("began"), HALF);
+    }
+}
+
+#[test]
+fn what_is_read_into_other_slices_and_saved_at_once_is_the_same_in_every_bit() {
+    const STEPS: u64 = 20;
+    let mut first = Running::of(deterministic(3, 1, STEPS, &[]), &[]);
+    first.end_well_without(&[]);
+    let dir = first.cluster.dir();
+    let expected = exported(dir, "model.safetensors", &[]);
+    let warm = format!("--warm-start={}", directory(dir).display());
+    let cluster = super::saving(2, 1, STEPS, &["--partitioner=fixed:4", "--seed=9"], &[&warm]);
+    // At its start the job saves what it begins with.
+    let mut second = Running::of(cluster, &[]);
+    second.end_well_without(&[]);
+    let got = exported(second.cluster.dir(), "again.safetensors", &["--step=0"]);
+    assert_eq!(tensors(&got), tensors(&expected));
+    let store = Store::open(dir.to_str().expect("a path in UTF-8")).expect("a directory");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let found = runtime.block_on(messages::checkpoint::read_header(&store, "model.safetensors"));
+    let names: Vec<String> =
+        found.expect("a safetensors file").into_iter().map(|tensor| tensor.name).collect();
+    assert!(names.contains(&"dense1/kernel".to_owned()), "{names:?}");
+}
+
+/// The bytes of a safetensors file behind its header, which says whence it comes.
+fn tensors(file: &[u8]) -> &[u8] {
+    let length = u64::from_le_bytes(file[..8].try_into().expect("eight bytes"));
+    &file[8 + length as usize..]
+}
+
+/// A directory and all that is in it.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a test's directory can be written");
+    for entry in std::fs::read_dir(from).expect("it is there") {
+        let entry = entry.expect("it can be read").path();
+        let target = to.join(entry.file_name().expect("an entry has a name"));
+        if entry.is_dir() {
+            copy(&entry, &target);
+        } else {
+            std::fs::copy(&entry, &target).expect("it can be copied");
+        }
+    }
+}

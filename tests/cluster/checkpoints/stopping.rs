@@ -1,0 +1,117 @@
+//! Told to stop, a job that saves ends with all that it has trained in a checkpoint, and every task with status 0; started
+//! again it goes on as if it had never been stopped.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::{Program, Running, example};
+
+use super::{deterministic, directory, saving, steps, undisturbed, verify, wait_for_save};
+
+/// The stated time in which all have saved and gone, with some room for a busy machine.
+const STATED: Duration = Duration::from_secs(30);
+const STEPS: u64 = 300;
+
+/// All tasks end with status 0.
+#[track_caller]
+fn all_leave(running: &mut Running) {
+    let programs = [&mut running.chief].into_iter().chain(&mut running.ps).chain(&mut running.workers);
+    for program in programs {
+        program.wait_within(STATED).expect(0);
+    }
+    assert!(!running.cluster.report_path().exists(), "an unfinished job has no report");
+}
+
+#[test]
+fn a_job_that_is_stopped_twice_leaves_the_bits_of_one_that_was_not() {
+    let expected = undisturbed(deterministic(2, 2, STEPS, &[]));
+    let mut running = Running::of(deterministic(2, 2, STEPS, &[]), &[]);
+    let directory = directory(running.cluster.dir());
+    for (version, signal) in [(40, Signal::TERM), (120, Signal::INT)] {
+        running.wait_for_version(version);
+        running.chief.signal(signal);
+        all_leave(&mut running);
+        let saved = *steps(&directory).last().expect("it has saved");
+        assert!(saved >= version, "{saved}");
+        verify(&directory);
+        running = running.all_again();
+        running.chief.wait_for(&format!("restored step-{saved}-"));
+    }
+    assert_eq!(running.end_well_without(&[]).variables_crc32c(), expected);
+}
+
+#[test]
+fn all_tasks_may_be_told_at_once_under_every_policy() {
+    let jobs = ["async", "bounded:1", "sync", "sync:1"].map(|mode| {
+        let sync = format!("--sync={mode}");
+        let mut running = Running::of(saving(2, 2, STEPS, &[&sync], &[]), &[]);
+        running.wait_for_version(30);
+        let programs = running.workers.iter_mut().chain(&mut running.ps).chain([&mut running.chief]);
+        programs.for_each(|program| program.signal(Signal::TERM));
+        (mode, running)
+    });
+    for (mode, mut running) in jobs {
+        all_leave(&mut running);
+        let saved = *steps(&directory(running.cluster.dir())).last().expect("it has saved");
+        assert!(saved >= 30, "{mode}: {saved}");
+        let mut running = running.all_again();
+        let report = running.end_well_without(&[]);
+        assert_eq!(report.count("began"), saved, "{mode}");
+    }
+}
+
+#[test]
+fn a_ps_that_is_told_to_stop_ends_the_job_with_all_saved() {
+    // Longer than the chief takes to notice.
+    let mut running = Running::of(saving(2, 2, 3000, &[], &[]), &[]);
+    running.wait_for_version(30);
+    running.ps[1].signal(Signal::TERM);
+    all_leave(&mut running);
+    assert!(running.chief.err().contains("ps/1"), "it says why: {}", running.chief.err());
+    let mut running = running.all_again();
+    assert!(running.end_well_without(&[]).count("began") >= 30);
+}
+
+#[test]
+fn a_worker_that_is_told_to_stop_leaves_with_nothing_lost() {
+    let mut running = Running::of(saving(1, 2, STEPS, &[], &[]), &[]);
+    running.wait_for_version(30);
+    running.workers[1].signal(Signal::TERM);
+    running.workers[1].wait_within(STATED).expect(0);
+    running.end_well_without(&[1]);
+}
+
+#[test]
+fn an_embedded_run_is_stopped_and_goes_on() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let saved = directory(dir.path());
+    let start = || {
+        let mut command = example();
+        command
+            .args(["--batch-size=16", "--steps=3000", "--save-steps=100"])
+            .arg(format!("--checkpoint-dir={}", saved.display()));
+        Program::start(dir.path(), "example", &mut command)
+    };
+    let mut program = start();
+    wait_for_save(&mut program, 100);
+    program.signal(Signal::TERM);
+    program.wait_within(STATED).expect(0);
+    let step = *steps(&saved).last().expect("it has saved");
+    let mut program = start();
+    program.wait_for(&format!("restored step-{step}-"));
+    program.wait().expect(0);
+    assert_eq!(steps(&saved).last(), Some(&3000));
+}
+
+#[test]
+fn a_second_signal_still_ends_it_at_once() {
+    let mut running = Running::of(saving(1, 2, 1_000_000, &["--sync=sync"], &[]), &[]);
+    running.wait_for_version(30);
+    // It would be waited for.
+    running.workers[0].signal(Signal::STOP);
+    running.chief.signal(Signal::TERM);
+    running.chief.wait_for("stopping before the last step");
+    running.chief.signal(Signal::TERM);
+    running.chief.wait_within(Duration::from_secs(5)).expect(143);
+}

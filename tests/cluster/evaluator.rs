@@ -1,0 +1,73 @@
+//! The evaluator as a process of its own, on checkpoints that the tool has made.
+
+use std::path::Path;
+
+use messages::id::JobName;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{Job, Program, role, tool, wait_until, write_model};
+
+const LAST_STEP: u64 = 10;
+
+fn save(dir: &Path, step: u64) -> String {
+    let mut command = tool();
+    command.current_dir(dir).args(["checkpoint", "import", "model.safetensors", "saves", "--job=job.json"]);
+    let imported = Program::run(dir, "import", command.arg(format!("--step={step}"))).expect(0);
+    imported.out.trim().to_owned()
+}
+
+fn prepare(dir: &Path) {
+    Job::new(dir, LAST_STEP).edit(|job| write_model(&dir.join("model.safetensors"), job, 0.0));
+}
+
+fn evaluator(dir: &Path) -> Program {
+    let mut command = role(JobName::Evaluator);
+    command.current_dir(dir).args(["--checkpoint-dir=saves", "--poll-every-ms=20", "--devices=2"]);
+    Program::start(dir, "evaluator", &mut command)
+}
+
+#[test]
+fn it_evaluates_what_appears_passes_over_what_is_broken_and_ends_after_the_last() {
+    let dir = tempfile::tempdir().unwrap();
+    prepare(dir.path());
+    let mut evaluator = evaluator(dir.path());
+    evaluator.wait_for("waiting for checkpoints in ");
+    let first = save(dir.path(), 3);
+    let record = wait_until("a record", crate::harness::PATIENCE, || {
+        let text = std::fs::read_to_string(dir.path().join(format!("saves/eval/{first}.json"))).ok()?;
+        serde_json::from_str::<Value>(&text).ok()
+    });
+    // All logits are 0: every one of ten classes is as likely.
+    let loss = record["loss"].as_f64().unwrap();
+    assert!((loss - 10f64.ln()).abs() < 1e-4, "{record}");
+    assert_eq!((&record["step"], &record["examples"]), (&3.into(), &500.into()));
+    evaluator.wait_for("step 3 is the best: accuracy ");
+    let broken = dir.path().join("saves/step-5-0000000000000001");
+    std::fs::create_dir(&broken).unwrap();
+    std::fs::write(broken.join("manifest.json"), "{}").unwrap();
+    evaluator.wait_for("WARN evaluator/0: step-5-0000000000000001 is passed over: ");
+    let last = save(dir.path(), LAST_STEP);
+    evaluator.wait().expect(0).says("the job's last step is evaluated");
+    assert!(dir.path().join(format!("saves/eval/{last}.json")).exists());
+    // Of equals the first is kept.
+    assert!(dir.path().join(format!("saves/best/{first}/manifest.json")).exists());
+    let listed = Program::run(
+        dir.path(),
+        "list",
+        tool().current_dir(dir.path()).args(["checkpoint", "list", "saves/best"]),
+    );
+    let listed = listed.expect(0).out;
+    assert!(listed.lines().count() == 2 && listed.trim_end().ends_with("whole"), "{listed}");
+}
+
+#[test]
+fn a_signal_ends_it_in_good_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut evaluator = evaluator(dir.path());
+        evaluator.wait_for("waiting for checkpoints in ");
+        evaluator.signal(signal);
+        evaluator.wait().expect(0).says("interrupted");
+    }
+}
