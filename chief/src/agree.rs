@@ -3,6 +3,9 @@
 
 use messages::id::{GlobalStep, Version};
 
+/// So many times what was seen to be made is left ahead of them.
+const PACES: u64 = 4;
+
 /// The step that the shards are asked to stop at next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreement {
@@ -12,9 +15,11 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// Of shards that are at most at that version. Where nobody trains, they stop where they are.
-    pub(crate) fn new(seen: Version, trains: bool, last_step: GlobalStep) -> Self {
-        let margin = u64::from(trains);
+    /// Of shards that are at most at that version, and have made so many updates while a few messages travel. Where nobody
+    /// trains, they stop where they are.
+    pub(crate) fn new(seen: Version, pace: Option<u64>, last_step: GlobalStep) -> Self {
+        // One that is too late is mended by another round; but workers that are about to leave make no more steps.
+        let margin = pace.map_or(0, |pace| 2 + pace.saturating_mul(PACES));
         let step = GlobalStep(seen.0.saturating_add(margin)).min(last_step);
         Self { last_step, margin, step }
     }
@@ -48,10 +53,11 @@ mod tests {
             begun in prop::collection::vec(0u64..100, 1..5),
             speeds in prop::collection::vec(0u64..10_000, 5),
             last in 100u64..10_000_000,
+            pace in 0u64..100,
         ) {
             let mut shards: Vec<Version> = begun.into_iter().map(Version).collect();
             let seen = *shards.iter().max().unwrap();
-            let mut agreement = Agreement::new(seen, true, GlobalStep(last));
+            let mut agreement = Agreement::new(seen, Some(pace), GlobalStep(last));
             let mut stops = vec![last; shards.len()];
             for _ in 0..20 {
                 let step = agreement.step();
@@ -76,8 +82,9 @@ mod tests {
 
     #[test]
     fn where_nobody_trains_they_stop_where_they_are() {
-        assert_eq!(Agreement::new(Version(7), false, GlobalStep(9)).step(), GlobalStep(7));
-        assert_eq!(Agreement::new(Version(7), true, GlobalStep(9)).step(), GlobalStep(8));
-        assert_eq!(Agreement::new(Version(9), true, GlobalStep(9)).step(), GlobalStep(9));
+        assert_eq!(Agreement::new(Version(7), None, GlobalStep(9)).step(), GlobalStep(7));
+        assert_eq!(Agreement::new(Version(7), Some(0), GlobalStep(20)).step(), GlobalStep(9));
+        assert_eq!(Agreement::new(Version(7), Some(2), GlobalStep(20)).step(), GlobalStep(17));
+        assert_eq!(Agreement::new(Version(9), Some(5), GlobalStep(9)).step(), GlobalStep(9));
     }
 }

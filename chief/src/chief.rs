@@ -122,10 +122,10 @@ impl Chief {
         };
         let mut saves = saver.as_ref().map_or_else(|| watch::channel(SaveStatus::default()).1, Saver::status);
         let progress = self.progress.subscribe();
-        let catalog = saver.as_ref().map(|saver| saver.checkpoints().0);
+        let own = saver.as_ref().map(|saver| (saver.checkpoints().0, saver.life()));
         let evaluating = async {
-            match &catalog {
-                Some(catalog) => follow(catalog, &feed).await,
+            match &own {
+                Some((catalog, life)) => follow(catalog, *life, &feed).await,
                 None => std::future::pending().await,
             }
         };
@@ -170,10 +170,18 @@ impl Chief {
         };
         let last = match self.config.checkpoint.as_ref().zip(step_to_save(&ended)) {
             Some((config, step)) => {
-                let usual = || tokio::time::Instant::now() + config.drain_timeout;
-                let deadline = drain.get().map_or_else(usual, |drain| drain.deadline);
+                let deadline = match (drain.get(), &ended) {
+                    (Some(drain), _) => Some(drain.deadline),
+                    // What was trained to its end is worth any time.
+                    (None, Ok(_)) => None,
+                    (None, Err(_)) => Some(tokio::time::Instant::now() + config.drain_timeout),
+                };
                 let _ = orders.send(Order::End { step, deadline });
-                Some(saving.await)
+                let last = saving.await;
+                if let (Ok(true), Ok(name)) = (saves.has_changed(), &last) {
+                    feed.tell(News::Checkpoint(name.step, name.to_string()));
+                }
+                Some(last)
             }
             None => None,
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use actix::Addr;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use messages::id::{GlobalStep, JobName, TaskId, Version};
+use messages::id::{GlobalStep, JobName, TaskId};
 use messages::job::JobSpec;
 use messages::transport::{Identity, Patience, Transport};
 use tokio::sync::{mpsc, watch};
@@ -25,6 +25,9 @@ use crate::placement::table;
 use crate::ps_tasks::PsTasks;
 use crate::report::JobProgress;
 use crate::wish::Wish;
+
+/// So long the shards are watched, to see how fast they train.
+const PACE: Duration = Duration::from_millis(50);
 
 /// What it leads, and with what.
 pub(crate) struct Lead<'a> {
@@ -206,10 +209,20 @@ impl Lead<'_> {
 
     /// The step at which all shards stop.
     async fn agree(&self) -> Result<GlobalStep, ChiefError> {
-        let shards = self.ps.observe().await?;
-        let seen = shards.iter().map(|(_, snapshot)| snapshot.version).max();
+        let furthest = async || {
+            let shards = self.ps.observe().await?;
+            Ok::<_, ChiefError>(shards.iter().map(|(_, snapshot)| snapshot.version).max().unwrap_or_default())
+        };
+        let first = furthest().await?;
         let trains = self.progress.borrow().workers > 0;
-        let mut agreement = Agreement::new(seen.unwrap_or(Version(0)), trains, self.job.last_step);
+        let (seen, pace) = if trains {
+            tokio::time::sleep(PACE).await;
+            let seen = furthest().await?;
+            (seen, Some(seen.0 - first.0))
+        } else {
+            (first, None)
+        };
+        let mut agreement = Agreement::new(seen, pace, self.job.last_step);
         while !agreement.told(&self.ps.stop_at(agreement.step()).await?) {}
         Ok(agreement.step())
     }

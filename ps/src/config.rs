@@ -16,7 +16,8 @@ pub struct PsConfig {
     pub start_timeout: Duration,
     /// With the chief gone without a word and nobody else connected, so long it waits for somebody to come again.
     pub deserted_timeout: Duration,
-    /// After a signal, with the chief connected, so long it goes on serving for the job to be saved.
+    /// After a signal, with the chief connected, so long it goes on serving for the job to be saved. How long that takes
+    /// the chief bounds: this is beyond whatever it may be told.
     pub drain_timeout: Duration,
     /// What it takes from each connection.
     pub server: ServerConfig,
@@ -28,7 +29,7 @@ impl Default for PsConfig {
             shards: 1,
             start_timeout: Duration::from_secs(300),
             deserted_timeout: Duration::from_secs(10),
-            drain_timeout: Duration::from_secs(25),
+            drain_timeout: Duration::from_secs(2 * 3600),
             server: ServerConfig::default(),
         }
     }

@@ -117,8 +117,9 @@ impl Ps {
     /// Where the chief never comes, leaves without a word, or says that the job failed; or a shard panics; or it
     /// was interrupted.
     pub async fn run(mut self, interrupt: CancellationToken) -> Result<(), PsError> {
-        let drain_timeout = self.config.drain_timeout;
-        let drained = drained(interrupt, self.leaving.clone(), self.attendance.clone(), drain_timeout);
+        let PsConfig { drain_timeout, deserted_timeout, .. } = self.config;
+        let (leaving, attendance) = (self.leaving.clone(), self.attendance.clone());
+        let drained = drained(interrupt, leaving, attendance, drain_timeout, deserted_timeout);
         let result = tokio::select! {
             // What the chief says counts more than that it goes.
             biased;
@@ -171,10 +172,20 @@ async fn drained(
     leaving: CancellationToken,
     mut attendance: watch::Receiver<Attendance>,
     timeout: Duration,
+    back_within: Duration,
 ) {
     interrupt.cancelled().await;
     leaving.cancel();
-    let gone = attendance.wait_for(|now| now.chief_connections == 0);
+    let gone = async {
+        loop {
+            let _ = attendance.wait_for(|now| now.chief_connections == 0).await;
+            // Its connection may break, and come again.
+            let back = attendance.wait_for(|now| now.chief_connections > 0);
+            if tokio::time::timeout(back_within, back).await.is_err() {
+                return;
+            }
+        }
+    };
     let _ = tokio::time::timeout(timeout, gone).await;
 }
 

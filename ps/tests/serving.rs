@@ -179,7 +179,8 @@ async fn save(chief: &Client, store: &str, at: u64, meanwhile: impl Future<Outpu
 fn what_a_task_saves_while_it_trains_another_goes_on_from() {
     let directory = tempfile::tempdir().unwrap();
     let store = directory.path().to_str().unwrap().to_owned();
-    let resume = |step| StartSpec::Resume { store: store.clone(), checkpoint: name(step) };
+    let resume =
+        |step| StartSpec::Resume { store: store.clone(), checkpoint: name(step), workers: Vec::new() };
     run(async {
         let task = Task::start(PATIENCE).await;
         let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);

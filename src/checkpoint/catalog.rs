@@ -1,6 +1,7 @@
 //! Which checkpoints a store holds, as far as manifests and sizes say. Reads no tensor.
 
 use anyhow::{Context, anyhow};
+use chief::checkpoint::newest_first;
 use messages::checkpoint::{CheckpointName, MANIFEST_BYTES_MAX, ManifestSpec, Store, StoreError};
 
 /// A folder that is called as a checkpoint is.
@@ -36,11 +37,13 @@ pub(crate) async fn catalog(store: &Store) -> Result<Vec<Entry>, StoreError> {
     Ok(entries)
 }
 
-/// The names of all folders that are called as checkpoints are, in their order.
+/// The names of all folders that are called as checkpoints are, the newest last: as the chief has it, which goes on from
+/// what was saved last, whatever the step.
 pub(super) async fn names(store: &Store) -> Result<Vec<CheckpointName>, StoreError> {
     let folders = store.folders().await?;
     let mut names: Vec<CheckpointName> = folders.iter().filter_map(|folder| folder.parse().ok()).collect();
-    names.sort_unstable();
+    newest_first(&mut names);
+    names.reverse();
     Ok(names)
 }
 

@@ -15,7 +15,7 @@ use super::catalog::{Catalog, CheckpointState};
 use super::choose::{Search, fits};
 use super::config::RestoreChoice;
 use super::error::RestoreError;
-use super::resume::resumes;
+use super::resume::{records, resumes};
 use super::saver::Begun;
 use super::warm_start::WarmStartConfig;
 use crate::error::ChiefError;
@@ -30,6 +30,11 @@ pub(crate) struct Begin<'a> {
     pub checkpoints: Option<(&'a Catalog, RestoreChoice)>,
     pub warm_start: Option<&'a WarmStartConfig>,
 }
+
+/// How often a store is asked again that could not say.
+const LOOKS: u32 = 3;
+/// Before that.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// With what it began.
 #[derive(Debug)]
@@ -82,12 +87,16 @@ impl Begin<'_> {
         let names = catalog.names().await.map_err(RestoreError::from)?;
         let mut search = Search::new(choice, names, catalog.store().location());
         while let Some(name) = search.next() {
-            let manifest = match catalog.look(name).await {
+            let manifest = match look_patiently(catalog, name).await {
                 CheckpointState::Committed(manifest) => *manifest,
                 CheckpointState::Unfinished => continue,
-                CheckpointState::Broken(reason) | CheckpointState::Unreadable(reason) => {
+                CheckpointState::Broken(reason) => {
                     search.is_broken(name, reason);
                     continue;
+                }
+                // That is no reason to go on from something older.
+                CheckpointState::Unreadable(reason) => {
+                    return Err(RestoreError::Unreadable { checkpoint: name, reason }.into());
                 }
             };
             search.is_whole(name)?;
@@ -98,7 +107,8 @@ impl Begin<'_> {
             let (start, [doing, done]) = match purpose {
                 Purpose::Resume => {
                     fits(name, &manifest, self.job)?;
-                    (StartSpec::Resume { store, checkpoint: name }, ["restoring", "restored"])
+                    let workers = records(&manifest, &resumes(&manifest, self.job, self.workers));
+                    (StartSpec::Resume { store, checkpoint: name, workers }, ["restoring", "restored"])
                 }
                 Purpose::WarmStart(config) => {
                     let variables = config.sources(self.job, &manifest)?;
@@ -123,6 +133,18 @@ impl Begin<'_> {
         search.none_is_whole()?;
         Ok(None)
     }
+}
+
+/// What the store cannot say now it may say soon.
+async fn look_patiently(catalog: &Catalog, name: CheckpointName) -> CheckpointState {
+    for _ in 0..LOOKS {
+        match catalog.look(name).await {
+            CheckpointState::Unreadable(reason) => tracing::warn!("{name} cannot be read now: {reason}"),
+            said => return said,
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    catalog.look(name).await
 }
 
 /// For people.

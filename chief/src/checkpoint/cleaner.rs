@@ -2,7 +2,7 @@
 //! saves that broke. Wanted property: (C1) the newest that was committed is never touched, nor what another chief may be
 //! writing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use messages::checkpoint::{CheckpointName, StoreError};
@@ -19,6 +19,8 @@ pub(super) struct Cleaner {
     keep_every: Option<Duration>,
     /// Those that are known to be whole, and when they were made, in milliseconds since 1970.
     known: BTreeMap<CheckpointName, u64>,
+    /// Those that are not whole, of which that has been told.
+    left_alone: BTreeSet<CheckpointName>,
     /// Something was committed since it cleaned last.
     due: bool,
 }
@@ -30,7 +32,15 @@ impl Cleaner {
         keep: usize,
         keep_every: Option<Duration>,
     ) -> Self {
-        Self { catalog, life, keep, keep_every, known: BTreeMap::new(), due: false }
+        Self {
+            catalog,
+            life,
+            keep,
+            keep_every,
+            known: BTreeMap::new(),
+            left_alone: BTreeSet::new(),
+            due: false,
+        }
     }
 
     /// One more was committed.
@@ -62,9 +72,11 @@ impl Cleaner {
                 CheckpointState::Committed(manifest) => {
                     self.known.insert(name, manifest.saved_ms);
                 }
+                // Another version of this program may have made it, or somebody may mend it: it was committed once.
                 CheckpointState::Broken(reason) => {
-                    tracing::warn!("deleting {name}, which is not whole: {reason}");
-                    self.catalog.store().delete_folder(&name.to_string()).await?;
+                    if self.left_alone.insert(name) {
+                        tracing::warn!("{name} is not whole, and left alone: {reason}");
+                    }
                 }
                 CheckpointState::Unfinished => {
                     tracing::debug!("deleting {name}, which was never finished");

@@ -42,6 +42,16 @@ pub enum RestoreError {
         /// What is wrong with each, the newest first.
         broken: Vec<BrokenCheckpoint>,
     },
+    /// The store could not say.
+    #[error(
+        "{checkpoint} cannot be read now: {reason}; nothing older is taken for it, so start again when it can be read"
+    )]
+    Unreadable {
+        /// Which one.
+        checkpoint: CheckpointName,
+        /// What the store says.
+        reason: String,
+    },
     /// There is none of that step.
     #[error("there is no checkpoint of step {step} in {location}; {}", match there.as_slice() {
         [] => "there is none at all".to_owned(),

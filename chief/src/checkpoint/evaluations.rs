@@ -1,10 +1,11 @@
-//! What evaluators have found of this job's checkpoints: read from where they leave it, and passed on once.
+//! What evaluators have found of this life's checkpoints: read from where they leave it, and passed on once.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use messages::checkpoint::{CheckpointName, EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, Store};
+use messages::id::Incarnation;
 
 use super::catalog::Catalog;
 use crate::watch::{Feed, News};
@@ -14,15 +15,15 @@ const EVERY: Duration = Duration::from_secs(1);
 /// So long the store may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Passes on every record that appears from now on, in the order of their steps. Never ends.
-pub(crate) async fn follow(catalog: &Catalog, feed: &Feed) -> Infallible {
+/// Passes on every record of a checkpoint of that life, in the order of their steps: others are of another job, or of what
+/// this one does not go on from. Never ends.
+pub(crate) async fn follow(catalog: &Catalog, life: Incarnation, feed: &Feed) -> Infallible {
     let store = catalog.store();
-    // What is there already is of a job before this one.
-    let mut known: BTreeSet<CheckpointName> = names(store).await.into_iter().collect();
+    let mut known = BTreeSet::new();
     loop {
         tokio::time::sleep(EVERY).await;
         for name in names(store).await {
-            if known.contains(&name) {
+            if name.life != life || known.contains(&name) {
                 continue;
             }
             let record = EvaluationRecord::file(name);

@@ -18,8 +18,17 @@ pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> V
     let sum = |sum: u64, record: &WorkerRecord| sum.saturating_add(record.drawn);
     let read = records.iter().fold(0, sum).saturating_mul(u64::from(manifest.job.batch_size));
     let examples = read / u64::from(workers.max(1));
-    // Batches of the new size, so that the next life finds its place by their number alone.
-    vec![Resume { drawn: examples.div_ceil(batch_size), examples }; workers as usize]
+    // Whole batches of the new size, so that every later life finds its place by their number alone.
+    vec![after(examples / batch_size); workers as usize]
+}
+
+/// What the shards shall remember of each worker of the job: its last push where it is the same, and how far it was.
+pub(super) fn records(manifest: &ManifestSpec, resumes: &[Resume]) -> Vec<WorkerRecord> {
+    let known = |worker: u32, drawn: u64| {
+        let found = manifest.workers.iter().find(|record| record.worker == worker);
+        found.map_or(WorkerRecord::new(worker, drawn), |record| WorkerRecord { drawn, ..*record })
+    };
+    (0..).zip(resumes).map(|(worker, resume)| known(worker, resume.drawn)).collect()
 }
 
 #[cfg(test)]
@@ -48,18 +57,20 @@ mod tests {
                 drawn,
             };
             manifest.workers = (0..).zip(&drawn).map(record).collect();
-            let resumes = resumes(&manifest, &JobSpec { batch_size: now, ..job() }, workers);
+            let resumes = super::resumes(&manifest, &JobSpec { batch_size: now, ..job() }, workers);
             prop_assert_eq!(resumes.len(), workers as usize);
             if drawn.len() == workers as usize && then == now {
                 prop_assert!(resumes.iter().map(|resume| resume.drawn).eq(drawn.iter().copied()), "(A)");
             }
             let read: u64 = drawn.iter().sum::<u64>() * u64::from(then);
             let resumed: u64 = resumes.iter().map(|resume| resume.examples).sum();
-            prop_assert!(resumed <= read && read - resumed < u64::from(workers), "(B)");
-            for resume in resumes {
-                let batches = resume.drawn * u64::from(now);
-                prop_assert!(batches >= resume.examples && batches - resume.examples < u64::from(now));
-            }
+            prop_assert!(resumed <= read && read - resumed < u64::from(workers * (now + 1)), "(B)");
+            prop_assert!(resumes.iter().all(|resume| resume.examples == resume.drawn * u64::from(now)));
+            // Whatever it was before, from then on it is exact: (A) of the next life.
+            manifest.workers = records(&manifest, &resumes);
+            manifest.job.batch_size = now;
+            let next = super::resumes(&manifest, &JobSpec { batch_size: now, ..job() }, workers);
+            prop_assert_eq!(next, resumes, "(A)");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::StreamExt;
 use messages::checkpoint::{CheckpointName, FORMAT, FileSpec, ManifestSpec, StoreError, WorkerRecord};
 use messages::cluster::ClusterSpec;
-use messages::id::{GlobalStep, Incarnation, Version};
+use messages::id::{GlobalStep, Incarnation, JobName, Version};
 use messages::job::JobSpec;
 use messages::message::SaveResult;
 use messages::placement::Placement;
@@ -52,6 +52,10 @@ impl Save {
         Self { catalog, job, cluster, life }
     }
 
+    pub(super) const fn life(&self) -> Incarnation {
+        self.life
+    }
+
     pub(super) const fn catalog(&self) -> &Catalog {
         &self.catalog
     }
@@ -87,6 +91,10 @@ impl Save {
             }
         }
         files.sort_unstable_by_key(|file| file.shard);
+        // Also of those who have not pushed yet: a record of each tells how many there are.
+        for worker in 0..self.cluster.addresses(JobName::Worker).len() as u32 {
+            workers.entry(worker).or_insert(WorkerRecord::new(worker, 0));
+        }
         let manifest = ManifestSpec {
             format: FORMAT,
             step: name.step,

@@ -2,7 +2,7 @@
 //! due, how one is made, and which are deleted, is decided in the files beside this one.
 
 use messages::checkpoint::{CheckpointName, Store, StoreError};
-use messages::id::{GlobalStep, Version};
+use messages::id::{GlobalStep, Incarnation, Version};
 use messages::job::JobSpec;
 use messages::placement::Placement;
 use messages::transport::Identity;
@@ -19,6 +19,8 @@ use crate::report::JobProgress;
 
 /// How often shards that are not at the same version are looked at again.
 const LOOKS_MAX: u32 = 5;
+/// A save that takes longer is told, again and again.
+const SLOW: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -44,7 +46,7 @@ pub(crate) enum Order {
     Trained(GlobalStep),
     /// The job ends: one of that step, where there is none yet, and then no more. Without a step, of whatever version all
     /// shards are at.
-    End { step: Option<GlobalStep>, deadline: Instant },
+    End { step: Option<GlobalStep>, deadline: Option<Instant> },
 }
 
 /// What the job began with.
@@ -89,6 +91,11 @@ impl Saver {
     /// The checkpoints that there are, and which of them the job is to begin with.
     pub(crate) fn checkpoints(&self) -> (Catalog, RestoreChoice) {
         (self.save.catalog().clone(), self.config.restore)
+    }
+
+    /// The life whose checkpoints it makes.
+    pub(crate) const fn life(&self) -> Incarnation {
+        self.save.life()
     }
 
     /// What becomes of the saves.
@@ -142,10 +149,19 @@ impl Saver {
                     None
                 };
                 let mut work = std::pin::pin!(work);
+                let mut slow = tokio::time::interval(SLOW);
+                slow.tick().await;
                 loop {
                     let order = tokio::select! {
                         saved = &mut work => break saved,
                         order = orders.recv() => order,
+                        _ = slow.tick() => {
+                            // One that the shards have not got to yet is not slow.
+                            if let Some(at) = under_way.filter(|&at| at < seen()) {
+                                tracing::warn!("the checkpoint of step {at} is still not made: is the store slow, or gone?");
+                            }
+                            continue;
+                        }
                     };
                     schedule.saw(seen());
                     let changes = match order {
@@ -155,9 +171,10 @@ impl Saver {
                         Some(Order::End { step, deadline }) => {
                             end = Some((step, deadline));
                             // What the shards will never get to is given up.
-                            let comes = under_way.zip(step).is_some_and(|(at, step)| at.0 <= step.0);
+                            let last = step.map_or(seen(), |step| Version(step.0));
+                            let comes = under_way.is_some_and(|at| at <= last);
                             let work = async { if comes { work.await } else { None } };
-                            break tokio::time::timeout_at(deadline, work).await.ok().flatten();
+                            break within(deadline, work).await.flatten();
                         }
                         None => return Err("nobody waits for a checkpoint".into()),
                     };
@@ -182,12 +199,12 @@ impl Saver {
             }
         }
         let (step, deadline) = end.expect("it is the end");
-        let last = tokio::time::timeout_at(deadline, self.save_last(ps, &begun.placement, step)).await;
-        let last = last.unwrap_or_else(|_| {
+        let last = within(deadline, self.save_last(ps, &begun.placement, step)).await;
+        let last = last.unwrap_or_else(|| {
             let seconds = self.config.drain_timeout.as_secs_f32();
             Err(format!("it was not done within {seconds} s (drain_timeout)"))
         });
-        if last.is_ok() && tokio::time::timeout_at(deadline, self.cleaner.clean_if_due()).await.is_err() {
+        if last.is_ok() && within(deadline, self.cleaner.clean_if_due()).await.is_none() {
             tracing::warn!("no time is left to delete checkpoints that are not kept");
         }
         last
@@ -258,6 +275,14 @@ impl SaveStatus {
             Some(last) => format!("the newest checkpoint is {last}"),
             None => "there is no checkpoint".to_owned(),
         }
+    }
+}
+
+/// What comes of it, where that comes in time.
+async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, work).await.ok(),
+        None => Some(work.await),
     }
 }
 

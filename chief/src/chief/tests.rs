@@ -116,19 +116,19 @@ fn a_signal_drains_a_job_and_another_goes_on() {
         assert!(run.registered.iter().all(|told| told.saves && told.resume.drawn == 0));
         run.cluster.ps.train(3);
         run.interrupt.cancel();
-        run.reaches(4).await;
+        run.reaches(5).await;
         let told = run.say(TrainingResult::Completed).await;
         assert!(told.iter().all(|told| !told.evaluate));
-        assert_eq!(saved(run.end().await), (4, "a signal said so".into()));
-        assert_eq!(newest(&path).await, Some(4));
+        assert_eq!(saved(run.end().await), (5, "a signal said so".into()));
+        assert_eq!(newest(&path).await, Some(5));
 
         let run = Run::training(&path, config(&path, PATIENCE)).await;
-        assert!(run.registered.iter().all(|told| (told.resume.drawn, told.resume.examples) == (4, 4)));
+        assert!(run.registered.iter().all(|told| (told.resume.drawn, told.resume.examples) == (5, 5)));
         run.cluster.ps.train(1000);
         let told = run.say(TrainingResult::Completed).await;
         assert_eq!(told.iter().filter(|told| told.evaluate && told.step == GlobalStep(10)).count(), 1);
         let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
-        assert_eq!((report.steps, report.updates_applied, report.stopped), (GlobalStep(10), 6, None));
+        assert_eq!((report.steps, report.updates_applied, report.stopped), (GlobalStep(10), 5, None));
         assert_eq!((report.saves, report.saves_failed), (1, 0));
         assert_eq!(report.last_checkpoint.unwrap().step, GlobalStep(10));
         assert_eq!(newest(&path).await, Some(10));
@@ -145,14 +145,14 @@ fn a_wish_to_stop_ends_a_job_well() {
             let run = Run::training(&path, ChiefConfig { checkpoint, ..config }).await;
             run.cluster.ps.train(3);
             run.wishes.send(Wish::Stop { reason: "good enough".into() }).unwrap();
-            run.reaches(4).await;
+            run.reaches(5).await;
             let told = run.say(TrainingResult::Completed).await;
-            assert_eq!(told.iter().filter(|told| told.evaluate && told.step == GlobalStep(4)).count(), 1);
+            assert_eq!(told.iter().filter(|told| told.evaluate && told.step == GlobalStep(5)).count(), 1);
             let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
-            assert_eq!((report.steps, report.stopped.as_deref()), (GlobalStep(4), Some("good enough")));
+            assert_eq!((report.steps, report.stopped.as_deref()), (GlobalStep(5), Some("good enough")));
             assert_eq!(report.last_checkpoint.is_some(), checkpoints);
         }
-        assert_eq!(newest(&path).await, Some(4));
+        assert_eq!(newest(&path).await, Some(5));
     });
 }
 

@@ -102,6 +102,14 @@ pub struct WorkerRecord {
     pub drawn: u64,
 }
 
+impl WorkerRecord {
+    /// Of a worker that has not pushed in this life of the job, with so many batches drawn before.
+    pub const fn new(worker: u32, drawn: u64) -> Self {
+        let (incarnation, sequence) = (Incarnation(0), Sequence(0));
+        Self { worker, incarnation, sequence, verdict: Verdict::Stopped, drawn }
+    }
+}
+
 /// A run of elements of a slice's tensor that lie one behind the other in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {

@@ -57,7 +57,8 @@ impl FromStr for CheckpointName {
                     life: Incarnation(u64::from_str_radix(life, 16).ok()?),
                 };
                 // One spelling only: a folder called otherwise is not ours.
-                (name.to_string() == text).then_some(name)
+                // And after every life there is another.
+                (name.to_string() == text && name.life.0 < u64::MAX).then_some(name)
             });
         parsed.ok_or_else(|| NameError(text.chars().take(64).collect()))
     }

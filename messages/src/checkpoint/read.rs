@@ -7,7 +7,7 @@ use super::manifest::{BLOCK_BYTES, Piece};
 use super::{CheckpointName, FileError, Store};
 
 /// Blocks that are read at a time.
-const READS: usize = 2;
+const READS: usize = 4;
 
 /// Reads a piece of a tensor into `to`, which is as long as the piece: as [`PieceReader::read`], for a single one.
 ///

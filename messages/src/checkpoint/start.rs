@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::CheckpointName;
+use super::{CheckpointName, WorkerRecord};
 use crate::id::VariableId;
 
 /// What a shard's variables begin with.
@@ -18,6 +18,9 @@ pub enum StartSpec {
         store: String,
         /// Which of its checkpoints.
         checkpoint: CheckpointName,
+        /// What is remembered of this job's workers, by their index, as there may be others than before, with other
+        /// batches; none where it is what the manifest has.
+        workers: Vec<WorkerRecord>,
     },
     /// The values of some variables; the rest, and the slots of all, begin as they are initialised.
     WarmStart {

@@ -61,6 +61,18 @@ pub enum StoreError {
         /// What it may have.
         max: u64,
     },
+    /// A file ends before what is asked for does.
+    #[error("{name} in {location} has {bytes} bytes, and something is to be read up to byte {end}")]
+    Cut {
+        /// Which one.
+        name: String,
+        /// Where.
+        location: String,
+        /// What it has.
+        bytes: u64,
+        /// What was asked for.
+        end: u64,
+    },
     /// The store says no.
     #[error("cannot {verb} {name} in {location}: {reason}")]
     Failed {
@@ -76,7 +88,7 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// A directory that is there, by its path or as `file://`; `memory://` for what only this process knows; `s3://` and
+    /// A directory that is there, by its path or as `file://`; `s3://` and
     /// `gs://` where they are built in.
     ///
     /// # Errors
@@ -217,12 +229,23 @@ impl Store {
             return Ok(Bytes::new());
         }
         let wanted = range.end - range.start;
-        let read = self.inner.get_range(&self.path(name), range).await;
-        let bytes = read.map_err(|error| self.missing_or("read", name, &error))?;
+        let end = range.end;
+        let bytes = match self.inner.get_range(&self.path(name), range).await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let error = self.missing_or("read", name, &error);
+                return Err(match self.size(name).await {
+                    // That is not going to be better the next time.
+                    Ok(bytes) if bytes < end => {
+                        StoreError::Cut { name: name.to_owned(), location: self.location.clone(), bytes, end }
+                    }
+                    _ => error,
+                });
+            }
+        };
         if bytes.len() as u64 != wanted {
-            let reason = format!("expected {wanted} bytes, and got {}", bytes.len());
             let (name, location) = (name.to_owned(), self.location.clone());
-            return Err(StoreError::Failed { verb: "read", name, location, reason });
+            return Err(StoreError::Cut { name, location, bytes: end - wanted + bytes.len() as u64, end });
         }
         Ok(bytes)
     }
@@ -289,16 +312,19 @@ impl Store {
                 Err(error) => return Err(self.failed("delete", folder, &error)),
             }
         }
-        self.sweep(folder)
+        self.sweep(folder).await
     }
 
     /// A half-written file of a directory is no file to the store, which names it otherwise: only the system sees it.
-    fn sweep(&self, folder: &str) -> Result<(), StoreError> {
+    async fn sweep(&self, folder: &str) -> Result<(), StoreError> {
         let root = self.location.strip_prefix("file://").unwrap_or(&self.location);
         if self.location.contains("://") && root.len() == self.location.len() {
             return Ok(());
         }
-        match std::fs::remove_dir_all(std::path::Path::new(root).join(folder)) {
+        let path = std::path::Path::new(root).join(folder);
+        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
+        // It is never aborted, and does not panic.
+        match removed.unwrap_or(Ok(())) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(self.failed("delete", folder, &error))
             }

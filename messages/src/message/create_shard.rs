@@ -68,6 +68,12 @@ impl Content for CreateShard {
                 self.workers
             )));
         }
+        if let StartSpec::Resume { workers, .. } = &self.start
+            && !workers.is_empty()
+            && !workers.iter().map(|record| record.worker).eq(0..self.workers)
+        {
+            return Err(Invalid(format!("expected one record of each of {} workers", self.workers)));
+        }
         if let StartSpec::WarmStart { variables, .. } = &self.start {
             let mut named: Vec<_> = variables.iter().map(|source| source.variable).collect();
             named.sort_unstable();

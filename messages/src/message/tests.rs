@@ -185,7 +185,11 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                         seed,
                         start: match seed % 3 {
                             0 => StartSpec::Initialise,
-                            1 => StartSpec::Resume { store: "/c".into(), checkpoint: checkpoint(seed) },
+                            1 => StartSpec::Resume {
+                                store: "/c".into(),
+                                checkpoint: checkpoint(seed),
+                                workers: crate::checkpoint::tests::manifest(seed).workers,
+                            },
                             _ => StartSpec::WarmStart {
                                 store: "s3://b/c".into(),
                                 checkpoint: checkpoint(seed),

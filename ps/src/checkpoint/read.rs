@@ -27,7 +27,13 @@ use crate::shard::{Restored, SliceState, slot_names};
 pub(super) async fn read(create: &CreateShard, pool: &BufferPool) -> Result<Restored, Refusal> {
     let restored = match &create.start {
         StartSpec::Initialise => Ok(Restored::default()),
-        StartSpec::Resume { store, checkpoint } => resume(create, store, *checkpoint, pool).await,
+        StartSpec::Resume { store, checkpoint, workers } => {
+            let restored = resume(create, store, *checkpoint, pool).await;
+            match &workers[..] {
+                [] => restored,
+                workers => restored.map(|restored| Restored { workers: workers.to_vec(), ..restored }),
+            }
+        }
         StartSpec::WarmStart { store, checkpoint, variables } => {
             warm_start(create, store, *checkpoint, variables, pool).await
         }
@@ -75,6 +81,10 @@ impl From<StoreError> for RestoreError {
 impl RestoreError {
     const fn code(&self) -> RefusalCode {
         match self {
+            // What the store does not give now it may give later: that is no reason to go on from something older.
+            Self::File(FileError::Store(StoreError::Failed { .. } | StoreError::Directory { .. })) => {
+                RefusalCode::Overloaded
+            }
             Self::File(_) | Self::Manifest { .. } | Self::OtherStep { .. } => RefusalCode::Unavailable,
             _ => RefusalCode::Misfit,
         }

@@ -314,7 +314,7 @@ proptest! {
         prop_assert_eq!(manifest.workers.len(), usize::from(before > 0));
         prop_assert!(manifest.workers.iter().all(|record| record.drawn == 3 * before));
 
-        let start = StartSpec::Resume { store, checkpoint: name(before) };
+        let start = StartSpec::Resume { store, checkpoint: name(before), workers: Vec::new() };
         let mut restored = Shards::new(&job, &other, &start).unwrap();
         prop_assert_eq!(restored.version(), Version(before));
         prop_assert_eq!(restored.contents(), twin.contents());
@@ -350,7 +350,7 @@ proptest! {
             1 => std::fs::write(&path, &bytes[..place]).unwrap(),
             _ => std::fs::remove_file(&path).unwrap(),
         }
-        let start = StartSpec::Resume { store, checkpoint: name(1) };
+        let start = StartSpec::Resume { store, checkpoint: name(1), workers: Vec::new() };
         match Shards::new(&job, &whole(&job), &start) {
             Err(refusal) => {
                 prop_assert_eq!(refusal.code, RefusalCode::Unavailable);
@@ -374,7 +374,7 @@ fn saved(job: &JobSpec, directory: &Path, steps: u64) -> (Shards, StartSpec) {
     let save = Save { shard: 0, store: store.clone(), checkpoint: name(steps), at: Version(steps) };
     let cuts = shards.arm(&save);
     shards.commit(cuts);
-    (shards, StartSpec::Resume { store, checkpoint: name(steps) })
+    (shards, StartSpec::Resume { store, checkpoint: name(steps), workers: Vec::new() })
 }
 
 #[test]
@@ -401,10 +401,11 @@ fn what_does_not_fit_is_refused_and_names_the_variable() {
     let reason = refused(&variables, OptimizerSpec::adam(0.1));
     assert!(reason.contains("adam needs the slot 'm' of variable 'v0'"), "{reason}");
     assert!(reason.contains("made with momentum") && reason.ends_with("--warm-start"), "{reason}");
-    let other = StartSpec::Resume { store: "/nowhere/at/all".into(), checkpoint: name(2) };
+    let other =
+        StartSpec::Resume { store: "/nowhere/at/all".into(), checkpoint: name(2), workers: Vec::new() };
     let Err(refusal) = Shards::new(&good, &whole(&good), &other) else { panic!("it was taken") };
     assert!(
-        refusal.code == RefusalCode::Unavailable && refusal.reason.contains("/nowhere/at/all"),
+        refusal.code == RefusalCode::Overloaded && refusal.reason.contains("/nowhere/at/all"),
         "{refusal}"
     );
 }
@@ -529,6 +530,6 @@ fn a_store_that_fails_costs_a_save_and_nothing_else() {
     let cuts = shards.arm(&at(2));
     shards.push(3);
     shards.commit(cuts);
-    let start = StartSpec::Resume { store, checkpoint: name(2) };
+    let start = StartSpec::Resume { store, checkpoint: name(2), workers: Vec::new() };
     assert_eq!(Shards::new(&job, &whole(&job), &start).unwrap().contents(), expected);
 }

@@ -38,7 +38,7 @@ impl Ledger {
             && id.incarnation < entry.incarnation
         {
             return Turn::NotDue(format!(
-                "worker/{} has been started again: incarnation {} is over",
+                "worker/{} has been started again, or the clock there was set back: incarnation {} is over",
                 id.worker, id.incarnation
             ));
         }

@@ -252,7 +252,7 @@ fn a_shard_that_begins_anew_gives_up_what_it_was_to_save() {
 /// What it begins with, where that has to be read.
 fn resume(step: u64) -> CreateShard {
     let checkpoint = CheckpointName { step: GlobalStep(step), life: Incarnation(1) };
-    let start = StartSpec::Resume { store: "memory://".into(), checkpoint };
+    let start = StartSpec::Resume { store: "memory://".into(), checkpoint, workers: Vec::new() };
     CreateShard { start, ..create(SyncSpec::SYNC, false, 2, 9) }
 }
 

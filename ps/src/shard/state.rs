@@ -133,7 +133,7 @@ impl<R> ShardState<R> {
         }
         if self.held.as_ref().is_some_and(|held| held.touched) {
             let reason = format!("{} already serves another job: start it again for a new one", self.id);
-            return Err(unavailable(reason));
+            return Err(misfit(reason));
         }
         self.check_size(create)
     }

@@ -32,6 +32,14 @@ pub(super) async fn read_values(
     manifest: &ManifestSpec,
     pool: &BufferPool,
 ) -> Result<Arc<Values>, EvaluatorError> {
+    // Before memory is taken for what may not be there.
+    for file in &manifest.files {
+        let bytes = store.size(&checkpoint.file(&file.name)).await?;
+        if bytes != file.bytes {
+            let reason = format!("{} has {bytes} bytes, and should have {}", file.name, file.bytes);
+            return Err(EvaluatorError::Manifest { checkpoint, error: ManifestError::Invalid(reason) });
+        }
+    }
     let mut variables = Vec::with_capacity(manifest.job.graph.variables.len());
     for (variable, id) in manifest.job.graph.variables.iter().zip(0..) {
         let averaged = variable.trainable && manifest.job.average.is_some();

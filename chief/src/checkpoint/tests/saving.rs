@@ -110,7 +110,7 @@ impl Life {
                 tell.send_modify(|progress| progress.global_step = GlobalStep(step));
             }
             let (step, deadline) = (Some(GlobalStep(10)), Instant::now() + PATIENCE);
-            orders.send(Order::End { step, deadline }).unwrap();
+            orders.send(Order::End { step, deadline: Some(deadline) }).unwrap();
         };
         let (last, ()) = tokio::join!(saver.run(&self.tasks, progress, ordered), train);
         let status = *status.borrow();
@@ -155,6 +155,9 @@ fn a_job_leaves_its_last_checkpoints_and_another_goes_on_from_there() {
         let none = CheckpointConfig { restore: RestoreChoice::None, ..config() };
         let lived = Life::new(store.clone(), none).await.live().await;
         assert_eq!(lived.last, Ok(named(10, 5)));
+        // What was committed once, and cannot be used, is left for people to look at.
+        assert_eq!(store.files("step-4-0000000000000001").await.unwrap(), ["manifest.json"]);
+        store.delete_folder("step-4-0000000000000001").await.unwrap();
         assert_eq!(lived.status, SaveStatus { saves: 6, failed: 0, last: Some(named(10, 5)) });
         assert_eq!(found(&store).await, (vec![8, 10], 0));
         assert_eq!(store.files("other").await.unwrap(), ["file"]);
@@ -187,7 +190,7 @@ fn what_one_shard_cannot_read_no_shard_begins_with() {
         for shard in 0..2 {
             let starts = life.cluster.ps.starts(shard);
             let step = |start: &StartSpec| match start {
-                StartSpec::Resume { checkpoint, store } if store == location(&path) => checkpoint.step.0,
+                StartSpec::Resume { checkpoint, store, .. } if store == location(&path) => checkpoint.step.0,
                 other => panic!("{other:?}"),
             };
             let names: Vec<_> = starts.iter().map(step).collect();
@@ -314,7 +317,7 @@ fn shards_that_run_ahead_are_caught_and_a_wish_comes_before_its_turn() {
             life.cluster.ps.runs_ahead(0);
             life.cluster.ps.train(1500);
             let deadline = Instant::now() + PATIENCE;
-            orders.send(Order::End { step: None, deadline }).unwrap();
+            orders.send(Order::End { step: None, deadline: Some(deadline) }).unwrap();
             first
         };
         let (last, first) = tokio::join!(saver.run(&life.tasks, progress, ordered), lead);
@@ -336,7 +339,7 @@ fn shards_that_are_not_at_the_same_step_are_not_saved_at_the_end() {
         let lead = async {
             life.armed().await;
             life.cluster.ps.train_one(0, 1);
-            orders.send(Order::End { step: None, deadline: Instant::now() + PATIENCE }).unwrap();
+            orders.send(Order::End { step: None, deadline: Some(Instant::now() + PATIENCE) }).unwrap();
         };
         let (last, ()) = tokio::join!(saver.run(&life.tasks, progress, ordered), lead);
         assert_eq!(last.unwrap_err(), "the shards are not at the same step, but between 0 and 1");
@@ -346,7 +349,7 @@ fn shards_that_are_not_at_the_same_step_are_not_saved_at_the_end() {
         let (_tell, progress) = watch::channel(JobProgress::default());
         let (orders, ordered) = mpsc::unbounded_channel();
         orders.send(Order::Begin(begun)).unwrap();
-        orders.send(Order::End { step: Some(GlobalStep(7)), deadline: Instant::now() }).unwrap();
+        orders.send(Order::End { step: Some(GlobalStep(7)), deadline: Some(Instant::now()) }).unwrap();
         let error = saver.run(&life.tasks, progress, ordered).await.unwrap_err();
         assert!(error.contains("(drain_timeout)"), "{error}");
     });
@@ -365,7 +368,9 @@ fn a_directory_that_is_not_shared_is_told() {
         let (_tell, progress) = watch::channel(JobProgress::default());
         let (orders, ordered) = mpsc::unbounded_channel();
         orders.send(Order::Begin(begun)).unwrap();
-        orders.send(Order::End { step: Some(GlobalStep(0)), deadline: Instant::now() + PATIENCE }).unwrap();
+        orders
+            .send(Order::End { step: Some(GlobalStep(0)), deadline: Some(Instant::now() + PATIENCE) })
+            .unwrap();
         let error = saver.run(&life.tasks, progress, ordered).await.unwrap_err();
         assert!(error.starts_with("ps/0 at ps0:1 has written ps-0-shard-0.safetensors in"), "{error}");
         assert!(error.ends_with("all hosts have to share that directory"), "{error}");
