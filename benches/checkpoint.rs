@@ -123,9 +123,21 @@ impl Pair {
     }
 }
 
+/// A virtual machine may give memory that is free for a while back to its host, and get it again slowly: as the ps
+/// takes memory that has been free, so do the plain files.
+fn settle() {
+    std::thread::sleep(Duration::from_secs(6));
+}
+
 /// Writes so many bytes, one part after the other, until they are on the disk. Gives seconds.
 fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
-    let part: Vec<u8> = (0..8 << 20).map(|at: u32| (at / 3) as u8).collect();
+    // As hard to pack as a model is.
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 56) as u8
+    };
+    let part: Vec<u8> = (0..8 << 20).map(|_| next()).collect();
     let begun = Instant::now();
     let mut file = File::create(path)?;
     let mut left = bytes;
@@ -203,13 +215,16 @@ fn main() -> anyhow::Result<()> {
     for round in 0..args.rounds.max(1) {
         let checkpoints = folder.join(format!("checkpoints-{round}"));
         let plain = folder.join("plain");
+        settle();
         let write = plain_write(&plain, bytes)?;
         let pair = Pair::start(folder, &large, &checkpoints)?;
         let save = pair.seconds("saved step-0-")?;
         saving.push(pair.peak()? as f64 / bytes as f64);
         drop(pair);
         forget(folder)?;
+        settle();
         let read = plain_read(&plain)?;
+        settle();
         let pair = Pair::start(folder, &large, &checkpoints)?;
         let restore = pair.seconds("restored step-0-")?;
         restoring.push(pair.peak()? as f64 / bytes as f64);

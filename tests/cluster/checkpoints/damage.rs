@@ -9,13 +9,15 @@ use crate::harness::{Program, Running, linear_regression};
 
 use super::{directory, saving, steps};
 
-/// A job that has saved at 100, 200 and 300, and where.
-fn saved() -> (Running, PathBuf) {
-    let mut running = Running::of(saving(2, 1, 300, &[], &["--save-steps=100"]), &[]);
+/// A job that has ended and saved on its way, where, and the steps of its last three checkpoints, the newest first.
+fn saved() -> (Running, PathBuf, [u64; 3]) {
+    let mut running = Running::of(saving(2, 1, 600, &[], &["--save-steps=100"]), &[]);
     running.end_well_without(&[]);
     let directory = directory(running.cluster.dir());
-    assert_eq!(steps(&directory), [0, 100, 200, 300]);
-    (running, directory)
+    let steps = steps(&directory);
+    let Some(&[third, second, newest]) = steps.last_chunk() else { panic!("only {steps:?}") };
+    assert_eq!(newest, 600);
+    (running, directory, [newest, second, third])
 }
 
 /// The folder of that step.
@@ -36,35 +38,35 @@ fn change(file: &Path) {
 
 #[test]
 fn a_broken_checkpoint_is_named_and_the_one_before_it_is_used() {
-    let (running, directory) = saved();
-    change(&folder(&directory, 300).join("ps-1-shard-0.safetensors"));
-    fs::write(folder(&directory, 200).join("manifest.json"), "{").expect("it can be written");
+    let (running, directory, [newest, second, third]) = saved();
+    change(&folder(&directory, newest).join("ps-1-shard-0.safetensors"));
+    fs::write(folder(&directory, second).join("manifest.json"), "{").expect("it can be written");
     let mut running = running.all_again();
-    running.chief.wait_for("restored step-100-");
+    running.chief.wait_for(&format!("restored step-{third}-"));
     let said = running.chief.err();
     for words in ["ps-1-shard-0.safetensors", "manifest"] {
         assert!(said.contains(words), "{words} in {said}");
     }
-    assert_eq!(running.end_well_without(&[]).count("began"), 100);
+    assert_eq!(running.end_well_without(&[]).count("began"), third);
 }
 
 #[test]
 fn who_asks_for_the_latest_is_told_that_it_is_broken_and_which_is_whole() {
-    let (mut running, directory) = saved();
-    fs::remove_file(folder(&directory, 300).join("ps-0-shard-0.safetensors")).expect("it was there");
+    let (mut running, directory, [newest, second, _]) = saved();
+    fs::remove_file(folder(&directory, newest).join("ps-0-shard-0.safetensors")).expect("it was there");
     fs::remove_file(running.cluster.report_path()).expect("it was there");
     running.cluster.chief_flags.push("--restore=latest".into());
     let mut running = running.all_again();
     for ended in running.fail_without(&[]) {
         assert!(ended.last_line().contains("ps-0-shard-0.safetensors"), "{}", ended.err);
-        assert!(ended.last_line().contains("step-200-"), "{}", ended.err);
+        assert!(ended.last_line().contains(&format!("step-{second}-")), "{}", ended.err);
     }
 }
 
 #[test]
 fn a_job_never_begins_anew_where_all_its_checkpoints_are_broken() {
-    let (running, directory) = saved();
-    for step in [0, 100, 200, 300] {
+    let (running, directory, _) = saved();
+    for step in steps(&directory) {
         fs::write(folder(&directory, step).join("manifest.json"), "").expect("it can be written");
     }
     fs::remove_file(running.cluster.report_path()).expect("it was there");
@@ -75,8 +77,8 @@ fn a_job_never_begins_anew_where_all_its_checkpoints_are_broken() {
 
 #[test]
 fn another_model_is_refused_with_the_first_difference() {
-    let (_running, directory) = saved();
-    let mut cluster = saving(1, 1, 300, &["--model=cnn"], &[]);
+    let (_running, directory, _) = saved();
+    let mut cluster = saving(1, 1, 600, &["--model=cnn"], &[]);
     cluster.chief_flags = vec![format!("--checkpoint-dir={}", directory.display())];
     let mut other = Running::of(cluster, &[]);
     for ended in other.fail_without(&[]) {

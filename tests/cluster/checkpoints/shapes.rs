@@ -7,7 +7,7 @@ use messages::checkpoint::Store;
 
 use crate::harness::{Program, Running, tool};
 
-use super::{deterministic, directory, undisturbed};
+use super::{deterministic, directory, undisturbed, wait_for_save};
 
 /// Values, averages and slots of the newest checkpoint, put together.
 fn exported(dir: &Path, name: &str, flags: &[&str]) -> Vec<u8> {
@@ -21,7 +21,7 @@ fn exported(dir: &Path, name: &str, flags: &[&str]) -> Vec<u8> {
 #[test]
 fn three_ps_tasks_are_read_by_any_number_with_another_partitioner() {
     const HALF: u64 = 30;
-    const STEPS: u64 = 60;
+    const STEPS: u64 = 120;
     let flags = ["--ema-decay=0.9"];
     let cluster = |ps, steps, more: &[&str]| {
         let usual = ["--sync=sync", "--deterministic", "--optimizer=adam"];
@@ -32,21 +32,21 @@ fn three_ps_tasks_are_read_by_any_number_with_another_partitioner() {
     let mut first = cluster(3, STEPS, &["--partitioner=fixed:3"]);
     first.chief_flags.push(format!("--save-steps={HALF}"));
     let mut first = Running::of(first, &[]);
-    first.chief.wait_for(&format!("saved step-{HALF}-"));
+    let saved_at = wait_for_save(&mut first.chief, HALF);
     first.kill_all();
     let saved = directory(first.cluster.dir());
     let shapes = [(1, "none"), (2, "max_slice_bytes:100000"), (5, "fixed:7")].map(|(ps, how)| {
         let mut cluster = cluster(ps, STEPS, &[&format!("--partitioner={how}")]);
         let own = directory(cluster.dir());
         copy(&saved, &own);
-        cluster.chief_flags.push(format!("--restore={HALF}"));
+        cluster.chief_flags.push(format!("--restore={saved_at}"));
         Running::of(cluster, &[])
     });
     for mut running in shapes {
-        running.chief.wait_for(&format!("restored step-{HALF}-"));
+        running.chief.wait_for(&format!("restored step-{saved_at}-"));
         let report = running.end_well_without(&[]);
         assert_eq!(report.variables_crc32c(), expected);
-        assert_eq!(report.count("began"), HALF);
+        assert_eq!(report.count("began"), saved_at);
     }
 }
 
