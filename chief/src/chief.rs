@@ -168,6 +168,10 @@ impl Chief {
                 }
             }
         };
+        // Before the last save: what those have given who left makes an update where they are waited for no more.
+        if !all_told && tokio::time::timeout(FAREWELL, leaving).await.is_err() {
+            tracing::warn!("the job has ended before every shard heard who had left");
+        }
         let last = match self.config.checkpoint.as_ref().zip(step_to_save(&ended)) {
             Some((config, step)) => {
                 let deadline = match (drain.get(), &ended) {
@@ -185,9 +189,6 @@ impl Chief {
             }
             None => None,
         };
-        if !all_told && tokio::time::timeout(FAREWELL, leaving).await.is_err() {
-            tracing::warn!("the job has ended before every shard heard who had left");
-        }
         let saves = *saves.borrow();
         desk.do_send(Turn::Saved(saves));
         let result = match ended.map(|end| *end) {

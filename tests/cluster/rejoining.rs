@@ -2,6 +2,7 @@
 //! nobody else is there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use messages::buffer::{Buffer, BufferPool, Payload, Segment};
 use messages::checkpoint::StartSpec;
@@ -46,7 +47,8 @@ async fn rejoin() {
     let transport: Arc<dyn Transport> = Arc::new(InProcess::new());
     let (pool, interrupt, task) = (BufferPool::default(), CancellationToken::new(), TaskId::ps(0));
     let listener = transport.listen("p:1").await.expect("a free address");
-    let config = PsConfig { shards: 2, ..Default::default() };
+    // It ends when it is told to, as soon as the chief is gone.
+    let config = PsConfig { shards: 2, deserted_timeout: Duration::from_millis(1), ..Default::default() };
     let ps = ps::Ps::start(config, identity(task, 1), listener, &pool).expect("a ps");
     let ps = actix_rt::spawn(ps.run(interrupt.clone()));
     let call = |as_task: TaskId| {
@@ -106,6 +108,7 @@ async fn rejoin() {
     for variable in [0, 1].map(VariableId) {
         assert_eq!(latest.values.variable(variable), [-3.0, -3.0], "three updates on each shard");
     }
+    drop(chief);
     interrupt.cancel();
     let _ = ps.await;
 }

@@ -108,7 +108,7 @@ fn a_disk_that_is_full_keeps_nobody_from_training() {
     fs::create_dir(&disk).expect("the test's directory can be written");
     let mut command = linear_regression();
     // One checkpoint fits, and some of the next ones.
-    command.args(["--steps=400", "--batch-size=2", "--save-steps=10", "--keep-checkpoints=50"]);
+    command.args(["--steps=20000", "--batch-size=2", "--save-steps=10", "--keep-checkpoints=50"]);
     command.arg(format!("--checkpoint-dir={}", disk.display()));
     let mount = format!("mount -t tmpfs -o size=60k none {}", disk.display());
     let Some(mut program) = on_small_disk(dir.path(), &mount, &command) else { return };
