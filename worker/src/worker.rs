@@ -1,6 +1,7 @@
 //! The worker task from its registration to its end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use messages::buffer::{BufferPool, Payload};
@@ -30,6 +31,11 @@ use crate::train::{Trained, Trainer};
 
 /// So long a worker that leaves early tries to leave in good order.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// Where the job saves, a worker that is told to stop goes on for so long: it may not be the only one that was told, and
+/// then the chief lets all of them stop at the same step.
+const GRACE: Duration = Duration::from_secs(3);
+/// And so long after that it waits to hear that all is saved.
+const SAVED: Duration = Duration::from_secs(30);
 
 /// A worker task.
 pub struct Worker {
@@ -84,19 +90,23 @@ impl Worker {
                 return Err(WorkerError::Interrupted { local_step: LocalStep(0) });
             }
         };
-        let interrupt = self.interrupt.clone();
-        let out_of_patience = async move {
+        let (interrupt, saves) = (self.interrupt.clone(), AtomicBool::new(false));
+        let out_of_patience = async {
             interrupt.cancelled().await;
             tokio::time::sleep(FAREWELL).await;
+            if saves.load(Ordering::Relaxed) {
+                tokio::time::sleep(GRACE + SAVED).await;
+            }
         };
         tokio::select! {
-            result = self.work(&chief) => result,
+            result = self.work(&chief, &saves) => result,
             // Whatever it waits for, a push, the other workers, the chief: it goes.
             () = out_of_patience => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
         }
     }
 
-    async fn work(&mut self, chief: &Arc<Caller>) -> Result<(), WorkerError> {
+    /// From the registration on. Whether the job saves, `told` tells as soon as that is known.
+    async fn work(&mut self, chief: &Arc<Caller>, told: &AtomicBool) -> Result<(), WorkerError> {
         let interrupt = self.interrupt.clone();
         let prepared = tokio::select! {
             prepared = self.prepare(chief) => prepared,
@@ -108,12 +118,13 @@ impl Worker {
             Ok(prepared) => prepared,
             Err(error) => return self.give_up(chief, error, None, false).await,
         };
+        told.store(saves, Ordering::Relaxed);
         let (progress, progressing) = watch::channel(Progress::default());
         let (stop_sender, stop) = watch::channel(None);
         let (every, plots) = (self.config.report_every, Plots::default());
         let reporter = report(Arc::clone(chief), progressing, stop_sender, every, plots.clone());
         let reporter = tokio::spawn(reporter);
-        let interrupt = self.interrupt.clone();
+        let interrupt = if saves { after(GRACE, self.interrupt.clone()) } else { self.interrupt.clone() };
         let seed = SplitMix64::stream(&[job.seed, u64::from(self.identity.task.index)]).bits();
         let filter = Filter::new(job.gradient, &job.graph.variables);
         let mut trainer = Trainer {
@@ -274,6 +285,22 @@ impl Worker {
         }
         Err(error)
     }
+}
+
+/// Cancelled so long after the other is.
+fn after(time: Duration, interrupt: CancellationToken) -> CancellationToken {
+    let later = CancellationToken::new();
+    let cancelled = later.clone();
+    tokio::spawn(async move {
+        interrupt.cancelled().await;
+        tracing::info!(
+            "told to stop: going on for {} s, in which the job may be saved as a whole",
+            time.as_secs()
+        );
+        tokio::time::sleep(time).await;
+        cancelled.cancel();
+    });
+    later
 }
 
 /// On a thread where nobody waits: what takes a while must hold up neither signs of life nor signals.

@@ -24,12 +24,17 @@ fn all_leave(running: &mut Running) {
 }
 
 #[test]
-fn a_job_that_is_stopped_twice_leaves_the_bits_of_one_that_was_not() {
+fn a_job_that_is_stopped_again_and_again_leaves_the_bits_of_one_that_was_not() {
     let expected = undisturbed(deterministic(2, 2, STEPS, &[]));
     let mut running = Running::of(deterministic(2, 2, STEPS, &[]), &[]);
     let directory = directory(running.cluster.dir());
-    for (version, signal) in [(40, Signal::TERM), (120, Signal::INT)] {
+    for (version, signal) in [(40, Signal::TERM), (120, Signal::INT), (180, Signal::TERM)] {
         running.wait_for_version(version);
+        // The last time everybody is told, the workers first: nobody leaves before the others.
+        if version == 180 {
+            let others = running.workers.iter_mut().chain(&mut running.ps);
+            others.for_each(|program| program.signal(signal));
+        }
         running.chief.signal(signal);
         all_leave(&mut running);
         let saved = *steps(&directory).last().expect("it has saved");
@@ -75,10 +80,12 @@ fn a_ps_that_is_told_to_stop_ends_the_job_with_all_saved() {
 
 #[test]
 fn a_worker_that_is_told_to_stop_leaves_with_nothing_lost() {
-    let mut running = Running::of(saving(1, 2, STEPS, &[], &[]), &[]);
+    // Longer than it waits whether the others have been told, too.
+    let mut running = Running::of(saving(1, 2, 4000, &[], &[]), &[]);
     running.wait_for_version(30);
     running.workers[1].signal(Signal::TERM);
     running.workers[1].wait_within(STATED).expect(0);
+    running.chief.wait_for("worker/1 leaves after");
     running.end_well_without(&[1]);
 }
 
