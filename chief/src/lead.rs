@@ -8,6 +8,7 @@ use std::time::Duration;
 use actix::Addr;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use messages::checkpoint::Catalog;
 use messages::id::{GlobalStep, JobName, TaskId};
 use messages::job::JobSpec;
 use messages::transport::{Identity, Patience, Transport};
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::agree::Agreement;
-use crate::checkpoint::{Begin, Beginning, Catalog, Order, RestoreChoice};
+use crate::checkpoint::{Begin, Beginning, Order, RestoreChoice};
 use crate::config::ChiefConfig;
 use crate::desk::{Desk, Turn};
 use crate::error::ChiefError;

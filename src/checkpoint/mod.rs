@@ -10,7 +10,7 @@ mod shown;
 mod tests;
 mod verify;
 
-pub(crate) use catalog::{Entry, State, catalog, read_manifest};
+pub(crate) use catalog::{Entry, State, listed};
 pub(crate) use export::{Export, chosen, export};
 pub(crate) use import::{Import, import};
 pub(crate) use selection::select;

@@ -1,9 +1,8 @@
 //! Which checkpoint is meant: by its step, by its name, or the latest.
 
 use anyhow::bail;
-use messages::checkpoint::{CheckpointName, Store, StoreError};
+use messages::checkpoint::{Catalog, CheckpointName, Store};
 
-use super::catalog::names;
 use super::shown::plain;
 
 /// Most steps that an error lists.
@@ -14,7 +13,9 @@ const STEPS_SHOWN: usize = 8;
 /// # Errors
 /// Where there is none.
 pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result<CheckpointName> {
-    let there = names(store).await?;
+    let catalog = Catalog::new(store.clone());
+    let mut there = catalog.names().await?;
+    there.reverse();
     let location = store.location();
     let wanted = match which.map(|text| (text, text.parse::<u64>(), text.parse::<CheckpointName>())) {
         None => None,
@@ -28,10 +29,8 @@ pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result
     };
     let of_step = |name: &&CheckpointName| wanted.is_none_or(|step| name.step.0 == step);
     for &name in there.iter().rev().filter(of_step) {
-        match store.size(&name.manifest()).await {
-            Ok(_) => return Ok(name),
-            Err(StoreError::Missing { .. }) => {}
-            Err(error) => return Err(error.into()),
+        if catalog.is_committed(name).await? {
+            return Ok(name);
         }
     }
     match wanted {
@@ -44,6 +43,8 @@ pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result
 /// The last steps that there are.
 fn steps(there: &[CheckpointName]) -> String {
     let mut steps: Vec<u64> = there.iter().map(|name| name.step.0).collect();
+    // Another life may have saved a step once more.
+    steps.sort_unstable();
     steps.dedup();
     let left_out = steps.len().saturating_sub(STEPS_SHOWN);
     let shown: Vec<String> = steps[left_out..].iter().map(u64::to_string).collect();

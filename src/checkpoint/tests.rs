@@ -5,8 +5,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use messages::checkpoint::{
-    BLOCK_BYTES, CheckpointName, FORMAT, FileSpec, ManifestSpec, NewTensor, Part, SavedTensorSpec, Store,
-    read_header, read_piece, write_file,
+    BLOCK_BYTES, Catalog, CheckpointName, FORMAT, FileSpec, ManifestSpec, NewTensor, Part, SavedTensorSpec,
+    Store, read_header, read_piece, write_file,
 };
 use messages::graph::GraphBuilder;
 use messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
@@ -116,7 +116,7 @@ async fn contents(store: &Store, file: &str) -> Vec<(String, Shape, Bytes)> {
 }
 
 async fn export_all(store: &Store, name: CheckpointName, averages: bool) -> anyhow::Result<u64> {
-    let manifest = &read_manifest(store, name).await?;
+    let manifest = &Catalog::new(store.clone()).manifest(name).await?;
     let variables = chosen(manifest, &[])?;
     export(store, &Export { name, manifest, averages, variables }, store, FILE).await
 }
@@ -193,7 +193,7 @@ proptest! {
             }
             import_into(&store, &job, false).await.unwrap();
             assert_eq!(verify(&store, name(0)).await.faults, []);
-            let manifest = read_manifest(&store, name(0)).await.unwrap();
+            let manifest = Catalog::new(store.clone()).manifest(name(0)).await.unwrap();
             for (id, (_, trained)) in variables.iter().enumerate() {
                 let value = &exported[id].2;
                 assert_eq!(&part(&store, &manifest, id, Part::Value).await, value);
@@ -222,7 +222,7 @@ fn tensors_of_several_blocks_leave_and_come_back() {
         export_all(&store, name(3), false).await.unwrap();
         import_into(&store, &job, false).await.unwrap();
         assert_eq!(verify(&store, name(0)).await.faults, []);
-        let manifest = read_manifest(&store, name(0)).await.unwrap();
+        let manifest = Catalog::new(store.clone()).manifest(name(0)).await.unwrap();
         for (id, values) in values.iter().enumerate() {
             assert_eq!(part(&store, &manifest, id, Part::Value).await, bytes_of(values));
             assert_eq!(part(&store, &manifest, id, Part::Slot(1)).await, vec![0; values.len() * 4]);
@@ -239,7 +239,7 @@ fn every_change_of_a_file_is_found() {
     block_on(async {
         save(&store, 3, &job, &placement(&job, 2, 2), &[(Part::Value, &values)]).await;
         save(&store, 2, &job, &placement(&job, 1, 1), &[(Part::Value, &values)]).await;
-        let sound = read_manifest(&store, name(3)).await.unwrap();
+        let sound = Catalog::new(store.clone()).manifest(name(3)).await.unwrap();
         for file in ["ps-0-shard-0.safetensors", "ps-1-shard-0.safetensors", "manifest.json"] {
             let path = directory.path().join(name(3).file(file));
             let good = std::fs::read(&path).unwrap();
@@ -250,7 +250,11 @@ fn every_change_of_a_file_is_found() {
                 std::fs::write(&path, &changed).unwrap();
                 if verify(&store, name(3)).await.faults.is_empty() {
                     // A change may leave the same in another spelling, such as an escape or another blank.
-                    assert_eq!(read_manifest(&store, name(3)).await.unwrap(), sound, "{file}, byte {at}");
+                    assert_eq!(
+                        Catalog::new(store.clone()).manifest(name(3)).await.unwrap(),
+                        sound,
+                        "{file}, byte {at}"
+                    );
                     assert_eq!(contents(&store, &name(3).file("ps-0-shard-0.safetensors")).await, header);
                 }
                 std::fs::write(&path, &good[..at]).unwrap();
@@ -284,7 +288,7 @@ fn a_catalog_says_what_is_whole_broken_and_unfinished() {
     let store = store(directory.path());
     let job = job(&[([2].into(), true)], None, adagrad());
     block_on(async {
-        assert_eq!(catalog(&store).await.unwrap(), []);
+        assert_eq!(listed(&Catalog::new(store.clone())).await.unwrap(), []);
         assert!(
             select(&store, None).await.unwrap_err().to_string().starts_with("there is no checkpoint in ")
         );
@@ -295,11 +299,12 @@ fn a_catalog_says_what_is_whole_broken_and_unfinished() {
         store.put(&name(40).file("ps-0-shard-0.safetensors"), "1234").await.unwrap();
         store.copy(&name(20).manifest(), &name(21).manifest()).await.unwrap();
         store.put("eval/step-3.json", "{}").await.unwrap();
-        let entries = catalog(&store).await.unwrap();
+        let entries = listed(&Catalog::new(store.clone())).await.unwrap();
         let told: Vec<_> = entries.iter().map(|entry| (entry.name.step.0, &entry.state)).collect();
-        let missing = State::Broken("ps-0-shard-0.safetensors is missing".into());
+        let gone = format!("ps-0-shard-0.safetensors is missing in {}", directory.path().display());
+        let missing = State::Broken(gone);
         let State::Broken(reason) = told[2].1 else { panic!("{told:?}") };
-        assert!(reason.contains("the manifest is of step 20"), "{reason}");
+        assert!(reason.contains("it is of step 20, and lies in another folder"), "{reason}");
         assert_eq!(
             (told[0], told[1], told[3]),
             ((3, &missing), (20, &State::Whole), (40, &State::Unfinished))
@@ -317,7 +322,7 @@ fn a_catalog_says_what_is_whole_broken_and_unfinished() {
             let error = select(&store, Some(which)).await.unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
-        let manifest = read_manifest(&store, name(20)).await.unwrap();
+        let manifest = Catalog::new(store.clone()).manifest(name(20)).await.unwrap();
         assert_eq!(chosen(&manifest, &["layer?/*".into()]).unwrap(), [VariableId(0)]);
         let error = chosen(&manifest, &["conv*".into()]).unwrap_err().to_string();
         assert_eq!(error, "no variable is called 'conv*': the model has layer0/kernel");
@@ -382,7 +387,7 @@ fn a_file_that_is_no_such_model_is_told_in_one_line() {
             let error = format!("{:#}", import_into(&store, &job, false).await.unwrap_err());
             assert!(error.contains(words) && error.starts_with(FILE), "{error}\nshould say {words}");
             assert!(error.len() < 1000 && !error.chars().any(char::is_control), "{error}");
-            assert_eq!(catalog(&store).await.unwrap(), []);
+            assert_eq!(listed(&Catalog::new(store.clone())).await.unwrap(), []);
         }
         import_into(&store, &job, true).await.unwrap();
         assert_eq!(verify(&store, name(0)).await.faults, []);
@@ -397,10 +402,13 @@ fn a_file_that_is_no_such_model_is_told_in_one_line() {
         let sum = crc32c::crc32c(inner.as_bytes());
         let other = format!(r#"{{"crc32c":{sum},"manifest":{inner}}}"#);
         store.put(&name(0).manifest(), other).await.unwrap();
-        let error = format!("{:#}", read_manifest(&store, name(0)).await.unwrap_err());
+        let error = format!("{:#}", Catalog::new(store.clone()).manifest(name(0)).await.unwrap_err());
         let words = "the manifest has format 2, and this program reads format 1";
-        assert_eq!(error, format!("{}: {words}", name(0)));
-        assert_eq!(catalog(&store).await.unwrap()[0].state, State::Broken(words.into()));
+        assert_eq!(error, format!("{}/manifest.json: {words}", name(0)));
+        assert_eq!(
+            listed(&Catalog::new(store.clone())).await.unwrap()[0].state,
+            State::Broken(format!("manifest.json: {words}"))
+        );
         assert_eq!(verify(&store, name(0)).await.faults[0].what, words);
     });
 }

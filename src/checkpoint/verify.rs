@@ -6,13 +6,12 @@
 use std::fmt;
 
 use messages::checkpoint::{
-    BLOCK_BYTES, CheckpointName, FileError, FileSpec, FoundTensor, ManifestSpec, Piece, SavedTensorSpec,
-    Store, StoreError, read_header, read_piece,
+    BLOCK_BYTES, Catalog, CheckpointName, FileError, FileSpec, FoundTensor, ManifestSpec, Piece,
+    SavedTensorSpec, Store, StoreError, read_header, read_piece,
 };
 use messages::tensor::Shape;
 use serde::Serialize;
 
-use super::catalog::{names, read_manifest};
 use super::shown::plain;
 
 /// Something that is not as it was written.
@@ -48,7 +47,7 @@ pub(crate) struct Verified {
 /// Memory: a few blocks.
 pub(crate) async fn verify(store: &Store, name: CheckpointName) -> Verified {
     let mut verified = Verified { faults: Vec::new(), files: 0, tensors: 0, bytes: 0 };
-    match read_manifest(store, name).await {
+    match Catalog::new(store.clone()).manifest(name).await {
         Ok(manifest) => {
             for file in &manifest.files {
                 verified.faults.extend(verify_file(store, name, &manifest, file).await);
@@ -58,7 +57,11 @@ pub(crate) async fn verify(store: &Store, name: CheckpointName) -> Verified {
             }
         }
         Err(error) => {
-            let what = error.root_cause().to_string();
+            let what = match error {
+                // What it is of is said beside.
+                FileError::Manifest { error, .. } => error.to_string(),
+                other => other.to_string(),
+            };
             verified.faults.push(Fault { file: "manifest.json".into(), tensor: None, what });
         }
     }
@@ -67,7 +70,7 @@ pub(crate) async fn verify(store: &Store, name: CheckpointName) -> Verified {
 
 /// The newest checkpoint of all that has no fault.
 pub(crate) async fn latest_whole(store: &Store) -> Result<Option<CheckpointName>, StoreError> {
-    for name in names(store).await?.into_iter().rev() {
+    for name in Catalog::new(store.clone()).names().await? {
         if verify(store, name).await.faults.is_empty() {
             return Ok(Some(name));
         }

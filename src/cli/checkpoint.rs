@@ -5,14 +5,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use clap::Subcommand;
-use messages::checkpoint::{CheckpointName, ManifestSpec, Store};
+use messages::checkpoint::{Catalog, CheckpointName, ManifestSpec, Store};
 use messages::id::GlobalStep;
 use serde_json::{Value, json};
 
 use super::flags::read_job;
 use crate::checkpoint::{
-    Entry, Export, Import, State, Verified, bytes_shown, catalog, chosen, export, import, latest_whole,
-    plain, read_manifest, select, time_shown, verify,
+    Entry, Export, Import, State, Verified, bytes_shown, chosen, export, import, latest_whole, listed, plain,
+    select, time_shown, verify,
 };
 use crate::cluster::incarnation;
 use crate::exit::{Failure, Outcome};
@@ -103,7 +103,7 @@ impl CheckpointTool {
                 let from = place.open()?;
                 let (to, file) = split(&file)?;
                 let name = select(&from, step.as_deref()).await?;
-                let manifest = &read_manifest(&from, name).await?;
+                let manifest = &Catalog::new(from.clone()).manifest(name).await?;
                 let variables = chosen(manifest, &variables)?;
                 let count = variables.len();
                 let what = Export { name, manifest, averages, variables };
@@ -164,7 +164,7 @@ fn say_json(value: &Value) {
 }
 
 async fn list(store: &Store, json: bool) -> Outcome {
-    let entries = catalog(store).await?;
+    let entries = listed(&Catalog::new(store.clone())).await?;
     if json {
         let entries = entries.iter().map(|Entry { name, saved_ms, bytes, files, state }| {
             let (state, reason) = match state {
@@ -209,7 +209,7 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
 
 async fn show(store: &Store, which: Option<&str>, json: bool) -> Outcome {
     let name = select(store, which).await?;
-    let manifest = read_manifest(store, name).await?;
+    let manifest = Catalog::new(store.clone()).manifest(name).await?;
     if json {
         say_json(&json!({"name": name, "manifest": manifest}));
     } else {

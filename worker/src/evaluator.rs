@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use messages::buffer::BufferPool;
 use messages::checkpoint::{
-    CheckpointName, EVALUATIONS, EvaluationRecord, ManifestSpec, RECORD_BYTES_MAX, Store, StoreError,
+    Catalog, CheckpointName, EVALUATIONS, EvaluationRecord, ManifestSpec, RECORD_BYTES_MAX, Store, StoreError,
 };
 use messages::id::{JobName, TaskId};
 use messages::job::JobSpec;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::best::{BestError, BestSpec, Goal};
 use self::course::Course;
 pub use self::error::EvaluatorError;
-use self::reading::{read_manifest, read_values};
+use self::reading::read_values;
 use crate::config::WorkerConfig;
 use crate::devices::Devices;
 use crate::error::WorkerError;
@@ -61,6 +61,8 @@ impl Default for EvaluatorConfig {
 pub struct Evaluator {
     config: EvaluatorConfig,
     store: Store,
+    /// What is in it.
+    catalog: Catalog,
     pool: BufferPool,
     /// Cancelled when a signal wants it to stop.
     interrupt: CancellationToken,
@@ -100,7 +102,8 @@ impl Evaluator {
             let (key, expected) = ("poll_every", "more than 0".to_owned());
             return Err(WorkerError::Config { key, expected, got: "0".into() });
         }
-        Ok(Self { config, store, pool, interrupt })
+        let catalog = Catalog::new(store.clone());
+        Ok(Self { config, store, catalog, pool, interrupt })
     }
 
     /// Evaluates every checkpoint that appears, or the newest where it falls behind, until that of the job's last step is
@@ -164,16 +167,16 @@ impl Evaluator {
 
     /// What an earlier life of the evaluator has done in this store.
     async fn restore(&self) -> Result<State, EvaluatorError> {
-        let there = names(&self.store).await?;
+        let there = self.catalog.names().await?;
         let mut course = Course::default();
         let files = self.store.files(EVALUATIONS).await?;
         for name in files.iter().filter_map(|file| EvaluationRecord::checkpoint_of(file)) {
             course.evaluated(name, &there);
         }
         let mut kept = Vec::new();
-        let best = self.store.folder(BEST);
-        for name in names(&best).await? {
-            if is_committed(&best, name).await? {
+        let best = Catalog::new(self.store.folder(BEST));
+        for name in best.names().await? {
+            if best.is_committed(name).await? {
                 kept.extend(self.record(name).await?);
             }
         }
@@ -198,22 +201,22 @@ impl Evaluator {
 
     /// Whether the newest checkpoint is of the job's last step, and an earlier life has evaluated it.
     async fn is_all_done(&self, state: &State) -> Result<bool, EvaluatorError> {
-        let there = names(&self.store).await?;
+        let there = self.catalog.names().await?;
         if !state.course.candidates(&there).is_empty() {
             return Ok(false);
         }
         let Some(&newest) = Course::default().candidates(&there).first() else { return Ok(false) };
         // Without a manifest that can be read there is nothing to conclude.
-        let manifest = read_manifest(&self.store, newest).await;
+        let manifest = self.catalog.manifest(newest).await;
         Ok(manifest.is_ok_and(|manifest| manifest.step >= manifest.job.last_step))
     }
 
     /// The newest committed checkpoint that is to be evaluated, and all folders that are there.
     async fn next(&self, course: &Course) -> Option<(CheckpointName, Vec<CheckpointName>)> {
         let look = async {
-            let there = names(&self.store).await?;
+            let there = self.catalog.names().await?;
             for name in course.candidates(&there) {
-                if is_committed(&self.store, name).await? {
+                if self.catalog.is_committed(name).await? {
                     return Ok(Some((name, there)));
                 }
             }
@@ -226,7 +229,7 @@ impl Evaluator {
     }
 
     async fn read(&self, name: CheckpointName) -> Result<(ManifestSpec, Arc<Values>), EvaluatorError> {
-        let manifest = read_manifest(&self.store, name).await?;
+        let manifest = self.catalog.manifest(name).await?;
         let values = read_values(&self.store, name, &manifest, &self.pool).await?;
         Ok((manifest, values))
     }
@@ -315,7 +318,7 @@ impl Evaluator {
         }
         let value = best.value(&record.evaluation).expect("what is better is a number");
         tracing::info!("step {} is the best: {} {value:.4}", record.step, best.metric);
-        for former in names(&to).await?.into_iter().filter(|&former| former != name) {
+        for former in Catalog::new(to.clone()).names().await?.into_iter().filter(|&former| former != name) {
             to.delete_folder(&former.to_string()).await?;
         }
         state.kept = vec![record];
@@ -335,25 +338,12 @@ impl Evaluator {
             return;
         }
         tracing::warn!("{name} is passed over: {error}");
-        let last_step = match read_manifest(&self.store, name).await {
+        let last_step = match self.catalog.manifest(name).await {
             Ok(manifest) => Some(manifest.job.last_step),
             Err(_) => state.bench.as_ref().map(|bench| bench.job.last_step),
         };
         if last_step.is_some_and(|last| name.step >= last) {
             state.broken = Some(EvaluatorError::Last { checkpoint: name, reason: error.to_string() });
         }
-    }
-}
-
-/// All folders of a store that are called as checkpoints are.
-async fn names(store: &Store) -> Result<Vec<CheckpointName>, StoreError> {
-    Ok(store.folders().await?.iter().filter_map(|folder| folder.parse().ok()).collect())
-}
-
-async fn is_committed(store: &Store, name: CheckpointName) -> Result<bool, StoreError> {
-    match store.size(&name.manifest()).await {
-        Ok(_) => Ok(true),
-        Err(StoreError::Missing { .. }) => Ok(false),
-        Err(error) => Err(error),
     }
 }

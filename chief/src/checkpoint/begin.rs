@@ -11,7 +11,6 @@ use messages::message::Resume;
 use messages::placement::Placement;
 use tokio::time::Instant;
 
-use super::catalog::{Catalog, CheckpointState};
 use super::choose::{Search, fits};
 use super::config::RestoreChoice;
 use super::error::RestoreError;
@@ -20,6 +19,7 @@ use super::saver::Begun;
 use super::warm_start::WarmStartConfig;
 use crate::error::ChiefError;
 use crate::ps_tasks::{CreateError, PsTasks};
+use messages::checkpoint::{Catalog, CheckpointState};
 
 /// How a job begins.
 pub(crate) struct Begin<'a> {

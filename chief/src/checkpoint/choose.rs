@@ -6,9 +6,9 @@ use messages::checkpoint::{CheckpointName, ManifestSpec};
 use messages::id::GlobalStep;
 use messages::job::JobSpec;
 
-use super::catalog::newest_first;
 use super::config::RestoreChoice;
 use super::error::{BrokenCheckpoint, RestoreError};
+use messages::checkpoint::newest_first;
 
 /// Most steps that an error names.
 const NAMED_MAX: usize = 20;

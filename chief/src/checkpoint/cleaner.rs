@@ -8,8 +8,8 @@ use std::time::Duration;
 use messages::checkpoint::{CheckpointName, StoreError};
 use messages::id::Incarnation;
 
-use super::catalog::{Catalog, CheckpointState};
 use super::retention::to_delete;
+use messages::checkpoint::{Catalog, CheckpointState};
 
 #[derive(Debug)]
 pub(super) struct Cleaner {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use messages::checkpoint::{CheckpointName, EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, Store};
 use messages::id::Incarnation;
 
-use super::catalog::Catalog;
 use crate::watch::{Feed, News};
+use messages::checkpoint::Catalog;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);

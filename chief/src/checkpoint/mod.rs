@@ -2,7 +2,6 @@
 //! manifests and no tensors.
 
 mod begin;
-mod catalog;
 mod choose;
 mod cleaner;
 mod config;
@@ -18,7 +17,6 @@ pub(crate) mod tests;
 mod warm_start;
 
 pub(crate) use begin::{Begin, Beginning};
-pub use catalog::{Catalog, CheckpointState, newest_first};
 pub use config::{CheckpointConfig, DRAIN_TIMEOUT_MAX, KEEP_MAX, RestoreChoice, RestoreChoiceError};
 pub use error::{BrokenCheckpoint, RestoreError};
 pub(crate) use evaluations::follow;

@@ -14,8 +14,8 @@ use messages::message::SaveResult;
 use messages::placement::Placement;
 use tokio::time::Instant;
 
-use super::catalog::{Catalog, missing_file};
 use crate::ps_tasks::PsTasks;
+use messages::checkpoint::{Catalog, missing_file};
 
 /// How checkpoints of one life of the chief are made.
 #[derive(Clone, Debug)]

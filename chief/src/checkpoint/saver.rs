@@ -9,13 +9,13 @@ use messages::transport::Identity;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant};
 
-use super::catalog::Catalog;
 use super::cleaner::Cleaner;
 use super::config::{CheckpointConfig, RestoreChoice};
 use super::save::{Committed, NotSaved, Save};
 use super::schedule::{Next, Schedule};
 use crate::ps_tasks::PsTasks;
 use crate::report::JobProgress;
+use messages::checkpoint::Catalog;
 
 /// How often shards that are not at the same version are looked at again.
 const LOOKS_MAX: u32 = 5;

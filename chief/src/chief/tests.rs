@@ -9,9 +9,10 @@ use messages::transport::Client;
 use tempfile::TempDir;
 
 use super::*;
+use crate::checkpoint::CheckpointConfig;
 use crate::checkpoint::tests::shards::{FakeCluster, PATIENCE};
-use crate::checkpoint::{Catalog, CheckpointConfig, CheckpointState};
 use crate::job::tests::job;
+use messages::checkpoint::{Catalog, CheckpointState};
 
 /// A chief that runs, and what it leads.
 struct Run {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorInfo};
 
-use super::manifest::BLOCK_BYTES;
+use super::manifest::{BLOCK_BYTES, ManifestError};
 use super::store::{Store, StoreError, Upload};
 use crate::buffer::ALIGNMENT;
 use crate::job::told;
@@ -62,6 +62,14 @@ pub enum FileError {
     /// The store says no.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// It is a manifest that cannot be used.
+    #[error("{file}: {error}")]
+    Manifest {
+        /// Which one.
+        file: String,
+        /// Why not.
+        error: ManifestError,
+    },
     /// It is not in the format.
     #[error("{file} is no safetensors file: {reason}")]
     Format {

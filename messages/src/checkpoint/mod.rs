@@ -4,6 +4,7 @@
 //! A checkpoint is a folder of the store: a file of each shard, and a manifest, which is written last. Without that the
 //! folder is what is left of a save that broke.
 
+mod catalog;
 mod evaluation;
 mod file;
 mod manifest;
@@ -14,6 +15,7 @@ mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use catalog::{Catalog, CheckpointState, missing_file, newest_first};
 pub use evaluation::{EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, RecordError};
 pub use file::{FileError, FileWriter, FoundTensor, NewTensor, WrittenTensor, read_header, write_file};
 pub use manifest::{

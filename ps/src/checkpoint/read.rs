@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use messages::buffer::{Buffer, BufferPool};
 use messages::checkpoint::{
-    CheckpointName, FileError, Index, MANIFEST_BYTES_MAX, ManifestError, ManifestSpec, Part, Piece,
-    PieceReader, SourceSpec, StartSpec, Store, StoreError,
+    Catalog, CheckpointName, FileError, Index, ManifestSpec, Part, Piece, PieceReader, SourceSpec, StartSpec,
+    Store, StoreError,
 };
 use messages::id::{SliceId, VariableId, Version};
 use messages::message::{CreateShard, Refusal, RefusalCode};
@@ -49,10 +49,6 @@ pub(super) async fn read(create: &CreateShard, pool: &BufferPool) -> Result<Rest
 enum RestoreError {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("{file} in {location}: {error}")]
-    Manifest { file: String, location: String, error: ManifestError },
-    #[error("{file} in {location} is of step {got}")]
-    OtherStep { file: String, location: String, got: u64 },
     #[error("variable '{variable}' of the job is not in {checkpoint}")]
     NoVariable { variable: String, checkpoint: CheckpointName },
     #[error("variable '{variable}' of {checkpoint} is not in the job: start from it with --warm-start")]
@@ -85,7 +81,7 @@ impl RestoreError {
             Self::File(FileError::Store(StoreError::Failed { .. } | StoreError::Directory { .. })) => {
                 RefusalCode::Overloaded
             }
-            Self::File(_) | Self::Manifest { .. } | Self::OtherStep { .. } => RefusalCode::Unavailable,
+            Self::File(_) => RefusalCode::Unavailable,
             _ => RefusalCode::Misfit,
         }
     }
@@ -100,17 +96,9 @@ struct Source {
 
 impl Source {
     async fn open(store: &str, checkpoint: CheckpointName) -> Result<Self, RestoreError> {
-        let store = Store::open(store)?;
-        let file = checkpoint.manifest();
-        let bytes = store.get(&file, MANIFEST_BYTES_MAX).await?;
-        let location = store.location().to_owned();
-        match ManifestSpec::decode(&bytes) {
-            Err(error) => Err(RestoreError::Manifest { file, location, error }),
-            Ok(manifest) if manifest.step != checkpoint.step => {
-                Err(RestoreError::OtherStep { file, location, got: manifest.step.0 })
-            }
-            Ok(manifest) => Ok(Self { store, checkpoint, manifest }),
-        }
+        let catalog = Catalog::new(Store::open(store)?);
+        let manifest = catalog.manifest(checkpoint).await?;
+        Ok(Self { store: catalog.store().clone(), checkpoint, manifest })
     }
 
     fn variables(&self) -> &[VariableSpec] {

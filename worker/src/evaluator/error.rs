@@ -1,6 +1,6 @@
 //! Why an evaluator ended before the last checkpoint was evaluated.
 
-use messages::checkpoint::{CheckpointName, FileError, ManifestError, StoreError};
+use messages::checkpoint::{CheckpointName, FileError, StoreError};
 
 use super::best::BestError;
 use crate::error::WorkerError;
@@ -14,20 +14,12 @@ pub enum EvaluatorError {
     /// The store says no.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A checkpoint's file cannot be read.
+    /// A checkpoint's file cannot be read, or its manifest.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A checkpoint's manifest cannot be used.
-    #[error("{checkpoint}: {error}")]
-    Manifest {
-        /// Which one.
-        checkpoint: CheckpointName,
-        /// Why not.
-        error: ManifestError,
-    },
-    /// A manifest lies in another checkpoint's folder.
-    #[error("the manifest of {0} is that of another checkpoint")]
-    OtherManifest(CheckpointName),
+    /// Something of a checkpoint is not there.
+    #[error("{0}")]
+    NotWhole(String),
     /// There is nothing to find the best by.
     #[error(transparent)]
     Best(#[from] BestError),

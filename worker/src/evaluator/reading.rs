@@ -3,27 +3,11 @@
 use std::sync::Arc;
 
 use messages::buffer::{BufferPool, Segment};
-use messages::checkpoint::{
-    CheckpointName, MANIFEST_BYTES_MAX, ManifestError, ManifestSpec, Part, Store, read_piece,
-};
+use messages::checkpoint::{CheckpointName, ManifestSpec, Part, Store, missing_file, read_piece};
 use messages::id::VariableId;
 
 use super::error::EvaluatorError;
 use crate::values::Values;
-
-/// Reads the manifest of a checkpoint.
-pub(super) async fn read_manifest(
-    store: &Store,
-    checkpoint: CheckpointName,
-) -> Result<ManifestSpec, EvaluatorError> {
-    let bytes = store.get(&checkpoint.manifest(), MANIFEST_BYTES_MAX).await?;
-    let manifest =
-        ManifestSpec::decode(&bytes).map_err(|error| EvaluatorError::Manifest { checkpoint, error })?;
-    if manifest.step != checkpoint.step {
-        return Err(EvaluatorError::OtherManifest(checkpoint));
-    }
-    Ok(manifest)
-}
 
 /// Reads every variable: its moving average, where the job keeps one of it, or its value.
 pub(super) async fn read_values(
@@ -33,12 +17,8 @@ pub(super) async fn read_values(
     pool: &BufferPool,
 ) -> Result<Arc<Values>, EvaluatorError> {
     // Before memory is taken for what may not be there.
-    for file in &manifest.files {
-        let bytes = store.size(&checkpoint.file(&file.name)).await?;
-        if bytes != file.bytes {
-            let reason = format!("{} has {bytes} bytes, and should have {}", file.name, file.bytes);
-            return Err(EvaluatorError::Manifest { checkpoint, error: ManifestError::Invalid(reason) });
-        }
+    if let Some((_, reason)) = missing_file(store, checkpoint, manifest).await? {
+        return Err(EvaluatorError::NotWhole(reason));
     }
     let mut variables = Vec::with_capacity(manifest.job.graph.variables.len());
     for (variable, id) in manifest.job.graph.variables.iter().zip(0..) {
@@ -47,8 +27,8 @@ pub(super) async fn read_values(
         let pieces = manifest.pieces(VariableId(id), part, 0..variable.rows() as u64);
         let found: u64 = pieces.iter().map(|piece| piece.from.end - piece.from.start).sum();
         if found != variable.bytes() {
-            let error = ManifestError::Invalid(format!("the average of '{}' is missing", variable.name));
-            return Err(EvaluatorError::Manifest { checkpoint, error });
+            let reason = format!("{checkpoint} lacks the average of '{}'", variable.name);
+            return Err(EvaluatorError::NotWhole(reason));
         }
         let mut buffer = pool.take(found as usize);
         let mut to = buffer.as_bytes_mut();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use messages::buffer::{Buffer, Segment};
-use messages::checkpoint::{FORMAT, FileSpec, NewTensor, Part, SavedTensorSpec, write_file};
+use messages::checkpoint::{Catalog, FORMAT, FileSpec, NewTensor, Part, SavedTensorSpec, write_file};
 use messages::graph::GraphBuilder;
 use messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
 use messages::input::{DatasetSpec, InputSpec};
@@ -177,7 +177,7 @@ fn every_new_checkpoint_is_evaluated_the_best_is_kept_and_the_last_is_the_end() 
         // It is a checkpoint of a store of its own, also when the other is deleted.
         store.delete_folder(&name(2).to_string()).await.unwrap();
         let best = store.folder(BEST);
-        let manifest = read_manifest(&best, name(2)).await.unwrap();
+        let manifest = Catalog::new(best.clone()).manifest(name(2)).await.unwrap();
         let values = read_values(&best, name(2), &manifest, &BufferPool::default()).await.unwrap();
         for (id, numbers) in plane(0.1).iter().enumerate() {
             assert_eq!(values.variable(VariableId(id as u32)), &numbers[..]);
@@ -295,11 +295,11 @@ fn what_it_cannot_go_on_from_is_told() {
 fn a_manifest_without_an_average_that_it_should_have_is_refused() {
     with_store(|store, _| async move {
         save(&store, 1, &job(Some(0.5)), &plane(0.5), None).await;
-        let manifest = read_manifest(&store, name(1)).await.unwrap();
+        let manifest = Catalog::new(store.clone()).manifest(name(1)).await.unwrap();
         let read = read_values(&store, name(1), &manifest, &BufferPool::default()).await;
         assert!(read.unwrap_err().to_string().contains("the average of 'kernel' is missing"));
         store.copy(&name(1).manifest(), &name(2).manifest()).await.unwrap();
-        let other = read_manifest(&store, name(2)).await.unwrap_err().to_string();
+        let other = Catalog::new(store.clone()).manifest(name(2)).await.unwrap_err().to_string();
         assert!(other.contains("is that of another checkpoint"), "{other}");
     });
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::checkpoint::{CheckpointName, SourceSpec, StartSpec, Store, StoreError};
+use messages::checkpoint::{
+    Catalog, CheckpointName, CheckpointState, SourceSpec, StartSpec, Store, StoreError,
+};
 use messages::id::{GlobalStep, VariableId};
 use messages::job::JobSpec;
 use messages::placement::{PartitionerSpec, PlacementSpec};
@@ -17,7 +19,7 @@ use super::named;
 use super::shards::{FakeCluster, PATIENCE, read_all};
 use crate::checkpoint::begin::{Begin, Beginning};
 use crate::checkpoint::saver::{Order, SaveStatus, Saver};
-use crate::checkpoint::{Catalog, CheckpointConfig, CheckpointState, RestoreChoice, WarmStartConfig};
+use crate::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
 use crate::error::ChiefError;
 use crate::job::tests::job;
 use crate::ps_tasks::PsTasks;

@@ -1,7 +1,10 @@
 //! What checkpoints a store holds, and whether they are whole as far as can be seen without reading tensors. Decides
 //! nothing. Wanted property: (A) what was committed is found committed until a file of it is lost or changes its length.
 
-use messages::checkpoint::{CheckpointName, FileSpec, MANIFEST_BYTES_MAX, ManifestSpec, Store, StoreError};
+use super::file::FileError;
+use super::manifest::{FileSpec, MANIFEST_BYTES_MAX, ManifestError, ManifestSpec};
+use super::name::CheckpointName;
+use super::store::{Store, StoreError};
 
 /// What a folder that is called like a checkpoint holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,22 +52,43 @@ impl Catalog {
         Ok(names)
     }
 
+    /// A checkpoint's manifest.
+    ///
+    /// # Errors
+    /// Where it is missing, cannot be read or used, or is that of another step.
+    pub async fn manifest(&self, name: CheckpointName) -> Result<ManifestSpec, FileError> {
+        let bytes = self.store.get(&name.manifest(), MANIFEST_BYTES_MAX).await?;
+        let wrong = |error| FileError::Manifest { file: name.manifest(), error };
+        let manifest = ManifestSpec::decode(&bytes).map_err(wrong)?;
+        if manifest.step != name.step {
+            let reason = format!("it is of step {}, and lies in another folder", manifest.step);
+            return Err(wrong(ManifestError::Invalid(reason)));
+        }
+        Ok(manifest)
+    }
+
+    /// Whether it has a manifest: not whether that can be used.
+    ///
+    /// # Errors
+    /// Where the store cannot say.
+    pub async fn is_committed(&self, name: CheckpointName) -> Result<bool, StoreError> {
+        match self.store.size(&name.manifest()).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::Missing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads the manifest, and looks for the files that it names.
     pub async fn look(&self, name: CheckpointName) -> CheckpointState {
-        let bytes = match self.store.get(&name.manifest(), MANIFEST_BYTES_MAX).await {
-            Ok(bytes) => bytes,
-            Err(StoreError::Missing { .. }) => return CheckpointState::Unfinished,
-            Err(error @ StoreError::TooLarge { .. }) => return CheckpointState::Broken(error.to_string()),
-            Err(error) => return CheckpointState::Unreadable(error.to_string()),
-        };
-        let manifest = match ManifestSpec::decode(&bytes) {
+        let manifest = match self.manifest(name).await {
             Ok(manifest) => manifest,
-            Err(error) => return CheckpointState::Broken(format!("{}: {error}", name.manifest())),
+            Err(FileError::Store(StoreError::Missing { .. })) => return CheckpointState::Unfinished,
+            Err(FileError::Store(error @ (StoreError::Failed { .. } | StoreError::Directory { .. }))) => {
+                return CheckpointState::Unreadable(error.to_string());
+            }
+            Err(error) => return CheckpointState::Broken(error.to_string()),
         };
-        if manifest.step != name.step {
-            let reason = format!("{} is of step {}", name.manifest(), manifest.step);
-            return CheckpointState::Broken(reason);
-        }
         match missing_file(&self.store, name, &manifest).await {
             Ok(None) => CheckpointState::Committed(Box::new(manifest)),
             Ok(Some((_, reason))) => CheckpointState::Broken(reason),
@@ -85,8 +109,11 @@ impl Catalog {
     }
 }
 
-/// The first file that is not there, or has another length than the manifest says.
-pub(super) async fn missing_file<'a>(
+/// The first file that is not there, or has another length than the manifest says, and that in words.
+///
+/// # Errors
+/// Where the store cannot say.
+pub async fn missing_file<'a>(
     store: &Store,
     name: CheckpointName,
     manifest: &'a ManifestSpec,
