@@ -297,7 +297,8 @@ fn a_manifest_without_an_average_that_it_should_have_is_refused() {
         save(&store, 1, &job(Some(0.5)), &plane(0.5), None).await;
         let manifest = Catalog::new(store.clone()).manifest(name(1)).await.unwrap();
         let read = read_values(&store, name(1), &manifest, &BufferPool::default()).await;
-        assert!(read.unwrap_err().to_string().contains("the average of 'kernel' is missing"));
+        let refused = read.unwrap_err().to_string();
+        assert!(refused.contains("lacks the average of 'kernel'"), "{refused}");
         store.copy(&name(1).manifest(), &name(2).manifest()).await.unwrap();
         let other = Catalog::new(store.clone()).manifest(name(2)).await.unwrap_err().to_string();
         assert!(other.contains("is that of another checkpoint"), "{other}");
