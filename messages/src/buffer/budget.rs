@@ -40,6 +40,16 @@ impl Budget {
     pub fn available(&self) -> u64 {
         self.units.available_permits() as u64 * UNIT_BYTES
     }
+
+    /// Bytes that are taken now.
+    pub fn taken(&self) -> u64 {
+        self.bytes_max().saturating_sub(self.available())
+    }
+
+    /// Bytes that there are in all.
+    pub const fn bytes_max(&self) -> u64 {
+        self.units_max as u64 * UNIT_BYTES
+    }
 }
 
 #[cfg(test)]
@@ -53,13 +63,15 @@ mod tests {
         let budget = Budget::new(10 << 10);
         let most = budget.take(9 << 10).await;
         assert_eq!(budget.available(), 1 << 10);
+        assert_eq!((budget.taken(), budget.bytes_max()), (9 << 10, 10 << 10));
         assert!(budget.take(2 << 10).now_or_never().is_none());
         drop(most);
         let huge = budget.take(u64::MAX).await;
         assert_eq!(budget.available(), 0);
         drop(huge);
-        assert_eq!(budget.available(), 10 << 10);
+        assert_eq!((budget.available(), budget.taken()), (10 << 10, 0));
         drop(budget.take(0).await);
+        assert_eq!(Budget::new(0).bytes_max(), 1 << 10);
         assert!(Budget::new(0).take(5).now_or_never().is_some());
         assert!(Budget::new(u64::MAX).take(u64::MAX).now_or_never().is_some());
     }

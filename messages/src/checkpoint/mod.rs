@@ -7,6 +7,7 @@
 mod catalog;
 mod evaluation;
 mod file;
+mod location;
 mod manifest;
 mod name;
 mod read;
@@ -18,6 +19,7 @@ pub(crate) mod tests;
 pub use catalog::{Catalog, CheckpointState, missing_file, newest_first};
 pub use evaluation::{EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, RecordError};
 pub use file::{FileError, FileWriter, FoundTensor, NewTensor, WrittenTensor, read_header, write_file};
+pub use location::without_passwords;
 pub use manifest::{
     BLOCK_BYTES, FORMAT, FileSpec, Index, MANIFEST_BYTES_MAX, ManifestError, ManifestSpec, Part, Piece,
     SavedTensorSpec, WorkerRecord, block_checksums,

@@ -11,6 +11,8 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 
+use super::location::without_passwords;
+
 /// Most entries that a listing gives: more is no store of ours.
 const LISTED_MAX: usize = 1 << 20;
 
@@ -98,7 +100,7 @@ impl Store {
             None => Self::directory(location),
             Some(("file", path)) => Self::directory(path),
             Some(("s3" | "s3a" | "gs", _)) => Self::bucket(location),
-            Some(_) => Err(StoreError::Location { location: location.to_owned(), hint: "" }),
+            Some(_) => Err(StoreError::Location { location: without_passwords(location), hint: "" }),
         }
     }
 
@@ -150,7 +152,7 @@ impl Store {
     #[cfg(not(feature = "cloud"))]
     fn bucket(location: &str) -> Result<Self, StoreError> {
         let hint = "; s3:// and gs:// need a build with the feature `cloud`";
-        Err(StoreError::Location { location: location.to_owned(), hint })
+        Err(StoreError::Location { location: without_passwords(location), hint })
     }
 
     /// A folder of it as a store of its own.
@@ -173,7 +175,7 @@ impl Store {
         StoreError::Failed {
             verb,
             name: name.to_owned(),
-            location: self.location.clone(),
+            location: without_passwords(&self.location),
             reason: root_of(error),
         }
     }
@@ -181,7 +183,7 @@ impl Store {
     fn missing_or(&self, verb: &'static str, name: &str, error: &object_store::Error) -> StoreError {
         match error {
             object_store::Error::NotFound { .. } => {
-                StoreError::Missing { name: name.to_owned(), location: self.location.clone() }
+                StoreError::Missing { name: name.to_owned(), location: without_passwords(&self.location) }
             }
             other => self.failed(verb, name, other),
         }
@@ -214,7 +216,7 @@ impl Store {
     pub async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, StoreError> {
         let bytes = self.size(name).await?;
         if bytes > bytes_max {
-            let (name, location) = (name.to_owned(), self.location.clone());
+            let (name, location) = (name.to_owned(), without_passwords(&self.location));
             return Err(StoreError::TooLarge { name, location, bytes, max: bytes_max });
         }
         self.read(name, 0..bytes).await
@@ -236,15 +238,18 @@ impl Store {
                 let error = self.missing_or("read", name, &error);
                 return Err(match self.size(name).await {
                     // That is not going to be better the next time.
-                    Ok(bytes) if bytes < end => {
-                        StoreError::Cut { name: name.to_owned(), location: self.location.clone(), bytes, end }
-                    }
+                    Ok(bytes) if bytes < end => StoreError::Cut {
+                        name: name.to_owned(),
+                        location: without_passwords(&self.location),
+                        bytes,
+                        end,
+                    },
                     _ => error,
                 });
             }
         };
         if bytes.len() as u64 != wanted {
-            let (name, location) = (name.to_owned(), self.location.clone());
+            let (name, location) = (name.to_owned(), without_passwords(&self.location));
             return Err(StoreError::Cut { name, location, bytes: end - wanted + bytes.len() as u64, end });
         }
         Ok(bytes)
@@ -372,19 +377,23 @@ impl Upload<'_> {
     /// It never was. What cannot be undone now is left for whoever deletes the folder.
     pub async fn abort(mut self) {
         if let Err(error) = self.inner.abort().await {
-            tracing::debug!("{}: the beginning of {} stays: {error}", self.store.location, self.name);
+            tracing::debug!(
+                "{}: the beginning of {} stays: {error}",
+                without_passwords(&self.store.location),
+                self.name
+            );
         }
     }
 }
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Store({})", self.location)
+        write!(f, "Store({})", without_passwords(&self.location))
     }
 }
 
 fn directory(location: &str, error: &dyn fmt::Display) -> StoreError {
-    StoreError::Directory { location: location.to_owned(), reason: error.to_string() }
+    StoreError::Directory { location: without_passwords(location), reason: error.to_string() }
 }
 
 /// The store wraps what the system says several times: its own words are the ones to read.

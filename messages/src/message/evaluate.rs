@@ -9,6 +9,7 @@ use crate::graph::METRICS_MAX;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Mean over the test examples.
+    #[serde(deserialize_with = "crate::float::or_nan")]
     pub loss: f32,
     /// The graph's metrics, means over the test examples.
     pub metrics: Vec<MetricValue>,
@@ -24,6 +25,7 @@ pub struct MetricValue {
     /// The metric's name in the graph.
     pub name: String,
     /// Its mean.
+    #[serde(deserialize_with = "crate::float::or_nan")]
     pub value: f32,
 }
 

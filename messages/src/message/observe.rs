@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
 use crate::id::Version;
+use crate::observe::{ActorSnapshot, TimeHistogram};
 
 /// What is the state of this shard?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,27 @@ pub struct ShardSnapshot {
     /// Its task was told to stop by a signal, and waits for the chief to save.
     #[serde(default)]
     pub leaving: bool,
+    /// Bytes of gradients that wait for others.
+    #[serde(default)]
+    pub held_bytes: u64,
+    /// Bytes of what the optimizer and averages keep beside the values.
+    #[serde(default)]
+    pub slot_bytes: u64,
+    /// Pushes refused because they were not finite; `pushes.refused` counts them, too.
+    #[serde(default)]
+    pub not_finite: u64,
+    /// How long updates took, gradients of several included where they are added up.
+    #[serde(default)]
+    pub applying: TimeHistogram,
+    /// Parts of checkpoints that were written, and how long that took.
+    #[serde(default)]
+    pub saving: TimeHistogram,
+    /// Parts of checkpoints that could not be written.
+    #[serde(default)]
+    pub saves_failed: u64,
+    /// What it has to do, and how long it takes for that.
+    #[serde(default)]
+    pub actor: ActorSnapshot,
 }
 
 impl Content for ShardSnapshot {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::pull::one_segment_per_slice;
 use super::{Content, Invalid};
 use crate::id::{GlobalStep, Incarnation, LocalStep, PlacementEpoch, Sequence, SliceId, Version};
+use crate::observe::PushTimes;
 
 /// Which push it is: a retry bears the same identity, and changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct Push {
     pub drawn: u64,
     /// Whether the reply shall bear the values for the worker's next step; it comes when the policy lets that begin.
     pub pull: bool,
+    /// Whether the reply shall bear when the push was where.
+    #[serde(default)]
+    pub traced: bool,
 }
 
 impl Content for Push {
@@ -77,6 +81,13 @@ pub struct Pushed {
     pub version: Version,
     /// The step at which the shard stops.
     pub last_step: GlobalStep,
+    /// By how many versions the values that the gradient was computed from were older than those that it met; 0 where the push
+    /// had come before.
+    #[serde(default)]
+    pub staleness: u64,
+    /// When the push was where, if it was asked for.
+    #[serde(default)]
+    pub times: Option<PushTimes>,
     /// The slices whose values follow, one payload segment each.
     #[serde(default)]
     pub slices: Vec<SliceId>,

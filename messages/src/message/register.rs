@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
 use crate::job::JobSpec;
+use crate::observe::TraceSpec;
 use crate::placement::Placement;
 
 /// Worker to chief: here I am. Who it is, the handshake has said.
@@ -27,6 +28,9 @@ pub struct Registered {
     /// Whether checkpoints are made: to leave when a signal says so is then no loss.
     #[serde(default)]
     pub saves: bool,
+    /// Which steps are traced, if any.
+    #[serde(default)]
+    pub trace: Option<TraceSpec>,
 }
 
 /// Where a worker goes on in its input.
@@ -42,6 +46,9 @@ impl Content for Registered {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         self.job.validate().map_err(|error| Invalid(error.to_string()))?;
         self.placement.validate(&self.job.graph.variables).map_err(|error| Invalid(error.to_string()))?;
+        if self.trace.is_some_and(|trace| trace.every == 0) {
+            return Err(Invalid("every 0th step cannot be traced: expected 1 or more".into()));
+        }
         if self.workers == 0 {
             return Err(Invalid("a job has at least one worker".into()));
         }

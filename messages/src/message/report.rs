@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
 use crate::id::{GlobalStep, LocalStep};
+use crate::observe::{Micros, Phases, SPANS_MAX, SpanSpec, WorkerSnapshot};
 use crate::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
 /// Worker to chief, about once a second.
@@ -24,6 +25,15 @@ pub struct Report {
     /// What it wants to be plotted.
     #[serde(default)]
     pub summaries: Vec<SummarySpec>,
+    /// Its state.
+    #[serde(default)]
+    pub snapshot: Option<Box<WorkerSnapshot>>,
+    /// What took a while in the steps that are traced.
+    #[serde(default)]
+    pub spans: Vec<SpanSpec>,
+    /// Spans that there was no room for, in all.
+    #[serde(default)]
+    pub spans_lost: u64,
 }
 
 impl Content for Report {
@@ -38,6 +48,18 @@ impl Content for Report {
             .iter()
             .try_for_each(SummarySpec::validate)
             .map_err(|error| Invalid(error.to_string()))?;
+        if self.spans.len() > SPANS_MAX {
+            return Err(Invalid(format!("at most {SPANS_MAX} spans, and got {}", self.spans.len())));
+        }
+        self.spans.iter().try_for_each(SpanSpec::validate)?;
+        let phase = self.snapshot.as_ref().and_then(|snapshot| snapshot.phase.as_ref());
+        if let Some(phase) = phase.filter(|phase| phase.len() > Phases::NAME_BYTES_MAX) {
+            return Err(Invalid(format!(
+                "the name of a phase may have at most {} bytes, and got {}",
+                Phases::NAME_BYTES_MAX,
+                phase.len()
+            )));
+        }
         let bytes: usize = self.summaries.iter().map(SummarySpec::bytes).sum();
         if bytes > SUMMARY_BYTES_MAX {
             return Err(Invalid(format!("at most {SUMMARY_BYTES_MAX} bytes of summaries, and got {bytes}")));
@@ -52,6 +74,9 @@ pub struct Reported {
     /// Why the worker shall stop before the job's last step, if it shall.
     #[serde(default)]
     pub stop: Option<String>,
+    /// When the report had come, on the chief's clock: by that the worker's can be aligned.
+    #[serde(default)]
+    pub clock_us: Micros,
 }
 
 impl Content for Reported {}

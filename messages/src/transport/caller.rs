@@ -91,6 +91,11 @@ impl Caller {
         matches!(&*self.line.borrow(), Line::Lost(_)) || self.line.has_changed().is_err()
     }
 
+    /// Whether there is a connection to the peer now.
+    pub fn is_up(&self) -> bool {
+        matches!(&*self.line.borrow(), Line::Up(client) if !client.is_lost())
+    }
+
     /// Waits until the peer will not be reached any more, and says why.
     pub async fn wait_lost(&self) -> String {
         match self.line.clone().wait_for(|line| matches!(line, Line::Lost(_))).await.as_deref() {

@@ -313,12 +313,16 @@ async fn run(
     // Pinned here, so that the queue closes only when the reason is known.
     let mut write = std::pin::pin!(async {
         while let Some(next) = liveness::next(&mut queue).await {
+            let is_request = next.is_ok();
             let envelope = next.unwrap_or_else(|heartbeat| heartbeat);
-            let request = envelope.request;
+            let (request, bytes) = (envelope.request, envelope.payload.bytes());
             if let Err(error) = sender.send(envelope).await {
                 return error.to_string();
             }
-            pending.written(request);
+            if is_request {
+                counters.sent.count(bytes);
+                pending.written(request);
+            }
         }
         "closed by this task".to_owned()
     });
@@ -327,6 +331,7 @@ async fn run(
             match receiver.receive().await {
                 Ok(Some(Envelope { message: Message::Heartbeat(_), .. })) => pending.lock().heard = true,
                 Ok(Some(Envelope { request, message, payload })) => {
+                    counters.received.count(payload.bytes());
                     if !pending.reply(request, message, payload, &counters) {
                         return format!("a reply to request {request}, which was never made");
                     }

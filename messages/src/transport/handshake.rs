@@ -15,6 +15,8 @@ pub struct Identity {
     pub cluster: ClusterSpec,
     /// The digest of the graph it was started with, where it was started with one.
     pub graph: Option<u32>,
+    /// Where it can be observed, as `host:port`.
+    pub http: Option<String>,
 }
 
 impl Identity {
@@ -27,6 +29,7 @@ impl Identity {
             to,
             cluster: self.cluster.clone(),
             graph: self.graph,
+            http: self.http.clone(),
         }
     }
 

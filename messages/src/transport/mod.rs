@@ -21,7 +21,7 @@ mod tests;
 pub use caller::Caller;
 pub use client::{CallError, Client};
 pub use connection::{Connection, FrameReceiver, FrameSender, Listener, Transport, TransportError};
-pub use counters::{CallCounters, CallsSnapshot, ConnectionCounters, ConnectionsSnapshot};
+pub use counters::{CallCounters, CallsSnapshot, ServerObserver};
 pub use dial::{DialError, Patience, dial};
 pub use handshake::Identity;
 pub use in_process::InProcess;

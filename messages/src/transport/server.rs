@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::connection::{Connection, FrameReceiver, FrameSender, Listener};
-use super::counters::ConnectionCounters;
+use super::counters::{ConnectionCounters, ServerObserver};
 use super::handshake::Identity;
 use super::liveness;
 use crate::buffer::{Budget, Payload};
@@ -71,6 +71,8 @@ pub struct Peer {
     pub connection: u64,
     /// Where it calls from.
     pub address: String,
+    /// Where it says that it can be observed.
+    pub http: Option<String>,
 }
 
 /// What answers requests. Called on the connection's task: it hands the work on and returns at once.
@@ -145,7 +147,7 @@ pub struct Server {
     stop: watch::Sender<bool>,
     ended: watch::Receiver<bool>,
     guests: watch::Receiver<usize>,
-    counters: Arc<ConnectionCounters>,
+    observer: ServerObserver,
     address: String,
 }
 
@@ -155,9 +157,9 @@ impl Server {
         &self.address
     }
 
-    /// Its connections so far.
-    pub fn counters(&self) -> &ConnectionCounters {
-        &self.counters
+    /// What sees its connections, also when it has stopped.
+    pub fn observer(&self) -> ServerObserver {
+        self.observer.clone()
     }
 
     /// Waits until no peer that was welcomed is connected any more.
@@ -185,12 +187,13 @@ pub fn serve(
     let counters = Arc::new(ConnectionCounters::default());
     let address = listener.address();
     let budget = Budget::new(config.in_flight_bytes_max);
+    let observer = ServerObserver::new(Arc::clone(&counters), budget.clone());
     let host = Arc::new(Host {
         budget,
         identity,
         service,
         config,
-        counters: Arc::clone(&counters),
+        counters,
         next: AtomicU64::new(1),
         guests: Arc::new(count),
     });
@@ -198,7 +201,7 @@ pub fn serve(
         accept(listener, host, stopping).await;
         end.send_replace(true);
     });
-    Server { stop, ended, guests, counters, address }
+    Server { stop, ended, guests, observer, address }
 }
 
 struct Host {
@@ -352,7 +355,13 @@ async fn handshake(
         }
     };
     let connection = host.next.fetch_add(1, Ordering::Relaxed);
-    let peer = Peer { task: hello.task, incarnation: hello.incarnation, connection, address };
+    let peer = Peer {
+        task: hello.task,
+        incarnation: hello.incarnation,
+        connection,
+        address,
+        http: hello.http.clone(),
+    };
     if let Err(refusal) = host.identity.admit(&hello).and_then(|()| host.service.admit(&peer)) {
         answer(request, refusal.clone().into()).await?;
         return Err(SessionError::Refused(refusal));
@@ -366,6 +375,7 @@ async fn handshake(
         shards: host.config.shards,
         payload_bytes_max: host.config.limits.payload_bytes_max,
         requests_max: host.config.requests_max(),
+        http: host.identity.http.clone(),
     };
     answer(request, welcome.into()).await?;
     Ok(Some(guest))
@@ -384,14 +394,18 @@ async fn exchange(
     let permits = Arc::new(Semaphore::new(requests_max));
     let mut write = std::pin::pin!(async move {
         while let Some(next) = liveness::next(&mut queue).await {
-            let (envelope, _permit) = match next {
+            let (envelope, permit) = match next {
                 Ok(Outgoing { envelope, permit }) => (envelope, Some(permit)),
                 Err(heartbeat) => (heartbeat, None),
             };
-            let limit = write_limit(envelope.payload.bytes());
+            let (bytes, began) = (envelope.payload.bytes(), Instant::now());
+            let limit = write_limit(bytes);
             match timeout(limit, sender.send(envelope)).await {
                 Ok(sent) => sent?,
                 Err(_) => return Err(WireError::Stalled(limit.as_secs())),
+            }
+            if permit.is_some() {
+                host.counters.send(bytes, began.elapsed());
             }
         }
         Ok(())
@@ -414,6 +428,7 @@ async fn exchange(
             let Some((Envelope { request, message, payload }, permit)) = received else {
                 return Ok(false);
             };
+            host.counters.received.count(payload.bytes());
             let reply = Reply(Some(Open { request, outgoing: outgoing.clone(), permit }));
             host.service.call(peer, message, payload, reply);
         }

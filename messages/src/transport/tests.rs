@@ -16,13 +16,15 @@ const PS: TaskId = TaskId::ps(0);
 fn identity(task: TaskId) -> Identity {
     let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:2"])];
     let cluster = ClusterSpec::new(jobs).unwrap();
-    Identity { task, incarnation: Incarnation(1), cluster, graph: None }
+    Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None }
 }
 
 /// Answers a pull with the floats it was given; keeps the reply to an `Observe` until it is asked to let go.
 #[derive(Default)]
 struct Echo {
     kept: Mutex<Vec<Reply>>,
+    /// What was pushed, where it is to be kept; the answers bear no values then.
+    keeps: Mutex<Option<Vec<Payload>>>,
     gone: tokio::sync::Notify,
 }
 
@@ -38,7 +40,22 @@ impl Service for Echo {
         match message {
             Message::Push(push) => {
                 let Push { version, slices, .. } = *push;
-                let pushed = Pushed { verdict: Verdict::Applied, version, last_step: GlobalStep(9), slices };
+                let mut keeps = self.keeps.lock().unwrap();
+                let (slices, payload) = match &mut *keeps {
+                    Some(kept) => {
+                        kept.push(payload);
+                        (Vec::new(), Payload::EMPTY)
+                    }
+                    None => (slices, payload),
+                };
+                let pushed = Pushed {
+                    verdict: Verdict::Applied,
+                    version,
+                    last_step: GlobalStep(9),
+                    slices,
+                    staleness: 0,
+                    times: None,
+                };
                 reply.send(pushed, payload);
             }
             Message::Observe(_) => self.kept.lock().unwrap().push(reply),
@@ -93,6 +110,7 @@ fn push(version: u64, slices: u32) -> Push {
         slices: (0..slices).map(SliceId).collect(),
         drawn: 0,
         pull: false,
+        traced: false,
     }
 }
 
@@ -186,7 +204,7 @@ async fn whoever_does_not_belong_is_refused_with_the_difference() {
                 .to_string()
         };
         assert!(elsewhere.await.contains("worker/0 looks for chief/0, and this is ps/0"));
-        assert_eq!(setup.server.counters().snapshot().closed.get("refused"), Some(&4));
+        assert_eq!(setup.server.observer().snapshot().closed.get("refused"), Some(&4));
     })
     .await;
 }
@@ -199,7 +217,7 @@ async fn a_client_hears_of_a_lost_connection_and_a_service_of_a_lost_peer() {
         drop(client_to_drop);
         echo.gone.notified().await;
         let client = client(&setup, TaskId::worker(0)).await.unwrap();
-        assert_eq!(server.counters().snapshot().accepted, 2);
+        assert_eq!(server.observer().snapshot().accepted, 2);
         setup.server.stop().await;
         let error = client.call::<Pushed>(push(1, 0), Payload::EMPTY).await.unwrap_err();
         assert!(matches!(error, CallError::Lost { .. }), "{error}");
@@ -229,6 +247,20 @@ async fn a_stopping_server_still_writes_what_it_has_answered() {
 }
 
 #[tokio::test]
+async fn what_has_come_over_a_socket_is_in_flight_until_it_is_let_go() {
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    let observer = setup.server.observer();
+    *setup.echo.keeps.lock().unwrap() = Some(Vec::new());
+    let client = client(&setup, TaskId::worker(0)).await.unwrap();
+    let payload = || Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0; 1024])))]);
+    client.call::<Pushed>(push(1, 1), payload()).await.unwrap();
+    client.call::<Pushed>(push(2, 1), payload()).await.unwrap();
+    assert_eq!(observer.snapshot().in_flight_bytes, 2 * 4096);
+    *setup.echo.keeps.lock().unwrap() = None;
+    assert_eq!(observer.snapshot().in_flight_bytes, 0);
+}
+
+#[tokio::test]
 async fn bytes_of_anything_else_close_their_own_connection_and_are_counted() {
     let config = ServerConfig { handshake_ms: 200, ..Default::default() };
     let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", config).await;
@@ -254,7 +286,7 @@ async fn bytes_of_anything_else_close_their_own_connection_and_are_counted() {
     talk(&huge).await;
     talk(b"PPU").await;
     talk(b"").await;
-    let closed = setup.server.counters().snapshot().closed;
+    let closed = setup.server.observer().snapshot().closed;
     assert_eq!(closed.get("magic"), Some(&1), "{closed:?}");
     assert_eq!(closed.get("too_large"), Some(&1), "{closed:?}");
     assert_eq!(closed.get("version"), Some(&1), "{closed:?}");
@@ -317,6 +349,7 @@ async fn a_peer_that_falls_silent_is_lost_and_one_with_nothing_to_say_is_not() {
             shards: 1,
             payload_bytes_max: 0,
             requests_max: 1,
+            http: None,
         };
         let envelope =
             crate::wire::Envelope { request: RequestId(0), message: welcome.into(), payload: Payload::EMPTY };
@@ -336,7 +369,9 @@ async fn a_peer_that_falls_silent_is_lost_and_one_with_nothing_to_say_is_not() {
     // As long without a call, and as well as ever, at both ends.
     let (pushed, _): (Pushed, _) = quiet.call(push(4, 0), Payload::EMPTY).await.unwrap();
     assert_eq!(pushed.version, Version(4));
-    assert!(real.server.counters().snapshot().closed.is_empty());
+    let seen = real.server.observer().snapshot();
+    assert!(seen.closed.is_empty());
+    assert_eq!(seen.received.messages, 1, "no heartbeat counts");
 }
 
 #[tokio::test]
@@ -356,6 +391,7 @@ async fn a_reply_to_a_request_that_was_never_made_closes_the_connection() {
         shards: 1,
         payload_bytes_max: 0,
         requests_max: 1,
+        http: None,
     };
     let odd = async {
         let Connection { mut sender, mut receiver, .. } = listener.accept().await.unwrap();
@@ -383,7 +419,7 @@ async fn a_reply_to_a_request_that_was_never_made_closes_the_connection() {
 async fn a_stranger_that_says_nothing_does_not_hold_up_the_end() {
     let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
     let _stranger = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
-    while setup.server.counters().snapshot().accepted == 0 {
+    while setup.server.observer().snapshot().accepted == 0 {
         tokio::task::yield_now().await;
     }
     // Far below the time that a stranger has to introduce itself.

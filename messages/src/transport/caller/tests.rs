@@ -11,6 +11,7 @@ use crate::buffer::{Budget, Buffer, BufferPool, Segment};
 use crate::cluster::ClusterSpec;
 use crate::id::*;
 use crate::message::*;
+use crate::observe::Traffic;
 use crate::transport::{
     Connection, FrameReceiver, FrameSender, InProcess, Listener, Peer, Reply, Server, ServerConfig, Service,
     Tcp, TransportError, serve,
@@ -22,7 +23,7 @@ const PS: TaskId = TaskId::ps(0);
 fn identity(task: TaskId, incarnation: u64) -> Identity {
     let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:2"])];
     let cluster = ClusterSpec::new(jobs).unwrap();
-    Identity { task, incarnation: Incarnation(incarnation), cluster, graph: None }
+    Identity { task, incarnation: Incarnation(incarnation), cluster, graph: None, http: None }
 }
 
 /// Answers a push with its version, and counts; keeps what it is told to keep.
@@ -45,7 +46,14 @@ impl Service for Echo {
             Message::Push(push) => {
                 *self.pushed.lock().unwrap().entry(push.version.0).or_default() += 1;
                 let Push { version, slices, .. } = *push;
-                let pushed = Pushed { verdict: Verdict::Applied, version, last_step: GlobalStep(9), slices };
+                let pushed = Pushed {
+                    verdict: Verdict::Applied,
+                    version,
+                    last_step: GlobalStep(9),
+                    slices,
+                    staleness: 0,
+                    times: None,
+                };
                 reply.send(pushed, payload);
             }
             // Like a shard whose policy waits: of one request that comes twice the later is answered.
@@ -260,6 +268,7 @@ fn push(version: u64, slices: u32) -> Push {
         slices: (0..slices).map(SliceId).collect(),
         drawn: 0,
         pull: false,
+        traced: false,
     }
 }
 
@@ -293,6 +302,34 @@ async fn a_call_in_flight_when_its_connection_is_cut_is_answered_on_the_next() {
         assert_eq!((counted.reconnections, counted.resends), (3, 3));
         assert!(!caller.is_lost());
         echoed(&caller, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn both_ends_count_what_was_carried_without_handshakes() {
+    both(async |setup| {
+        // The second request goes out twice, and both of these are answered.
+        let faults = Faults::none();
+        let mut requests = 0;
+        *faults.request.lock().unwrap() = Box::new(move |_| {
+            requests += 1;
+            if requests == 2 { Fate::Double } else { Fate::Pass }
+        });
+        let caller = caller(&setup, &faults, RETRY).await;
+        for version in 1..=5 {
+            echoed(&caller, version).await;
+        }
+        let traffic = |messages| Traffic { messages, payload_bytes: messages * 400 };
+        let counted = caller.counters().snapshot();
+        assert_eq!((counted.sent, counted.received, counted.ignored), (traffic(5), traffic(6), 1));
+        drop(caller);
+        let observer = setup.server.observer();
+        setup.server.stop().await;
+        let ended = observer.snapshot();
+        assert_eq!((ended.received, ended.sent, ended.writing.count()), (traffic(6), traffic(6), 6));
+        assert_eq!((ended.accepted, ended.closed.values().sum::<u64>()), (1, 1));
+        assert_eq!((ended.in_flight_bytes, ended.in_flight_bytes_max), (0, 8 << 30));
     })
     .await;
 }
@@ -432,8 +469,8 @@ async fn a_peer_that_refuses_is_lost_unless_it_is_only_not_ready() {
         let refuse = |code| *setup.echo.refuses.lock().unwrap() = Some(Refusal::new(code, "not now"));
         refuse(RefusalCode::Unavailable);
         faults.cut();
-        let accepted = setup.server.counters().snapshot().accepted;
-        while setup.server.counters().snapshot().accepted < accepted + 3 {
+        let accepted = setup.server.observer().snapshot().accepted;
+        while setup.server.observer().snapshot().accepted < accepted + 3 {
             tokio::task::yield_now().await;
         }
         assert!(!caller.is_lost());
@@ -485,6 +522,7 @@ async fn a_peer_that_breaks_off_after_every_handshake_is_lost() {
                 shards: 1,
                 payload_bytes_max: 0,
                 requests_max: 1,
+                http: None,
             };
             let envelope =
                 Envelope { request: RequestId(0), message: welcome.into(), payload: Payload::EMPTY };
@@ -509,10 +547,10 @@ async fn a_caller_that_is_dropped_closes_its_connection() {
         let caller = caller(&setup, &Faults::none(), RETRY).await;
         echoed(&caller, 1).await;
         drop(caller);
-        while setup.server.counters().snapshot().closed.get("closed") != Some(&1) {
+        while setup.server.observer().snapshot().closed.get("closed") != Some(&1) {
             tokio::task::yield_now().await;
         }
-        assert_eq!(setup.server.counters().snapshot().accepted, 1);
+        assert_eq!(setup.server.observer().snapshot().accepted, 1);
     })
     .await;
 }

@@ -1,0 +1,51 @@
+//! Moments within one task, as numbers that travel. Two tasks' numbers have nothing in common until they are aligned.
+
+use std::time::Instant;
+
+/// Microseconds on some task's clock, or between two moments on it.
+pub type Micros = i64;
+
+/// A task's clock: never set back, and counted from when it was started.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    /// Starts at 0.
+    pub fn start() -> Self {
+        Self { started: Instant::now() }
+    }
+
+    /// What it shows now.
+    pub fn now(&self) -> Micros {
+        self.at(Instant::now())
+    }
+
+    /// What it shows, or would have shown, at that moment.
+    pub fn at(&self, moment: Instant) -> Micros {
+        let micros = |later: Instant, earlier: Instant| {
+            Micros::try_from(later.saturating_duration_since(earlier).as_micros()).unwrap_or(Micros::MAX)
+        };
+        micros(moment, self.started) - micros(self.started, moment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn moments_lie_before_and_after_its_start() {
+        let clock = Clock::start();
+        assert_eq!(clock.at(clock.started), 0);
+        assert_eq!(clock.at(clock.started + Duration::from_micros(1500)), 1500);
+        let before =
+            clock.started.checked_sub(Duration::from_millis(2)).expect("the machine is up for longer");
+        assert_eq!(clock.at(before), -2000);
+        let (one, other) = (clock.now(), clock.now());
+        assert!(0 <= one && one <= other);
+    }
+}

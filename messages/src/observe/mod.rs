@@ -1,0 +1,28 @@
+//! What an actor or a task says of itself when it is observed: one set of snapshots for tests, endpoints and people. Knows
+//! neither who asks nor how it is shown.
+
+mod actor;
+mod chief;
+mod clock;
+mod evaluator;
+mod meter;
+mod ps;
+mod task;
+mod times;
+mod trace;
+mod worker;
+
+pub use actor::ActorSnapshot;
+pub use chief::{
+    Checkpoints, ChiefSnapshot, CurvePoint, Finding, FindingKind, JobPhase, JobSummary, PlacementRow,
+    ShardRow, TaskRow, WorkerRow, WorkerState,
+};
+pub use clock::{Clock, Micros};
+pub use evaluator::EvaluatorSnapshot;
+pub use meter::{Handling, Meter, Queued};
+pub use ps::{PsSnapshot, ServerSnapshot, Traffic};
+pub use task::{Observed, RoleSnapshot, TaskSnapshot, TaskState};
+pub(crate) use times::SharedTimes;
+pub use times::TimeHistogram;
+pub use trace::{LANE_BYTES_MAX, PushTimes, SPANS_MAX, SpanSpec, TraceSpec};
+pub use worker::{Phases, RoundTrip, VerdictCounters, WorkerSnapshot};
