@@ -9,8 +9,12 @@ mod error;
 mod ps;
 mod shard;
 mod sync;
+mod view;
 
 pub use config::PsConfig;
 pub use error::PsError;
 pub use ps::Ps;
-pub use shard::{Answer, Cut, Order, Reader, Restored, ShardLimits, ShardState, SliceState, initial_slots};
+pub use shard::{
+    Answer, Cut, Measure, Order, Reader, Restored, ShardLimits, ShardState, SliceState, initial_slots,
+};
+pub use view::PsView;

@@ -1,7 +1,7 @@
 //! The ps task: starts its shards, answers connections by handing each request to its shard, and ends when the
 //! chief says so.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::{Actor, Addr, Context};
@@ -9,6 +9,7 @@ use actix_rt::Arbiter;
 use messages::buffer::{BufferPool, Payload};
 use messages::id::{JobName, ShardId, TaskId};
 use messages::message::{Message, RefusalCode, StopReason, Stopped};
+use messages::observe::{Clock, Meter};
 use messages::transport::{Identity, Listener, Peer, Reply, Server, ServerConfig, Service, serve};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -17,6 +18,7 @@ use crate::checkpoint::Checkpoints;
 use crate::config::PsConfig;
 use crate::error::PsError;
 use crate::shard::{Reader, Shard, ShardLimits, ShardRequest, ShardState};
+use crate::view::{Life, Lifetime, PsView, Sight, Watched};
 
 /// A ps task that serves.
 pub struct Ps {
@@ -27,6 +29,9 @@ pub struct Ps {
     leaving: CancellationToken,
     /// Ends the thread that reads and writes checkpoints.
     _files: DropGuard,
+    view: PsView,
+    /// The view shows the end when this goes.
+    _lifetime: Lifetime,
     config: PsConfig,
     identity: Identity,
 }
@@ -78,8 +83,8 @@ impl Ps {
         };
         let (leaving, files) = (CancellationToken::new(), CancellationToken::new());
         let checkpoints = Checkpoints::start(config.shards, pool.clone(), files.clone());
-        let mut addresses = Vec::new();
-        let mut arbiters = Vec::new();
+        let clock = Clock::start();
+        let (mut addresses, mut sights, mut arbiters) = (Vec::new(), Vec::new(), Vec::new());
         for shard in 0..config.shards {
             let id = ShardId::new(identity.task.index, shard);
             let arbiter = Arbiter::new();
@@ -90,24 +95,59 @@ impl Ps {
                 })
             };
             let (state, checkpoints) = (ShardState::new(id, pool.clone(), limits), checkpoints.clone());
-            let leaving = leaving.clone();
-            let start = move |_: &mut Context<Shard>| Shard::new(state, checkpoints, leaving, on_panic);
-            addresses.push(Shard::start_in_arbiter(&arbiter.handle(), start));
+            let (leaving, (showing, sight)) = (leaving.clone(), Sight::new(id));
+            let start = move |_: &mut Context<Shard>| {
+                Shard::new(state, checkpoints, clock, showing, leaving, on_panic)
+            };
+            let address = Shard::start_in_arbiter(&arbiter.handle(), start);
+            addresses.push((address, Arc::clone(sight.meter())));
+            sights.push(sight);
             arbiters.push(arbiter);
         }
+        let shards = addresses.iter().map(|(address, _)| address.clone().recipient()).collect();
         let service = Arc::new(Desk { task: identity.task, shards: addresses, attend });
         // Saves are answered late: the chief must be able to say something else to every shard meanwhile.
         let requests_max = config.server.requests_max.max(4 * config.shards);
         let server_config = ServerConfig { shards: config.shards, requests_max, ..config.server.clone() };
         let server = serve(listener, identity.clone(), service, server_config);
         tracing::info!("serving {} shard(s) at {}", config.shards, server.address());
-        let files = files.drop_guard();
-        Ok(Self { server, shards: arbiters, attendance, leaving, _files: files, config, identity })
+        let (lifetime, view) = PsView::new(Watched {
+            task: identity.task,
+            incarnation: identity.incarnation,
+            sights,
+            checkpoints: Arc::clone(checkpoints.meter()),
+            server: server.observer(),
+            leaving: leaving.clone(),
+            life: Mutex::new(Life::Lives { shards, pool: pool.clone(), stopping: false }),
+            asked: tokio::sync::Mutex::default(),
+        });
+        Ok(Self {
+            server,
+            shards: arbiters,
+            attendance,
+            leaving,
+            _files: files.drop_guard(),
+            view,
+            _lifetime: lifetime,
+            config,
+            identity,
+        })
     }
 
     /// Where it listens.
     pub fn address(&self) -> &str {
         self.server.address()
+    }
+
+    /// What it shows of itself.
+    pub fn view(&self) -> PsView {
+        self.view.clone()
+    }
+
+    /// What a shard runs on.
+    #[cfg(test)]
+    pub(crate) fn arbiter(&self, shard: usize) -> &Arbiter {
+        &self.shards[shard]
     }
 
     /// Serves until the chief ends the job. Where `interrupt` is cancelled the chief, if it is connected, has some time to
@@ -126,11 +166,14 @@ impl Ps {
             result = self.end() => result,
             () = drained => Err(PsError::Interrupted),
         };
+        self.view.stop();
         // Who still waits for others at a shard is refused when that goes.
         for shard in self.shards {
             shard.stop();
         }
         self.server.stop().await;
+        // Then the view's counts are the last.
+        self.view.ended().await;
         match result {
             // It was this task that was told to stop, and the job could not be saved.
             Err(PsError::JobFailed(_)) if self.leaving.is_cancelled() => Err(PsError::Interrupted),
@@ -192,7 +235,8 @@ async fn drained(
 /// Takes requests from all connections and hands each to its shard.
 struct Desk {
     task: TaskId,
-    shards: Vec<Addr<Shard>>,
+    /// Each with what counts what it is sent.
+    shards: Vec<(Addr<Shard>, Arc<Meter>)>,
     attend: Arc<watch::Sender<Attendance>>,
 }
 
@@ -232,14 +276,15 @@ impl Service for Desk {
                 return reply.refuse(RefusalCode::Malformed, reason);
             }
         };
-        let Some(address) = self.shards.get(shard as usize) else {
+        let Some((address, meter)) = self.shards.get(shard as usize) else {
             let reason = format!("{} has {} shard(s), and no shard {shard}", self.task, self.shards.len());
             return reply.refuse(RefusalCode::Misfit, reason);
         };
         let (task, incarnation, connection) = (peer.task, peer.incarnation, peer.connection);
         let reader =
             (task.job == JobName::Worker).then_some(Reader { worker: task.index, incarnation, connection });
-        match address.try_send(ShardRequest { message, payload, reader, connection, reply }) {
+        let queued = meter.queue();
+        match address.try_send(ShardRequest { message, payload, reader, connection, reply, queued }) {
             Ok(()) => {}
             Err(actix::dev::SendError::Full(request)) => request
                 .reply

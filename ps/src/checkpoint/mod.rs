@@ -8,4 +8,4 @@ mod tests;
 mod thread;
 mod write;
 
-pub(crate) use thread::{Checkpoints, Done};
+pub(crate) use thread::{Checkpoints, Done, Outcome};

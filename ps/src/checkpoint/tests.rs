@@ -159,6 +159,7 @@ impl Shards {
                 slices: ids,
                 drawn: 3 * number,
                 pull: true,
+                traced: false,
             };
             let pushed: Pushed = only(state.push(&push, Payload::new(segments), 1, 0)).unwrap();
             assert_eq!((pushed.verdict, pushed.version), (Verdict::Applied, version.next()));

@@ -2,45 +2,84 @@
 //! what it orders.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 use messages::buffer::Payload;
-use messages::message::{Message, Refusal, RefusalCode, ShardSnapshot};
+use messages::message::{Message, Refusal, RefusalCode, SaveResult, ShardSnapshot};
+use messages::observe::{ActorSnapshot, Clock, Queued, TimeHistogram};
 use messages::transport::Reply;
 use tokio_util::sync::CancellationToken;
 
-use super::state::{Reader, ShardState};
+use super::state::{Order, Reader, ShardState};
+use super::ticket::{Ticket, Trace};
 use super::waiting::Answer;
-use crate::checkpoint::{Checkpoints, Done};
+use crate::checkpoint::{Checkpoints, Done, Outcome};
+use crate::view::{Look, Showing};
 
 /// Requests that may wait in a shard's mailbox; each connection has its own, smaller bound.
 const SHARD_REQUESTS_MAX: usize = 1 << 14;
 
 /// The actor that owns slices.
 pub(crate) struct Shard {
-    state: ShardState<Reply>,
+    state: ShardState<Ticket>,
     checkpoints: Checkpoints,
+    clock: Clock,
+    showing: Showing,
     leaving: CancellationToken,
     on_panic: Box<dyn Fn(String) + Send>,
+    /// Since when a part of a checkpoint is being written, if one is.
+    writing: Option<Instant>,
+    saving: TimeHistogram,
+    saves_failed: u64,
 }
 
 impl Shard {
-    /// Around that state. Its files are the matter of `checkpoints`. Once `leaving` is cancelled its snapshots say so.
-    /// `on_panic` hears of a bug of ours, once; the shard is of no use after that.
+    /// Around that state. Its files are the matter of `checkpoints`; when a push was where is told on `clock`. Once `leaving`
+    /// is cancelled its snapshots say so. `on_panic` hears of a bug of ours, once; the shard is of no use after that.
     pub(crate) fn new(
-        state: ShardState<Reply>,
+        state: ShardState<Ticket>,
         checkpoints: Checkpoints,
+        clock: Clock,
+        showing: Showing,
         leaving: CancellationToken,
         on_panic: Box<dyn Fn(String) + Send>,
     ) -> Self {
-        Self { state, checkpoints, leaving, on_panic }
+        let state = state.measured_by(|work| {
+            let began = Instant::now();
+            work();
+            began.elapsed()
+        });
+        Self {
+            state,
+            checkpoints,
+            clock,
+            showing,
+            leaving,
+            on_panic,
+            writing: None,
+            saving: TimeHistogram::default(),
+            saves_failed: 0,
+        }
+    }
+
+    /// Its state. It is at nothing but the question.
+    fn snapshot(&self) -> ShardSnapshot {
+        let actor = self.showing.meter().snapshot(self.state.id(), self.state.stage().as_str());
+        ShardSnapshot {
+            leaving: self.leaving.is_cancelled(),
+            saving: self.saving,
+            saves_failed: self.saves_failed,
+            actor: ActorSnapshot { busy_us: None, ..actor },
+            ..self.state.observe()
+        }
     }
 
     /// Has the state machine do something, and does what it says.
     fn act(
         &mut self,
         ctx: &mut Context<Self>,
-        change: impl FnOnce(&mut ShardState<Reply>) -> Vec<Answer<Reply>>,
+        change: impl FnOnce(&mut ShardState<Ticket>) -> Vec<Answer<Ticket>>,
     ) {
         let state = &mut self.state;
         // A half-applied update must not be trained on: whatever panics here takes the whole task down.
@@ -58,11 +97,14 @@ impl Shard {
             }
         }
         while let Some(order) = self.state.take_order() {
-            self.checkpoints.order(order, ctx.address().recipient());
+            if matches!(order, Order::Write(_)) {
+                self.writing = Some(Instant::now());
+            }
+            self.checkpoints.order(order, ctx.address().recipient(), self.showing.meter());
         }
     }
 
-    fn send(&self, Answer { reply, result }: Answer<Reply>) {
+    fn send(&self, Answer { reply, result }: Answer<Ticket>) {
         match result {
             Ok((message, payload)) => reply.send(message, payload),
             Err(refusal) => {
@@ -72,7 +114,7 @@ impl Shard {
                 } else {
                     tracing::warn!("{}: refused: {refusal}", self.state.id());
                 }
-                reply.send(refusal, Payload::EMPTY);
+                reply.send(refusal.into(), Payload::EMPTY);
             }
         }
     }
@@ -83,6 +125,13 @@ impl Actor for Shard {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(SHARD_REQUESTS_MAX);
+    }
+}
+
+impl Drop for Shard {
+    /// What it has come to stays to be seen.
+    fn drop(&mut self) {
+        self.showing.show(self.state.stage(), self.snapshot());
     }
 }
 
@@ -100,46 +149,80 @@ pub(crate) struct ShardRequest {
     pub connection: u64,
     /// Where the answer goes.
     pub reply: Reply,
+    /// Since when it waits.
+    pub queued: Queued,
 }
 
 impl Handler<ShardRequest> for Shard {
     type Result = ();
 
     fn handle(&mut self, request: ShardRequest, ctx: &mut Self::Context) {
-        let leaving = self.leaving.is_cancelled();
-        self.act(ctx, |state| answer(state, request, leaving));
+        let ShardRequest { message, payload, reader, connection, reply, queued } = request;
+        let (clock, received) = (self.clock, queued.since());
+        let handling = queued.handle();
+        let trace = match &message {
+            Message::Observe(_) => return reply.send(self.snapshot(), Payload::EMPTY),
+            Message::Push(push) if push.traced => Some(Trace::new(clock, received, handling.began())),
+            _ => None,
+        };
+        let ticket = Ticket::new(reply, trace.clone());
+        self.act(ctx, |state| {
+            let answers = answer(state, message, payload, reader, connection, ticket);
+            if let Some(trace) = trace {
+                trace.done();
+            }
+            answers
+        });
+    }
+}
+
+impl Handler<Look> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, _: Look, _: &mut Self::Context) {
+        self.showing.show(self.state.stage(), self.snapshot());
     }
 }
 
 impl Handler<Done> for Shard {
     type Result = ();
 
-    fn handle(&mut self, done: Done, ctx: &mut Self::Context) {
-        self.act(ctx, |state| match done {
-            Done::Read(result) => state.restored(result),
-            Done::Written(result) => state.written(result),
+    fn handle(&mut self, Done { outcome, queued }: Done, ctx: &mut Self::Context) {
+        let _handling = queued.handle();
+        if let Outcome::Written(result) = &outcome
+            && let Some(began) = self.writing.take()
+        {
+            match result {
+                SaveResult::Written { .. } => self.saving.record(began.elapsed()),
+                SaveResult::Past(_) | SaveResult::Replaced | SaveResult::Failed(_) => self.saves_failed += 1,
+            }
+        }
+        self.act(ctx, |state| match outcome {
+            Outcome::Read(result) => state.restored(result),
+            Outcome::Written(result) => state.written(result),
         });
     }
 }
 
 /// What is due to be answered after a request.
-fn answer(state: &mut ShardState<Reply>, request: ShardRequest, leaving: bool) -> Vec<Answer<Reply>> {
-    let ShardRequest { message, payload, reader, connection, reply } = request;
-    let result = match message {
-        Message::Push(push) => return state.push(&push, payload, connection, reply),
-        Message::Pull(pull) => return state.pull(&pull, reader, reply),
-        Message::Leave(leave) => return state.leave(&leave, reply),
-        Message::CreateShard(create) => return state.create(*create, connection, reply),
-        Message::Save(save) => return state.save(*save, connection, reply),
-        Message::StopAt(stop) => return state.stop_at(&stop, reply),
-        Message::Observe(_) => {
-            let snapshot = ShardSnapshot { leaving, ..state.observe() };
-            Ok((snapshot.into(), Payload::EMPTY))
-        }
+fn answer(
+    state: &mut ShardState<Ticket>,
+    message: Message,
+    payload: Payload,
+    reader: Option<Reader>,
+    connection: u64,
+    reply: Ticket,
+) -> Vec<Answer<Ticket>> {
+    match message {
+        Message::Push(push) => state.push(&push, payload, connection, reply),
+        Message::Pull(pull) => state.pull(&pull, reader, reply),
+        Message::Leave(leave) => state.leave(&leave, reply),
+        Message::CreateShard(create) => state.create(*create, connection, reply),
+        Message::Save(save) => state.save(*save, connection, reply),
+        Message::StopAt(stop) => state.stop_at(&stop, reply),
         other => {
             let reason = format!("{} takes no {}", state.id(), other.name());
-            Err(Refusal::new(RefusalCode::Malformed, reason))
+            vec![Answer { reply, result: Err(Refusal::new(RefusalCode::Malformed, reason)) }]
         }
-    };
-    vec![Answer { reply, result }]
+    }
 }

@@ -76,6 +76,12 @@ impl Aggregate {
         }
     }
 
+    /// Bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        let held: usize = self.held.values().map(Payload::bytes).sum();
+        held + self.sum.iter().flatten().map(Buffer::len).sum::<usize>()
+    }
+
     /// All of them, and how many they are; then it is empty. `None` where it is.
     pub(super) fn take(&mut self, pool: &BufferPool) -> Option<(Total, u32)> {
         let count = std::mem::take(&mut self.count);
@@ -104,12 +110,14 @@ mod tests {
     fn total(in_order: bool, arrivals: &[(u32, Vec<Vec<f32>>)]) -> (Vec<Vec<f32>>, u32) {
         let pool = BufferPool::default();
         let mut aggregate = Aggregate::new(in_order);
-        for (worker, slices) in arrivals {
+        for (number, (worker, slices)) in arrivals.iter().enumerate() {
             aggregate.add(*worker, payload(slices), &pool);
             assert!(in_order || aggregate.held.len() <= 1, "(C)");
+            let bytes = 4 * slices.iter().map(Vec::len).sum::<usize>();
+            assert_eq!(aggregate.bytes(), bytes * if in_order { number + 1 } else { 1 }, "(C)");
         }
         let (total, count) = aggregate.take(&pool).expect("something has come");
-        assert!(aggregate.take(&pool).is_none(), "it is empty now");
+        assert!(aggregate.take(&pool).is_none() && aggregate.bytes() == 0, "it is empty now");
         (total.slices().map(<[f32]>::to_vec).collect(), count)
     }
 

@@ -14,6 +14,7 @@ use super::cut::{Cut, Restored};
 use super::ledger::Ledger;
 use super::slice::Slice;
 use super::update::Update;
+use super::updates::Updates;
 use crate::sync::{self, Candidate, Members, Policy};
 
 /// The values of all slices, of one version.
@@ -203,15 +204,17 @@ impl Held {
     }
 
     /// Makes the held gradients the next version, where the policy has enough of them.
-    pub(super) fn update_if_due(&mut self, pool: &BufferPool) {
+    pub(super) fn update_if_due(&mut self, updates: &mut Updates, pool: &BufferPool) {
         if self.is_complete() || !self.policy.is_due(self.version, &self.members) {
             return;
         }
-        if let Some((total, count)) = self.aggregate.take(pool) {
+        updates.make(|| {
+            let Some((total, count)) = self.aggregate.take(pool) else { return false };
             self.apply(total.slices(), 1.0, count, pool);
             self.policy.updated();
             self.ledger.updated();
-        }
+            true
+        });
     }
 }
 

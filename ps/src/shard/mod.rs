@@ -14,7 +14,9 @@ mod slice;
 mod state;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod update;
+mod updates;
 mod waiting;
 #[cfg(test)]
 mod workers;
@@ -23,5 +25,7 @@ pub(crate) use actor::{Shard, ShardRequest};
 pub use cut::{Cut, Restored, SliceState};
 pub use optimizer::initial_slots;
 pub(crate) use optimizer::slot_names;
+pub(crate) use state::Stage;
 pub use state::{Order, Reader, ShardLimits, ShardState};
+pub use updates::Measure;
 pub use waiting::Answer;

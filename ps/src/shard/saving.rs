@@ -78,6 +78,7 @@ impl Saving {
             slices: vec![SliceId(0)],
             drawn: 2 * self.pushes,
             pull: true,
+            traced: false,
         };
         let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0])))]);
         let before = self.state.observe();
@@ -314,6 +315,7 @@ fn a_gradient_that_is_held_is_not_what_a_worker_goes_on_after() {
             slices: vec![SliceId(0)],
             drawn: 7,
             pull: false,
+            traced: false,
         };
         let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0])))]);
         assert!(state.push(&push, gradient, 1, 1)[0].result.is_ok());

@@ -80,6 +80,11 @@ impl Slice {
         self.value.len()
     }
 
+    /// Of what is kept beside the value.
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.slots.iter().chain(&self.average).map(|beside| beside.len()).sum()
+    }
+
     /// The value as it is now. It stays as it is for whoever reads it, whatever is applied meanwhile.
     pub(super) fn snapshot(&self) -> Segment {
         Segment::whole(Arc::clone(&self.value))

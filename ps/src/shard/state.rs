@@ -9,15 +9,16 @@ use messages::buffer::{BufferPool, Payload, Segment};
 use messages::checkpoint::StartSpec;
 use messages::id::{GlobalStep, Incarnation, ShardId, Version};
 use messages::message::{
-    CreateShard, Leave, Left, Pull, PullAt, Push, PushId, Pushed, Refusal, Save, SaveResult, ShardCounters,
-    ShardSnapshot, StalenessHistogram, StopAt, StoppingAt, Verdict, WORKERS_MAX,
+    CreateShard, Leave, Left, Pull, PullAt, Push, PushId, Pushed, Refusal, RefusalCode, Save, SaveResult,
+    ShardCounters, ShardSnapshot, StalenessHistogram, StopAt, StoppingAt, Verdict, WORKERS_MAX,
 };
 
 use super::cut::{Cut, Restored};
 use super::held::{Held, misfit, unavailable};
 use super::ledger::Turn;
 use super::saves::Saves;
-use super::waiting::{Answer, Asker, Wait, Waiting, pulled};
+use super::updates::{Measure, Updates};
+use super::waiting::{Answer, Asker, Outcome, Wait, Waiting, pulled};
 use crate::sync::{Admission, Candidate, Members};
 
 /// A shard without its actor.
@@ -36,6 +37,34 @@ pub struct ShardState<R> {
     pulls: u64,
     staleness: StalenessHistogram,
     steps_behind: StalenessHistogram,
+    not_finite: u64,
+    updates: Updates,
+}
+
+/// How far a shard is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It has not been given its variables.
+    #[default]
+    Empty,
+    /// What it begins with is being read.
+    Restoring,
+    /// It takes gradients.
+    Serving,
+    /// It has reached its last step.
+    Complete,
+}
+
+impl Stage {
+    /// The word that stands for it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::Restoring => "restoring",
+            Self::Serving => "serving",
+            Self::Complete => "complete",
+        }
+    }
 }
 
 /// What a shard may hold at most.
@@ -90,7 +119,16 @@ impl<R> ShardState<R> {
             pulls: 0,
             staleness: StalenessHistogram::default(),
             steps_behind: StalenessHistogram::default(),
+            not_finite: 0,
+            updates: Updates::default(),
         }
+    }
+
+    /// The same, and its updates are timed by that.
+    #[must_use]
+    pub fn measured_by(mut self, measure: Measure) -> Self {
+        self.updates.measure = measure;
+        self
     }
 
     /// Which shard it is.
@@ -193,9 +231,10 @@ impl<R> ShardState<R> {
         let mut answers = match self.take(push, gradients) {
             Err(refusal) => {
                 self.counters.refused += 1;
+                self.not_finite += u64::from(refusal.code == RefusalCode::NotFinite);
                 return vec![Answer { reply, result: Err(refusal) }];
             }
-            Ok(verdict) => self.answer_push(push, verdict, connection, reply),
+            Ok(outcome) => self.answer_push(push, outcome, connection, reply),
         };
         answers.extend(self.release());
         self.cut_if_due();
@@ -203,21 +242,22 @@ impl<R> ShardState<R> {
         answers
     }
 
-    fn answer_push(&mut self, push: &Push, verdict: Verdict, connection: u64, reply: R) -> Vec<Answer<R>> {
+    fn answer_push(&mut self, push: &Push, outcome: Outcome, connection: u64, reply: R) -> Vec<Answer<R>> {
         let held = self.held.as_ref().expect("a push was taken");
         if !push.pull {
             let (version, last_step) = (held.version, held.end);
-            let pushed = Pushed { verdict, version, last_step, slices: Vec::new() };
+            let Outcome { verdict, staleness } = outcome;
+            let pushed = Pushed { verdict, version, last_step, staleness, times: None, slices: Vec::new() };
             return vec![Answer { reply, result: Ok((pushed.into(), Payload::EMPTY)) }];
         }
         let step = held.members.next(push.id.worker);
         let PushId { worker, incarnation, .. } = push.id;
         let reader = Reader { worker, incarnation, connection };
-        let wait = Wait { reply, reader, verdict: Some(verdict), step, averages: false };
+        let wait = Wait { reply, reader, push: Some(outcome), step, averages: false };
         self.waiting.wait(wait).into_iter().collect()
     }
 
-    fn take(&mut self, push: &Push, gradients: Payload) -> Result<Verdict, Refusal> {
+    fn take(&mut self, push: &Push, gradients: Payload) -> Result<Outcome, Refusal> {
         let held = held(&mut self.held, self.id)?;
         let PushId { worker, incarnation, .. } = push.id;
         held.check_placement(push.epoch, push.placement_digest)?;
@@ -227,7 +267,7 @@ impl<R> ShardState<R> {
             Turn::New => {}
             Turn::Duplicate(verdict) => {
                 self.counters.duplicate += 1;
-                return Ok(verdict);
+                return Ok(Outcome { verdict, staleness: 0 });
             }
             Turn::NotDue(reason) => return Err(misfit(reason)),
         }
@@ -249,12 +289,15 @@ impl<R> ShardState<R> {
             }
             match held.policy.admit(candidate, held.version, &mut held.members) {
                 Admission::Apply { rate } => {
-                    held.apply(gradients.segments().iter().map(Segment::as_f32), rate, 1, &self.pool);
+                    self.updates.make(|| {
+                        held.apply(gradients.segments().iter().map(Segment::as_f32), rate, 1, &self.pool);
+                        true
+                    });
                     self.counters.applied += 1;
                     Verdict::Applied
                 }
                 Admission::Hold => {
-                    held.aggregate.add(worker, gradients, &self.pool);
+                    self.updates.add(|| held.aggregate.add(worker, gradients, &self.pool));
                     self.counters.held += 1;
                     Verdict::Held
                 }
@@ -270,9 +313,9 @@ impl<R> ShardState<R> {
         }
         held.ledger.record(&push.id, verdict, push.drawn);
         if verdict == Verdict::Held {
-            held.update_if_due(&self.pool);
+            held.update_if_due(&mut self.updates, &self.pool);
         }
-        Ok(verdict)
+        Ok(Outcome { verdict, staleness: stale })
     }
 
     /// Values of all its slices, of one version; gives the answers that are due now. `reader` is the worker that asks,
@@ -287,7 +330,7 @@ impl<R> ShardState<R> {
         match self.begin_pull(pull, reader) {
             Err(refusal) => vec![Answer { reply, result: Err(refusal) }],
             Ok((Some((reader, step)), PullAt::Step(_))) => {
-                let wait = Wait { reply, reader, verdict: None, step, averages: pull.averages };
+                let wait = Wait { reply, reader, push: None, step, averages: pull.averages };
                 let mut answers: Vec<_> = self.waiting.wait(wait).into_iter().collect();
                 answers.extend(self.release());
                 answers
@@ -325,7 +368,7 @@ impl<R> ShardState<R> {
                 let first = |members: &Members| policy.first_step(worker, version, members);
                 let step = held.members.join(worker, incarnation, first).map_err(unavailable)?;
                 held.touched = true;
-                held.update_if_due(&self.pool);
+                held.update_if_due(&mut self.updates, &self.pool);
                 step
             }
             // Not the shard's own end: that may still move on, and another shard may be beyond it.
@@ -337,7 +380,7 @@ impl<R> ShardState<R> {
                 held.members.check(worker, incarnation).map_err(unavailable)?;
                 held.touched = true;
                 held.members.raise(worker, step);
-                held.update_if_due(&self.pool);
+                held.update_if_due(&mut self.updates, &self.pool);
                 held.members.next(worker)
             }
         };
@@ -355,7 +398,7 @@ impl<R> ShardState<R> {
         if let Some(held) = &mut self.held
             && held.members.leave(worker, incarnation)
         {
-            held.update_if_due(&self.pool);
+            held.update_if_due(&mut self.updates, &self.pool);
             answers.extend(self.waiting.leave(worker));
             answers.extend(self.release());
             self.cut_if_due();
@@ -371,7 +414,7 @@ impl<R> ShardState<R> {
             Err(refusal) => return vec![Answer { reply, result: Err(refusal) }],
         };
         held.stop_at(stop.step);
-        held.update_if_due(&self.pool);
+        held.update_if_due(&mut self.updates, &self.pool);
         let stopping = StoppingAt { version: held.version };
         let mut answers = vec![Answer { reply, result: Ok((stopping.into(), Payload::EMPTY)) }];
         answers.extend(self.release());
@@ -419,6 +462,16 @@ impl<R> ShardState<R> {
             .collect()
     }
 
+    /// How far it is in its life.
+    pub(crate) fn stage(&self) -> Stage {
+        match &self.held {
+            _ if self.creating.is_some() => Stage::Restoring,
+            None => Stage::Empty,
+            Some(held) if held.is_complete() => Stage::Complete,
+            Some(_) => Stage::Serving,
+        }
+    }
+
     /// Its state, for whoever wants to see it.
     pub fn observe(&self) -> ShardSnapshot {
         let held = self.held.as_ref();
@@ -435,6 +488,11 @@ impl<R> ShardState<R> {
             leaving: false,
             members: held.map_or(0, |held| held.members.count() as u32),
             waiting: self.waiting.count() as u32,
+            held_bytes: held.map_or(0, |held| held.aggregate.bytes() as u64),
+            slot_bytes: slices.iter().map(|slice| slice.slot_bytes() as u64).sum(),
+            not_finite: self.not_finite,
+            applying: self.updates.times(),
+            ..ShardSnapshot::default()
         }
     }
 }

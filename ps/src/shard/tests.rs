@@ -102,6 +102,7 @@ fn push(sequence: u64) -> Push {
         slices: vec![SliceId(2), SliceId(0)],
         drawn: 0,
         pull: true,
+        traced: false,
     }
 }
 
@@ -268,7 +269,7 @@ proptest! {
         let mut state = shard(OptimizerSpec::sgd(0.1), last_step);
         let mut next = [1u64; 3];
         let mut version = Version(0);
-        let mut applied = 0;
+        let (mut applied, mut not_finite) = (0, 0);
         for (worker, kind) in pushes {
             let mut push = push(next[worker as usize]);
             push.id.worker = worker;
@@ -282,6 +283,7 @@ proptest! {
             match state.push(&push, gradients) {
                 Ok((pushed, _)) => {
                     prop_assert!(pushed.version >= version);
+                    prop_assert_eq!(pushed.staleness, if again { 0 } else { version.0 });
                     if again {
                         prop_assert_eq!(pushed.version, version);
                     } else {
@@ -290,12 +292,17 @@ proptest! {
                     }
                     version = pushed.version;
                 }
-                Err(_) => prop_assert!(kind == 0 || kind == 2),
+                Err(refusal) => {
+                    prop_assert!(kind == 0 || kind == 2);
+                    not_finite += u64::from(refusal.code == RefusalCode::NotFinite);
+                }
             }
             let snapshot = state.observe();
             prop_assert!(snapshot.pushes.add_up());
             prop_assert_eq!(snapshot.version, Version(applied));
             prop_assert_eq!(snapshot.staleness.count(), applied);
+            prop_assert_eq!(snapshot.applying.count(), applied);
+            prop_assert_eq!(snapshot.not_finite, not_finite);
             prop_assert!(applied <= last_step);
         }
     }

@@ -36,13 +36,21 @@ impl<R> Asker<R> {
     }
 }
 
+/// What became of a push.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    pub verdict: Verdict,
+    /// By how many versions what it was computed from was older than what it met; 0 where it had come before.
+    pub staleness: u64,
+}
+
 /// A worker that waits for values.
 #[derive(Debug)]
 pub(super) struct Wait<R> {
     pub reply: R,
     pub reader: Reader,
     /// What became of the push that the pull came with.
-    pub verdict: Option<Verdict>,
+    pub push: Option<Outcome>,
     /// For this step of the worker.
     pub step: GlobalStep,
     pub averages: bool,
@@ -102,11 +110,11 @@ pub(super) fn pulled<R>(reply: R, step: GlobalStep, values: Values) -> Answer<R>
 impl<R> Wait<R> {
     /// The answer with these values.
     pub(super) fn answer(self, values: Values) -> Answer<R> {
-        let Some(verdict) = self.verdict else { return pulled(self.reply, self.step, values) };
+        let Some(Outcome { verdict, staleness }) = self.push else {
+            return pulled(self.reply, self.step, values);
+        };
         let Values { slices, payload, version, last_step } = values;
-        Answer {
-            reply: self.reply,
-            result: Ok((Pushed { verdict, version, last_step, slices }.into(), payload)),
-        }
+        let pushed = Pushed { verdict, version, last_step, staleness, times: None, slices };
+        Answer { reply: self.reply, result: Ok((pushed.into(), payload)) }
     }
 }

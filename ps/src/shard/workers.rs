@@ -142,6 +142,7 @@ impl Shard {
             slices: vec![SliceId(0)],
             drawn: entry.sequence,
             pull: true,
+            traced: false,
         };
         (entry.last, entry.told) = (Some(push.clone()), None);
         self.send(&push);
@@ -315,6 +316,7 @@ proptest! {
             prop_assert!(version <= end, "V3");
             prop_assert_eq!(shard.last_step(), end);
             prop_assert_eq!(seen.pushes.refused, 0);
+            prop_assert_eq!(seen.applying.count(), version);
             match sync {
                 SyncSpec::Async { .. } => prop_assert_eq!(seen.pushes.applied, version),
                 SyncSpec::Bounded { staleness } => {

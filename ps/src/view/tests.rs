@@ -1,0 +1,147 @@
+//! What is seen of shards that are busy, asked too often, or gone.
+
+use std::sync::mpsc;
+
+use actix::{Actor, Context, Handler};
+use messages::cluster::ClusterSpec;
+use messages::id::{JobName, ShardId};
+use messages::message::ShardSnapshot;
+use messages::transport::{Identity, InProcess, Transport};
+
+use super::*;
+use crate::{Ps, PsConfig};
+
+/// Long enough for anything that happens at all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// On an actix system, and not for ever.
+fn run(test: impl Future<Output = ()>) {
+    actix_rt::System::new().block_on(async { timeout(PATIENCE, test).await.expect("it ends") });
+}
+
+async fn start(shards: u32) -> Ps {
+    let jobs = [(JobName::Chief, vec!["c:1"]), (JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])];
+    let cluster = ClusterSpec::new(jobs).unwrap();
+    let identity =
+        Identity { task: TaskId::ps(0), incarnation: Incarnation(3), cluster, graph: None, http: None };
+    let listener = InProcess::new().listen("p:1").await.unwrap();
+    Ps::start(PsConfig { shards, ..PsConfig::default() }, identity, listener, &BufferPool::default()).unwrap()
+}
+
+#[test]
+fn a_shard_that_is_busy_is_seen_to_be_and_holds_nobody_up() {
+    run(async {
+        let ps = start(2).await;
+        let view = ps.view();
+        let (release, until) = mpsc::channel();
+        for until in [Some(until), None] {
+            let queued = view.0.sights[1].meter().queue();
+            ps.arbiter(1).spawn_fn(move || {
+                let _handling = queued.handle();
+                // It comes to an end when the other end is dropped.
+                let _ = until.map(|until: mpsc::Receiver<()>| until.recv());
+            });
+        }
+        // (B): until it is released, below, nothing but this thread goes on.
+        let seen = loop {
+            let seen = view.observe().await;
+            if seen.actors[1].busy_us.is_some() {
+                break seen;
+            }
+        };
+        assert_eq!(
+            (seen.task, seen.incarnation, seen.state),
+            (TaskId::ps(0), Incarnation(3), TaskState::Starting)
+        );
+        let names: Vec<_> = seen.actors.iter().map(|actor| actor.name.as_str()).collect();
+        assert_eq!(names, ["ps/0/shard/0", "ps/0/shard/1", "ps/0/checkpoints"]);
+        assert_eq!((seen.actors[0].busy_us, seen.actors[0].queue, seen.actors[1].queue), (None, 0, 1));
+        assert!(seen.actors[..2].iter().all(|actor| actor.state == "empty"));
+        let RoleSnapshot::Ps(shown) = seen.role else { panic!("a ps shows itself as one") };
+        assert_eq!(shown.shards[1].1.actor.queue, 1);
+        assert_eq!(
+            shown.shards.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+            [0, 1].map(|s| ShardId::new(0, s))
+        );
+        drop(release);
+        while view.observe().await.actors[1].handling.count() < 2 {}
+        let after = view.observe().await;
+        assert_eq!((after.actors[1].queue, after.actors[1].busy_us), (0, None));
+        assert_eq!(after.actors[1].waited.count(), 2);
+        drop(ps);
+        assert_eq!(view.observe().await.state, TaskState::Ended);
+    });
+}
+
+/// Counts how often it is asked; is busy with the first time for as long as somebody wants.
+struct Counting {
+    showing: Showing,
+    asked: u32,
+    until: mpsc::Receiver<()>,
+}
+
+impl Actor for Counting {
+    type Context = Context<Self>;
+}
+
+impl Handler<Look> for Counting {
+    type Result = ();
+
+    fn handle(&mut self, _: Look, _: &mut Self::Context) {
+        self.asked += 1;
+        let _ = self.until.recv();
+        let pulls = u64::from(self.asked);
+        self.showing.show(Stage::Serving, ShardSnapshot { pulls, ..ShardSnapshot::default() });
+    }
+}
+
+#[test]
+fn however_often_it_is_observed_its_shards_are_asked_a_few_times() {
+    run(async {
+        // Everything but the shard itself is that of another task.
+        let ps = start(1).await;
+        let (showing, sight) = Sight::new(ShardId::new(0, 0));
+        let arbiter = actix_rt::Arbiter::new();
+        let (release, until) = mpsc::channel();
+        let counting = move |_: &mut Context<Counting>| Counting { showing, asked: 0, until };
+        let shard = Counting::start_in_arbiter(&arbiter.handle(), counting);
+        let (_lifetime, view) = PsView::new(Watched {
+            task: TaskId::ps(0),
+            incarnation: Incarnation(1),
+            sights: vec![sight],
+            checkpoints: Arc::default(),
+            server: ps.view().0.server.clone(),
+            leaving: CancellationToken::new(),
+            life: Mutex::new(Life::Lives {
+                shards: vec![shard.recipient()],
+                pool: BufferPool::default(),
+                stopping: false,
+            }),
+            asked: tokio::sync::Mutex::default(),
+        });
+        let observe = async || {
+            let seen = view.observe().await;
+            let RoleSnapshot::Ps(shown) = seen.role else { panic!("a ps shows itself as one") };
+            (seen.state, shown.shards[0].1.pulls)
+        };
+        // While it is busy it is asked once, however long that is.
+        let began = Instant::now();
+        while began.elapsed() < 4 * ASK_EVERY {
+            for seen in join_all((0..1000).map(|_| observe())).await {
+                assert_eq!(seen, (TaskState::Starting, 0));
+            }
+        }
+        let released = Instant::now();
+        drop(release);
+        let mut most = 0;
+        while most < 3 {
+            for (_, asked) in join_all((0..1000).map(|_| observe())).await {
+                most = most.max(asked);
+            }
+            let asked_again = (released.elapsed().as_millis() / ASK_EVERY.as_millis()) as u64 + 1;
+            assert!(most <= 1 + asked_again, "(A): asked {most} times");
+        }
+        assert_eq!(observe().await.0, TaskState::Ready);
+        arbiter.stop();
+    });
+}

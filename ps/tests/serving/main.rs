@@ -1,0 +1,314 @@
+//! A ps task as the chief and workers see it: it saves beside the training, goes on from what was saved, and after a
+//! signal serves until the chief has had the job saved.
+
+mod observing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use messages::checkpoint::{CheckpointName, FORMAT, ManifestSpec, StartSpec, Store};
+use messages::cluster::ClusterSpec;
+use messages::graph::GraphBuilder;
+use messages::id::*;
+use messages::input::{DatasetSpec, InputSpec};
+use messages::job::JobSpec;
+use messages::message::*;
+use messages::optimizer::OptimizerSpec;
+use messages::placement::{PlacedSlice, Placement, SliceSpec};
+use messages::sync::SyncSpec;
+use messages::transport::{CallError, Client, Identity, InProcess, Patience, Transport, dial};
+use messages::variable::InitializerSpec;
+use ps::{Ps, PsConfig, PsError, PsView};
+use tokio_util::sync::CancellationToken;
+
+/// Long enough for anything that happens at all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A ps task with two shards, and how to reach it.
+struct Task {
+    transport: Arc<dyn Transport>,
+    cluster: ClusterSpec,
+    interrupt: CancellationToken,
+    view: PsView,
+    ended: tokio::task::JoinHandle<Result<(), PsError>>,
+}
+
+impl Task {
+    async fn start(drain_timeout: Duration) -> Self {
+        let addresses = [
+            (JobName::Chief, vec!["c:1"]),
+            (JobName::Ps, vec!["p:1"]),
+            (JobName::Worker, vec!["w:1", "w:2"]),
+        ];
+        let cluster = ClusterSpec::new(addresses).unwrap();
+        let transport: Arc<dyn Transport> = Arc::new(InProcess::new());
+        let listener = transport.listen("p:1").await.unwrap();
+        let config = PsConfig { shards: 2, drain_timeout, ..PsConfig::default() };
+        let identity = identity(&cluster, TaskId::ps(0));
+        let ps = Ps::start(config, identity, listener, &BufferPool::default()).unwrap();
+        let (interrupt, view) = (CancellationToken::new(), ps.view());
+        let ended = actix_rt::spawn(ps.run(interrupt.clone()));
+        Self { transport, cluster, interrupt, view, ended }
+    }
+
+    async fn call(&self, task: TaskId) -> Client {
+        let identity = identity(&self.cluster, task);
+        dial(&*self.transport, "p:1", &identity, TaskId::ps(0), Patience::of(PATIENCE)).await.unwrap()
+    }
+
+    async fn ended(self) -> Result<(), PsError> {
+        self.ended.await.unwrap()
+    }
+}
+
+/// On an actix system, and not for ever.
+fn run(test: impl Future<Output = ()>) {
+    actix_rt::System::new().block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it ends") });
+}
+
+fn identity(cluster: &ClusterSpec, task: TaskId) -> Identity {
+    Identity { task, incarnation: Incarnation(1), cluster: cluster.clone(), graph: None, http: None }
+}
+
+/// One variable, half of it on each shard.
+fn job() -> JobSpec {
+    let mut g = GraphBuilder::new("one");
+    g.variable("x", [4, 2], InitializerSpec::Normal { mean: 0.0, stddev: 1.0 });
+    let loss = g.constant(0.0);
+    let set = DatasetSpec::Digits { seed: 1, examples: 10 };
+    let graph = g.finish(loss, &[]).unwrap();
+    JobSpec {
+        optimizer: OptimizerSpec::momentum(0.1, 0.9),
+        ..JobSpec::new(graph, InputSpec::new(set.clone(), set), 100)
+    }
+}
+
+fn placement() -> Placement {
+    let shards = [0, 1].map(|shard| ShardId::new(0, shard));
+    let slice = |row| SliceSpec { variable: VariableId(0), row, rows: 2 };
+    let slices = vec![
+        PlacedSlice { slice: slice(0), shard: shards[0] },
+        PlacedSlice { slice: slice(2), shard: shards[1] },
+    ];
+    Placement { epoch: PlacementEpoch(1), shards: shards.to_vec(), slices }
+}
+
+async fn create(chief: &Client, start: &StartSpec) -> Result<Vec<Version>, CallError> {
+    create_for(chief, start, SyncSpec::ASYNC, 1).await
+}
+
+async fn create_for(
+    chief: &Client,
+    start: &StartSpec,
+    sync: SyncSpec,
+    workers: u32,
+) -> Result<Vec<Version>, CallError> {
+    let (job, placement) = (job(), placement());
+    let mut versions = Vec::new();
+    for &shard in &placement.shards {
+        let create = CreateShard {
+            shard,
+            placement: placement.clone(),
+            variables: job.graph.variables.clone(),
+            update: job.update(),
+            sync,
+            deterministic: false,
+            workers,
+            last_step: job.last_step,
+            seed: job.seed,
+            start: start.clone(),
+        };
+        let (created, _) = chief.call::<ShardCreated>(create, Payload::EMPTY).await?;
+        versions.push(created.version);
+    }
+    Ok(versions)
+}
+
+/// A worker's push of that number to a shard, computed from the values as they were in the beginning.
+fn push_of(worker: u32, shard: u32, number: u64) -> Push {
+    Push {
+        shard,
+        id: PushId { worker, incarnation: Incarnation(1), sequence: Sequence(number) },
+        local_step: LocalStep(number),
+        epoch: PlacementEpoch(1),
+        placement_digest: placement().digest(),
+        version: Version(0),
+        slices: vec![SliceId(shard)],
+        drawn: number,
+        pull: true,
+        traced: false,
+    }
+}
+
+fn gradient(last: f32) -> Payload {
+    Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0, 2.0, 3.0, last])))])
+}
+
+async fn push(worker: &Client, number: u64) {
+    for shard in 0..2 {
+        worker.call::<Pushed>(push_of(0, shard, number), gradient(number as f32)).await.unwrap();
+    }
+}
+
+async fn values(client: &Client) -> Vec<f32> {
+    let mut values = Vec::new();
+    for shard in 0..2 {
+        let (epoch, placement_digest) = (PlacementEpoch(1), placement().digest());
+        let pull = Pull { shard, epoch, placement_digest, at: PullAt::Latest, averages: false };
+        let (_, payload) = client.call::<Pulled>(pull, Payload::EMPTY).await.unwrap();
+        values.extend_from_slice(payload.segments()[0].as_f32());
+    }
+    values
+}
+
+fn name(step: u64) -> CheckpointName {
+    CheckpointName { step: GlobalStep(step), life: Incarnation(1) }
+}
+
+/// Has every shard saved at that version, while `meanwhile` goes on; writes the manifest.
+async fn save(chief: &Client, store: &str, at: u64, meanwhile: impl Future<Output = ()>) -> ManifestSpec {
+    let save = |shard| Save { shard, store: store.to_owned(), checkpoint: name(at), at: Version(at) };
+    let saves = async {
+        tokio::join!(
+            chief.call::<Saved>(save(0), Payload::EMPTY),
+            chief.call::<Saved>(save(1), Payload::EMPTY)
+        )
+    };
+    let ((one, other), ()) = tokio::join!(saves, meanwhile);
+    let (mut files, mut records) = (Vec::new(), Vec::new());
+    for saved in [one, other] {
+        let SaveResult::Written { file, workers, .. } = saved.unwrap().0.result else {
+            panic!("not written")
+        };
+        files.push(file);
+        records = workers;
+    }
+    let manifest = ManifestSpec {
+        format: FORMAT,
+        step: GlobalStep(at),
+        saved_ms: 1,
+        job: job(),
+        placement: placement(),
+        files,
+        workers: records,
+    };
+    let store = Store::open(store).unwrap();
+    store.put(&name(at).manifest(), manifest.encode().unwrap()).await.unwrap();
+    manifest
+}
+
+#[test]
+fn what_a_task_saves_while_it_trains_another_goes_on_from() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().to_str().unwrap().to_owned();
+    let resume =
+        |step| StartSpec::Resume { store: store.clone(), checkpoint: name(step), workers: Vec::new() };
+    run(async {
+        let task = Task::start(PATIENCE).await;
+        let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
+        create(&chief, &StartSpec::Initialise).await.unwrap();
+        save(&chief, &store, 0, async {}).await;
+        let mut expected = Vec::new();
+        save(&chief, &store, 3, async {
+            for number in 1..=5 {
+                push(&worker, number).await;
+                if number == 3 {
+                    expected = values(&worker).await;
+                }
+            }
+        })
+        .await;
+        let trained = values(&worker).await;
+
+        let other = Task::start(PATIENCE).await;
+        let (chief, worker) = (other.call(TaskId::CHIEF).await, other.call(TaskId::worker(0)).await);
+        // The newest cannot be read; once it is whole again it can.
+        let file = directory.path().join(name(3).file("ps-0-shard-1.safetensors"));
+        let away = directory.path().join("away");
+        std::fs::rename(&file, &away).unwrap();
+        let Err(CallError::Refused { refusal, .. }) = create(&chief, &resume(3)).await else {
+            panic!("it was read")
+        };
+        assert_eq!(refusal.code, RefusalCode::Unavailable);
+        assert!(refusal.reason.contains(&name(3).file("ps-0-shard-1.safetensors is missing")), "{refusal}");
+        assert_eq!(create(&chief, &resume(0)).await.unwrap(), [Version(0); 2]);
+        std::fs::rename(&away, &file).unwrap();
+        assert_eq!(create(&chief, &resume(3)).await.unwrap(), [Version(3); 2]);
+        assert_eq!(values(&worker).await, expected);
+        push(&worker, 4).await;
+        push(&worker, 5).await;
+        assert_eq!(values(&worker).await, trained);
+        for task in [task, other] {
+            task.interrupt.cancel();
+            task.ended.abort();
+        }
+    });
+}
+
+#[test]
+fn a_save_and_an_end_are_the_chiefs_to_ask_for() {
+    run(async {
+        let task = Task::start(PATIENCE).await;
+        let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
+        create(&chief, &StartSpec::Initialise).await.unwrap();
+        let save = Save { shard: 0, store: "memory://".into(), checkpoint: name(0), at: Version(0) };
+        let stop = StopAt { shard: 0, step: GlobalStep(1) };
+        let refusals = [
+            worker.call::<Saved>(save, Payload::EMPTY).await.map(drop),
+            worker.call::<StoppingAt>(stop, Payload::EMPTY).await.map(drop),
+        ];
+        for refused in refusals {
+            let Err(CallError::Refused { refusal, .. }) = refused else { panic!("{refused:?}") };
+            assert_eq!(refusal.code, RefusalCode::Malformed);
+        }
+        let (stopping, _) = chief.call::<StoppingAt>(stop, Payload::EMPTY).await.unwrap();
+        assert_eq!(stopping.version, Version(0));
+        task.interrupt.cancel();
+        drop(chief);
+        assert!(matches!(task.ended().await, Err(PsError::Interrupted)));
+    });
+}
+
+async fn is_leaving(chief: &Client) -> bool {
+    chief.call::<ShardSnapshot>(Observe { shard: 1 }, Payload::EMPTY).await.unwrap().0.leaving
+}
+
+#[test]
+fn after_a_signal_it_serves_until_the_chief_says_that_the_job_is_saved() {
+    run(async {
+        let task = Task::start(PATIENCE).await;
+        let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
+        create(&chief, &StartSpec::Initialise).await.unwrap();
+        assert!(!is_leaving(&chief).await);
+        task.interrupt.cancel();
+        while !is_leaving(&chief).await {
+            tokio::task::yield_now().await;
+        }
+        push(&worker, 1).await;
+        chief.call::<Stopped>(Stop { reason: StopReason::Saved }, Payload::EMPTY).await.unwrap();
+        task.ended().await.unwrap();
+    });
+}
+
+#[test]
+fn after_a_signal_it_ends_when_the_chief_takes_too_long_is_gone_or_has_not_come() {
+    run(async {
+        let slow = Task::start(Duration::from_millis(20)).await;
+        let chief = slow.call(TaskId::CHIEF).await;
+        slow.interrupt.cancel();
+        assert!(matches!(slow.ended().await, Err(PsError::Interrupted)));
+        drop(chief);
+
+        let left = Task::start(PATIENCE).await;
+        let (chief, worker) = (left.call(TaskId::CHIEF).await, left.call(TaskId::worker(0)).await);
+        left.interrupt.cancel();
+        drop(chief);
+        assert!(matches!(left.ended().await, Err(PsError::Interrupted)));
+        drop(worker);
+
+        let alone = Task::start(PATIENCE).await;
+        alone.interrupt.cancel();
+        assert!(matches!(alone.ended().await, Err(PsError::Interrupted)));
+    });
+}
