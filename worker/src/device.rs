@@ -1,9 +1,11 @@
 //! The actor that owns a replica: computes on an arbiter of its own, so that nothing else waits for a step.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix::{Actor, Addr, Context, Handler, MessageResult};
 use actix_rt::ArbiterHandle;
+use messages::observe::Queued;
 
 use crate::error::WorkerError;
 use crate::gradients::Gradients;
@@ -38,41 +40,54 @@ pub(crate) struct Step {
     pub random: u64,
     pub values: Arc<Values>,
     pub gradients: Gradients,
+    pub queued: Queued,
 }
 
 /// The step's loss, and what was lent for it. The batch and the values are let go before this is sent.
 pub(crate) struct Stepped {
     pub loss: Result<f32, ReplicaError>,
     pub gradients: Gradients,
+    /// From when until when it was computed.
+    pub took: [Instant; 2],
 }
 
 impl Handler<Step> for DeviceActor {
     type Result = MessageResult<Step>;
 
     fn handle(&mut self, step: Step, _: &mut Self::Context) -> Self::Result {
-        let Step { batch, first, random, values, mut gradients } = step;
+        let Step { batch, first, random, values, mut gradients, queued } = step;
+        let handling = queued.handle();
         let feed = Feed { batch: &batch, first, random };
         let loss = self.replica.step(feed, &values, &mut gradients, &mut Gradients::complete);
         drop((batch, values));
-        MessageResult(Stepped { loss, gradients })
+        MessageResult(Stepped { loss, gradients, took: [handling.began(), Instant::now()] })
     }
 }
 
 /// Add another device's gradients to one's own.
 #[derive(actix::Message)]
-#[rtype(result = "Gradients")]
+#[rtype(result = "Reduced")]
 pub(crate) struct Reduce {
     pub own: Gradients,
     pub other: Gradients,
+    pub queued: Queued,
+}
+
+/// What they come to.
+pub(crate) struct Reduced {
+    pub gradients: Gradients,
+    /// From when until when they were added.
+    pub took: [Instant; 2],
 }
 
 impl Handler<Reduce> for DeviceActor {
     type Result = MessageResult<Reduce>;
 
     fn handle(&mut self, reduce: Reduce, _: &mut Self::Context) -> Self::Result {
-        let Reduce { mut own, other } = reduce;
-        own.add(&other);
-        MessageResult(own)
+        let Reduce { own: mut gradients, other, queued } = reduce;
+        let handling = queued.handle();
+        gradients.add(&other);
+        MessageResult(Reduced { gradients, took: [handling.began(), Instant::now()] })
     }
 }
 
@@ -82,13 +97,16 @@ impl Handler<Reduce> for DeviceActor {
 pub(crate) struct Evaluate {
     pub batch: Batch,
     pub values: Arc<Values>,
+    pub queued: Queued,
 }
 
 impl Handler<Evaluate> for DeviceActor {
     type Result = Result<Vec<f32>, ReplicaError>;
 
     fn handle(&mut self, evaluate: Evaluate, _: &mut Self::Context) -> Self::Result {
-        self.replica.evaluate(&evaluate.batch, &evaluate.values)
+        let Evaluate { batch, values, queued } = evaluate;
+        let _handling = queued.handle();
+        self.replica.evaluate(&batch, &values)
     }
 }
 

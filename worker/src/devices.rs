@@ -9,20 +9,34 @@ use actix_rt::Arbiter;
 use futures_util::future::{join_all, try_join_all};
 use messages::device::{Device, DeviceKind};
 use messages::id::TaskId;
+use messages::observe::Meter;
 
-use crate::device::{DeviceActor, Evaluate, Reduce, Step, Stepped};
+use crate::device::{DeviceActor, Evaluate, Reduce, Reduced, Step, Stepped};
 use crate::error::WorkerError;
 use crate::gradients::Gradients;
 use crate::input::Batch;
 use crate::replica::{Replica, ReplicaError};
+use crate::trace::Work;
 use crate::values::Values;
 
 /// The devices of one worker, each on a thread of its own.
 pub(crate) struct Devices {
     actors: Vec<Addr<DeviceActor>>,
+    /// Of what each is sent.
+    meters: Vec<Arc<Meter>>,
     arbiters: Vec<Arbiter>,
     /// Of each batch the examples that each device works on.
     parts: Vec<Range<usize>>,
+}
+
+/// What a step came to on all devices.
+pub(crate) struct Computed {
+    /// The mean of the batch.
+    pub loss: f32,
+    /// Of that mean.
+    pub gradients: Gradients,
+    /// What each device did, where that is asked for.
+    pub work: Vec<Work>,
 }
 
 /// The virtual devices of a worker on a host without others.
@@ -47,33 +61,38 @@ impl Devices {
             DeviceActor::start_on(&arbiter.handle(), replica)
         };
         let actors = replicas.into_iter().zip(&arbiters).map(start).collect();
-        Self { actors, arbiters, parts }
+        let meters = arbiters.iter().map(|_| Arc::default()).collect();
+        Self { actors, meters, arbiters, parts }
     }
 
-    /// Computes one step on all devices. Gives the mean loss of the batch, and the gradients of that mean.
-    ///
-    /// `memory` is for the gradients of each device.
+    /// Computes one step on all devices; `memory` is for the gradients of each. Tells what each did where the step is `traced`.
     pub(crate) async fn step(
         &self,
         batch: &Arc<Batch>,
         random: u64,
         values: &Arc<Values>,
         memory: Vec<Gradients>,
-    ) -> Result<(f32, Gradients), WorkerError> {
-        let steps = self.actors.iter().zip(&self.parts).zip(memory).map(|((device, part), gradients)| {
+        traced: bool,
+    ) -> Result<Computed, WorkerError> {
+        let devices = self.actors.iter().zip(&self.meters).zip(&self.parts);
+        let steps = devices.zip(memory).map(|(((device, meter), part), gradients)| {
             device.send(Step {
                 batch: Arc::clone(batch),
                 first: part.start,
                 random,
                 values: Arc::clone(values),
                 gradients,
+                queued: meter.queue(),
             })
         });
         // All of them have to come back before the first error is told: they hold the batch.
         let (mut loss, mut reduced) = (0.0, Vec::with_capacity(self.actors.len()));
-        let mut failed = None;
-        for (stepped, part) in join_all(steps).await.into_iter().zip(&self.parts) {
-            let Stepped { loss: own, gradients } = stepped?;
+        let (mut failed, mut work) = (None, Vec::new());
+        for (device, (stepped, part)) in join_all(steps).await.into_iter().zip(&self.parts).enumerate() {
+            let Stepped { loss: own, gradients, took: [began, ended] } = stepped?;
+            if traced {
+                work.push(Work { device, name: "forward and backward", began, ended });
+            }
             match own {
                 Ok(own) => loss += own * (part.len() as f32 / batch.examples as f32),
                 Err(error) => failed = failed.or(Some(error)),
@@ -82,25 +101,38 @@ impl Devices {
         }
         match failed {
             Some(error) => Err(error.into()),
-            None => Ok((loss, self.reduce(reduced).await?)),
+            None => {
+                let gradients = self.reduce(reduced, traced.then_some(&mut work)).await?;
+                Ok(Computed { loss, gradients, work })
+            }
         }
     }
 
     /// A tree: in each round every second one is added to the one before it, in place, all pairs at the same time.
-    async fn reduce(&self, mut gradients: Vec<Gradients>) -> Result<Gradients, WorkerError> {
+    async fn reduce(
+        &self,
+        mut gradients: Vec<Gradients>,
+        mut work: Option<&mut Vec<Work>>,
+    ) -> Result<Gradients, WorkerError> {
         while gradients.len() > 1 {
             let mut pairs = Vec::with_capacity(gradients.len().div_ceil(2));
             let mut left = gradients.into_iter();
             while let Some(own) = left.next() {
-                let (device, other) = (&self.actors[pairs.len()], left.next());
+                let (device, other) = (pairs.len(), left.next());
                 pairs.push(async move {
-                    match other {
-                        Some(other) => device.send(Reduce { own, other }).await,
-                        None => Ok(own),
-                    }
+                    let Some(other) = other else { return Ok((own, None)) };
+                    let queued = self.meters[device].queue();
+                    let reduced = self.actors[device].send(Reduce { own, other, queued }).await;
+                    reduced.map(|Reduced { gradients, took }| (gradients, Some((device, took))))
                 });
             }
-            gradients = try_join_all(pairs).await?;
+            gradients = Vec::with_capacity(pairs.len());
+            for (sum, took) in try_join_all(pairs).await? {
+                gradients.push(sum);
+                if let (Some(work), Some((device, [began, ended]))) = (&mut work, took) {
+                    work.push(Work { device, name: "reduce", began, ended });
+                }
+            }
         }
         Ok(gradients.pop().expect("at least one device"))
     }
@@ -111,11 +143,18 @@ impl Devices {
         batches: Vec<Batch>,
         values: &Arc<Values>,
     ) -> Result<Vec<Vec<f32>>, WorkerError> {
-        let evaluated = self.actors.iter().cycle().zip(batches).map(|(device, batch)| {
-            let sent = device.send(Evaluate { batch, values: Arc::clone(values) });
+        let devices = self.actors.iter().zip(&self.meters).cycle();
+        let evaluated = devices.zip(batches).map(|((device, meter), batch)| {
+            let (values, queued) = (Arc::clone(values), meter.queue());
+            let sent = device.send(Evaluate { batch, values, queued });
             async move { Ok::<_, WorkerError>(sent.await??) }
         });
         try_join_all(evaluated).await
+    }
+
+    /// Of what each is sent.
+    pub(crate) fn meters(&self) -> Vec<Arc<Meter>> {
+        self.meters.clone()
     }
 
     /// How many there are.

@@ -7,6 +7,7 @@ mod error;
 mod reading;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,11 +26,13 @@ pub use self::best::{BestError, BestSpec, Goal};
 use self::course::Course;
 pub use self::error::EvaluatorError;
 use self::reading::read_values;
+pub use self::view::EvaluatorView;
 use crate::config::WorkerConfig;
 use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::evaluate::evaluate_values;
 use crate::input::{Mapped, input_in_directory};
+use crate::life::{Ends, Life};
 use crate::preparation::Preparation;
 use crate::values::Values;
 use crate::worker::blocking;
@@ -66,6 +69,9 @@ pub struct Evaluator {
     pool: BufferPool,
     /// Cancelled when a signal wants it to stop.
     interrupt: CancellationToken,
+    life: Life,
+    view: EvaluatorView,
+    _ends: Ends,
 }
 
 /// What it evaluates with: made of a job once, and again where another job writes into the same store.
@@ -87,6 +93,11 @@ struct State {
 }
 
 impl Evaluator {
+    /// What it shows of itself.
+    pub fn view(&self) -> EvaluatorView {
+        self.view.clone()
+    }
+
     /// An evaluator of the checkpoints in `store` that is not started yet.
     ///
     /// # Errors
@@ -103,7 +114,9 @@ impl Evaluator {
             return Err(WorkerError::Config { key, expected, got: "0".into() });
         }
         let catalog = Catalog::new(store.clone());
-        Ok(Self { config, store, catalog, pool, interrupt })
+        let life = Life::new("looking at the store", interrupt.clone());
+        let (ends, view) = (life.ends(), EvaluatorView::new(life.clone()));
+        Ok(Self { config, store, catalog, pool, interrupt, life, view, _ends: ends })
     }
 
     /// Evaluates every checkpoint that appears, or the newest where it falls behind, until that of the job's last step is
@@ -127,6 +140,7 @@ impl Evaluator {
     async fn watch(&self, told: &mut impl FnMut(&EvaluationRecord)) -> Result<(), EvaluatorError> {
         tracing::info!("waiting for checkpoints in {}", self.store.location());
         let mut state = self.restore().await?;
+        self.life.ready();
         let mut last_new = Instant::now();
         if self.is_all_done(&state).await? {
             tracing::info!("the checkpoint of the job's last step has been evaluated before");
@@ -135,8 +149,10 @@ impl Evaluator {
         loop {
             if let Some((name, there)) = self.next(&state.course).await {
                 last_new = Instant::now();
+                self.life.doing("reading");
                 match self.read(name).await {
                     Ok((manifest, values)) => {
+                        self.life.doing("evaluating");
                         let record = self.evaluate(name, &manifest, &values, &mut state).await?;
                         told(&record);
                         self.keep_best(&manifest, record, &mut state).await?;
@@ -161,6 +177,7 @@ impl Evaluator {
                 tracing::warn!("no new checkpoint within {seconds} s: ending before the job's last step");
                 return Ok(());
             }
+            self.life.doing("waiting for checkpoints");
             tokio::time::sleep(self.config.poll_every).await;
         }
     }
@@ -243,7 +260,9 @@ impl Evaluator {
     ) -> Result<EvaluationRecord, EvaluatorError> {
         let bench = self.bench(&manifest.job, state.bench.take()).await?;
         let Bench { job, test, devices, .. } = state.bench.insert(bench);
+        let began = Instant::now();
         let evaluation = evaluate_values(values, devices, test, job).await?;
+        let took = began.elapsed();
         let numbers: Vec<String> = evaluation
             .metrics
             .iter()
@@ -260,6 +279,7 @@ impl Evaluator {
         let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let record = EvaluationRecord { checkpoint: name, step: manifest.step, evaluation, at_ms };
         self.store.put(&EvaluationRecord::file(name), record.encode()).await?;
+        self.view.evaluated(&record, took);
         Ok(record)
     }
 
@@ -283,6 +303,7 @@ impl Evaluator {
         let (test, replicas) = blocking(move || preparation.evaluation()).await?;
         let parts = vec![0..1; replicas.len()];
         let devices = Devices::start(replicas, parts);
+        self.life.devices(devices.meters());
         tracing::info!("ready: model '{}', {} test examples, best by {best}", job.graph.name, test.len());
         Ok(Bench { job, test, devices, best })
     }
@@ -338,6 +359,7 @@ impl Evaluator {
             return;
         }
         tracing::warn!("{name} is passed over: {error}");
+        self.view.failed();
         let last_step = match self.catalog.manifest(name).await {
             Ok(manifest) => Some(manifest.job.last_step),
             Err(_) => state.bench.as_ref().map(|bench| bench.job.last_step),

@@ -3,12 +3,14 @@
 
 #![forbid(unsafe_code)]
 
+mod alignment;
 mod config;
 mod device;
 mod devices;
 mod error;
 mod evaluate;
 mod evaluator;
+mod exchanges;
 mod filter;
 mod gauge;
 mod gradients;
@@ -16,20 +18,26 @@ pub mod graph;
 mod hook;
 pub mod hooks;
 pub mod input;
+mod journal;
 mod layout;
+mod life;
+mod moments;
 mod operations;
 mod parameters;
 mod plots;
 mod preparation;
 mod replica;
 mod reporter;
+mod spans;
+mod trace;
 mod train;
 mod values;
+mod view;
 mod worker;
 
 pub use config::{DEVICES_MAX, MakeReplica, THREADS_MAX, WorkerConfig};
 pub use error::WorkerError;
-pub use evaluator::{BestError, BestSpec, Evaluator, EvaluatorConfig, EvaluatorError, Goal};
+pub use evaluator::{BestError, BestSpec, Evaluator, EvaluatorConfig, EvaluatorError, EvaluatorView, Goal};
 pub use gradients::Gradients;
 pub use hook::{Hook, HookError, MakeHook, Start, StepContext, StepInfo};
 pub use layout::Layout;
@@ -37,4 +45,5 @@ pub use parameters::{Exchange, Parameters};
 pub use plots::Plots;
 pub use replica::{Complete, Compute, GraphReplica, Replica, ReplicaConfig, ReplicaError};
 pub use values::{Values, ValuesError};
+pub use view::WorkerView;
 pub use worker::Worker;

@@ -4,12 +4,15 @@
 //! steps (V3). Bytes in flight are bounded by credits, taken before a push is sent and given back with its reply.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::future::{Either, try_join_all};
 use messages::buffer::{Budget, BufferPool, Payload};
 use messages::id::{GlobalStep, LocalStep, Sequence, ShardId, TaskId, Version};
 use messages::message::{Pull, PullAt, Pulled, Push, PushId, Pushed, Verdict};
+use messages::observe::TraceSpec;
 use messages::placement::Placement;
 use messages::sync::SyncSpec;
 use messages::transport::{Caller, Identity, Patience, Transport};
@@ -17,8 +20,10 @@ use messages::variable::VariableSpec;
 
 use crate::config::WorkerConfig;
 use crate::error::WorkerError;
+use crate::exchanges::Exchanges;
 use crate::gradients::Gradients;
 use crate::layout::Layout;
+use crate::trace::TracedPush;
 use crate::values::Values;
 
 /// All shards of a job, for one worker.
@@ -28,6 +33,9 @@ pub struct Parameters {
     callers: Vec<Arc<Caller>>,
     pool: BufferPool,
     credits: Budget,
+    exchanges: Exchanges,
+    /// Which steps are traced, if any.
+    trace: Option<TraceSpec>,
     identity: Identity,
     /// Of each shard, the number of the last push.
     sequences: Vec<Sequence>,
@@ -47,6 +55,8 @@ pub struct Exchange {
     pub last_steps: Vec<GlobalStep>,
     /// Of each shard that was pushed to, what became of the gradient; empty after a pull.
     pub verdicts: Vec<Verdict>,
+    /// Every push, where the step is traced.
+    pub(crate) pushes: Vec<TracedPush>,
 }
 
 impl Exchange {
@@ -92,18 +102,34 @@ impl Parameters {
             Ok::<_, WorkerError>((task, Arc::new(caller)))
         });
         let tasks: BTreeMap<TaskId, Arc<Caller>> = try_join_all(dials).await?.into_iter().collect();
+        let lines = tasks.values().map(Arc::downgrade).collect();
+        let credits = Budget::new(config.in_flight_bytes_max);
+        let shards = layout.shards.iter().map(|shard| shard.shard);
+        let exchanges = Exchanges::new(credits.clone(), shards, lines);
         let shards = layout.shards.len();
         let callers = layout.shards.iter().map(|shard| Arc::clone(&tasks[&shard.shard.task()])).collect();
         Ok(Self {
             layout,
             callers,
             pool: pool.clone(),
-            credits: Budget::new(config.in_flight_bytes_max),
+            credits,
+            exchanges,
+            trace: None,
             identity: identity.clone(),
             sequences: vec![Sequence(0); shards],
             first: GlobalStep(0),
             streams: transport.streams(),
         })
+    }
+
+    /// From now on such steps are traced.
+    pub(crate) const fn trace(&mut self, trace: Option<TraceSpec>) {
+        self.trace = trace;
+    }
+
+    /// What its pushes and pulls came to.
+    pub(crate) const fn exchanges(&self) -> &Exchanges {
+        &self.exchanges
     }
 
     /// Memory for the gradients of one step.
@@ -174,6 +200,7 @@ impl Parameters {
     ) -> Result<Exchange, WorkerError> {
         let behind = |position: usize| versions[position].0 < self.first.0;
         let some_behind = (0..versions.len()).any(behind);
+        let traced = self.trace.is_some_and(|trace| trace.is_traced(local_step.0));
         let (worker, incarnation) = (self.identity.task.index, self.identity.incarnation);
         let mut calls = Vec::with_capacity(self.callers.len());
         for (position, payload) in gradients.into_iter().enumerate() {
@@ -193,6 +220,7 @@ impl Parameters {
                 slices: shard.slices.iter().rev().copied().collect(),
                 drawn,
                 pull: true,
+                traced,
             };
             calls.push(Either::Right(self.push_to(position, push, payload)));
         }
@@ -206,11 +234,20 @@ impl Parameters {
     }
 
     async fn push_to(&self, position: usize, push: Push, payload: Payload) -> Result<Answer, WorkerError> {
+        let shard = &self.layout.shards[position];
+        let (id, traced) = (push.id, push.traced);
         let _credit = self.credits.take(payload.bytes() as u64).await;
-        let (pushed, payload) = self.callers[position].call::<Pushed>(push, payload).await?;
-        let Pushed { verdict, version, last_step, slices } = pushed;
-        self.layout.shards[position].check(&slices)?;
-        Ok(Answer { version, last_step, verdict: Some(verdict), step: GlobalStep(0), payload })
+        let sent = Instant::now();
+        let gradients = payload.clone();
+        let call = self.callers[position].call::<Pushed>(push, payload);
+        let (answer, complete) = timed(gradients, call).await;
+        let (pushed, payload) = answer?;
+        let back = Instant::now();
+        self.exchanges.pushed(position, &pushed, back - complete);
+        let Pushed { verdict, version, last_step, slices, times, .. } = pushed;
+        shard.check(&slices)?;
+        let push = traced.then_some(TracedPush { shard: shard.shard, id, sent, back, times });
+        Ok(Answer { version, last_step, verdict: Some(verdict), step: GlobalStep(0), payload, push })
     }
 
     async fn pull_from(&self, position: usize, at: PullAt, averages: bool) -> Result<Answer, WorkerError> {
@@ -225,17 +262,37 @@ impl Parameters {
         let (pulled, payload) = self.callers[position].call::<Pulled>(pull, Payload::EMPTY).await?;
         let Pulled { version, step, last_step, slices } = pulled;
         shard.check(&slices)?;
-        Ok(Answer { version, last_step, verdict: None, step, payload })
+        Ok(Answer { version, last_step, verdict: None, step, payload, push: None })
     }
 
     fn assemble(&self, answers: Vec<Answer>) -> Result<Exchange, WorkerError> {
         let versions = answers.iter().map(|answer| answer.version).collect();
         let last_steps = answers.iter().map(|answer| answer.last_step).collect();
         let verdicts = answers.iter().filter_map(|answer| answer.verdict).collect();
+        let pushes = answers.iter().filter_map(|answer| answer.push).collect();
         let payloads: Vec<Payload> = answers.into_iter().map(|answer| answer.payload).collect();
         let values = Arc::new(Values::assemble(&self.layout, &payloads, &self.pool)?);
-        Ok(Exchange { values, versions, last_steps, verdicts })
+        Ok(Exchange { values, versions, last_steps, verdicts, pushes })
     }
+}
+
+/// The callers go with it, and what they have counted is not lost.
+impl Drop for Parameters {
+    fn drop(&mut self) {
+        self.exchanges.ask();
+    }
+}
+
+/// The answer to what bears these gradients, and when all of it could be sent: a push may begin while they are computed.
+async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) -> (T, Instant) {
+    let (complete, mut call) = (pin!(gradients.ready()), pin!(call));
+    tokio::select! {
+        biased;
+        _ = complete => {}
+        answer = &mut call => return (answer, Instant::now()),
+    }
+    let complete = Instant::now();
+    (call.await, complete)
 }
 
 /// What one shard has answered.
@@ -248,4 +305,38 @@ struct Answer {
     /// The next step, as a pull is told.
     step: GlobalStep,
     payload: Payload,
+    /// Of a push that is traced.
+    push: Option<TracedPush>,
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use messages::buffer::{Buffer, Promise};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_round_trip_begins_when_the_gradients_are_complete() {
+        let promise = Promise::new(4);
+        let (answer, answered) = oneshot::channel();
+        let mut push = pin!(timed(Payload::new(vec![promise.segment(0, 4)]), answered));
+        assert!(push.as_mut().now_or_never().is_none());
+        let before = Instant::now();
+        promise.keep(Buffer::zeroed(4));
+        assert!(push.as_mut().now_or_never().is_none());
+        let after = Instant::now();
+        answer.send(7).unwrap();
+        let (answer, complete) = push.await;
+        assert_eq!(answer, Ok(7));
+        assert!((before..=after).contains(&complete));
+    }
+
+    #[tokio::test]
+    async fn a_push_that_fails_does_not_wait_for_its_gradients() {
+        let promise = Promise::new(4);
+        let push = timed(Payload::new(vec![promise.segment(0, 4)]), std::future::ready(7));
+        assert_eq!(push.await.0, 7);
+    }
 }

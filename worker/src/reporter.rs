@@ -1,114 +1,171 @@
 //! Tells the chief about once a second how far the worker is, beside the training: a chief that is slow or gone
 //! holds no step up.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use messages::buffer::Payload;
-use messages::id::{GlobalStep, LocalStep};
+use messages::id::LocalStep;
 use messages::message::{Report, Reported};
-use messages::transport::Caller;
+use messages::observe::Clock;
+use messages::transport::{CallError, Caller};
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
+use crate::alignment::{Alignment, CallTimes};
+use crate::journal::{Journal, Progress};
+use crate::life::Life;
 use crate::plots::Plots;
+use crate::spans::Spans;
 
-/// So long the last report may take.
+/// So long the last reports may take.
 const LAST: Duration = Duration::from_secs(5);
+/// With two of them everything has been told: spans wait for the first answer, by which the clocks are aligned.
+const LAST_REPORTS: usize = 2;
 
-/// How far a worker is; sums from the start on.
+/// What makes reports.
+pub(crate) struct Reporter {
+    pub chief: Arc<Caller>,
+    pub journal: Journal,
+    pub life: Life,
+    pub plots: Plots,
+    pub spans: Spans,
+    pub clock: Clock,
+    /// How the chief's clock runs.
+    pub alignment: Alignment,
+    pub last: Last,
+    /// Summaries and spans of a report that is not answered.
+    pub untold: [usize; 2],
+}
+
+/// As of the last report.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
-    pub global_step: GlobalStep,
-    pub local_step: LocalStep,
-    /// Batches taken from the input, in all lives of the worker.
-    pub drawn: u64,
-    pub loss_sum: f64,
-    /// The norm that was measured last, and after which step.
-    pub gradient_norm: Option<(LocalStep, f32)>,
+pub(crate) struct Last {
+    local_step: LocalStep,
+    loss_sum: f64,
+    /// After which step the norm was measured that was told.
+    measured: Option<LocalStep>,
 }
 
-/// Of what has become since the last one, which it takes the place of.
-fn next(reported: &mut Progress, now: Progress, plots: &Plots) -> Report {
-    let before = std::mem::replace(reported, now);
-    let Progress { global_step, local_step, drawn, loss_sum, gradient_norm } = now;
-    let steps = local_step.0 - before.local_step.0;
-    let measured =
-        gradient_norm.filter(|&(step, _)| before.gradient_norm.is_none_or(|(last, _)| last < step));
-    Report {
-        global_step,
-        local_step,
-        loss: ((loss_sum - before.loss_sum) / steps as f64) as f32,
-        drawn,
-        gradient_norm: measured.map(|(_, norm)| norm),
-        summaries: plots.take(),
-    }
-}
-
-/// Reports until the trainer has gone, and sets `stop` when the chief wants the worker to stop. What is still to be plotted then
-/// goes with a last report.
-pub(crate) async fn report(
-    chief: Arc<Caller>,
-    progress: watch::Receiver<Progress>,
-    stop: watch::Sender<Option<String>>,
-    every: Duration,
-    plots: Plots,
-) {
-    let mut last = *progress.borrow();
-    let mut ticks = tokio::time::interval(every);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    ticks.tick().await;
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            () = stop.closed() => break,
-        }
-        let report = next(&mut last, *progress.borrow(), &plots);
-        let reported = tokio::select! {
-            reported = chief.call::<Reported>(report, Payload::EMPTY) => reported,
-            () = stop.closed() => break,
+impl Last {
+    /// Of what has become since, which it takes the place of.
+    fn next(&mut self, now: Progress) -> Report {
+        let Progress { snapshot, loss_sum, gradient_norm } = now;
+        let steps = snapshot.local_step.0 - self.local_step.0;
+        let measured = gradient_norm.filter(|&(step, _)| self.measured.is_none_or(|last| last < step));
+        let loss = ((loss_sum - self.loss_sum) / steps as f64) as f32;
+        *self = Self {
+            local_step: snapshot.local_step,
+            loss_sum,
+            measured: measured.map(|(step, _)| step).or(self.measured),
         };
-        match reported {
-            Ok((Reported { stop: None }, _)) => {}
-            Ok((Reported { stop: Some(reason) }, _)) => {
-                stop.send_replace(Some(reason));
-                return;
-            }
-            Err(error) => {
-                tracing::warn!("cannot report to the chief; training goes on: {error}");
-                return;
-            }
+        Report {
+            global_step: snapshot.global_step,
+            local_step: snapshot.local_step,
+            loss,
+            drawn: snapshot.drawn,
+            gradient_norm: measured.map(|(_, norm)| norm),
+            summaries: Vec::new(),
+            snapshot: Some(Box::new(snapshot)),
+            spans: Vec::new(),
+            spans_lost: 0,
         }
     }
-    if !plots.is_empty() {
-        let report = next(&mut last, *progress.borrow(), &plots);
-        let told = chief.call::<Reported>(report, Payload::EMPTY);
-        if !matches!(tokio::time::timeout(LAST, told).await, Ok(Ok(_))) {
-            tracing::warn!("the last summaries did not reach the chief");
+}
+
+impl Reporter {
+    /// Reports until the trainer has gone, and sets `stop` when the chief wants the worker to stop. A report that is on its way
+    /// then is still told, and what has become since goes with a last one.
+    pub(crate) async fn run(mut self, stop: watch::Sender<Option<String>>, every: Duration) {
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        ticks.tick().await;
+        let mut end = None;
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.closed() => break,
+                _ = ticks.tick() => {}
+            }
+            let reported = {
+                let mut report = pin!(self.report());
+                tokio::select! {
+                    reported = &mut report => Ok(reported),
+                    // What it bears is in no other.
+                    () = stop.closed() => timeout_at(*end.insert(Instant::now() + LAST), report).await,
+                }
+            };
+            let Ok(reported) = reported else { return self.give_up() };
+            match reported {
+                Ok(Reported { stop: None, .. }) => {}
+                Ok(Reported { stop: Some(reason), .. }) => {
+                    self.life.stopping();
+                    stop.send_replace(Some(reason));
+                    stop.closed().await;
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!("cannot report to the chief; training goes on: {error}");
+                    return self.give_up();
+                }
+            }
         }
+        let last = async {
+            for report in 0..LAST_REPORTS {
+                // Of what was counted since the one before.
+                if report == 0 || !self.plots.is_empty() || !self.spans.is_empty() {
+                    self.report().await?;
+                }
+            }
+            Ok::<_, CallError>(())
+        };
+        if !matches!(timeout_at(end.unwrap_or_else(|| Instant::now() + LAST), last).await, Ok(Ok(()))) {
+            self.give_up();
+        }
+    }
+
+    fn give_up(&self) {
+        let [summaries, spans] = self.untold;
+        tracing::warn!(
+            "the last report was not answered: {summaries} summaries and {spans} spans may be missing from the chief's files"
+        );
+    }
+
+    async fn report(&mut self) -> Result<Reported, CallError> {
+        let mut report = self.last.next(self.journal.progress());
+        report.summaries = self.plots.take();
+        // Before the clocks are aligned they wait.
+        report.spans = self.alignment.offset().map(|ahead| self.spans.take(ahead)).unwrap_or_default();
+        report.spans_lost = self.spans.lost();
+        self.untold = [report.summaries.len(), report.spans.len()];
+        let sent = self.clock.now();
+        let (reported, _) = self.chief.call::<Reported>(report, Payload::EMPTY).await?;
+        self.untold = [0; 2];
+        let (there, back) = (reported.clock_us, self.clock.now());
+        self.alignment.hear(CallTimes { sent, received: there, answered: there, back });
+        Ok(reported)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use messages::summary::SummarySpec;
+    use messages::id::GlobalStep;
+    use messages::observe::WorkerSnapshot;
 
     use super::*;
 
     #[test]
     fn each_report_is_of_what_has_become_since_the_last() {
-        let plots = Plots::default();
-        let mut last = Progress { local_step: LocalStep(2), loss_sum: 5.0, ..Default::default() };
+        let mut last = Last { local_step: LocalStep(2), loss_sum: 5.0, measured: None };
         let (global_step, local_step) = (GlobalStep(9), LocalStep(6));
-        let now = Progress { global_step, local_step, drawn: 7, loss_sum: 7.0, gradient_norm: None };
-        let measured = Progress { gradient_norm: Some((LocalStep(5), 2.0)), ..now };
-        plots.plot(SummarySpec::scalar("mine", global_step, 1.0));
-        let report = next(&mut last, measured, &plots);
+        let snapshot = WorkerSnapshot { global_step, local_step, drawn: 7, ..Default::default() };
+        let now = Progress { snapshot, loss_sum: 7.0, gradient_norm: Some((LocalStep(5), 2.0)) };
+        let report = last.next(now.clone());
         assert_eq!((report.loss, report.gradient_norm, report.drawn), (0.5, Some(2.0), 7));
-        assert_eq!(
-            (report.global_step, report.local_step, report.summaries.len()),
-            (global_step, local_step, 1)
-        );
-        let nothing = next(&mut last, measured, &plots);
-        assert!(nothing.loss.is_nan() && nothing.gradient_norm.is_none() && nothing.summaries.is_empty());
+        assert_eq!((report.global_step, report.local_step), (global_step, local_step));
+        assert_eq!(report.snapshot.as_deref(), Some(&now.snapshot));
+        let nothing = last.next(now);
+        assert!(nothing.loss.is_nan() && nothing.gradient_norm.is_none());
     }
 }

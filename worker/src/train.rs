@@ -11,16 +11,18 @@ use messages::sync::SyncSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::devices::Devices;
+use crate::devices::{Computed, Devices};
 use crate::error::WorkerError;
 use crate::filter::Filter;
 use crate::gauge::Gauge;
 use crate::gradients::Gradients;
 use crate::hook::{Hook, StepContext, StepInfo};
 use crate::input::{Batch, Prefetch, SplitMix64};
+use crate::journal::{Journal, Taken};
+use crate::moments::Moments;
 use crate::parameters::{Exchange, Parameters};
 use crate::plots::Plots;
-use crate::reporter::Progress;
+use crate::trace::{TracedStep, Tracer, Work};
 
 /// The loss that a worker ends with is the mean over so many of its last steps.
 const LAST_LOSSES: usize = 100;
@@ -45,7 +47,9 @@ pub(crate) struct Trainer {
     pub sync: SyncSpec,
     /// How long the last computation took, once there was one.
     pub took: Option<Duration>,
-    pub progress: watch::Sender<Progress>,
+    pub journal: Journal,
+    /// Where some steps are traced.
+    pub tracer: Option<Tracer>,
     pub gauge: Gauge,
     /// They have begun.
     pub hooks: Vec<Box<dyn Hook>>,
@@ -62,6 +66,13 @@ struct Step {
     /// Where it was measured.
     gradient_norm: Option<f32>,
     exchange: Exchange,
+    computed: Instant,
+    /// Where the gradients were looked at.
+    filtered: Option<Instant>,
+    /// Where they were pushed.
+    answered: Option<Instant>,
+    /// What each device did, where the step is traced.
+    work: Vec<Work>,
 }
 
 /// How far the loop came.
@@ -79,6 +90,7 @@ impl Trainer {
         let mut losses = VecDeque::with_capacity(LAST_LOSSES);
         let mut local_step = LocalStep(0);
         let result = self.steps(&mut local_step, &mut losses).await;
+        self.journal.end();
         let loss = losses.iter().sum::<f32>() / losses.len() as f32;
         Trained { result, local_step, loss, skipped: self.filter.dropped() }
     }
@@ -91,6 +103,8 @@ impl Trainer {
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
         let join = self.parameters.join(self.sync);
         let mut latest = unless_told(&mut stop, &interrupt, *local_step, DESERTED, join).await?;
+        self.journal.begin(latest.global_step(), self.drawn);
+        let mut begun = Instant::now();
         while !latest.is_complete() {
             if let Some(reason) = stop.borrow().clone() {
                 return Err(WorkerError::Stopped(reason));
@@ -98,20 +112,37 @@ impl Trainer {
             if interrupt.is_cancelled() {
                 return Err(WorkerError::Interrupted { local_step: *local_step });
             }
+            let traced = self.tracer.as_ref().is_some_and(|tracer| tracer.is_traced(*local_step));
+            let [ready, ready_max] = self.input.ready();
+            self.journal.ready(ready, ready_max);
             let batch = Arc::new(self.input.next().await?);
+            let fed = Instant::now();
+            self.enter_hooks(fed);
             let random = SplitMix64::stream(&[self.seed, self.drawn]).bits();
             self.drawn += 1;
             self.before_step(&batch, &latest, *local_step)?;
-            let begun = Instant::now();
+            let started = Instant::now();
+            self.journal.enter("compute", started);
             let deserted_after = DESERTED + 10 * self.took.unwrap_or_default();
-            let step = self.step(&batch, random, latest, *local_step);
+            let step = self.step(&batch, random, latest, *local_step, traced);
             let step = unless_told(&mut stop, &interrupt, *local_step, deserted_after, step).await?;
-            self.after_step(&batch, &step, *local_step, begun)?;
-            let Step { loss, gradient_norm, exchange: next } = step;
+            self.after_step(&batch, &step, *local_step, started)?;
+            let Step { loss, gradient_norm, exchange: next, computed, filtered, answered, work } = step;
+            let (ended, hooks) = (Instant::now(), !self.hooks.is_empty());
+            let moments = Moments { begun, fed, started, computed, filtered, answered, ended, hooks };
+            begun = ended;
+            let examples = batch.examples as u64;
             // Every device has let go of it.
             Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
             latest = next;
-            if latest.verdicts.is_empty() {
+            let (global_step, drawn, pushed) =
+                (latest.global_step(), self.drawn, !latest.verdicts.is_empty());
+            self.journal.step(&Taken { moments, global_step, drawn, examples, loss, gradient_norm, pushed });
+            if let Some(tracer) = self.tracer.as_mut().filter(|_| traced) {
+                let pushes = std::mem::take(&mut latest.pushes);
+                tracer.record(&TracedStep { local_step: *local_step, moments, work, pushes });
+            }
+            if !pushed {
                 // Dropped: the same step once more, with the next batch.
                 continue;
             }
@@ -122,16 +153,14 @@ impl Trainer {
                 }
                 losses.push_back(loss);
             }
-            self.progress.send_modify(|progress| {
-                progress.global_step = latest.global_step();
-                progress.local_step = *local_step;
-                progress.drawn = self.drawn;
-                progress.loss_sum += f64::from(loss);
-                progress.gradient_norm =
-                    gradient_norm.map(|norm| (*local_step, norm)).or(progress.gradient_norm);
-            });
         }
         Ok(())
+    }
+
+    fn enter_hooks(&self, at: Instant) {
+        if !self.hooks.is_empty() {
+            self.journal.enter("hooks", at);
+        }
     }
 
     fn before_step(
@@ -153,10 +182,11 @@ impl Trainer {
         batch: &Batch,
         step: &Step,
         local_step: LocalStep,
-        begun: Instant,
+        started: Instant,
     ) -> Result<(), WorkerError> {
+        self.enter_hooks(Instant::now());
         if !self.hooks.is_empty() {
-            let Step { loss, gradient_norm, exchange } = step;
+            let Step { loss, gradient_norm, exchange, .. } = step;
             let info = StepInfo {
                 local_step,
                 global_step: exchange.global_step(),
@@ -164,7 +194,7 @@ impl Trainer {
                 batch,
                 values: &exchange.values,
                 gradient_norm: *gradient_norm,
-                seconds: begun.elapsed().as_secs_f64(),
+                seconds: started.elapsed().as_secs_f64(),
                 verdicts: &exchange.verdicts,
             };
             self.hooks.iter_mut().try_for_each(|hook| hook.after_step(&info, &self.plots))?;
@@ -180,6 +210,7 @@ impl Trainer {
         random: u64,
         read: Exchange,
         local_step: LocalStep,
+        traced: bool,
     ) -> Result<Step, WorkerError> {
         let Exchange { values, versions, last_steps, .. } = read;
         let mut memory: Vec<Gradients> =
@@ -195,27 +226,55 @@ impl Trainer {
             let payloads = only.promise();
             let push = self.parameters.push_pull(payloads, local_step, self.drawn, &versions);
             let compute = async {
-                let (loss, mut gradients) = self.devices.step(batch, random, &values, memory).await?;
+                let Computed { loss, mut gradients, work } =
+                    self.devices.step(batch, random, &values, memory, traced).await?;
                 drop(values);
                 gradients.complete_all();
-                Ok((loss, begun.elapsed()))
+                let computed = Instant::now();
+                self.journal.enter("exchange", computed);
+                Ok((loss, work, computed))
             };
-            let ((loss, took), exchange) = overlap(compute, push).await?;
-            self.took = Some(took);
-            return Ok(Step { loss, gradient_norm: None, exchange });
+            let ((loss, work, computed), exchange) = overlap(compute, push).await?;
+            self.took = Some(computed - begun);
+            let answered = Some(Instant::now());
+            return Ok(Step {
+                loss,
+                gradient_norm: None,
+                exchange,
+                computed,
+                filtered: None,
+                answered,
+                work,
+            });
         }
-        let (loss, mut gradients) = self.devices.step(batch, random, &values, memory).await?;
-        self.took = Some(begun.elapsed());
+        let Computed { loss, mut gradients, work } =
+            self.devices.step(batch, random, &values, memory, traced).await?;
+        let computed = Instant::now();
+        self.journal.enter("filter", computed);
+        self.took = Some(computed - begun);
         if !self.filter.pass(&mut gradients, local_step)? {
-            let exchange = Exchange { values, versions, last_steps, verdicts: Vec::new() };
-            return Ok(Step { loss, gradient_norm: None, exchange });
+            let (verdicts, pushes, filtered) = (Vec::new(), Vec::new(), Some(Instant::now()));
+            let exchange = Exchange { values, versions, last_steps, verdicts, pushes };
+            return Ok(Step {
+                loss,
+                gradient_norm: None,
+                exchange,
+                computed,
+                filtered,
+                answered: None,
+                work,
+            });
         }
         let gradient_norm = self.filter.norm(&gradients, measured);
+        let looked_at = Instant::now();
+        self.journal.enter("exchange", looked_at);
+        let filtered = Some(looked_at);
         // The values go back to the pool before the next ones arrive in its buffers.
         drop(values);
         let payloads = gradients.into_payloads();
         let exchange = self.parameters.push_pull(payloads, local_step, self.drawn, &versions).await?;
-        Ok(Step { loss, gradient_norm, exchange })
+        let answered = Some(Instant::now());
+        Ok(Step { loss, gradient_norm, exchange, computed, filtered, answered, work })
     }
 }
 

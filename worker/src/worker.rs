@@ -11,10 +11,12 @@ use messages::job::JobSpec;
 use messages::message::{
     Evaluated, Finish, Finished, Go, Ready, Register, Registered, Resume, TrainingResult,
 };
+use messages::observe::{Clock, TraceSpec};
 use messages::transport::{CallError, Caller, Identity, Patience, Transport};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::alignment::Alignment;
 use crate::config::WorkerConfig;
 use crate::devices::Devices;
 use crate::error::WorkerError;
@@ -23,11 +25,16 @@ use crate::filter::Filter;
 use crate::gauge::Gauge;
 use crate::hook::{Hook, MakeHook, Start};
 use crate::input::{InputError, Prefetch, SplitMix64, input_in_directory};
+use crate::journal::Journal;
+use crate::life::{Ends, Life};
 use crate::parameters::Parameters;
 use crate::plots::Plots;
 use crate::preparation::{Preparation, Prepared};
-use crate::reporter::{Progress, report};
+use crate::reporter::{Last, Reporter};
+use crate::spans::Spans;
+use crate::trace::Tracer;
 use crate::train::{Trained, Trainer};
+use crate::view::WorkerView;
 
 /// So long a worker that leaves early tries to leave in good order.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -45,6 +52,9 @@ pub struct Worker {
     pool: BufferPool,
     /// Cancelled when a signal wants the worker to stop.
     interrupt: CancellationToken,
+    life: Life,
+    journal: Journal,
+    _ends: Ends,
 }
 
 /// What a registered worker trains with.
@@ -58,6 +68,7 @@ struct Session {
     drawn: u64,
     /// Whether checkpoints are made.
     saves: bool,
+    trace: Option<TraceSpec>,
 }
 
 impl Worker {
@@ -73,7 +84,15 @@ impl Worker {
         interrupt: CancellationToken,
     ) -> Result<Self, WorkerError> {
         config.validate()?;
-        Ok(Self { config, identity, transport, pool, interrupt })
+        let life = Life::new("dialling the chief", interrupt.clone());
+        let (ends, journal) = (life.ends(), Journal::default());
+        Ok(Self { config, identity, transport, pool, interrupt, life, journal, _ends: ends })
+    }
+
+    /// What it shows of itself.
+    pub fn view(&self) -> WorkerView {
+        let (life, journal) = (self.life.clone(), self.journal.clone());
+        WorkerView::new(self.identity.task, self.identity.incarnation, life, journal)
     }
 
     /// Trains until the job's last step, and evaluates if the chief asks for it.
@@ -114,16 +133,28 @@ impl Worker {
                 Err(WorkerError::Interrupted { local_step: LocalStep(0) })
             }
         };
-        let Session { job, parameters, devices, input, hooks, drawn, saves } = match prepared {
+        let Session { job, parameters, devices, input, hooks, drawn, saves, trace } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return self.give_up(chief, error, None, false).await,
         };
         told.store(saves, Ordering::Relaxed);
-        let (progress, progressing) = watch::channel(Progress::default());
         let (stop_sender, stop) = watch::channel(None);
         let (every, plots) = (self.config.report_every, Plots::default());
-        let reporter = report(Arc::clone(chief), progressing, stop_sender, every, plots.clone());
-        let reporter = tokio::spawn(reporter);
+        let (clock, spans) = (Clock::start(), Spans::default());
+        let tracer = trace.map(|trace| Tracer::new(trace, self.identity.task, clock, spans.clone()));
+        let reporter = Reporter {
+            chief: Arc::clone(chief),
+            journal: self.journal.clone(),
+            life: self.life.clone(),
+            plots: plots.clone(),
+            spans,
+            clock,
+            alignment: Alignment::default(),
+            last: Last::default(),
+            untold: [0; 2],
+        };
+        let reporter = tokio::spawn(reporter.run(stop_sender, every));
+        self.life.doing("training");
         let interrupt = if saves { after(GRACE, self.interrupt.clone()) } else { self.interrupt.clone() };
         let seed = SplitMix64::stream(&[job.seed, u64::from(self.identity.task.index)]).bits();
         let filter = Filter::new(job.gradient, &job.graph.variables);
@@ -136,7 +167,8 @@ impl Worker {
             drawn,
             sync: job.sync,
             took: None,
-            progress,
+            journal: self.journal.clone(),
+            tracer,
             gauge: Gauge::new(every),
             hooks,
             plots,
@@ -144,6 +176,10 @@ impl Worker {
             interrupt,
         };
         let Trained { result, local_step, loss, skipped } = trainer.run().await;
+        let Trainer { parameters, devices, input, hooks, stop, .. } = trainer;
+        // Now the reporter tells the rest. It has nothing to give, and where it panicked that has been said.
+        drop(stop);
+        let _ = reporter.await;
         let result = match result {
             Ok(()) => TrainingResult::Completed,
             // The others may have more, and this worker may be asked to evaluate.
@@ -154,14 +190,13 @@ impl Worker {
             Err(error) => return self.give_up(chief, error, Some((local_step, loss, skipped)), saves).await,
         };
         tracing::info!("finished after {local_step} steps of this worker");
-        // The input, the hooks and the reporter have done their work: what they hold goes before the evaluation.
-        let Trainer { parameters, devices, input, hooks, stop, progress, .. } = trainer;
-        drop((input, hooks, stop, progress));
-        // It has nothing to give, and where it panicked that has been said.
-        let _ = reporter.await;
+        // The input and the hooks have done their work: what they hold goes before the evaluation.
+        drop((input, hooks));
+        self.life.doing("waiting for the others");
         let finish = Finish { result, local_step, loss, skipped };
         let (Finished { evaluate: asked, step }, _) = chief.call(finish, Payload::EMPTY).await?;
         if asked {
+            self.life.doing("evaluating");
             self.evaluate(chief, &parameters, &devices, job, step).await?;
         }
         Ok(())
@@ -180,12 +215,14 @@ impl Worker {
     /// From registration to the word to begin.
     async fn prepare(&self, chief: &Caller) -> Result<Session, WorkerError> {
         tracing::info!("registering with the chief");
+        self.life.doing("registering");
         let registered = self.within(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
-        let Registered { mut job, placement, workers, resume, saves } = registered;
+        let Registered { mut job, placement, workers, resume, saves, trace } = registered;
+        self.life.doing("preparing");
         if let Some(directory) = &self.config.data_dir {
             job.input = input_in_directory(&job.input, directory)?;
         }
-        let parameters = Parameters::connect(
+        let mut parameters = Parameters::connect(
             &self.transport,
             &self.identity,
             &placement,
@@ -194,10 +231,13 @@ impl Worker {
             &self.config,
         )
         .await?;
+        parameters.trace(trace);
+        self.journal.exchanges(parameters.exchanges().clone());
         let preparation = self.preparation(job.clone(), workers, resume);
         let prepared = blocking(move || preparation.run()).await?;
         let Prepared { train, sampler, replicas, parts, examples } = prepared;
         let devices = Devices::start(replicas, parts);
+        self.life.devices(devices.meters());
         let hooks = self.begin_hooks(&job, train.columns())?;
         let input = Prefetch::start(train, sampler, job.input.prefetch as usize)?;
         tracing::info!(
@@ -207,8 +247,10 @@ impl Worker {
             self.config.devices,
             self.config.threads
         );
+        self.life.doing("waiting for the others");
         let Go {} = self.within(chief.call(Ready {}, Payload::EMPTY)).await?;
-        Ok(Session { job, parameters, devices, input, hooks, drawn: resume.drawn, saves })
+        self.life.ready();
+        Ok(Session { job, parameters, devices, input, hooks, drawn: resume.drawn, saves, trace })
     }
 
     fn begin_hooks(&self, job: &JobSpec, columns: &[ColumnSpec]) -> Result<Vec<Box<dyn Hook>>, WorkerError> {
@@ -310,3 +352,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
     // It is never aborted, so all that keeps it from an end is a panic.
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(WorkerError::PreparationPanicked))
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use messages::graph::GraphBuilder;
 use messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
 use messages::input::{DatasetSpec, InputSpec};
 use messages::message::Evaluation;
+use messages::observe::{EvaluatorSnapshot, Observed, RoleSnapshot, TaskState};
 use messages::placement::{PlacedSlice, Placement, SliceSpec};
 use messages::variable::InitializerSpec;
 use tokio::sync::mpsc;
@@ -116,6 +117,7 @@ struct Running {
     told: mpsc::UnboundedReceiver<EvaluationRecord>,
     ended: tokio::task::JoinHandle<Result<(), EvaluatorError>>,
     interrupt: CancellationToken,
+    view: EvaluatorView,
 }
 
 fn config() -> EvaluatorConfig {
@@ -126,8 +128,9 @@ fn start(store: &Store, config: EvaluatorConfig) -> Running {
     let interrupt = CancellationToken::new();
     let evaluator = Evaluator::new(config, store.clone(), BufferPool::default(), interrupt.clone()).unwrap();
     let (tell, told) = mpsc::unbounded_channel();
+    let view = evaluator.view();
     let ended = actix_rt::spawn(evaluator.run(move |record| tell.send(record.clone()).unwrap()));
-    Running { told, ended, interrupt }
+    Running { told, ended, interrupt, view }
 }
 
 impl Running {
@@ -140,6 +143,12 @@ impl Running {
         let ended = tokio::time::timeout(Duration::from_secs(60), self.ended);
         ended.await.expect("an end within a minute").unwrap()
     }
+}
+
+async fn seen(view: &EvaluatorView) -> (TaskState, EvaluatorSnapshot) {
+    let seen = view.observe().await;
+    let RoleSnapshot::Evaluator(evaluator) = seen.role else { panic!("an evaluator's") };
+    (seen.state, *evaluator)
 }
 
 fn with_store<F: Future<Output = ()>>(test: impl FnOnce(Store, std::path::PathBuf) -> F) {
@@ -165,14 +174,28 @@ fn close(evaluation: &Evaluation, off: f32) -> bool {
 fn every_new_checkpoint_is_evaluated_the_best_is_kept_and_the_last_is_the_end() {
     with_store(|store, path| async move {
         let mut running = start(&store, config());
+        let view = running.view.clone();
+        assert_eq!(seen(&view).await, (TaskState::Starting, EvaluatorSnapshot::default()));
         for (step, off) in [(1, 0.5), (2, 0.1), (3, 0.3), (LAST_STEP, 0.2)] {
             save_plane(&store, step, off).await;
             let record = running.next().await;
+            let (_, evaluator) = seen(&view).await;
+            let metrics = record.evaluation.metrics.clone();
+            assert_eq!((evaluator.evaluated, evaluator.took.count(), evaluator.failed), (step, step, 0));
+            assert_eq!((evaluator.step, evaluator.metrics), (Some(record.step), metrics));
+            assert_eq!(evaluator.loss, Some(record.evaluation.loss));
             assert!(record.step.0 == step && close(&record.evaluation, off), "{record:?}");
             let bytes = store.get(&EvaluationRecord::file(name(step)), RECORD_BYTES_MAX).await.unwrap();
             assert_eq!(EvaluationRecord::decode(&bytes).unwrap(), record);
         }
         running.end().await.unwrap();
+        assert_eq!((seen(&view).await.0, seen(&view).await.1.evaluated), (TaskState::Ended, LAST_STEP));
+        let actors = view.observe().await.actors;
+        let brief = actors.iter().map(|actor| (actor.name.as_str(), actor.state.as_str()));
+        let brief: Vec<_> = brief.collect();
+        assert_eq!(brief, [("evaluator/0/watcher", "ended"), ("evaluator/0/device/0", "ended")]);
+        // Three batches each: 37 examples, 16 at a time.
+        assert_eq!(actors[1].handling.count(), 3 * LAST_STEP);
         assert_eq!(folders(&path.join(BEST)), [name(2).to_string()]);
         // It is a checkpoint of a store of its own, also when the other is deleted.
         store.delete_folder(&name(2).to_string()).await.unwrap();
@@ -243,7 +266,10 @@ fn what_is_broken_or_deleted_is_passed_over() {
         assert_eq!(running.next().await.step, GlobalStep(1));
         // Nothing comes after the last one, so that a broken one is the end, too.
         store.put(&name(LAST_STEP).manifest(), "{}").await.unwrap();
+        let view = running.view.clone();
         let error = running.end().await.unwrap_err().to_string();
+        let (_, evaluator) = seen(&view).await;
+        assert_eq!((evaluator.evaluated, evaluator.failed), (1, 3));
         assert!(error.contains("is of the job's last step, and cannot be evaluated: "), "{error}");
     });
 }
@@ -301,6 +327,6 @@ fn a_manifest_without_an_average_that_it_should_have_is_refused() {
         assert!(refused.contains("lacks the average of 'kernel'"), "{refused}");
         store.copy(&name(1).manifest(), &name(2).manifest()).await.unwrap();
         let other = Catalog::new(store.clone()).manifest(name(2)).await.unwrap_err().to_string();
-        assert!(other.contains("is that of another checkpoint"), "{other}");
+        assert!(other.contains("lies in another folder"), "{other}");
     });
 }

@@ -139,6 +139,11 @@ impl Prefetch {
         }
     }
 
+    /// How many batches are ready, of so many that may be.
+    pub fn ready(&self) -> [usize; 2] {
+        [self.ready.len(), self.ready.max_capacity()]
+    }
+
     /// Gives a batch back, so that its memory is used for a later one. Never blocks.
     pub fn recycle(&self, batch: Batch) {
         // A full channel (batches that came from elsewhere) or a thread that is no more: the memory is freed instead.

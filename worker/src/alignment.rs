@@ -1,0 +1,161 @@
+//! What another task's clock shows, told from calls to it: the offset of the call that took least on the way, as in NTP
+//! (Mills, RFC 5905, 2010). Knows neither clock nor connection.
+//!
+//! Wanted properties: (A) the estimate is off by no more than half of the least round trip among the last calls, and exact
+//! where both ways take equally long; (B) what is placed within a call lies within it; (C) order is kept.
+
+use std::collections::VecDeque;
+
+use messages::observe::{Micros, PushTimes};
+
+/// So many calls are remembered: clocks drift.
+const CALLS_MAX: usize = 8;
+
+/// One clock as it is seen from another.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Alignment {
+    calls: VecDeque<Estimate>,
+}
+
+/// A call, by the two clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallTimes {
+    /// All of it was sent, on our clock.
+    pub sent: Micros,
+    /// It had come, on theirs.
+    pub received: Micros,
+    /// It was answered, on theirs.
+    pub answered: Micros,
+    /// The answer was here, on ours.
+    pub back: Micros,
+}
+
+/// What one call tells.
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    /// On the way, both ways together.
+    round_trip: Micros,
+    /// Theirs less ours.
+    offset: Micros,
+}
+
+impl Alignment {
+    /// Takes a call into account; one whose times cannot be is left out.
+    pub(crate) fn hear(&mut self, call: CallTimes) {
+        let Some(estimate) = Estimate::of(call) else { return };
+        if self.calls.len() == CALLS_MAX {
+            self.calls.pop_front();
+        }
+        self.calls.push_back(estimate);
+    }
+
+    /// Their clock less ours; `None` before the first call.
+    pub(crate) fn offset(&self) -> Option<Micros> {
+        self.calls.iter().min_by_key(|estimate| estimate.round_trip).map(|estimate| estimate.offset)
+    }
+
+    /// Times of a push, on our clock: within its call, from when all of it was `sent` until it was `back`.
+    pub(crate) fn place(&self, times: PushTimes, sent: Micros, back: Micros) -> Option<PushTimes> {
+        let offset = self.offset()?;
+        let mut last = sent;
+        let mut ours = |theirs: Micros| {
+            last = theirs.saturating_sub(offset).min(back).max(last);
+            last
+        };
+        Some(PushTimes {
+            received_us: ours(times.received_us),
+            taken_us: ours(times.taken_us),
+            done_us: ours(times.done_us),
+            answered_us: ours(times.answered_us),
+        })
+    }
+}
+
+impl Estimate {
+    fn of(call: CallTimes) -> Option<Self> {
+        let CallTimes { sent, received, answered, back } = call;
+        let there = answered.checked_sub(received).filter(|&there| there >= 0)?;
+        let round_trip = back.checked_sub(sent)?.checked_sub(there).filter(|&way| way >= 0)?;
+        let (out, home) = (received.checked_sub(sent)?, answered.checked_sub(back)?);
+        Some(Self { round_trip, offset: out.checked_add(home)?.div_euclid(2) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A call at that moment of ours to a clock that is ahead by so much, and how long it took out, there, and home.
+    fn call(at: Micros, ahead: Micros, [out, there, home]: [Micros; 3]) -> CallTimes {
+        let received = at + out + ahead;
+        CallTimes { sent: at, received, answered: received + there, back: at + out + there + home }
+    }
+
+    #[test]
+    fn nothing_is_placed_before_the_first_call() {
+        let mut alignment = Alignment::default();
+        let times = PushTimes { received_us: 1, taken_us: 2, done_us: 3, answered_us: 4 };
+        assert_eq!(alignment.place(times, 0, 9), None);
+        // What cannot have been tells nothing.
+        alignment.hear(CallTimes { sent: 0, received: 9, answered: 5, back: 7 });
+        alignment.hear(CallTimes { sent: 0, received: 0, answered: 8, back: 7 });
+        alignment.hear(CallTimes { sent: 0, received: Micros::MIN, answered: Micros::MAX, back: 7 });
+        assert_eq!(alignment.offset(), None);
+        alignment.hear(call(5, 100, [2, 50, 2]));
+        assert_eq!(alignment.offset(), Some(100));
+    }
+
+    proptest! {
+        /// (A).
+        #[test]
+        fn the_offset_is_off_by_half_of_the_least_difference_of_the_ways(
+            ahead in -1_000_000_000i64..1_000_000_000,
+            calls in prop::collection::vec((0i64..10_000, 0i64..1_000_000, 0i64..10_000), 1..30),
+            even in any::<bool>(),
+        ) {
+            let mut alignment = Alignment::default();
+            let (mut at, mut round_trips) = (0, Vec::new());
+            for (out, there, home) in calls {
+                let home = if even { out } else { home };
+                alignment.hear(call(at, ahead, [out, there, home]));
+                round_trips.push((out + home, out - home));
+                at += out + there + home;
+                let last = &round_trips[round_trips.len().saturating_sub(CALLS_MAX)..];
+                let (least, difference) = *last.iter().min_by_key(|(round_trip, _)| *round_trip).unwrap();
+                let off = alignment.offset().unwrap() - ahead;
+                prop_assert!(2 * off.abs() <= difference.abs() + 1, "(A): {off}, {difference}");
+                prop_assert!(2 * off.abs() <= least + 1, "(A)");
+                prop_assert!(!even || off == 0, "(A)");
+            }
+        }
+
+        /// (B) and (C), whatever the other task says.
+        #[test]
+        fn what_is_placed_in_a_call_lies_within_it_in_order(
+            ahead in any::<i64>(),
+            ways in any::<[u16; 3]>(),
+            times in any::<[i64; 4]>(),
+            near in any::<bool>(),
+            sent in -1_000_000i64..1_000_000,
+            took in 0i64..1_000_000,
+        ) {
+            let mut alignment = Alignment::default();
+            let ahead = if near { ahead % 1_000_000 } else { ahead / 4 };
+            alignment.hear(call(sent, ahead, ways.map(i64::from)));
+            let offset = alignment.offset().unwrap();
+            let [received_us, taken_us, done_us, answered_us] =
+                times.map(|time| if near { offset + sent + time % 2_000_000 } else { time });
+            let times = PushTimes { received_us, taken_us, done_us, answered_us };
+            let placed = alignment.place(times, sent, sent + took).unwrap();
+            let all = [sent, placed.received_us, placed.taken_us, placed.done_us, placed.answered_us, sent + took];
+            prop_assert!(all.is_sorted(), "(B), (C): {all:?}");
+            let theirs = [received_us, taken_us, done_us, answered_us];
+            if near && theirs.is_sorted() {
+                let inside = theirs.iter().all(|&time| (sent..=sent + took).contains(&(time - offset)));
+                prop_assert!(!inside || placed.received_us == received_us - offset);
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! When a step was where: one phase after the other, so that they add up to the step. Knows no clock.
+
+use std::time::Instant;
+
+use messages::observe::Phases;
+
+/// Of one step, in the order in which they come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moments {
+    /// The step before was over.
+    pub begun: Instant,
+    /// The batch was here.
+    pub fed: Instant,
+    /// Hooks had been asked, and the devices began.
+    pub started: Instant,
+    /// The gradients were complete.
+    pub computed: Instant,
+    /// They had been looked at, where that is done.
+    pub filtered: Option<Instant>,
+    /// Every shard had answered, where they were pushed.
+    pub answered: Option<Instant>,
+    /// Hooks had been told.
+    pub ended: Instant,
+    /// Whether there are any.
+    pub hooks: bool,
+}
+
+impl Moments {
+    /// The phases by their names, each from when until when. Hooks come twice.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&'static str, Instant, Instant)> + use<> {
+        let Self { begun, fed, started, computed, filtered, answered, ended, hooks } = *self;
+        let looked_at = filtered.unwrap_or(computed);
+        let parts = [
+            ("input", Some((begun, fed))),
+            ("hooks", hooks.then_some((fed, started))),
+            ("compute", Some((started, computed))),
+            ("filter", filtered.map(|filtered| (computed, filtered))),
+            ("exchange", answered.map(|answered| (looked_at, answered))),
+            ("hooks", hooks.then_some((answered.unwrap_or(looked_at), ended))),
+        ];
+        parts.into_iter().filter_map(|(name, part)| part.map(|(from, until)| (name, from, until)))
+    }
+
+    /// Counts each phase once.
+    pub(crate) fn count(&self, phases: &mut Phases) {
+        let mut hooks = None;
+        for (name, from, until) in self.parts() {
+            let took = until.saturating_duration_since(from);
+            match name {
+                "input" => phases.input.record(took),
+                "compute" => phases.compute.record(took),
+                "filter" => phases.filter.record(took),
+                "exchange" => phases.exchange.record(took),
+                _ => hooks = Some(hooks.unwrap_or_default() + took),
+            }
+        }
+        if let Some(took) = hooks {
+            phases.hooks.record(took);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn phases_are_counted_once_and_add_up_to_the_step(
+            took in any::<[u16; 6]>(),
+            [filters, pushes, hooks] in any::<[bool; 3]>(),
+        ) {
+            let mut at = Instant::now();
+            let mut passes = |happens: bool, took: u16| {
+                at += Duration::from_micros(u64::from(took) * u64::from(happens));
+                at
+            };
+            let moments = Moments {
+                begun: passes(false, 0),
+                fed: passes(true, took[0]),
+                started: passes(hooks, took[1]),
+                computed: passes(true, took[2]),
+                filtered: Some(passes(filters, took[3])).filter(|_| filters),
+                answered: Some(passes(pushes, took[4])).filter(|_| pushes),
+                ended: passes(hooks, took[5]),
+                hooks,
+            };
+            let mut phases = Phases::default();
+            moments.count(&mut phases);
+            let counts = phases.iter().map(|(_, times)| times.count());
+            prop_assert_eq!(counts, [1, 1, u64::from(filters), u64::from(pushes), u64::from(hooks)]);
+            let sum: u64 = phases.iter().iter().map(|(_, times)| times.sum_us).sum();
+            prop_assert_eq!(u128::from(sum), (moments.ended - moments.begun).as_micros());
+            let mut last = moments.begun;
+            for (_, from, until) in moments.parts() {
+                prop_assert!(from == last && until >= from);
+                last = until;
+            }
+            prop_assert_eq!(last, moments.ended);
+        }
+    }
+}
