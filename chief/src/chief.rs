@@ -1,8 +1,9 @@
 //! The chief task: its run from the first connection to the last. Knows no rule of the job.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use actix::Actor;
 use futures_util::StreamExt;
@@ -11,21 +12,26 @@ use messages::checkpoint::{CheckpointName, Store};
 use messages::id::{GlobalStep, Incarnation, JobName, TaskId};
 use messages::job::JobSpec;
 use messages::message::StopReason;
+use messages::observe::{Clock, Micros, SpanSpec, TaskState};
 use messages::transport::{Identity, Listener, ServerConfig, Transport, serve};
 use messages::wire::Limits;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::checkpoint::{Order, SaveStatus, Saver, follow};
 use crate::conclude::conclude;
 use crate::config::ChiefConfig;
-use crate::desk::{Desk, Door, Event, Turn};
+use crate::desk::{Desk, Door, Event, Links, Turn};
 use crate::error::ChiefError;
 use crate::hook::Hook;
 use crate::job::{End, JobState};
 use crate::lead::{Drain, Lead};
+use crate::lookout::Lookout;
+use crate::overview::Overview;
 use crate::ps_tasks::{FAREWELL, PsTasks};
 use crate::report::{JobEnd, JobProgress};
+use crate::show::{Show, Showing, now, show};
+use crate::view::{ChiefView, Shown, VIEW_WISHES_MAX};
 use crate::watch::{Feed, News, Watch};
 use crate::wish::Wish;
 
@@ -41,6 +47,12 @@ pub struct Chief {
     hooks: Vec<Box<dyn Hook>>,
     wishes: mpsc::UnboundedSender<Wish>,
     wished: mpsc::UnboundedReceiver<Wish>,
+    /// The same of whoever looks, who may be anybody.
+    asks: mpsc::Sender<Wish>,
+    asked: mpsc::Receiver<Wish>,
+    /// Where it shows itself.
+    shown: Shown,
+    clock: Clock,
 }
 
 impl Chief {
@@ -57,8 +69,24 @@ impl Chief {
         // Also where a worker hosts it: to everybody it is the chief.
         let identity = Identity { task: TaskId::CHIEF, ..identity };
         let (wishes, wished) = mpsc::unbounded_channel();
+        let (asks, asked) = mpsc::channel(VIEW_WISHES_MAX);
         let hooks = Vec::new();
-        Self { config, identity, transport, job, progress, interrupt, hooks, wishes, wished }
+        let (shown, clock) = (Shown::new(), Clock::start());
+        Self {
+            config,
+            identity,
+            transport,
+            job,
+            progress,
+            interrupt,
+            hooks,
+            wishes,
+            wished,
+            asks,
+            asked,
+            shown,
+            clock,
+        }
     }
 
     /// Lets these hooks go along with the job, too.
@@ -66,6 +94,11 @@ impl Chief {
     pub fn with_hooks(mut self, hooks: impl IntoIterator<Item = Box<dyn Hook>>) -> Self {
         self.hooks.extend(hooks);
         self
+    }
+
+    /// What it shows of itself and the job.
+    pub fn view(&self) -> ChiefView {
+        self.shown.view(self.identity.incarnation, self.asks.clone())
     }
 
     /// Runs the job on the current arbiter: brings everybody together, waits for the end, and says how it went.
@@ -76,6 +109,19 @@ impl Chief {
     /// # Panics
     /// Outside of an actix system.
     pub async fn run(mut self, listener: Box<dyn Listener>) -> Result<JobEnd, ChiefError> {
+        let shown = Rc::new(std::mem::replace(&mut self.shown, Shown::new()));
+        let result = Box::pin(self.run_and_show(listener, &shown)).await;
+        if let Some(shown) = Rc::into_inner(shown) {
+            shown.end(ended_because(&result));
+        }
+        result
+    }
+
+    async fn run_and_show(
+        mut self,
+        listener: Box<dyn Listener>,
+        shown: &Rc<Shown>,
+    ) -> Result<JobEnd, ChiefError> {
         self.config.validate()?;
         let saver = self.saver().await?;
         let workers = self.identity.cluster.addresses(JobName::Worker).len() as u32;
@@ -84,14 +130,26 @@ impl Chief {
         let state = JobState::new(self.job.clone(), workers);
         self.progress.send_replace(state.progress());
         let (feed, mut news) = Feed::new();
-        let hooks = std::mem::take(&mut self.hooks);
+        let mut hooks = std::mem::take(&mut self.hooks);
+        let began = SystemTime::now() - now(&self.clock);
+        hooks.iter_mut().for_each(|hook| hook.clock(began));
         let mut watch = Watch::new(self.job.clone(), workers, hooks, self.wishes.clone());
-        let desk =
-            Desk::new(state, &self.config, self.progress.clone(), events, leaves, feed.clone()).start();
+        let (bell, meter, clock) = (Arc::new(Notify::new()), Arc::clone(shown.desk()), self.clock);
+        let links = Links {
+            progress: self.progress.clone(),
+            events,
+            leaves,
+            feed: feed.clone(),
+            bell: Arc::clone(&bell),
+            meter: Arc::clone(&meter),
+            clock,
+            ps: self.identity.cluster.addresses(JobName::Ps).len() as u32,
+        };
+        let desk = Desk::new(state, &self.config, links).start();
         let server = serve(
             listener,
             self.identity.clone(),
-            Arc::new(Door(desk.clone())),
+            Arc::new(Door { desk: desk.clone(), meter }),
             // It carries no tensors.
             ServerConfig {
                 limits: Limits { payload_bytes_max: 0, ..self.config.server.limits },
@@ -105,7 +163,11 @@ impl Chief {
             self.identity.cluster.addresses(JobName::Ps).len(),
             server.address()
         );
-        let (ps, drain) = (PsTasks::default(), OnceCell::new());
+        shown.state(TaskState::Ready);
+        let (ps, drain) = (Rc::new(PsTasks::default()), OnceCell::new());
+        let location = self.config.checkpoint.as_ref().map(|config| config.location.as_str());
+        let overview = Rc::new(RefCell::new(Overview::new(&self.job, &self.identity, location)));
+        let lookout = Rc::new(Lookout::default());
         let (orders, ordered) = mpsc::unbounded_channel();
         let lead = Lead {
             config: &self.config,
@@ -121,11 +183,39 @@ impl Chief {
             drain: &drain,
         };
         let mut saves = saver.as_ref().map_or_else(|| watch::channel(SaveStatus::default()).1, Saver::status);
+        let showing = || Show {
+            overview: Rc::clone(&overview),
+            shown: Rc::clone(shown),
+            clock,
+            desk: desk.clone(),
+            bell: Arc::clone(&bell),
+            ps: Rc::clone(&ps),
+            lookout: Rc::clone(&lookout),
+            saves: saves.clone(),
+            feed: feed.clone(),
+        };
+        let mut last_look = showing();
+        let showing = Showing::start(showing());
+        // What the chief itself takes its time for.
+        let traced = self.config.trace.is_some();
+        let note = |step, lane: &str, name: String, start_us: Micros| {
+            if traced {
+                let (task, lane, took_us) = (TaskId::CHIEF, lane.to_owned(), clock.now() - start_us);
+                let (push, local_step) = (None, None);
+                feed.spans(step, vec![SpanSpec { task, lane, name, push, local_step, start_us, took_us }]);
+            }
+        };
         let progress = self.progress.subscribe();
         let own = saver.as_ref().map(|saver| (saver.checkpoints().0, saver.life()));
         let evaluating = async {
             match &own {
-                Some((catalog, life)) => follow(catalog, *life, &feed).await,
+                Some((catalog, life)) => {
+                    let found = |step, evaluation| {
+                        overview.borrow_mut().evaluated(now(&clock), step, &evaluation);
+                        feed.tell(News::Evaluated(step, Box::new(evaluation)));
+                    };
+                    follow(catalog, *life, found).await
+                }
                 None => std::future::pending().await,
             }
         };
@@ -138,17 +228,18 @@ impl Chief {
         let mut saving = std::pin::pin!(saving);
         let mut leaving = std::pin::pin!(tell_shards(&ps, left));
         let mut all_told = false;
-        let mut clock = Clock::default();
+        let (mut training, mut trained_us, mut made) = (Stopwatch::default(), None, 0);
         let ended = {
-            let mut leading = std::pin::pin!(lead.run(&mut self.wished));
+            let mut leading = std::pin::pin!(lead.run(&mut self.wished, &mut self.asked));
             let mut evaluating = std::pin::pin!(evaluating);
-            let mut watching = std::pin::pin!(watch.run(&ps, self.progress.subscribe(), &mut news));
+            let mut watching = std::pin::pin!(watch.run(&lookout, self.progress.subscribe(), &mut news));
             loop {
                 tokio::select! {
                     event = happened.recv() => match event.expect("the desk holds the sender") {
-                        Event::Started => clock.start(),
+                        Event::Started => training.start(),
                         Event::Trained(step) => {
-                            clock.stop();
+                            training.stop();
+                            trained_us = Some(clock.now());
                             let _ = orders.send(Order::Trained(step));
                         }
                         Event::Ended(result) => break result,
@@ -161,6 +252,12 @@ impl Chief {
                     Ok(()) = saves.changed() => {
                         let status = *saves.borrow_and_update();
                         desk.do_send(Turn::Saved(status));
+                        if status.saves > std::mem::replace(&mut made, status.saves)
+                            && let Some(last) = status.last
+                        {
+                            let took_us = status.last_took.as_micros() as Micros;
+                            note(last.step, "checkpoints", last.to_string(), clock.now() - took_us);
+                        }
                         if let Some(last) = status.last {
                             feed.tell(News::Checkpoint(last.step, last.to_string()));
                         }
@@ -168,6 +265,16 @@ impl Chief {
                 }
             }
         };
+        // Nobody listens any more.
+        self.wished.close();
+        self.asked.close();
+        if let Ok(End::Evaluated(outcome)) = ended.as_deref() {
+            overview.borrow_mut().evaluated(now(&clock), outcome.step, &outcome.evaluation);
+            bell.notify_one();
+            if let Some(trained_us) = trained_us {
+                note(outcome.step, "evaluation", format!("step {}", outcome.step), trained_us);
+            }
+        }
         // Before the last save: what those have given who left makes an update where they are waited for no more.
         if !all_told && tokio::time::timeout(FAREWELL, leaving).await.is_err() {
             tracing::warn!("the job has ended before every shard heard who had left");
@@ -183,6 +290,8 @@ impl Chief {
                 let _ = orders.send(Order::End { step, deadline });
                 let last = saving.await;
                 if let (Ok(true), Ok(name)) = (saves.has_changed(), &last) {
+                    let took_us = saves.borrow().last_took.as_micros() as Micros;
+                    note(name.step, "checkpoints", name.to_string(), clock.now() - took_us);
                     feed.tell(News::Checkpoint(name.step, name.to_string()));
                 }
                 Some(last)
@@ -196,7 +305,7 @@ impl Chief {
                 if let Some(Err(reason)) = last {
                     tracing::error!("the last step was not saved: {reason}; {}", saves.newest());
                 }
-                let training = clock.elapsed();
+                let training = training.elapsed();
                 let shards = ps.observe().await;
                 let report = shards.and_then(|shards| conclude(&self.job, shards, outcome, training, saves));
                 report.map(JobEnd::Completed)
@@ -218,6 +327,18 @@ impl Chief {
             tracing::debug!("some workers are still connected");
         }
         server.stop().await;
+        showing.stop().await;
+        last_look.look(true).await;
+        {
+            let (mut overview, at) = (overview.borrow_mut(), now(&clock));
+            if let Ok(JobEnd::Completed(report)) = &result {
+                for (shard, snapshot) in &report.shards {
+                    overview.shard(at, *shard, Some(snapshot.clone()));
+                }
+            }
+            overview.end(ended_because(&result));
+            show(&overview, shown, overview.rows(at));
+        }
         watch.end(result.as_ref(), &self.progress.borrow(), &mut news);
         result
     }
@@ -238,6 +359,15 @@ impl Chief {
         store.put(&probe, "").await?;
         store.delete(&probe).await?;
         Ok(Some(Saver::new(config, store, self.job.clone(), &self.identity).await?))
+    }
+}
+
+/// Why a job ended so, if it did not train to its end.
+fn ended_because(result: &Result<JobEnd, ChiefError>) -> Option<String> {
+    match result {
+        Ok(JobEnd::Completed(report)) => report.stopped.clone(),
+        Ok(JobEnd::Saved { reason, .. }) => Some(reason.clone()),
+        Err(error) => Some(error.to_string()),
     }
 }
 
@@ -300,12 +430,12 @@ async fn tell_shards(ps: &PsTasks, mut left: mpsc::UnboundedReceiver<(u32, Incar
 
 /// From the word to begin until the last worker had finished.
 #[derive(Default)]
-struct Clock {
+struct Stopwatch {
     started: Option<Instant>,
     stopped: Option<Instant>,
 }
 
-impl Clock {
+impl Stopwatch {
     fn start(&mut self) {
         self.started = Some(Instant::now());
     }

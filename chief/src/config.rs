@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use messages::observe::TraceSpec;
 use messages::transport::{RetryConfig, ServerConfig};
 
 use crate::checkpoint::{CheckpointConfig, WarmStartConfig};
@@ -27,6 +28,8 @@ pub struct ChiefConfig {
     pub checkpoint: Option<CheckpointConfig>,
     /// Values of another job's checkpoint that variables begin with, where there is none of this one to go on from.
     pub warm_start: Option<WarmStartConfig>,
+    /// Which steps are traced, if any: [`Hook::spans`](crate::Hook::spans) hears of them.
+    pub trace: Option<TraceSpec>,
     /// What it takes from each connection.
     pub server: ServerConfig,
 }
@@ -41,6 +44,7 @@ impl Default for ChiefConfig {
             log_placement: false,
             checkpoint: None,
             warm_start: None,
+            trace: None,
             server: ServerConfig::default(),
         }
     }
@@ -54,6 +58,10 @@ impl ChiefConfig {
     pub fn validate(&self) -> Result<(), ChiefError> {
         self.checkpoint.as_ref().map_or(Ok(()), CheckpointConfig::validate)?;
         self.warm_start.as_ref().map_or(Ok(()), WarmStartConfig::validate)?;
+        if self.trace.is_some_and(|trace| trace.every == 0) {
+            let (expected, got) = ("at least 1".to_owned(), "0".to_owned());
+            return Err(ChiefError::Config { key: "trace_every", expected, got });
+        }
         if (Duration::from_millis(1)..=RECONNECT_TIMEOUT_MAX).contains(&self.reconnect_timeout) {
             Ok(())
         } else {
@@ -78,5 +86,7 @@ mod tests {
             let error = config.validate().unwrap_err().to_string();
             assert!(error.starts_with("reconnect_timeout must be from 1 ms to 3600 s, and is "), "{error}");
         }
+        let config = ChiefConfig { trace: Some(TraceSpec { every: 0 }), ..Default::default() };
+        assert_eq!(config.validate().unwrap_err().to_string(), "trace_every must be at least 1, and is 0");
     }
 }

@@ -2,22 +2,27 @@
 //! says. Knows no ps task and no rule of the job.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use actix::dev::SendError;
-use actix::{Actor, Addr, AsyncContext, Context, Handler, SpawnHandle};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, MessageResult, SpawnHandle};
 use messages::buffer::Payload;
 use messages::id::{GlobalStep, Incarnation, JobName};
-use messages::message::{Message, Refusal, RefusalCode};
+use messages::message::{Message, Refusal, RefusalCode, Report};
+use messages::observe::{Clock, JobPhase, Meter, Queued, WorkerState};
 use messages::placement::Placement;
 use messages::transport::{Peer, Reply, Service};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::checkpoint::SaveStatus;
 use crate::config::ChiefConfig;
 use crate::error::ChiefError;
+use crate::heard::Heard;
 use crate::job::{Effect, End, JobState, Start};
+use crate::overview::DeskSnapshot;
 use crate::report::JobProgress;
+use crate::show::since;
 use crate::watch::Feed;
 
 /// Requests that may wait in the chief's mailbox.
@@ -34,6 +39,21 @@ pub(crate) enum Event {
 /// Lives of workers that the shards must not wait for: at most one for each that has begun.
 pub(crate) type Leaves = mpsc::UnboundedSender<(u32, Incarnation)>;
 
+/// Whom the desk tells what.
+pub(crate) struct Links {
+    pub progress: watch::Sender<JobProgress>,
+    pub events: mpsc::UnboundedSender<Event>,
+    pub leaves: Leaves,
+    /// What workers report, for whoever watches the job.
+    pub feed: Feed,
+    /// Told when something is to be seen at once.
+    pub bell: Arc<Notify>,
+    pub meter: Arc<Meter>,
+    pub clock: Clock,
+    /// How many ps tasks the cluster has.
+    pub ps: u32,
+}
+
 /// The actor.
 pub(crate) struct Desk {
     state: JobState<Reply>,
@@ -41,8 +61,15 @@ pub(crate) struct Desk {
     events: mpsc::UnboundedSender<Event>,
     /// Dropped when the job has ended: nobody leaves after that.
     leaves: Option<Leaves>,
-    /// What workers report, for whoever watches the job.
     feed: Feed,
+    bell: Arc<Notify>,
+    meter: Arc<Meter>,
+    clock: Clock,
+    /// As the job was when the bell was rung.
+    glance: (JobPhase, bool, Vec<(WorkerState, u64)>),
+    heard: Heard,
+    /// Since the desk was asked last, if they were given places.
+    placement: Option<Placement>,
     leave_timeout: Duration,
     reconnect_timeout: Duration,
     /// The end of the time that workers have to leave, once that has begun.
@@ -52,20 +79,20 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(
-        state: JobState<Reply>,
-        config: &ChiefConfig,
-        progress: watch::Sender<JobProgress>,
-        events: mpsc::UnboundedSender<Event>,
-        leaves: Leaves,
-        feed: Feed,
-    ) -> Self {
+    pub(crate) fn new(state: JobState<Reply>, config: &ChiefConfig, links: Links) -> Self {
+        let Links { progress, events, leaves, feed, bell, meter, clock, ps } = links;
         Self {
+            glance: state.glance(),
             state,
             progress,
             events,
             leaves: Some(leaves),
             feed,
+            bell,
+            meter,
+            clock,
+            heard: Heard::new(ps),
+            placement: None,
             leave_timeout: config.leave_timeout,
             reconnect_timeout: config.reconnect_timeout,
             leaving: None,
@@ -92,6 +119,68 @@ impl Desk {
             }
         }
         self.progress.send_replace(self.state.progress());
+        let glance = self.state.glance();
+        if glance != self.glance {
+            self.glance = glance;
+            self.bell.notify_one();
+        }
+    }
+
+    /// A worker has reported: what it says of itself is kept here, if it is of the life and of the connection that are known. What
+    /// still comes over an earlier connection will be told again, or was.
+    fn hear(&mut self, peer: &Peer, came: Instant, report: &mut Report) {
+        if !self.state.is_latest(peer) {
+            return;
+        }
+        if let Some(senseless) = self.heard.hear(peer, since(&self.clock, came), report) {
+            self.feed.lose_spans(senseless, "workers tell of spans that cannot be theirs");
+            self.feed.report(peer.task.index, report);
+        }
+    }
+
+    /// Lets the state decide about what has come at that moment.
+    fn turn(&mut self, turn: Turn, came: Instant, ctx: &mut Context<Self>) {
+        let state = &mut self.state;
+        let effects = match turn {
+            Turn::Request { peer, mut message, reply } => {
+                if let Message::Report(report) = &mut message {
+                    self.hear(&peer, came, report);
+                }
+                let mut effects = self.state.request(&peer, message, reply);
+                for effect in &mut effects {
+                    // The state knows no clock.
+                    if let Effect::Reply(_, Message::Reported(reported)) = effect {
+                        reported.clock_us = self.clock.at(came);
+                    }
+                }
+                effects
+            }
+            Turn::Connected(peer) => state.connected(&peer),
+            Turn::Disconnected(peer) => {
+                state.disconnected(&peer);
+                Vec::new()
+            }
+            Turn::Lost { index, connection } => state.lost(index, connection),
+            Turn::Created(placement, start) => {
+                self.placement = Some(placement.clone());
+                state.created(placement, start)
+            }
+            Turn::Saved(saved) => {
+                state.saved(saved);
+                Vec::new()
+            }
+            Turn::Stop { reason, drains } => state.stop(reason, drains),
+            Turn::StoppingAt(step) => state.stopping_at(step),
+            Turn::EndDrain => state.end_drain(),
+            Turn::Fail(error) => state.fail(error),
+            Turn::Interrupt => {
+                let (step, last_step) = (state.global_step(), state.job().last_step);
+                state.fail(ChiefError::Interrupted { step, last_step })
+            }
+            Turn::EndFailing => state.end_failing(),
+        };
+        self.carry_out(effects);
+        self.set_timers(ctx);
     }
 
     /// Lets the timers run that the state wants now, and no others: one that still runs would keep this actor, and all
@@ -168,49 +257,66 @@ impl Handler<Turn> for Desk {
     type Result = ();
 
     fn handle(&mut self, turn: Turn, ctx: &mut Self::Context) {
-        let state = &mut self.state;
-        let effects = match turn {
-            Turn::Request { peer, mut message, reply } => {
-                if let Message::Report(report) = &mut message {
-                    self.feed.report(peer.task.index, report);
-                }
-                state.request(&peer, message, reply)
-            }
-            Turn::Connected(peer) => state.connected(&peer),
-            Turn::Disconnected(peer) => {
-                state.disconnected(&peer);
-                Vec::new()
-            }
-            Turn::Lost { index, connection } => state.lost(index, connection),
-            Turn::Created(placement, start) => state.created(placement, start),
-            Turn::Saved(saved) => {
-                state.saved(saved);
-                Vec::new()
-            }
-            Turn::Stop { reason, drains } => state.stop(reason, drains),
-            Turn::StoppingAt(step) => state.stopping_at(step),
-            Turn::EndDrain => state.end_drain(),
-            Turn::Fail(error) => state.fail(error),
-            Turn::Interrupt => {
-                let (step, last_step) = (state.global_step(), state.job().last_step);
-                state.fail(ChiefError::Interrupted { step, last_step })
-            }
-            Turn::EndFailing => state.end_failing(),
-        };
-        self.carry_out(effects);
-        self.set_timers(ctx);
+        let _handling = self.meter.begin();
+        self.turn(turn, Instant::now(), ctx);
+    }
+}
+
+/// What came from a connection, and since when it lies on the desk.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub(crate) struct Laid {
+    turn: Turn,
+    queued: Queued,
+}
+
+impl Handler<Laid> for Desk {
+    type Result = ();
+
+    fn handle(&mut self, Laid { turn, queued }: Laid, ctx: &mut Self::Context) {
+        let came = queued.since();
+        let _handling = queued.handle();
+        self.turn(turn, came, ctx);
+    }
+}
+
+/// Somebody wants to see the job.
+#[derive(actix::Message)]
+#[rtype(result = "DeskSnapshot")]
+pub(crate) struct Observe;
+
+impl Handler<Observe> for Desk {
+    type Result = MessageResult<Observe>;
+
+    fn handle(&mut self, _: Observe, _: &mut Self::Context) -> Self::Result {
+        MessageResult(DeskSnapshot {
+            seen: self.state.seen(),
+            progress: self.state.progress(),
+            told: self.heard.told(),
+            reports: self.heard.take(),
+            placement: self.placement.take(),
+        })
     }
 }
 
 /// Takes what comes from connections and lays it on the desk.
-pub(crate) struct Door(pub Addr<Desk>);
+pub(crate) struct Door {
+    pub desk: Addr<Desk>,
+    pub meter: Arc<Meter>,
+}
+
+impl Door {
+    fn laid(&self, turn: Turn) -> Laid {
+        Laid { turn, queued: self.meter.queue() }
+    }
+}
 
 impl Service for Door {
     fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
         match peer.task.job {
             JobName::Worker => {
                 // Neither this nor the end may get lost; each comes once for a connection, and their number is bounded.
-                self.0.do_send(Turn::Connected(peer.clone()));
+                self.desk.do_send(self.laid(Turn::Connected(peer.clone())));
                 Ok(())
             }
             _ => Err(Refusal::new(
@@ -222,23 +328,23 @@ impl Service for Door {
 
     fn call(&self, peer: &Peer, message: Message, _: Payload, reply: Reply) {
         let turn = Turn::Request { peer: peer.clone(), message, reply };
-        if let Err(SendError::Full(Turn::Request { reply, .. })) = self.0.try_send(turn) {
+        if let Err(SendError::Full(Laid { turn: Turn::Request { reply, .. }, .. })) =
+            self.desk.try_send(self.laid(turn))
+        {
             reply.refuse(RefusalCode::Overloaded, "the chief's queue is full");
         }
     }
 
     fn disconnected(&self, peer: &Peer) {
-        self.0.do_send(Turn::Disconnected(peer.clone()));
+        self.desk.do_send(self.laid(Turn::Disconnected(peer.clone())));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use messages::cluster::ClusterSpec;
-    use messages::id::TaskId;
-    use messages::message::{Go, Ready, Register, Registered};
+    use messages::id::{LocalStep, TaskId};
+    use messages::message::{Go, Ready, Register, Registered, Reported};
     use messages::transport::{Client, Identity, InProcess, Patience, ServerConfig, Transport, dial, serve};
 
     use super::*;
@@ -246,6 +352,20 @@ mod tests {
 
     /// Long enough for any machine.
     const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn report() -> Report {
+        Report {
+            global_step: GlobalStep(2),
+            local_step: LocalStep(3),
+            loss: 0.5,
+            drawn: 3,
+            gradient_norm: None,
+            summaries: Vec::new(),
+            snapshot: None,
+            spans: Vec::new(),
+            spans_lost: 0,
+        }
+    }
 
     struct Chief {
         transport: InProcess,
@@ -281,24 +401,63 @@ mod tests {
                 (JobName::Worker, vec!["worker0:1", "worker1:1"]),
             ];
             let cluster = ClusterSpec::new(addresses).unwrap();
-            let identity =
-                Identity { task: TaskId::CHIEF, incarnation: Incarnation(1), cluster, graph: None };
+            let identity = Identity {
+                task: TaskId::CHIEF,
+                incarnation: Incarnation(1),
+                cluster,
+                graph: None,
+                http: None,
+            };
             let chief = Chief { transport: InProcess::new(), identity };
             let (progress, _) = watch::channel(JobProgress::default());
             let (events, mut happened) = mpsc::unbounded_channel();
             let (leaves, mut left) = mpsc::unbounded_channel();
             let config = ChiefConfig { reconnect_timeout: Duration::from_millis(200), ..Default::default() };
-            let desk =
-                Desk::new(JobState::new(job(), 2), &config, progress, events, leaves, Feed::new().0).start();
+            let links = Links {
+                progress,
+                events,
+                leaves,
+                feed: Feed::new().0,
+                bell: Arc::default(),
+                meter: Arc::default(),
+                clock: Clock::start(),
+                ps: 1,
+            };
+            let (bell, meter) = (Arc::clone(&links.bell), Arc::clone(&links.meter));
+            let desk = Desk::new(JobState::new(job(), 2), &config, links).start();
             let listener = chief.transport.listen("chief0:1").await.unwrap();
-            let door = Arc::new(Door(desk.clone()));
+            let door = Arc::new(Door { desk: desk.clone(), meter: Arc::clone(&meter) });
             let server = serve(listener, chief.identity.clone(), door, ServerConfig::default());
             desk.send(Turn::Created(placement(), Start::default())).await.unwrap();
             let [first, second] = chief.training().await;
+            bell.notified().await;
+            let (reported, _) = first.call::<Reported>(report(), Payload::EMPTY).await.unwrap();
+            let (again, _) = first.call::<Reported>(report(), Payload::EMPTY).await.unwrap();
+            assert!(0 < reported.clock_us && reported.clock_us < again.clock_us);
+            let seen = desk.send(Observe).await.unwrap();
+            assert_eq!(seen.seen.phase, JobPhase::Training);
+            assert!(seen.seen.workers.iter().all(|worker| worker.state == WorkerState::Training));
+            assert_eq!((seen.told[&0].local_step.0, seen.reports[&0].steps), (3, 3));
+            assert!(seen.placement.is_some() && desk.send(Observe).await.unwrap().placement.is_none());
+            let actor = meter.snapshot("chief/0/desk", "");
+            assert!(actor.queue == 0 && actor.handling.count() >= 7, "{actor:?}");
             // The first has another connection, and nothing to say over it.
             let _back = chief.worker(0, 7).await;
             drop(first);
             drop(second);
+            // That is to be seen at once, long before anybody is given up.
+            let away = async {
+                loop {
+                    bell.notified().await;
+                    let seen = desk.send(Observe).await.unwrap().seen;
+                    match seen.workers[1].state {
+                        WorkerState::Training => {}
+                        state => return (state, seen.workers[0].state),
+                    }
+                }
+            };
+            let away = tokio::time::timeout(PATIENCE, away).await.unwrap();
+            assert_eq!(away, (WorkerState::Away, WorkerState::Training));
             let lost = tokio::time::timeout(PATIENCE, left.recv()).await.unwrap();
             assert_eq!(lost, Some((1, Incarnation(7))));
             // When the job has ended nothing runs on: the desk lets go of all it holds.

@@ -1,9 +1,12 @@
 //! What may be hooked into a job: called about once a second while it trains, and at its turns. A hook sees the job and may
 //! wish, and decides nothing by itself. Knows no task.
 
+use std::time::SystemTime;
+
 use messages::id::GlobalStep;
 use messages::job::JobSpec;
 use messages::message::Evaluation;
+use messages::observe::SpanSpec;
 use messages::summary::{SUMMARIES_MAX, SummarySpec};
 
 use crate::error::ChiefError;
@@ -14,9 +17,14 @@ use crate::wish::Wish;
 /// Something that goes along with a job. Every call is made on the chief's own thread, which answers the workers, too: whatever takes
 /// longer than some milliseconds belongs on another one.
 ///
-/// The calls come in this order: `begin` once, before the first of `progress`, `summaries`, `checkpoint` and `evaluated`, each of
+/// The calls come in this order: `begin` once, before the first of `progress`, `summaries`, `spans`, `checkpoint` and `evaluated`, each of
 /// which comes any number of times; then `end` once, also for a job that never began.
 pub trait Hook: Send {
+    /// The chief's clock, on which spans are told, began at that moment. Comes before all else.
+    fn clock(&mut self, began: SystemTime) {
+        let _ = began;
+    }
+
     /// The training begins, after so many updates.
     fn begin(&mut self, job: &JobSpec, step: GlobalStep) {
         let _ = (job, step);
@@ -30,6 +38,11 @@ pub trait Hook: Send {
     /// What workers, or hooks, want to be plotted.
     fn summaries(&mut self, summaries: &[SummarySpec]) {
         let _ = summaries;
+    }
+
+    /// What took a while in the steps that are traced, at some tasks; on the chief's clock.
+    fn spans(&mut self, spans: &[SpanSpec]) {
+        let _ = spans;
     }
 
     /// A checkpoint of that step is complete, under that name.

@@ -6,6 +6,7 @@
 //! evaluates another step than the one that the shards have agreed on, and a job that drains is not evaluated.
 
 mod ending;
+mod seen;
 mod stopping;
 mod worker;
 
@@ -18,12 +19,14 @@ use messages::message::{
     Evaluation, Finished, Go, Message, Refusal, RefusalCode, Registered, Report, Reported, Resume,
     TrainingResult,
 };
+use messages::observe::TraceSpec;
 use messages::placement::Placement;
 use messages::transport::Peer;
 
 use crate::checkpoint::SaveStatus;
 use crate::error::ChiefError;
 use crate::report::JobProgress;
+pub(crate) use seen::{JobSeen, WorkerSeen};
 use worker::{State, Worker};
 
 /// Something that the actor has to carry out.
@@ -72,6 +75,8 @@ pub(crate) struct Start {
     pub resumes: Vec<Resume>,
     /// Whether checkpoints are made.
     pub saves: bool,
+    /// Which steps the workers trace, if any.
+    pub trace: Option<TraceSpec>,
 }
 
 /// The training is to end before the job's last step.
@@ -93,6 +98,9 @@ pub(crate) struct JobState<R> {
     /// Whether checkpoints are made.
     saves: bool,
     saved: SaveStatus,
+    trace: Option<TraceSpec>,
+    /// The updates that it began with.
+    began: GlobalStep,
     global_step: GlobalStep,
     /// Steps that workers dropped because their gradients were not finite.
     skipped: u64,
@@ -137,6 +145,8 @@ impl<R> JobState<R> {
             stopping: None,
             saves: false,
             saved: SaveStatus::default(),
+            trace: None,
+            began: GlobalStep(0),
             global_step: GlobalStep(0),
             skipped: 0,
             input_ended: None,
@@ -207,7 +217,8 @@ impl<R> JobState<R> {
     /// Every variable has the value that it begins with.
     pub(crate) fn created(&mut self, placement: Placement, start: Start) -> Vec<Effect<R>> {
         self.placement = Some(placement);
-        (self.global_step, self.saves) = (start.step, start.saves);
+        (self.global_step, self.began) = (start.step, start.step);
+        (self.saves, self.trace) = (start.saves, start.trace);
         for (worker, resume) in self.workers.values_mut().zip(start.resumes) {
             worker.resume = resume;
         }
@@ -291,6 +302,7 @@ impl<R> JobState<R> {
         let index = peer.task.index;
         let worker = self.worker(index);
         worker.connection = peer.connection;
+        worker.http.clone_from(&peer.http);
         if std::mem::take(&mut worker.away) && worker.is_here() {
             tracing::info!("worker/{index} is back");
         }
@@ -321,6 +333,8 @@ impl<R> JobState<R> {
         (worker.incarnation, worker.connection, worker.away) =
             (Some(peer.incarnation), peer.connection, false);
         worker.told_to_stop = false;
+        worker.lives += 1;
+        worker.http.clone_from(&peer.http);
         if let Some(reason) = refusal {
             worker.state = State::Left;
             effects.push(refuse(reply, reason));
@@ -375,8 +389,8 @@ impl<R> JobState<R> {
     fn tell_job(&mut self, index: u32) -> Vec<Effect<R>> {
         let placement = self.placement.clone().expect("variables are placed");
         let workers = self.workers.len() as u32;
-        let (resume, saves) = (self.worker(index).resume, self.saves);
-        let registered = Registered { job: self.job.clone(), placement, workers, resume, saves };
+        let (resume, saves, trace) = (self.worker(index).resume, self.saves, self.trace);
+        let registered = Registered { job: self.job.clone(), placement, workers, resume, saves, trace };
         let reply = self.worker(index).put(State::Preparing);
         reply.map(|reply| Effect::Reply(reply, registered.into())).into_iter().collect()
     }
@@ -396,7 +410,7 @@ impl<R> JobState<R> {
             State::Lost => stop = stop.or_else(|| Some(too_late(index))),
             _ => {}
         }
-        Effect::Reply(reply, Reported { stop }.into())
+        Effect::Reply(reply, Reported { stop, clock_us: 0 }.into())
     }
 
     /// Whatever can happen now that something has changed.

@@ -58,7 +58,11 @@ pub(crate) struct Drain {
 
 impl Lead<'_> {
     /// Leads the job. Never returns: the desk says when it has ended.
-    pub(crate) async fn run(&self, wishes: &mut mpsc::UnboundedReceiver<Wish>) -> Infallible {
+    pub(crate) async fn run(
+        &self,
+        wishes: &mut mpsc::UnboundedReceiver<Wish>,
+        asked: &mut mpsc::Receiver<Wish>,
+    ) -> Infallible {
         let started = tokio::select! {
             started = self.bring_up() => started,
             () = self.interrupt.cancelled() => {
@@ -70,7 +74,7 @@ impl Lead<'_> {
         let ended = match started {
             Ok(deadline) => tokio::select! {
                 ended = self.watch_over(deadline) => ended,
-                ended = self.fulfil(wishes) => ended,
+                ended = self.fulfil(wishes, asked) => ended,
             },
             Err(error) => Err(error),
         };
@@ -105,7 +109,8 @@ impl Lead<'_> {
             return Err(ChiefError::SlowStart(timeout.as_secs()));
         };
         let Beginning { begun, resumes } = began?;
-        let start = Start { step: GlobalStep(begun.version.0), resumes, saves: self.checkpoints.is_some() };
+        let (step, saves) = (GlobalStep(begun.version.0), self.checkpoints.is_some());
+        let start = Start { step, resumes, saves, trace: self.config.trace };
         self.desk.do_send(Turn::Created(begun.placement.clone(), start));
         let _ = self.orders.send(Order::Begin(begun));
         Ok(deadline)
@@ -137,7 +142,11 @@ impl Lead<'_> {
     }
 
     /// Sees to every wish, a signal among them.
-    async fn fulfil(&self, wishes: &mut mpsc::UnboundedReceiver<Wish>) -> Result<Infallible, ChiefError> {
+    async fn fulfil(
+        &self,
+        wishes: &mut mpsc::UnboundedReceiver<Wish>,
+        asked: &mut mpsc::Receiver<Wish>,
+    ) -> Result<Infallible, ChiefError> {
         let mut interrupted = false;
         let mut out_of_time = None;
         // At most one.
@@ -152,6 +161,7 @@ impl Lead<'_> {
             };
             let wish = tokio::select! {
                 Some(wish) = wishes.recv() => wish,
+                Some(wish) = asked.recv() => wish,
                 () = self.interrupt.cancelled(), if !interrupted => {
                     interrupted = true;
                     Wish::Drain { reason: "a signal said so".into() }

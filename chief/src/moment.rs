@@ -91,7 +91,17 @@ mod tests {
 
     fn report(local_step: u64, loss: f32) -> Report {
         let (global_step, local_step) = (GlobalStep(0), LocalStep(local_step));
-        Report { global_step, local_step, loss, drawn: 0, gradient_norm: None, summaries: Vec::new() }
+        Report {
+            global_step,
+            local_step,
+            loss,
+            drawn: 0,
+            gradient_norm: None,
+            summaries: Vec::new(),
+            snapshot: None,
+            spans: Vec::new(),
+            spans_lost: 0,
+        }
     }
 
     proptest! {

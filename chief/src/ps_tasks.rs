@@ -16,6 +16,7 @@ use messages::message::{
 };
 use messages::placement::Placement;
 use messages::transport::{CallError, Caller, DialError, Identity, Patience, RetryConfig, Transport};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::ChiefError;
 use crate::placement::place;
@@ -47,7 +48,21 @@ impl From<CreateError> for ChiefError {
 
 /// Callers of ps tasks: of as many as have come so far.
 #[derive(Default)]
-pub(crate) struct PsTasks(RefCell<BTreeMap<TaskId, Arc<Caller>>>);
+pub(crate) struct PsTasks {
+    callers: RefCell<BTreeMap<TaskId, Arc<Caller>>>,
+    /// Cancelled before they are told to stop.
+    stops: CancellationToken,
+}
+
+/// A ps task that has been reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PsLine {
+    pub task: TaskId,
+    /// Where it says that it can be observed.
+    pub http: Option<String>,
+    /// Whether it can be reached now.
+    pub up: bool,
+}
 
 impl PsTasks {
     /// Reaches every ps task.
@@ -65,7 +80,7 @@ impl PsTasks {
             let transport = Arc::clone(transport);
             let caller =
                 Caller::connect(transport, address.as_str(), identity, task, patience, retry).await?;
-            self.0.borrow_mut().insert(task, Arc::new(caller));
+            self.callers.borrow_mut().insert(task, Arc::new(caller));
             Ok::<_, DialError>(())
         });
         futures_util::future::try_join_all(dials).await?;
@@ -74,15 +89,30 @@ impl PsTasks {
 
     /// Which tasks have come.
     pub(crate) fn tasks(&self) -> Vec<TaskId> {
-        self.0.borrow().keys().copied().collect()
+        self.callers.borrow().keys().copied().collect()
     }
 
     fn callers(&self) -> Vec<Arc<Caller>> {
-        self.0.borrow().values().cloned().collect()
+        self.callers.borrow().values().cloned().collect()
+    }
+
+    /// Those that have come, and whether they are still there.
+    pub(crate) fn lines(&self) -> Vec<PsLine> {
+        let line = |caller: &Arc<Caller>| PsLine {
+            task: caller.peer(),
+            http: caller.welcome().http.clone(),
+            up: caller.is_up(),
+        };
+        self.callers.borrow().values().map(line).collect()
+    }
+
+    /// Waits until they are about to be told to stop: from then on nobody else may hold on to one.
+    pub(crate) async fn stopping(&self) {
+        self.stops.cancelled().await;
     }
 
     /// Every shard, with the caller of its task.
-    fn shards(&self) -> Vec<(ShardId, Arc<Caller>)> {
+    pub(crate) fn shards(&self) -> Vec<(ShardId, Arc<Caller>)> {
         let of_task = |caller: Arc<Caller>| {
             let shards = 0..caller.welcome().shards;
             shards.map(move |shard| (ShardId::new(caller.peer().index, shard), Arc::clone(&caller)))
@@ -202,7 +232,8 @@ impl PsTasks {
 
     /// Tells every ps task that the job is over, and lets go of it. One that is gone already needs no telling.
     pub(crate) async fn stop(&self, reason: StopReason) {
-        let stops = self.0.take().into_values().map(|caller| {
+        self.stops.cancel();
+        let stops = self.callers.take().into_values().map(|caller| {
             let stop = Stop { reason: reason.clone() };
             // Each is let go as soon as it has answered: that it closes the connection then is no break.
             async move {

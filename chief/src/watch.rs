@@ -1,41 +1,57 @@
-//! Watches over a running job: looks at its shards about once a second, lets the hooks know, and passes on what they wish. It
+//! Watches over a running job: sees its shards about once a second, lets the hooks know, and passes on what they wish. It
 //! holds nothing up: shards that do not answer in time are left out. Knows no hook by name.
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use messages::id::{GlobalStep, ShardId};
+use messages::id::GlobalStep;
 use messages::job::JobSpec;
-use messages::message::{Evaluation, Report, ShardSnapshot};
+use messages::message::{Evaluation, Report};
+use messages::observe::SpanSpec;
 use messages::summary::SummarySpec;
 use tokio::sync::{mpsc, watch};
-use tokio::time::MissedTickBehavior;
+use tokio::time::Instant;
 
 use crate::error::ChiefError;
 use crate::hook::{Asks, Hook};
+use crate::lookout::Lookout;
 use crate::moment::{Moment, Reports};
-use crate::ps_tasks::PsTasks;
 use crate::report::{JobEnd, JobProgress};
 use crate::wish::Wish;
 
-/// Between two looks at the shards.
-const EVERY: Duration = Duration::from_secs(1);
-/// So long the shards may take to answer.
-const OBSERVE: Duration = Duration::from_secs(5);
+/// So long the shards may take to be asked and to answer.
+const OBSERVE: Duration = Duration::from_secs(6);
 /// News that wait to be passed on at most.
 const NEWS_MAX: usize = 1024;
+/// Spans that wait to be passed on at most.
+const SPANS_WAITING_MAX: usize = 1 << 16;
 
 /// Something that hooks are told.
 #[derive(Debug)]
 pub(crate) enum News {
     /// A worker, by its index, has reported.
     Report(u32, Box<Report>),
+    /// What took a while somewhere.
+    Spans(GlobalStep, Batch),
     /// A checkpoint of that step is complete, under that name.
     Checkpoint(GlobalStep, String),
     /// The variables of that step have been evaluated.
     Evaluated(GlobalStep, Box<Evaluation>),
+}
+
+/// Spans on their way.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    spans: Vec<SpanSpec>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(self.spans.len(), Ordering::Relaxed);
+    }
 }
 
 /// Takes news, never waits, and counts what is lost.
@@ -43,13 +59,16 @@ pub(crate) enum News {
 pub(crate) struct Feed {
     news: mpsc::Sender<News>,
     lost: Arc<AtomicU64>,
+    spans_waiting: Arc<AtomicUsize>,
+    spans_lost: Arc<AtomicU64>,
 }
 
 impl Feed {
     /// And where the news come out.
     pub(crate) fn new() -> (Self, mpsc::Receiver<News>) {
         let (news, heard) = mpsc::channel(NEWS_MAX);
-        (Self { news, lost: Arc::default() }, heard)
+        let (lost, spans_waiting, spans_lost) = Default::default();
+        (Self { news, lost, spans_waiting, spans_lost }, heard)
     }
 
     /// Passes it on.
@@ -62,10 +81,41 @@ impl Feed {
         }
     }
 
-    /// Passes on a report, whose summaries are taken out of it.
+    /// Passes on a report, whose summaries and spans are taken out of it.
     pub(crate) fn report(&self, worker: u32, report: &mut Report) {
         let summaries = std::mem::take(&mut report.summaries);
+        self.spans(report.global_step, std::mem::take(&mut report.spans));
         self.tell(News::Report(worker, Box::new(Report { summaries, ..report.clone() })));
+    }
+
+    /// Passes on what took a while, as was known after so many updates.
+    pub(crate) fn spans(&self, step: GlobalStep, spans: Vec<SpanSpec>) {
+        let count = spans.len();
+        if count == 0 {
+            return;
+        }
+        let waiting = self.spans_waiting.fetch_add(count, Ordering::Relaxed);
+        let batch = Batch { spans, waiting: Arc::clone(&self.spans_waiting) };
+        let lost = waiting + count > SPANS_WAITING_MAX
+            || matches!(
+                self.news.try_send(News::Spans(step, batch)),
+                Err(mpsc::error::TrySendError::Full(_))
+            );
+        if lost {
+            self.lose_spans(count as u64, "they come faster than they are read");
+        }
+    }
+
+    /// So many spans cannot be passed on; that is told the first time.
+    pub(crate) fn lose_spans(&self, count: u64, reason: &str) {
+        if count > 0 && self.spans_lost.fetch_add(count, Ordering::Relaxed) == 0 {
+            tracing::warn!("spans are missing in the timeline, and training goes on: {reason}");
+        }
+    }
+
+    /// Spans that were lost here, in all.
+    pub(crate) fn spans_lost(&self) -> u64 {
+        self.spans_lost.load(Ordering::Relaxed)
     }
 }
 
@@ -96,7 +146,7 @@ impl Watch {
     /// Watches until it is dropped.
     pub(crate) async fn run(
         &mut self,
-        ps: &PsTasks,
+        lookout: &Lookout,
         mut progress: watch::Receiver<JobProgress>,
         news: &mut mpsc::Receiver<News>,
     ) -> Infallible {
@@ -104,50 +154,27 @@ impl Watch {
             return std::future::pending().await;
         }
         let began = Instant::now();
-        let mut ticks = tokio::time::interval(EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = began;
+        lookout.look_now();
         loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                Some(news) = news.recv() => {
-                    self.hear(news);
-                    continue;
+            let all = tokio::time::timeout_at(last + OBSERVE, lookout.all_since(last));
+            let shards = {
+                let mut all = std::pin::pin!(all);
+                loop {
+                    tokio::select! {
+                        shards = &mut all => break shards.unwrap_or_else(|_| {
+                            tracing::debug!("the shards do not all answer within {} s", OBSERVE.as_secs());
+                            Vec::new()
+                        }),
+                        Some(news) = news.recv() => self.hear(news),
+                    }
                 }
-            }
-            if !progress.borrow().running {
-                continue;
-            }
-            let shards = self.observe(ps, news).await;
+            };
+            last = Instant::now();
             let progress = progress.borrow().clone();
-            // The training may have ended meanwhile.
             if progress.running {
                 let reports = self.reports.take();
                 self.look(&Moment { at: began.elapsed(), progress, shards, reports });
-            }
-        }
-    }
-
-    /// Every shard; none where one of them does not answer in time.
-    async fn observe(
-        &mut self,
-        ps: &PsTasks,
-        news: &mut mpsc::Receiver<News>,
-    ) -> Vec<(ShardId, ShardSnapshot)> {
-        let mut observed = std::pin::pin!(tokio::time::timeout(OBSERVE, ps.observe()));
-        loop {
-            tokio::select! {
-                shards = &mut observed => return match shards {
-                    Ok(Ok(shards)) => shards,
-                    Ok(Err(error)) => {
-                        tracing::debug!("the shards cannot be observed: {error}");
-                        Vec::new()
-                    }
-                    Err(_) => {
-                        tracing::debug!("the shards do not answer within {} s", OBSERVE.as_secs());
-                        Vec::new()
-                    }
-                },
-                Some(news) = news.recv() => self.hear(news),
             }
         }
     }
@@ -159,6 +186,10 @@ impl Watch {
                 let mut summaries = std::mem::take(&mut report.summaries);
                 self.name(worker, &mut summaries);
                 self.plot(report.global_step, &summaries);
+            }
+            News::Spans(step, batch) => {
+                self.begin(step);
+                self.hooks.iter_mut().for_each(|hook| hook.spans(&batch.spans));
             }
             News::Checkpoint(step, name) => {
                 self.begin(step);
@@ -256,7 +287,8 @@ impl Watch {
 mod tests {
     use std::sync::{Mutex, PoisonError};
 
-    use messages::id::{LocalStep, TaskId};
+    use messages::id::{LocalStep, ShardId, TaskId};
+    use messages::message::ShardSnapshot;
 
     use super::*;
     use crate::hooks::{StopAtStep, StopOnNan};
@@ -291,6 +323,10 @@ mod tests {
             self.note(summaries.iter().map(|summary| summary.tag.clone()).collect::<Vec<_>>().join("+"));
         }
 
+        fn spans(&mut self, spans: &[SpanSpec]) {
+            self.note(format!("{} spans", spans.len()));
+        }
+
         fn checkpoint(&mut self, step: GlobalStep, name: &str) {
             self.note(format!("checkpoint {step} {name}"));
         }
@@ -307,7 +343,17 @@ mod tests {
     fn report(local_step: u64, loss: f32, tags: &[&str]) -> Box<Report> {
         let (global_step, local_step) = (GlobalStep(2), LocalStep(local_step));
         let summaries = tags.iter().map(|tag| SummarySpec::scalar(*tag, global_step, 1.0)).collect();
-        Box::new(Report { global_step, local_step, loss, drawn: 0, gradient_norm: None, summaries })
+        Box::new(Report {
+            global_step,
+            local_step,
+            loss,
+            drawn: 0,
+            gradient_norm: None,
+            summaries,
+            snapshot: None,
+            spans: Vec::new(),
+            spans_lost: 0,
+        })
     }
 
     fn shards(version: u64, leaving: bool) -> Vec<(ShardId, ShardSnapshot)> {
@@ -387,5 +433,40 @@ mod tests {
         assert_eq!(feed.lost.load(Ordering::Relaxed), 3);
         let kept = std::iter::from_fn(|| news.try_recv().ok()).count();
         assert_eq!(kept, NEWS_MAX);
+    }
+
+    fn spans(count: usize) -> Vec<SpanSpec> {
+        let span = SpanSpec {
+            task: TaskId::worker(0),
+            lane: "trainer".into(),
+            name: "compute".into(),
+            push: None,
+            local_step: None,
+            start_us: 1,
+            took_us: 2,
+        };
+        vec![span; count]
+    }
+
+    #[test]
+    fn spans_are_taken_out_of_reports_bounded_and_passed_on() {
+        let (feed, mut news) = Feed::new();
+        let mut own = report(1, 0.5, &[]);
+        own.spans = spans(3);
+        feed.report(0, &mut own);
+        assert!(own.spans.is_empty());
+        feed.spans(GlobalStep(1), Vec::new());
+        feed.spans(GlobalStep(1), spans(SPANS_WAITING_MAX - 3));
+        feed.spans(GlobalStep(1), spans(2));
+        assert_eq!(feed.spans_lost(), 2);
+        let (diary, (wishes, _wished)) = (Diary::default(), mpsc::unbounded_channel());
+        let mut watch = Watch::new(job(), 1, vec![Box::new(diary.clone())], wishes);
+        while let Ok(news) = news.try_recv() {
+            watch.hear(news);
+        }
+        assert_eq!(diary.take(), format!("begin 2, 3 spans, {} spans", SPANS_WAITING_MAX - 3));
+        // There is room again.
+        feed.spans(GlobalStep(1), spans(2));
+        assert_eq!(feed.spans_lost(), 2);
     }
 }

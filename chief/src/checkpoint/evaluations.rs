@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use messages::checkpoint::{CheckpointName, EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, Store};
-use messages::id::Incarnation;
+use messages::id::{GlobalStep, Incarnation};
+use messages::message::Evaluation;
 
-use crate::watch::{Feed, News};
 use messages::checkpoint::Catalog;
 
 /// Between two looks.
@@ -17,7 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Passes on every record of a checkpoint of that life, in the order of their steps: others are of another job, or of what
 /// this one does not go on from. Never ends.
-pub(crate) async fn follow(catalog: &Catalog, life: Incarnation, feed: &Feed) -> Infallible {
+pub(crate) async fn follow(
+    catalog: &Catalog,
+    life: Incarnation,
+    mut found: impl FnMut(GlobalStep, Evaluation),
+) -> Infallible {
     let store = catalog.store();
     let mut known = BTreeSet::new();
     loop {
@@ -32,7 +36,7 @@ pub(crate) async fn follow(catalog: &Catalog, life: Incarnation, feed: &Feed) ->
             let Ok(Ok(bytes)) = read else { continue };
             known.insert(name);
             match EvaluationRecord::decode(&bytes) {
-                Ok(record) => feed.tell(News::Evaluated(record.step, Box::new(record.evaluation))),
+                Ok(record) => found(record.step, record.evaluation),
                 Err(error) => tracing::warn!("{record} in {} is left out: {error}", store.location()),
             }
         }

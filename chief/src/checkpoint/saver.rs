@@ -4,6 +4,7 @@
 use messages::checkpoint::{CheckpointName, Store, StoreError};
 use messages::id::{GlobalStep, Incarnation, Version};
 use messages::job::JobSpec;
+use messages::observe::TimeHistogram;
 use messages::placement::Placement;
 use messages::transport::Identity;
 use tokio::sync::{mpsc, watch};
@@ -33,6 +34,10 @@ pub(crate) struct SaveStatus {
     pub failed: u64,
     /// The newest that is whole, also of an earlier life.
     pub last: Option<CheckpointName>,
+    /// How long those took that were committed.
+    pub took: TimeHistogram,
+    /// The same of the last one.
+    pub last_took: Duration,
 }
 
 /// What the saver is told.
@@ -256,6 +261,8 @@ impl Saver {
                 self.status.send_modify(|status| {
                     status.saves += 1;
                     status.last = Some(name);
+                    status.took.record(took);
+                    status.last_took = took;
                 });
                 Ok(name)
             }

@@ -5,6 +5,7 @@ use messages::checkpoint::Store;
 use messages::message::{
     Evaluated, Evaluation, Finish, Finished, Go, Ready, Register, Registered, TrainingResult,
 };
+use messages::observe::{ChiefSnapshot, JobPhase, Observed, TraceSpec, WorkerState};
 use messages::transport::Client;
 use tempfile::TempDir;
 
@@ -17,6 +18,8 @@ use messages::checkpoint::{Catalog, CheckpointState};
 /// A chief that runs, and what it leads.
 struct Run {
     cluster: FakeCluster,
+    view: ChiefView,
+    told: watch::Receiver<JobProgress>,
     wishes: mpsc::UnboundedSender<Wish>,
     interrupt: CancellationToken,
     ended: tokio::task::JoinHandle<Result<JobEnd, ChiefError>>,
@@ -43,24 +46,37 @@ async fn newest(path: &TempDir) -> Option<u64> {
 impl Run {
     /// Both workers train.
     async fn training(path: &TempDir, config: ChiefConfig) -> Self {
+        Self::training_after(path, config, |_| {}).await
+    }
+
+    /// The same, after something was done with what is shown.
+    async fn training_after(path: &TempDir, config: ChiefConfig, first: impl FnOnce(&ChiefView)) -> Self {
+        let mut run = Self::start(path, config).await;
+        first(&run.view);
+        let workers = vec![run.cluster.worker(0, 1).await, run.cluster.worker(1, 1).await];
+        let register = workers.iter().map(|worker| worker.call::<Registered>(Register {}, Payload::EMPTY));
+        let registered = futures_util::future::try_join_all(register).await.unwrap();
+        run.registered = registered.into_iter().map(|(registered, _)| registered).collect();
+        let ready = workers.iter().map(|worker| worker.call::<Go>(Ready {}, Payload::EMPTY));
+        futures_util::future::try_join_all(ready).await.unwrap();
+        run.told.wait_for(|progress| progress.running).await.unwrap();
+        Self { workers, ..run }
+    }
+
+    /// No worker has come yet.
+    async fn start(path: &TempDir, config: ChiefConfig) -> Self {
         let store = Store::create(path.path().to_str().unwrap()).unwrap();
         let cluster = FakeCluster::new(job(), store).await;
         let transport: Arc<dyn Transport> = Arc::new(cluster.transport.clone());
         let interrupt = CancellationToken::new();
-        let (progress, mut told) = watch::channel(JobProgress::default());
+        let (progress, told) = watch::channel(JobProgress::default());
         let identity = cluster.identity.clone();
         let chief = Chief::new(config, identity, transport, job(), progress, interrupt.clone());
-        let wishes = chief.wishes.clone();
+        let (view, wishes) = (chief.view(), chief.wishes.clone());
         let listener = cluster.transport.listen("chief0:1").await.unwrap();
         let ended = tokio::task::spawn_local(chief.run(listener));
-        let workers = vec![cluster.worker(0, 1).await, cluster.worker(1, 1).await];
-        let register = workers.iter().map(|worker| worker.call::<Registered>(Register {}, Payload::EMPTY));
-        let registered = futures_util::future::try_join_all(register).await.unwrap();
-        let registered = registered.into_iter().map(|(registered, _)| registered).collect();
-        let ready = workers.iter().map(|worker| worker.call::<Go>(Ready {}, Payload::EMPTY));
-        futures_util::future::try_join_all(ready).await.unwrap();
-        told.wait_for(|progress| progress.running).await.unwrap();
-        Self { cluster, wishes, interrupt, ended, workers, registered }
+        let (workers, registered) = Default::default();
+        Self { cluster, view, wishes, interrupt, ended, told, workers, registered }
     }
 
     /// The shards have been told to stop there, and get there.
@@ -133,6 +149,126 @@ fn a_signal_drains_a_job_and_another_goes_on() {
         assert_eq!((report.saves, report.saves_failed), (1, 0));
         assert_eq!(report.last_checkpoint.unwrap().step, GlobalStep(10));
         assert_eq!(newest(&path).await, Some(10));
+    });
+}
+
+/// Waits until what is shown is so.
+async fn shows(view: &ChiefView, what: impl FnMut(&Arc<ChiefSnapshot>) -> bool) -> Arc<ChiefSnapshot> {
+    let mut snapshots = view.snapshots();
+    let shown = tokio::time::timeout(PATIENCE, snapshots.wait_for(what)).await.expect("it is shown in time");
+    Arc::clone(&shown.expect("the chief runs"))
+}
+
+#[test]
+fn a_job_is_shown_from_its_start_to_its_end() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let config = ChiefConfig { trace: Some(TraceSpec { every: 3 }), ..config(&path, PATIENCE) };
+        let mut run = Run::training(&path, config).await;
+        assert!(run.registered.iter().all(|told| told.trace == Some(TraceSpec { every: 3 })));
+        let view = run.view.clone();
+        let now = shows(&view, |now| now.phase == JobPhase::Training && now.shards.len() == 2).await;
+        assert!(now.workers.iter().all(|worker| worker.state == WorkerState::Training));
+        assert!(now.tasks.iter().all(|task| task.reachable && task.lives == 1));
+        assert_eq!(view.placement().len(), 1);
+        let task = view.observe().await;
+        assert_eq!((task.state, task.actors[0].name.as_str()), (TaskState::Ready, "chief/0/desk"));
+        assert!(task.actors[0].handling.count() > 0);
+
+        // One shard does not answer: the other one is shown as it is, and so is all else.
+        run.cluster.ps.is_silent(1);
+        run.cluster.ps.train(3);
+        let now = shows(&view, |now| now.shards[0].version.0 == 3).await;
+        assert_eq!((now.step, now.shards[1].version.0), (GlobalStep(3), 0));
+        let now = shows(&view, |now| now.shards[1].seen_ms > 1500).await;
+        assert!(now.shards[0].seen_ms < now.shards[1].seen_ms && now.at_ms > 0);
+        run.cluster.ps.speaks_again();
+        shows(&view, |now| now.shards[1].version.0 == 3).await;
+        assert!(!view.curves().is_empty());
+
+        // A worker is killed: its connection breaks at once, and it does not come back.
+        drop(run.workers.pop());
+        let now = shows(&view, |now| now.workers[1].state != WorkerState::Training).await;
+        assert!(matches!(now.workers[1].state, WorkerState::Away | WorkerState::Lost));
+        assert!(!now.tasks.iter().any(|task| task.task == TaskId::worker(1) && task.reachable));
+        shows(&view, |now| now.workers[1].state == WorkerState::Lost).await;
+
+        run.cluster.ps.train(1000);
+        run.say(TrainingResult::Completed).await;
+        let Ok(JobEnd::Completed(_)) = run.end().await else { panic!("it is complete") };
+        let mut snapshots = view.snapshots();
+        while snapshots.changed().await.is_ok() {}
+        let last = Arc::clone(&snapshots.borrow());
+        assert_eq!((last.phase, last.reason.clone(), last.step), (JobPhase::Ended, None, GlobalStep(10)));
+        assert!(last.shards.iter().all(|shard| shard.version.0 == 10 && shard.pushes.applied == 10));
+        let (step, metrics) = last.evaluation.clone().unwrap();
+        assert_eq!((step, metrics[0].name.as_str(), metrics[0].value), (GlobalStep(10), "loss", 0.1));
+        let checkpoints = last.checkpoints.clone().unwrap();
+        // That of the beginning may have been made, too.
+        assert!((1..=2).contains(&checkpoints.saves) && checkpoints.last_step == Some(GlobalStep(10)));
+        assert!(checkpoints.age_ms.is_some() && checkpoints.took.count() == checkpoints.saves);
+        assert_eq!(view.curves().last().unwrap().evaluation[0].value, 0.1);
+        let task = view.observe().await;
+        assert_eq!((task.state, task.actors[0].queue), (TaskState::Ended, 0));
+        assert!(!view.wish(Wish::Save));
+    });
+}
+
+#[test]
+fn a_chief_that_never_ran_well_has_ended_for_a_reason() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let store = Store::create(path.path().to_str().unwrap()).unwrap();
+        let cluster = FakeCluster::new(job(), store).await;
+        let transport: Arc<dyn Transport> = Arc::new(cluster.transport.clone());
+        let (progress, _) = watch::channel(JobProgress::default());
+        let config = ChiefConfig { reconnect_timeout: Duration::ZERO, ..Default::default() };
+        let chief = Chief::new(
+            config,
+            cluster.identity.clone(),
+            transport,
+            job(),
+            progress,
+            CancellationToken::new(),
+        );
+        let view = chief.view();
+        assert_eq!(view.observe().await.state, TaskState::Starting);
+        let listener = cluster.transport.listen("chief0:1").await.unwrap();
+        Box::pin(chief.run(listener)).await.unwrap_err();
+        let snapshots = view.snapshots();
+        assert!(snapshots.has_changed().is_err(), "it is closed");
+        let last = Arc::clone(&snapshots.borrow());
+        assert_eq!(last.phase, JobPhase::Ended);
+        assert!(last.reason.as_deref().unwrap().starts_with("reconnect_timeout must be"));
+        assert_eq!(view.observe().await.state, TaskState::Ended);
+    });
+}
+
+#[test]
+fn a_wish_that_comes_before_the_training_is_not_lost() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let run = Run::training_after(&path, config(&path, PATIENCE), |view| {
+            assert!(view.wish(Wish::Save) && view.wish(Wish::Stop { reason: "at once".into() }));
+        })
+        .await;
+        let end = loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            match run.cluster.ps.ends().as_slice() {
+                [first, second] if first == second && *first < 10 => break *first,
+                _ => {}
+            }
+        };
+        run.cluster.ps.train(1000);
+        run.say(TrainingResult::Completed).await;
+        let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
+        assert_eq!((report.steps, report.stopped.as_deref()), (GlobalStep(end), Some("at once")));
+        assert_eq!(report.last_checkpoint.unwrap().step, GlobalStep(end));
+
+        // To drain before anything was trained is to end at once.
+        let run = Run::start(&path, config(&path, PATIENCE)).await;
+        assert!(run.view.wish(Wish::Drain { reason: "no more".into() }));
+        assert_eq!(saved(run.end().await).1, "no more");
     });
 }
 

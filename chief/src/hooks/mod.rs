@@ -3,15 +3,25 @@
 mod early_stopping;
 mod final_operation;
 mod log_every;
+#[cfg(feature = "otlp")]
+mod otel_span;
+#[cfg(feature = "otlp")]
+mod otlp;
+mod spool;
 mod step_counter;
 mod stop_at_step;
 mod stop_on_nan;
 mod summary_every;
+mod trace_event;
+mod trace_file;
 
 pub use early_stopping::{Better, EarlyStopping};
 pub use final_operation::FinalOperation;
 pub use log_every::LogEvery;
+#[cfg(feature = "otlp")]
+pub use otlp::{Otlp, OtlpError};
 pub use step_counter::StepCounter;
 pub use stop_at_step::StopAtStep;
 pub use stop_on_nan::StopOnNan;
 pub use summary_every::SummaryEvery;
+pub use trace_file::TraceFile;

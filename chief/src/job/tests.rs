@@ -9,6 +9,7 @@ use messages::graph::GraphBuilder;
 use messages::id::{GlobalStep, LocalStep, PlacementEpoch, ShardId, VariableId};
 use messages::input::{DatasetSpec, InputSpec};
 use messages::message::{Ready, Register};
+use messages::observe::{JobPhase, WorkerState};
 use messages::placement::{PlacedSlice, SliceSpec};
 use messages::variable::InitializerSpec;
 
@@ -75,6 +76,47 @@ fn the_same_task_twice_is_refused_and_one_that_went_may_come_again() {
     assert_eq!(play.log(), "3:Registered");
     assert!(play.say(0, 1, Ready {}) == 4 && play.log().contains("has been started again since"));
     assert!(play.left.is_empty(), "(E) it has not begun");
+}
+
+#[test]
+fn what_a_worker_is_at_can_be_seen() {
+    let seen = |play: &Play| {
+        let JobSeen { phase, workers, .. } = play.state.seen();
+        let glance = play.state.glance();
+        assert_eq!(glance.0, phase);
+        let of = |worker: &WorkerSeen| (worker.state, worker.lives);
+        assert_eq!(glance.2, workers.iter().map(of).collect::<Vec<_>>());
+        (phase, of(&workers[0]), of(&workers[1]))
+    };
+    let mut play = Play::new(2);
+    assert_eq!(seen(&play), (JobPhase::Starting, (WorkerState::Absent, 0), (WorkerState::Absent, 0)));
+    play.created_with(Start { trace: Some(TraceSpec { every: 5 }), step: GlobalStep(2), ..Start::default() });
+    play.say(0, 1, Register {});
+    play.away(0, 1, 1);
+    assert_eq!(seen(&play).1, (WorkerState::Away, 1));
+    play.say_over(0, 1, 2, Register {});
+    play.say_over(0, 1, 2, Ready {});
+    play.say(1, 1, Register {});
+    assert_eq!(seen(&play).1, (WorkerState::Preparing, 1));
+    play.say(1, 1, Ready {});
+    assert_eq!(seen(&play), (JobPhase::Training, (WorkerState::Training, 1), (WorkerState::Training, 1)));
+    play.away(1, 1, 1);
+    assert_eq!(seen(&play).2, (WorkerState::Away, 1));
+    play.lost(1, 1);
+    assert_eq!(seen(&play).2, (WorkerState::Lost, 1));
+    play.say(1, 2, Register {});
+    assert_eq!(seen(&play).2, (WorkerState::Preparing, 2));
+    assert_eq!(play.state.seen().workers[1].life, Some(Incarnation(2)));
+    play.say(1, 2, Ready {});
+    play.say(1, 2, completed());
+    assert_eq!(seen(&play).2, (WorkerState::Finished, 2));
+    play.say_over(0, 1, 2, completed());
+    assert_eq!(seen(&play).0, JobPhase::Evaluating);
+    let now = play.state.seen();
+    assert_eq!((now.began, now.reason.as_deref(), now.stops), (GlobalStep(2), None, false));
+    play.fail();
+    let now = play.state.seen();
+    assert!(now.phase == JobPhase::Failing && now.stops && now.reason.is_some());
 }
 
 #[test]

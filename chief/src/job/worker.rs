@@ -7,6 +7,10 @@ use messages::message::Resume;
 pub(super) struct Worker<R> {
     /// Its latest life: what an earlier one says is refused. `None` until one has come.
     pub incarnation: Option<Incarnation>,
+    /// Lives of it that have come.
+    pub lives: u64,
+    /// Where it says that it can be observed.
+    pub http: Option<String>,
     /// The latest connection of that life; what still comes over an earlier one has been asked again.
     pub connection: u64,
     /// That connection is broken, and the worker may come back on another.
@@ -43,6 +47,8 @@ impl<R> Worker<R> {
     pub(super) const fn absent() -> Self {
         Self {
             incarnation: None,
+            lives: 0,
+            http: None,
             connection: 0,
             away: false,
             state: State::Absent,

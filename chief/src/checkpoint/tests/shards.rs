@@ -33,6 +33,15 @@ struct Shard {
     starts: Vec<StartSpec>,
 }
 
+impl Shard {
+    fn seen(&self) -> ShardSnapshot {
+        let (version, began) = (Version(self.version), Version(self.began));
+        let applied = self.version - self.began;
+        let pushes = ShardCounters { received: applied, applied, ..Default::default() };
+        ShardSnapshot { version, began, pushes, ..Default::default() }
+    }
+}
+
 struct State {
     store: Store,
     job: JobSpec,
@@ -42,6 +51,9 @@ struct State {
     unreadable: Vec<CheckpointName>,
     /// Every update that it is told of comes with so many more.
     ahead: u64,
+    /// Which shard does not say how it is, and who waits for that.
+    silent: Option<u32>,
+    unheard: Vec<(u32, Reply)>,
 }
 
 #[derive(Clone)]
@@ -77,6 +89,19 @@ impl FakePs {
 
     pub(crate) fn ends(&self) -> Vec<u64> {
         self.lock().shards.iter().map(|shard| shard.end).collect()
+    }
+
+    /// From now on that shard does not say how it is.
+    pub(crate) fn is_silent(&self, shard: u32) {
+        self.lock().silent = Some(shard);
+    }
+
+    pub(crate) fn speaks_again(&self) {
+        let mut state = self.lock();
+        state.silent = None;
+        for (shard, reply) in std::mem::take(&mut state.unheard) {
+            reply.send(state.shards[shard as usize].seen(), Payload::EMPTY);
+        }
     }
 
     pub(super) fn starts(&self, shard: usize) -> Vec<StartSpec> {
@@ -196,13 +221,11 @@ impl Service for FakePs {
                 }
                 reply.send(StoppingAt { version: Version(shard.version) }, Payload::EMPTY);
             }
+            Message::Observe(observe) if state.silent == Some(observe.shard) => {
+                state.unheard.push((observe.shard, reply));
+            }
             Message::Observe(observe) => {
-                let shard = &state.shards[observe.shard as usize];
-                let (version, began) = (Version(shard.version), Version(shard.began));
-                let applied = shard.version - shard.began;
-                let pushes = ShardCounters { received: applied, applied, ..Default::default() };
-                let snapshot = ShardSnapshot { version, began, pushes, ..Default::default() };
-                reply.send(snapshot, Payload::EMPTY);
+                reply.send(state.shards[observe.shard as usize].seen(), Payload::EMPTY)
             }
             Message::Leave(_) => reply.send(Left {}, Payload::EMPTY),
             Message::Stop(_) => reply.send(Stopped {}, Payload::EMPTY),
@@ -233,10 +256,20 @@ impl FakeCluster {
             incarnation: Incarnation(life),
             cluster: cluster.clone(),
             graph: None,
+            http: None,
         };
         let placement = Placement { epoch: PlacementEpoch(1), shards: vec![], slices: vec![] };
         let shards = (0..2).map(|_| Shard::default()).collect();
-        let state = State { store, job, placement, shards, unreadable: vec![], ahead: 0 };
+        let state = State {
+            store,
+            job,
+            placement,
+            shards,
+            unreadable: vec![],
+            ahead: 0,
+            silent: None,
+            unheard: vec![],
+        };
         let ps = FakePs(Arc::new(Mutex::new(state)));
         let transport = InProcess::new();
         let listener = transport.listen("ps0:1").await.unwrap();

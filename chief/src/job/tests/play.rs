@@ -24,7 +24,7 @@ pub(super) struct Play {
 /// A life of worker `worker`, over one of its connections.
 pub(super) fn peer(worker: u32, life: u64, connection: u64) -> Peer {
     let (task, incarnation) = (TaskId::worker(worker), Incarnation(life));
-    Peer { task, incarnation, connection, address: "here".into() }
+    Peer { task, incarnation, connection, address: "here".into(), http: None }
 }
 
 impl Play {
@@ -203,6 +203,9 @@ pub(super) fn report(step: u64) -> Report {
         drawn: 2,
         gradient_norm: None,
         summaries: Vec::new(),
+        snapshot: None,
+        spans: Vec::new(),
+        spans_lost: 0,
     }
 }
 

@@ -119,7 +119,7 @@ fn whoever_does_not_finish_does_not_keep_a_job_that_drains() {
 fn workers_go_on_where_they_were() {
     let resume = |drawn| Resume { drawn, examples: 3 * drawn };
     let mut play = Play::of(JobSpec { batch_size: 3, ..job() }, 2);
-    let start = Start { step: GlobalStep(4), resumes: vec![resume(5), resume(6)], saves: true };
+    let start = Start { step: GlobalStep(4), resumes: vec![resume(5), resume(6)], saves: true, trace: None };
     play.created_with(start);
     for worker in 0..2 {
         play.say(worker, 1, Register {});
@@ -139,7 +139,7 @@ fn workers_go_on_where_they_were() {
 fn what_became_of_checkpoints_is_told() {
     let mut play = Play::training();
     let last = Some(CheckpointName { step: GlobalStep(3), life: Incarnation(1) });
-    play.state.saved(SaveStatus { saves: 2, failed: 1, last });
+    play.state.saved(SaveStatus { saves: 2, failed: 1, last, ..Default::default() });
     let progress = play.state.progress();
     assert_eq!((progress.saves, progress.saves_failed, progress.last_checkpoint), (2, 1, last));
 }

@@ -1,0 +1,242 @@
+//! Spans as those of OpenTelemetry: a push, with all that its step was at, is a trace. Knows no network.
+//!
+//! Wanted properties: (A) the spans of one push have one trace, wherever they come from, and those of another one another; (B) a
+//! parent is of the same trace and around its child, or the push that a shard took up, and no span is its own ancestor; (C) what is
+//! kept of the past is bounded.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, SystemTime};
+
+use messages::id::{JobName, ShardId, TaskId};
+use messages::message::PushId;
+use messages::observe::{Micros, SpanSpec};
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+
+use super::trace_event::PUSH;
+
+/// Steps of which it is known which push they made.
+const STEPS_MAX: usize = 4096;
+
+/// What has to be remembered from span to span.
+#[derive(Debug)]
+pub(super) struct OtelSpans {
+    began: SystemTime,
+    pushes: HashMap<(u32, u64), PushId>,
+    /// The same keys, the oldest first.
+    steps: VecDeque<(u32, u64)>,
+}
+
+/// What makes a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Trace {
+    Push(u32, u64, u64),
+    Step(TaskId, u64),
+    Alone(TaskId, Micros),
+}
+
+impl OtelSpans {
+    /// On a clock that began then.
+    pub(super) fn new(began: SystemTime) -> Self {
+        Self { began, pushes: HashMap::new(), steps: VecDeque::new() }
+    }
+
+    /// Those of some spans.
+    pub(super) fn of(&mut self, spans: &[SpanSpec]) -> Vec<SpanData> {
+        for span in spans {
+            if let (Some((push, _)), Some(step)) = (span.push, span.local_step) {
+                self.remember((push.worker, step), push);
+            }
+        }
+        let traces: Vec<Trace> = spans.iter().map(|span| self.trace(span)).collect();
+        let mut together: HashMap<Trace, Vec<usize>> = HashMap::new();
+        traces.iter().enumerate().for_each(|(index, trace)| together.entry(*trace).or_default().push(index));
+        let data = |(index, span): (usize, &SpanSpec)| {
+            let own = together[&traces[index]].iter().copied();
+            let parent = parent(spans, index, own).map(|parent| &spans[parent]);
+            self.data(span, traces[index], parent)
+        };
+        spans.iter().enumerate().map(data).collect()
+    }
+
+    fn remember(&mut self, step: (u32, u64), push: PushId) {
+        if self.pushes.insert(step, push).is_none() {
+            self.steps.push_back(step);
+        }
+        if self.steps.len() > STEPS_MAX
+            && let Some(oldest) = self.steps.pop_front()
+        {
+            self.pushes.remove(&oldest);
+        }
+    }
+
+    fn trace(&self, span: &SpanSpec) -> Trace {
+        let of_step = |step: u64| self.pushes.get(&(span.task.index, step)).copied();
+        let push = span.push.map(|(push, _)| push);
+        let of_worker = || span.local_step.filter(|_| span.task.job == JobName::Worker);
+        match (push.or_else(|| of_worker().and_then(of_step)), span.local_step) {
+            (Some(push), _) => Trace::Push(push.worker, push.incarnation.0, push.sequence.0),
+            (None, Some(step)) => Trace::Step(span.task, step),
+            (None, None) => Trace::Alone(span.task, span.start_us),
+        }
+    }
+
+    fn data(&self, span: &SpanSpec, trace: Trace, parent: Option<&SpanSpec>) -> SpanData {
+        let id = u128::from(hash(&(1, trace))) << 64 | u128::from(hash(&(2, trace)));
+        let trace_id = TraceId::from_bytes(id.to_be_bytes());
+        let context =
+            SpanContext::new(trace_id, span_id(span), TraceFlags::SAMPLED, false, TraceState::default());
+        let mut attributes = vec![
+            KeyValue::new("pushpull.task", span.task.to_string()),
+            KeyValue::new("pushpull.lane", span.lane.clone()),
+        ];
+        if let Some(step) = span.local_step {
+            attributes.push(KeyValue::new("pushpull.local_step", i64::try_from(step).unwrap_or(i64::MAX)));
+        }
+        if let Some((push, shard)) = span.push {
+            let PushId { worker, incarnation, sequence } = push;
+            attributes
+                .push(KeyValue::new("pushpull.push", format!("worker/{worker} {incarnation} {sequence}")));
+            attributes.push(KeyValue::new("pushpull.shard", shard.to_string()));
+        }
+        SpanData {
+            span_context: context,
+            parent_span_id: parent.map_or(SpanId::INVALID, span_id),
+            parent_span_is_remote: parent.is_some_and(|parent| parent.task != span.task),
+            span_kind: SpanKind::Internal,
+            name: span.name.clone().into(),
+            start_time: self.at(span.start_us),
+            end_time: self.at(span.start_us.saturating_add(span.took_us.max(0))),
+            attributes,
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: InstrumentationScope::builder("pushpull").build(),
+        }
+    }
+
+    fn at(&self, us: Micros) -> SystemTime {
+        let away = Duration::from_micros(us.unsigned_abs());
+        let at = if us < 0 { self.began.checked_sub(away) } else { self.began.checked_add(away) };
+        at.unwrap_or(self.began)
+    }
+}
+
+/// The innermost span of the same trace in which a span lies; of what a shard does for a push, that push.
+fn parent(spans: &[SpanSpec], index: usize, own: impl Iterator<Item = usize>) -> Option<usize> {
+    let span = &spans[index];
+    let time = |span: &SpanSpec| (span.start_us, span.start_us.saturating_add(span.took_us.max(0)));
+    let (start, end) = time(span);
+    let around = |&other: &usize| {
+        let (from, until) = time(&spans[other]);
+        let longer = (until - from, index) > (end - start, other);
+        spans[other].task == span.task
+            && spans[other].lane == span.lane
+            && from <= start
+            && end <= until
+            && longer
+    };
+    let own: Vec<usize> = own.filter(|&other| other != index).collect();
+    let innermost = own.iter().copied().filter(around).min_by_key(|&other| (spans[other].took_us, other));
+    innermost.or_else(|| {
+        let is_push = |&other: &usize| {
+            let other = &spans[other];
+            other.task.job == JobName::Worker && other.name == PUSH && other.push == span.push
+        };
+        let on_shard = span.task.job == JobName::Ps && span.push.is_some();
+        own.iter().copied().find(|other| on_shard && is_push(other))
+    })
+}
+
+fn span_id(span: &SpanSpec) -> SpanId {
+    let push: Option<(PushId, ShardId)> = span.push;
+    let own = (span.task, &span.lane, &span.name, push, span.local_step, span.start_us, span.took_us);
+    SpanId::from_bytes(hash(&own).to_be_bytes())
+}
+
+/// The same in every process.
+fn hash(what: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    // 0 is no identity.
+    hasher.finish().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::super::spool::tests::{of_push, one_push, span};
+    use super::*;
+
+    proptest! {
+        /// (A) and (B): pushes whose spans come in any order, and nested in any way.
+        #[test]
+        fn a_push_is_a_trace_and_parents_are_around_their_children(
+            parts in prop::collection::vec((0u64..4, 0i64..30, 0i64..30, any::<bool>()), 1..60),
+        ) {
+            let spans: Vec<SpanSpec> = parts
+                .into_iter()
+                .map(|(push, start, took, shard)| {
+                    let task = if shard { TaskId::ps(0) } else { TaskId::worker(1) };
+                    let name = if shard { "apply" } else { PUSH };
+                    of_push(push, ShardId::new(0, 0), span(task, "lane", name, start, took))
+                })
+                .map(|span| SpanSpec { local_step: None, ..span })
+                .collect();
+            let data = OtelSpans::new(SystemTime::UNIX_EPOCH).of(&spans);
+            let traces: HashMap<TraceId, Vec<usize>> = data.iter().enumerate().fold(HashMap::new(), |mut all, (index, data)| {
+                all.entry(data.span_context.trace_id()).or_default().push(index);
+                all
+            });
+            let pushes: HashSet<_> = spans.iter().map(|span| span.push).collect();
+            prop_assert_eq!(traces.len(), pushes.len(), "(A)");
+            for own in traces.values() {
+                prop_assert!(own.iter().all(|&index| spans[index].push == spans[own[0]].push), "(A)");
+                for &index in own {
+                    let mut at = parent(&spans, index, own.iter().copied());
+                    let mut seen = HashSet::from([index]);
+                    while let Some(ancestor) = at {
+                        prop_assert!(seen.insert(ancestor), "(B)");
+                        let inside = data[ancestor].start_time <= data[index].start_time
+                            && data[index].end_time <= data[ancestor].end_time;
+                        prop_assert!(inside || spans[ancestor].task != spans[index].task, "(B)");
+                        at = parent(&spans, ancestor, own.iter().copied());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_is_of_the_trace_of_its_push_and_a_shard_below_it() {
+        let spans = one_push();
+        let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        let data = OtelSpans::new(began).of(&spans);
+        let traces: HashSet<TraceId> = data[..7].iter().map(|data| data.span_context.trace_id()).collect();
+        assert_eq!(traces.len(), 1);
+        assert!(!traces.contains(&data[7].span_context.trace_id()), "a checkpoint is of no push");
+        for apply in [2, 5] {
+            assert_eq!(data[apply].parent_span_id, data[apply - 2].span_context.span_id());
+            assert!(data[apply].parent_span_is_remote);
+        }
+        assert_eq!(data[6].parent_span_id, SpanId::INVALID);
+        assert_eq!(data[2].start_time, began + Duration::from_micros(1_800));
+        assert_eq!(data[2].end_time, began + Duration::from_micros(2_100));
+    }
+
+    #[test]
+    fn steps_that_are_remembered_are_bounded() {
+        let mut spans = OtelSpans::new(SystemTime::UNIX_EPOCH);
+        for step in 0..STEPS_MAX as u64 + 5 {
+            let push = of_push(step, ShardId::new(0, 0), span(TaskId::worker(1), "l", PUSH, 0, 1));
+            spans.of(&[SpanSpec { local_step: Some(step), ..push }]);
+        }
+        assert_eq!((spans.pushes.len(), spans.steps.len()), (STEPS_MAX, STEPS_MAX));
+    }
+}

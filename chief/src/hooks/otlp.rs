@@ -1,0 +1,215 @@
+//! Sends the timeline of a job to a collector of OpenTelemetry, on a thread of its own: one that is slow or gone holds nothing up.
+//! Knows not what a trace is made of.
+
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use messages::observe::SpanSpec;
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SpanExporter as _;
+
+use super::otel_span::OtelSpans;
+use super::spool::{Spool, Spooled};
+use crate::error::ChiefError;
+use crate::hook::Hook;
+use crate::report::JobEnd;
+
+/// So long one request may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Most of an answer that is read.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// Why there is no way to a collector.
+#[derive(Debug, thiserror::Error)]
+pub enum OtlpError {
+    /// It is spoken to in plain HTTP only.
+    #[error(
+        "the endpoint '{0}' is none: expected http://host:port, such as http://127.0.0.1:4318 of a collector on this host; for https let a collector pass it on"
+    )]
+    Endpoint(String),
+    /// No exporter could be built.
+    #[error("spans cannot be sent to {endpoint}: {reason}")]
+    Exporter {
+        /// Where to.
+        endpoint: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Sends the spans of the traced steps by OTLP over HTTP: each push, with its step, is a trace.
+///
+/// What cannot be sent is counted and told; the training goes on.
+#[derive(Debug)]
+pub struct Otlp {
+    endpoint: String,
+    exporter: Option<SpanExporter>,
+    spool: Option<Spool>,
+}
+
+impl Otlp {
+    /// To a collector at that endpoint, such as `http://127.0.0.1:4318`; `/v1/traces` is added where it is not there.
+    ///
+    /// # Errors
+    /// Where that is no endpoint of plain HTTP.
+    pub fn new(endpoint: &str) -> Result<Self, OtlpError> {
+        let host = endpoint.strip_prefix("http://").filter(|host| !host.is_empty() && !host.starts_with('/'));
+        if host.is_none() {
+            return Err(OtlpError::Endpoint(endpoint.to_owned()));
+        }
+        let base = endpoint.trim_end_matches('/');
+        let endpoint = match base.ends_with("/v1/traces") {
+            true => base.to_owned(),
+            false => format!("{base}/v1/traces"),
+        };
+        let agent = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false);
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Http(agent.build().new_agent()))
+            .with_endpoint(&endpoint)
+            .with_timeout(TIMEOUT)
+            .build();
+        match exporter {
+            Ok(mut exporter) => {
+                exporter.set_resource(&Resource::builder().with_service_name("pushpull").build());
+                Ok(Self { endpoint, exporter: Some(exporter), spool: None })
+            }
+            Err(error) => Err(OtlpError::Exporter { endpoint, reason: error.to_string() }),
+        }
+    }
+}
+
+impl Hook for Otlp {
+    fn clock(&mut self, began: SystemTime) {
+        let Some(exporter) = self.exporter.take() else { return };
+        match Spool::start("traces", move |spooled| send_all(&exporter, began, &spooled)) {
+            Ok(spool) => self.spool = Some(spool),
+            Err(error) => tracing::warn!("no traces are sent: no thread for them: {error}"),
+        }
+    }
+
+    fn spans(&mut self, spans: &[SpanSpec]) {
+        if let Some(spool) = &self.spool {
+            spool.send(spans);
+        }
+    }
+
+    fn end(&mut self, _: Result<&JobEnd, &ChiefError>) {
+        if let Some(spool) = self.spool.take() {
+            spool.end();
+            tracing::info!("traces were sent to {}", self.endpoint);
+        }
+    }
+}
+
+/// Sends until no more spans come.
+fn send_all(exporter: &SpanExporter, began: SystemTime, spooled: &Spooled) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            while let Some(spans) = spooled.next() {
+                spooled.lose(spans.len(), &error);
+            }
+            return;
+        }
+    };
+    let mut own = OtelSpans::new(began);
+    while let Some(spans) = spooled.next() {
+        if let Err(error) = runtime.block_on(exporter.export(own.of(&spans))) {
+            spooled.lose(spans.len(), &error);
+        }
+    }
+}
+
+/// Waits for each answer: it has a thread to itself.
+#[derive(Debug)]
+struct Http(ureq::Agent);
+
+#[async_trait]
+impl HttpClient for Http {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (parts, mut body) = self.0.run(request.map(|body| body.to_vec()))?.into_parts();
+        let answer = body.with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
+        Ok(Response::from_parts(parts, answer.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, channel};
+
+    use messages::id::GlobalStep;
+
+    use super::super::spool::tests::one_push;
+    use super::*;
+
+    /// A collector that takes one request, and what came: its first line and its body.
+    fn collector(status: &'static str) -> (String, Receiver<(String, Vec<u8>)>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            let (mut first, mut length) = (String::new(), 0);
+            reader.read_line(&mut first).unwrap();
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                match line.to_ascii_lowercase().split_once(':') {
+                    Some(("content-length", value)) => length = value.trim().parse().unwrap(),
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            socket.write_all(answer.as_bytes()).unwrap();
+            tell.send((first, body)).unwrap();
+        });
+        (endpoint, told)
+    }
+
+    fn contains(body: &[u8], text: &str) -> bool {
+        body.windows(text.len()).any(|part| part == text.as_bytes())
+    }
+
+    #[test]
+    fn spans_are_posted_to_a_collector() {
+        let (endpoint, told) = collector("200 OK");
+        let mut hook = Otlp::new(&endpoint).unwrap();
+        hook.clock(SystemTime::now());
+        hook.spans(&one_push());
+        let (first, body) = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(first.trim_end(), "POST /v1/traces HTTP/1.1");
+        for text in
+            ["compute", "push", "apply", "pushpull.task", "worker/1", "to ps/0/shard/1", "service.name"]
+        {
+            assert!(contains(&body, text), "{text}");
+        }
+        hook.end(Err(&ChiefError::NoWorkers { step: GlobalStep(1), last_step: GlobalStep(2) }));
+    }
+
+    #[test]
+    fn what_a_collector_does_not_take_is_counted() {
+        let (endpoint, told) = collector("400 Bad Request");
+        let mut hook = Otlp::new(&format!("{endpoint}/v1/traces/")).unwrap();
+        hook.clock(SystemTime::now());
+        hook.spans(&one_push());
+        assert!(told.recv_timeout(Duration::from_secs(60)).unwrap().0.starts_with("POST /v1/traces "));
+        assert_eq!(hook.spool.take().unwrap().end(), 8);
+    }
+
+    #[test]
+    fn an_endpoint_is_one_of_plain_http() {
+        for endpoint in ["https://collector:4318", "collector:4318", "http://", "http:///x", ""] {
+            let error = Otlp::new(endpoint).unwrap_err().to_string();
+            assert!(error.contains(&format!("'{endpoint}' is none: expected http://host:port")), "{error}");
+        }
+    }
+}

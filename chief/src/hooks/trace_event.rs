@@ -1,0 +1,317 @@
+//! Spans as events of the Chrome trace format, which Perfetto opens: tasks are processes, lanes are threads, and a push is a flow of
+//! arrows from where its gradients were computed to the shard and back. Knows no file.
+//!
+//! Wanted properties: (A) the spans of one thread are disjoint or within one another, as long as it has rows enough; (B) what is
+//! kept of the past is bounded; (C) a push has one identity in all of its events, wherever they come from.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use messages::id::{JobName, ShardId, TaskId};
+use messages::message::PushId;
+use messages::observe::{Micros, SpanSpec};
+use serde_json::{Value, json};
+
+/// The worker's span from which a push starts.
+pub(super) const COMPUTE: &str = "compute";
+/// The worker's span from the push until its answer.
+pub(super) const PUSH: &str = "push";
+/// The shard's span in which it deals with the push.
+pub(super) const APPLY: &str = "apply";
+
+/// Threads of all processes at most; spans beyond share the last one of their process.
+const THREADS_MAX: usize = 4096;
+/// Rows of one lane, in which spans are that overlap.
+const ROWS_MAX: usize = 8;
+/// Spans of a row that are remembered.
+const RECENT_MAX: usize = 64;
+/// Steps of which it is known when they computed.
+const COMPUTED_MAX: usize = 4096;
+
+/// What has to be remembered from span to span.
+#[derive(Debug, Default)]
+pub(super) struct TraceEvents {
+    processes: BTreeMap<TaskId, Process>,
+    threads: usize,
+    computed: HashMap<(TaskId, u64), Slice>,
+    /// The same keys, the oldest first.
+    steps: VecDeque<(TaskId, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    lanes: HashMap<String, Vec<Row>>,
+    threads: u64,
+}
+
+#[derive(Debug)]
+struct Row {
+    thread: u64,
+    recent: VecDeque<(Micros, Micros)>,
+}
+
+/// Where a span is drawn.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    process: u64,
+    thread: u64,
+    start: Micros,
+    end: Micros,
+}
+
+impl Slice {
+    /// The last moment that is within it.
+    const fn last(self) -> Micros {
+        if self.end > self.start { self.end - 1 } else { self.start }
+    }
+}
+
+impl TraceEvents {
+    /// The events of some spans.
+    pub(super) fn of(&mut self, spans: &[SpanSpec]) -> Vec<Value> {
+        let mut events = Vec::new();
+        let mut drawn = Vec::new();
+        for span in spans {
+            let slice = self.draw(span, &mut events);
+            if let (COMPUTE, None, Some(step)) = (span.name.as_str(), &span.push, span.local_step) {
+                self.remember((span.task, step), slice);
+            }
+            drawn.push(slice);
+        }
+        for (span, slice) in spans.iter().zip(drawn) {
+            self.flow(span, slice, &mut events);
+        }
+        events
+    }
+
+    fn draw(&mut self, span: &SpanSpec, events: &mut Vec<Value>) -> Slice {
+        let process = process(span.task);
+        let thread = self.thread(span, events);
+        let mut args = serde_json::Map::new();
+        if let Some(step) = span.local_step {
+            args.insert("local_step".into(), step.into());
+        }
+        if let Some((push, shard)) = span.push {
+            let PushId { worker, incarnation, sequence } = push;
+            args.insert("push".into(), format!("worker/{worker} {incarnation} {sequence}").into());
+            args.insert("shard".into(), shard.to_string().into());
+        }
+        events.push(json!({
+            "name": span.name, "cat": "span", "ph": "X", "ts": span.start_us, "dur": span.took_us.max(0),
+            "pid": process, "tid": thread, "args": args,
+        }));
+        let end = span.start_us.saturating_add(span.took_us.max(0));
+        Slice { process, thread, start: span.start_us, end }
+    }
+
+    /// In which thread a span is drawn, which is named where it is a new one.
+    fn thread(&mut self, span: &SpanSpec, events: &mut Vec<Value>) -> u64 {
+        let pid = process(span.task);
+        let full = self.threads >= THREADS_MAX;
+        if full && !self.processes.contains_key(&span.task) {
+            return 0;
+        }
+        let own = self.processes.entry(span.task).or_insert_with(|| {
+            events.push(named("process_name", pid, 0, json!({ "name": span.task.to_string() })));
+            events.push(named("process_sort_index", pid, 0, json!({ "sort_index": pid })));
+            Process::default()
+        });
+        let time = (span.start_us, span.start_us.saturating_add(span.took_us.max(0)));
+        if full && !own.lanes.contains_key(&span.lane) {
+            return own.threads;
+        }
+        let rows = own.lanes.entry(span.lane.clone()).or_default();
+        let free = rows.iter().position(|row| row.recent.iter().all(|&other| !crosses(time, other)));
+        let index = match free {
+            Some(row) => row,
+            None if rows.len() == ROWS_MAX || full => rows.len() - 1,
+            None => {
+                own.threads += 1;
+                self.threads += 1;
+                let thread = own.threads;
+                let name = match rows.len() {
+                    0 => span.lane.clone(),
+                    row => format!("{} ({})", span.lane, row + 1),
+                };
+                events.push(named("thread_name", pid, thread, json!({ "name": name })));
+                let index = json!({ "sort_index": rank(&span.lane) * 10_000 + thread });
+                events.push(named("thread_sort_index", pid, thread, index));
+                rows.push(Row { thread, recent: VecDeque::new() });
+                rows.len() - 1
+            }
+        };
+        let row = &mut rows[index];
+        if row.recent.len() == RECENT_MAX {
+            row.recent.pop_front();
+        }
+        row.recent.push_back(time);
+        row.thread
+    }
+
+    fn remember(&mut self, step: (TaskId, u64), slice: Slice) {
+        if self.computed.insert(step, slice).is_none() {
+            self.steps.push_back(step);
+        }
+        if self.steps.len() > COMPUTED_MAX
+            && let Some(oldest) = self.steps.pop_front()
+        {
+            self.computed.remove(&oldest);
+        }
+    }
+
+    /// The arrows of a push that begin or end at a span.
+    fn flow(&self, span: &SpanSpec, slice: Slice, events: &mut Vec<Value>) {
+        let Some((push, shard)) = span.push else { return };
+        let mut arrow = |phase: &str, at: Slice, ts: Micros| {
+            let mut event = json!({
+                "name": "push", "cat": "push", "ph": phase, "id": flow_id(push, shard), "ts": ts,
+                "pid": at.process, "tid": at.thread,
+            });
+            if phase == "f" {
+                // To the span that is there, and not to the next one.
+                event["bp"] = "e".into();
+            }
+            events.push(event);
+        };
+        match (span.task.job, span.name.as_str()) {
+            (JobName::Worker, PUSH) => {
+                let computed = span.local_step.and_then(|step| self.computed.get(&(span.task, step)));
+                match computed {
+                    // A push may begin before the last gradient is computed.
+                    Some(computed) if computed.start <= slice.start => {
+                        arrow("s", *computed, computed.last().min(slice.start));
+                        arrow("t", slice, slice.start);
+                    }
+                    _ => arrow("s", slice, slice.start),
+                }
+                arrow("f", slice, slice.last());
+            }
+            (JobName::Ps, APPLY) => arrow("t", slice, slice.start),
+            _ => {}
+        }
+    }
+}
+
+/// Whether two spans overlap, and none is within the other.
+const fn crosses(one: (Micros, Micros), other: (Micros, Micros)) -> bool {
+    let overlap = one.0 < other.1 && other.0 < one.1;
+    let within = (one.0 >= other.0 && one.1 <= other.1) || (other.0 >= one.0 && other.1 <= one.1);
+    overlap && !within
+}
+
+fn named(name: &str, process: u64, thread: u64, args: Value) -> Value {
+    json!({ "name": name, "ph": "M", "pid": process, "tid": thread, "args": args })
+}
+
+/// A number for a task: in the order of a cluster.
+const fn process(task: TaskId) -> u64 {
+    let job = match task.job {
+        JobName::Chief => 0,
+        JobName::Ps => 1,
+        JobName::Worker => 2,
+        JobName::Evaluator => 3,
+    };
+    job * 1_000_000 + task.index as u64 + 1
+}
+
+/// In which order the lanes of a task are shown.
+fn rank(lane: &str) -> u64 {
+    match lane.split(['/', ' ']).next() {
+        Some("trainer") => 0,
+        Some("device" | "shard") => 1,
+        Some("to") => 2,
+        _ => 3,
+    }
+}
+
+/// A number for a push to a shard, the same wherever it is seen: FNV-1a, in as many bits as any reader of JSON keeps.
+fn flow_id(push: PushId, shard: ShardId) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let parts = [
+        u64::from(push.worker),
+        push.incarnation.0,
+        push.sequence.0,
+        u64::from(shard.ps) << 32 | u64::from(shard.shard),
+    ];
+    for byte in parts.into_iter().flat_map(u64::to_le_bytes) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash >> 12
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::spool::tests::{of_push, span};
+    use super::*;
+
+    proptest! {
+        /// (A) and (B): spans of two lanes that overlap in any way.
+        #[test]
+        fn spans_of_a_thread_are_apart_or_nested(
+            spans in prop::collection::vec((0i64..60, 0i64..40, any::<bool>()), 1..60),
+        ) {
+            let mut events = TraceEvents::default();
+            let mut threads: BTreeMap<u64, Vec<(i64, i64)>> = BTreeMap::new();
+            for (start, took, lane) in spans {
+                let lane = if lane { "shard/0" } else { "shard/1" };
+                for event in events.of(&[span(TaskId::ps(0), lane, "apply", start, took)]) {
+                    if event["ph"] == "X" {
+                        let thread = event["tid"].as_u64().unwrap();
+                        threads.entry(thread).or_default().push((start, start + took));
+                    }
+                }
+            }
+            for own in events.processes.values() {
+                for rows in own.lanes.values() {
+                    prop_assert!(rows.len() <= ROWS_MAX, "(B)");
+                    // The last one takes what has no room anywhere.
+                    for row in rows.iter().take(ROWS_MAX - 1) {
+                        let drawn = &threads[&row.thread];
+                        let pairs = drawn.iter().flat_map(|one| drawn.iter().map(move |other| (*one, *other)));
+                        for (one, other) in pairs {
+                            prop_assert!(!crosses(one, other), "(A) {one:?} and {other:?}");
+                        }
+                    }
+                }
+            }
+        }
+
+        /// (C).
+        #[test]
+        fn a_push_has_one_identity(sequences in prop::collection::hash_set(any::<u64>(), 2..50)) {
+            let ids: std::collections::HashSet<u64> = sequences
+                .iter()
+                .map(|&sequence| {
+                    let (push, shard) =
+                        of_push(sequence, ShardId::new(0, 1), span(TaskId::ps(0), "", "", 0, 0)).push.unwrap();
+                    assert_ne!(flow_id(push, shard), flow_id(push, ShardId::new(1, 0)));
+                    flow_id(push, shard)
+                })
+                .collect();
+            prop_assert_eq!(ids.len(), sequences.len());
+            prop_assert!(ids.iter().all(|id| *id < 1 << 53));
+        }
+    }
+
+    #[test]
+    fn steps_and_threads_that_are_remembered_are_bounded() {
+        let mut events = TraceEvents::default();
+        for step in 0..COMPUTED_MAX as u64 + 9 {
+            let mut span = span(TaskId::worker(0), &format!("lane {step}"), COMPUTE, 5, 1);
+            span.local_step = Some(step);
+            events.of(&[span]);
+        }
+        assert_eq!((events.computed.len(), events.steps.len()), (COMPUTED_MAX, COMPUTED_MAX));
+        assert_eq!(
+            (events.threads, events.processes[&TaskId::worker(0)].lanes.len()),
+            (THREADS_MAX, THREADS_MAX)
+        );
+        // Whoever comes then is drawn, and not remembered.
+        for index in 1..99 {
+            let drawn = events.of(&[span(TaskId::worker(index), "trainer", COMPUTE, 5, 1)]);
+            assert_eq!((drawn.len(), &drawn[0]["ph"]), (1, &Value::from("X")));
+        }
+        assert_eq!((events.threads, events.processes.len()), (THREADS_MAX, 1));
+    }
+}

@@ -1,0 +1,220 @@
+//! What has become of a job so far, as a bounded number of points. Knows no clock.
+//!
+//! Wanted properties: (A) there are never more than [`POINTS_MAX`] points, in the order of time; (B) nothing that was counted is
+//! lost: weighted with their steps and times, all points together are what was added; (C) an evaluation is on a point of its
+//! time or, where that has two, the later one is.
+
+use messages::id::GlobalStep;
+use messages::message::MetricValue;
+use messages::observe::{CurvePoint, Phases};
+
+/// Most points.
+pub(crate) const POINTS_MAX: usize = 600;
+/// From one point to the next, before they become too many.
+const EVERY_MS: u64 = 1000;
+
+/// The points.
+#[derive(Clone, Debug)]
+pub(crate) struct Curves {
+    points: Vec<Stretch>,
+    every_ms: u64,
+}
+
+/// Some time of a job, and what was counted in it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Stretch {
+    /// Since the chief was started.
+    pub from_ms: u64,
+    pub until_ms: u64,
+    /// Updates at the end of it.
+    pub step: GlobalStep,
+    /// Of steps whose loss is finite.
+    pub loss_sum: f64,
+    pub loss_steps: u64,
+    pub examples: u64,
+    /// Steps that the workers took.
+    pub steps: u64,
+    /// Where their time went, in microseconds, in the order of a step.
+    pub phases_us: [u64; 5],
+    pub evaluation: Vec<MetricValue>,
+}
+
+impl Stretch {
+    /// Steps of one worker, in which its time went there.
+    pub(crate) fn count(&mut self, steps: u64, examples: u64, phases: &Phases) {
+        self.steps = self.steps.saturating_add(steps);
+        self.examples = self.examples.saturating_add(examples);
+        for (sum, (_, times)) in self.phases_us.iter_mut().zip(phases.iter()) {
+            *sum = sum.saturating_add(times.sum_us);
+        }
+    }
+
+    /// So many steps of that mean loss.
+    pub(crate) fn lose(&mut self, steps: u64, loss: f32) {
+        if loss.is_finite() {
+            self.loss_sum += f64::from(loss) * steps as f64;
+            self.loss_steps = self.loss_steps.saturating_add(steps);
+        }
+    }
+
+    /// And what came right after it.
+    fn extend(&mut self, next: Self) {
+        self.until_ms = next.until_ms;
+        self.step = next.step;
+        self.loss_sum += next.loss_sum;
+        self.loss_steps = self.loss_steps.saturating_add(next.loss_steps);
+        self.examples = self.examples.saturating_add(next.examples);
+        self.steps = self.steps.saturating_add(next.steps);
+        self.phases_us.iter_mut().zip(next.phases_us).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        if !next.evaluation.is_empty() {
+            self.evaluation = next.evaluation;
+        }
+    }
+
+    fn point(&self) -> CurvePoint {
+        let seconds = self.until_ms.saturating_sub(self.from_ms) as f64 / 1000.0;
+        let names = Phases::default().iter().map(|(name, _)| name.to_owned());
+        let phases = self.phases_us.iter().filter_map(|sum| sum.checked_div(self.steps));
+        CurvePoint {
+            at_ms: self.until_ms,
+            step: self.step,
+            loss: (self.loss_steps > 0).then(|| (self.loss_sum / self.loss_steps as f64) as f32),
+            examples_per_s: if seconds > 0.0 { self.examples as f64 / seconds } else { 0.0 },
+            evaluation: self.evaluation.clone(),
+            phases_us: names.into_iter().zip(phases).collect(),
+        }
+    }
+}
+
+impl Default for Curves {
+    fn default() -> Self {
+        Self { points: Vec::new(), every_ms: EVERY_MS }
+    }
+}
+
+impl Curves {
+    /// The job went on, right after what was added last.
+    pub(crate) fn add(&mut self, next: Stretch) {
+        match self.points.last_mut() {
+            // What comes about once a second is not expected to come on time.
+            Some(last) if last.until_ms - last.from_ms + EVERY_MS / 2 < self.every_ms => last.extend(next),
+            _ => self.points.push(next),
+        }
+        if self.points.len() > POINTS_MAX {
+            self.every_ms *= 2;
+            let mut merged: Vec<Stretch> = Vec::with_capacity(POINTS_MAX);
+            for (index, point) in self.points.drain(..).enumerate() {
+                match merged.last_mut() {
+                    Some(last) if index % 2 == 1 => last.extend(point),
+                    _ => merged.push(point),
+                }
+            }
+            self.points = merged;
+        }
+    }
+
+    /// The variables were evaluated; that came to be known at that time.
+    pub(crate) fn evaluated(&mut self, at_ms: u64, step: GlobalStep, evaluation: Vec<MetricValue>) {
+        match self.points.last_mut() {
+            Some(last) => last.evaluation = evaluation,
+            None => {
+                self.add(Stretch { from_ms: at_ms, until_ms: at_ms, step, evaluation, ..Default::default() });
+            }
+        }
+    }
+
+    /// All of them, the oldest first.
+    pub(crate) fn points(&self) -> Vec<CurvePoint> {
+        self.points.iter().map(Stretch::point).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn metric(value: u64) -> Vec<MetricValue> {
+        vec![MetricValue { name: "loss".into(), value: value as f32 }]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// (A)–(C).
+        #[test]
+        fn points_are_bounded_and_nothing_is_lost(
+            stretches in prop::collection::vec((1u64..3000, 0u64..50, 0u8..8, 0u8..20), 1..300),
+            repeat in 1usize..12,
+        ) {
+            let mut curves = Curves::default();
+            let (mut at, mut loss, mut steps, mut examples, mut number) = (0, 0.0, 0, 0, 0);
+            let mut evaluations = Vec::new();
+            for &(took, taken, mean, evaluated) in stretches.iter().cycle().take(stretches.len() * repeat) {
+                let mut next = Stretch { from_ms: at, until_ms: at + took, step: GlobalStep(steps), ..Default::default() };
+                next.count(taken, taken * 3, &Phases::default());
+                next.lose(taken, f32::from(mean));
+                next.lose(taken, f32::NAN);
+                curves.add(next);
+                (at, loss) = (at + took, loss + f64::from(mean) * taken as f64);
+                (steps, examples) = (steps + taken, examples + taken * 3);
+                if evaluated == 0 {
+                    number += 1;
+                    curves.evaluated(at, GlobalStep(steps), metric(number));
+                    evaluations.push((at, number));
+                }
+                prop_assert!(curves.points.len() <= POINTS_MAX, "(A)");
+            }
+            let sum = |of: fn(&Stretch) -> u64| curves.points.iter().map(of).sum::<u64>();
+            prop_assert_eq!((sum(|point| point.steps), sum(|point| point.examples)), (steps, examples), "(B)");
+            prop_assert_eq!(sum(|point| point.loss_steps), steps, "(B)");
+            let losses: f64 = curves.points.iter().map(|point| point.loss_sum).sum();
+            prop_assert!((losses - loss).abs() < 1e-3 * loss.max(1.0), "(B)");
+            let times = curves.points.windows(2).all(|pair| pair[0].until_ms == pair[1].from_ms);
+            prop_assert!(times && curves.points.last().unwrap().until_ms == at, "(A) and (B)");
+            for point in &curves.points {
+                let mut inside = evaluations.iter().filter(|(at, _)| point.from_ms < *at && *at <= point.until_ms);
+                let wanted = inside.next_back().map_or(vec![], |&(_, number)| metric(number));
+                prop_assert_eq!(&point.evaluation, &wanted, "(C)");
+            }
+            prop_assert_eq!(curves.points().len(), curves.points.len());
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_all_measure_are_the_greatest_there_is() {
+        let mut curves = Curves::default();
+        for second in 0..2000 {
+            let mut next =
+                Stretch { from_ms: second * 1000, until_ms: second * 1000 + 1000, ..Default::default() };
+            let mut phases = Phases::default();
+            phases.input.sum_us = u64::MAX;
+            (0..2).for_each(|_| next.count(u64::MAX, u64::MAX - 1, &phases));
+            (0..2).for_each(|_| next.lose(u64::MAX, f32::MAX));
+            curves.add(next);
+        }
+        for (stretch, point) in curves.points.iter().zip(curves.points()) {
+            assert_eq!((stretch.steps, stretch.examples, stretch.loss_steps), (u64::MAX, u64::MAX, u64::MAX));
+            assert!(point.loss.is_some() && point.examples_per_s.is_finite(), "{point:?}");
+        }
+    }
+
+    #[test]
+    fn a_point_shows_means() {
+        let mut curves = Curves::default();
+        curves.evaluated(5, GlobalStep(0), metric(1));
+        let mut next = Stretch { from_ms: 5, until_ms: 2005, step: GlobalStep(4), ..Default::default() };
+        let mut phases = Phases::default();
+        phases.compute.record(std::time::Duration::from_micros(40));
+        next.count(4, 100, &phases);
+        next.lose(3, 1.0);
+        next.lose(1, 5.0);
+        curves.add(next);
+        let points = curves.points();
+        let [point] = points.as_slice() else { panic!("{points:?}") };
+        assert_eq!((point.at_ms, point.step, point.loss), (2005, GlobalStep(4), Some(2.0)));
+        assert_eq!((point.examples_per_s, point.phases_us[1].clone()), (50.0, ("compute".to_owned(), 10)));
+        assert_eq!(point.evaluation, metric(1));
+    }
+}

@@ -1,0 +1,139 @@
+//! Which shards have more to do than they can, from what is known of the last seconds. Knows no worker.
+//!
+//! Wanted properties: (A) where all shards are about alike and none is busy, nothing is found, however long messages that come
+//! together wait; (B) a shard that is busy almost all of the time, behind which messages pile up while it is busy, that answers much
+//! later than the others, or not at all, is found, and no other one.
+
+use std::time::Duration;
+
+use messages::observe::{Finding, FindingKind, ShardRow};
+
+use super::findings::{Cause, Evidence, SEEN};
+use super::others::{Others, shown};
+
+/// So much longer than the others a shard takes to answer, in relation and at least.
+const LATE: (f64, u64) = (2.0, 5_000);
+/// A shard that is busy for so much of its time has no more to give.
+const BUSY: f64 = 0.8;
+/// So long messages may wait without harm.
+const WAIT_US: u64 = 5_000;
+/// Behind a shard that is less busy they wait because they come at the same moment, and not because it has too much to do.
+const BUSY_WHILE_THEY_WAIT: f64 = 0.5;
+
+/// What speaks against shards.
+pub(super) fn overloaded_shards(shards: &[ShardRow]) -> Vec<Evidence> {
+    let round_trips: Others = shards.iter().filter_map(|row| row.round_trip_us).collect();
+    let mut found = Vec::new();
+    for shard in shards {
+        let mut reasons = Vec::new();
+        let silent = Duration::from_millis(shard.seen_ms);
+        let lasted = if silent >= SEEN { silent } else { Duration::ZERO };
+        if !lasted.is_zero() {
+            reasons.push(format!("it has not answered for {} s", lasted.as_secs()));
+        }
+        if shard.busy >= BUSY {
+            reasons.push(format!("it is busy {:.0} % of the time", shard.busy * 100.0));
+        }
+        let piled_up = shard.waited_us > shard.handling_us && shard.waited_us >= WAIT_US;
+        if piled_up && shard.busy >= BUSY_WHILE_THEY_WAIT {
+            let (waited, handling) = (shown(shard.waited_us), shown(shard.handling_us));
+            reasons.push(format!("messages wait {waited} for it, and are handled in {handling}"));
+        }
+        if let Some((time, usual)) = round_trips.beyond(shard.round_trip_us, LATE) {
+            reasons.push(format!(
+                "pushes are answered after {}, the others' after {}",
+                shown(time),
+                shown(usual)
+            ));
+        }
+        if !reasons.is_empty() {
+            let (kind, name, reason) =
+                (FindingKind::OverloadedShard, shard.shard.to_string(), reasons.join("; "));
+            found.push(Evidence {
+                finding: Finding { kind, name, reason },
+                lasted,
+                cause: Cause::Overloaded,
+            });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use messages::id::{ShardId, Version};
+    use messages::message::ShardCounters;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shard(shard: u32) -> ShardRow {
+        ShardRow {
+            shard: ShardId::new(shard, 0),
+            seen_ms: 100,
+            version: Version(1),
+            updates_per_s: 10.0,
+            busy: 0.3,
+            queue: 1,
+            waited_us: 300,
+            handling_us: 400,
+            round_trip_us: Some(3_000),
+            variables: 1,
+            slices: 1,
+            bytes: 1,
+            more_bytes: 0,
+            pushes: ShardCounters::default(),
+            pulls: 0,
+            staleness: None,
+            waiting: 0,
+            leaving: false,
+        }
+    }
+
+    proptest! {
+        /// (A) and (B).
+        #[test]
+        fn an_overloaded_shard_is_named_and_nobody_else(
+            shards in prop::collection::vec((0.0f64..0.79, 0u64..60_000, 3_000u64..5_000), 1..8),
+            at in 0usize..8,
+            how in 0u8..4,
+        ) {
+            let mut rows: Vec<ShardRow> = Vec::new();
+            for (index, &(busy, waited_us, round_trip)) in (0..).zip(&shards) {
+                // Pushes that all come at the same moment wait, however little there is to do.
+                let waited_us = if busy < 0.5 { waited_us } else { waited_us / 15 };
+                rows.push(ShardRow { busy, waited_us, round_trip_us: Some(round_trip), ..shard(index) });
+            }
+            prop_assert!(overloaded_shards(&rows).is_empty(), "(A)");
+            let at = at % rows.len();
+            match how {
+                0 => rows[at].busy = 0.93,
+                1 => (rows[at].waited_us, rows[at].handling_us, rows[at].busy) = (12_000, 4_000, 0.55),
+                2 => rows[at].round_trip_us = Some(40_000),
+                _ => rows[at].seen_ms = 4_000,
+            }
+            let found = overloaded_shards(&rows);
+            // Late is only who has others to be compared with.
+            let wanted = if how == 2 && rows.len() == 1 { vec![] } else { vec![format!("ps/{at}/shard/0")] };
+            prop_assert_eq!(found.iter().map(|found| found.finding.name.clone()).collect::<Vec<_>>(), wanted, "(B)");
+        }
+    }
+
+    #[test]
+    fn pushes_that_wait_for_each_other_do_not_make_a_shard_overloaded() {
+        // Eight workers push at the same moment, once a second.
+        let together = ShardRow { busy: 0.08, waited_us: 35_000, handling_us: 10_000, ..shard(0) };
+        assert_eq!(overloaded_shards(&[together.clone(), shard(1)]), []);
+        let more = ShardRow { busy: 0.6, ..together };
+        let found = overloaded_shards(&[more, shard(1)]);
+        assert_eq!(found[0].finding.reason, "messages wait 35 ms for it, and are handled in 10 ms");
+    }
+
+    #[test]
+    fn reasons_have_numbers() {
+        let shards = [ShardRow { busy: 0.934, seen_ms: 4_200, ..shard(0) }, shard(1)];
+        let found = overloaded_shards(&shards);
+        assert_eq!(found[0].finding.reason, "it has not answered for 4 s; it is busy 93 % of the time");
+        assert_eq!(found[0].lasted, Duration::from_millis(4_200));
+    }
+}

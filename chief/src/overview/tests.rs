@@ -1,0 +1,164 @@
+//! An overview that is told things by hand.
+
+use std::sync::Arc;
+
+use messages::cluster::ClusterSpec;
+use messages::id::{Incarnation, LocalStep, Version};
+use messages::observe::{RoundTrip, WorkerSnapshot};
+
+use super::*;
+use crate::job::WorkerSeen;
+use crate::job::tests::{job, placement};
+
+fn overview() -> Overview {
+    let addresses = [
+        (JobName::Chief, vec!["chief0:1"]),
+        (JobName::Ps, vec!["ps0:1", "ps1:1"]),
+        (JobName::Worker, vec!["worker0:1", "worker1:1", "worker2:1"]),
+        (JobName::Evaluator, vec!["evaluator0:1"]),
+    ];
+    let identity = Identity {
+        task: TaskId::CHIEF,
+        incarnation: Incarnation(1),
+        cluster: ClusterSpec::new(addresses).unwrap(),
+        graph: None,
+        http: Some("chief0:80".into()),
+    };
+    Overview::new(&job(), &identity, Some("s3://key:secret@bucket/x"))
+}
+
+fn seen(overview: &Overview, at: Duration, at_ms: u64) -> ChiefSnapshot {
+    overview.snapshot(overview.rows(at), at_ms)
+}
+
+fn worker(worker: u32, state: WorkerState) -> WorkerSeen {
+    WorkerSeen {
+        worker,
+        state,
+        life: Some(Incarnation(3)),
+        lives: 2,
+        http: Some(format!("worker{worker}:80")),
+    }
+}
+
+/// Workers that train; the last one takes so much longer for a step.
+fn trains(second: u64, slow_us: u64) -> DeskSnapshot {
+    let at = Duration::from_secs(second);
+    let mut desk = DeskSnapshot::default();
+    desk.seen.phase = JobPhase::Training;
+    desk.seen.workers = (0..3).map(|index| worker(index, WorkerState::Training)).collect();
+    let last_step = GlobalStep(100_000);
+    desk.progress = JobProgress { running: true, last_step, loss: Some(0.5), ..JobProgress::default() };
+    for index in 0..3 {
+        let took_us = if index == 2 { slow_us } else { 10_000 };
+        let steps = second * 20;
+        let mut snapshot =
+            WorkerSnapshot { local_step: LocalStep(steps), examples: steps * 8, ..Default::default() };
+        snapshot.phases.compute.sum_us = steps * took_us;
+        let mut times = TimeHistogram::default();
+        (0..steps).for_each(|_| times.record(Duration::from_millis(4)));
+        snapshot.round_trips = vec![RoundTrip { shard: ShardId::new(0, 0), times }];
+        let (life, local_step) = (Incarnation(3), LocalStep(steps));
+        let snapshot = Some(Arc::new(snapshot));
+        desk.told.insert(index, Told { life, at, local_step, loss: Some(0.5), spans_lost: 1, snapshot });
+        let report =
+            WorkerReport { steps: 20, local_step, loss: Some(f32::from(index as u8)), gradient_norm: None };
+        desk.reports.insert(index, report);
+    }
+    desk
+}
+
+#[test]
+fn it_is_all_there_before_anybody_has_come() {
+    let shown = seen(&overview(), Duration::from_millis(7), 99);
+    assert_eq!((shown.phase, shown.at_ms, shown.up_ms), (JobPhase::Starting, 99, 7));
+    assert_eq!(shown.last_step, job().last_step);
+    assert_eq!(
+        (shown.job.name.as_str(), shown.job.sync.as_str(), shown.job.variable_bytes),
+        ("linear", "async", 24)
+    );
+    assert_eq!(shown.tasks.len(), 6);
+    let reachable: Vec<bool> = shown.tasks.iter().map(|task| task.reachable).collect();
+    assert_eq!(reachable, [true, false, false, false, false, false]);
+    assert_eq!(shown.tasks[0].http.as_deref(), Some("chief0:80"));
+    assert_eq!(shown.checkpoints.unwrap().location, "s3://(hidden)@bucket/x");
+}
+
+#[test]
+fn rows_curves_and_findings_come_of_what_is_told() {
+    let mut overview = overview();
+    let line = |up| PsLine { task: TaskId::ps(1), http: None, up };
+    overview.ps(vec![line(true)]);
+    let mut desk = trains(0, 0);
+    desk.placement = Some(placement());
+    desk.told.clear();
+    overview.desk(Duration::ZERO, desk);
+    for second in 1..=12 {
+        let at = Duration::from_secs(second);
+        overview.desk(at, trains(second, 84_000));
+        // Asked again within the second, it says the same.
+        overview.desk(at, DeskSnapshot { reports: BTreeMap::new(), ..trains(second, 84_000) });
+        let version = Version(second * 60);
+        overview.shard(at, ShardId::new(0, 0), Some(ShardSnapshot { version, ..Default::default() }));
+        overview.tick(&overview.rows(at));
+        let found = seen(&overview, at, 0).findings;
+        assert_eq!(found.len(), usize::from(second >= 4), "in second {second}: {found:?}");
+    }
+    let at = Duration::from_secs(12);
+    let evaluation = Evaluation { loss: 0.25, metrics: Vec::new(), examples: 1, variables_crc32c: 0 };
+    overview.evaluated(at, GlobalStep(700), &evaluation);
+    let shown = seen(&overview, at, 0);
+    assert_eq!((shown.step, shown.steps_per_s, shown.examples_per_s), (GlobalStep(720), 60.0, 480.0));
+    assert_eq!(shown.findings[0].name, "worker/2");
+    assert_eq!(shown.workers[1].steps_per_s, 20.0);
+    assert_eq!(shown.workers[2].phases_us[1], ("compute".to_owned(), 84_000));
+    assert_eq!((shown.shards[0].round_trip_us, shown.shards[0].variables), (Some(4000), 1));
+    assert_eq!((shown.spans_lost, shown.loss), (3, Some(0.5)));
+    let tasks: Vec<(bool, u64)> = shown.tasks.iter().map(|task| (task.reachable, task.lives)).collect();
+    assert_eq!(tasks, [(true, 1), (false, 0), (true, 1), (true, 2), (true, 2), (true, 2)]);
+    let curves = overview.curves();
+    assert_eq!((curves.len(), curves[3].loss, curves[3].examples_per_s), (12, Some(1.0), 480.0));
+    assert_eq!(curves[11].evaluation[0].value, 0.25);
+    let row = &overview.placement()[0];
+    assert_eq!((row.shape.as_str(), row.rows, row.bytes), ("3x2", (0, 3), 24));
+
+    // A worker is gone, and so is its finding.
+    for second in 13..=15 {
+        let mut desk = trains(12, 84_000);
+        desk.seen.workers[2].state = WorkerState::Away;
+        overview.desk(Duration::from_secs(second), desk);
+        overview.tick(&overview.rows(Duration::from_secs(second)));
+    }
+    let shown = seen(&overview, Duration::from_secs(15), 0);
+    assert_eq!((shown.workers[2].state, shown.tasks[5].reachable), (WorkerState::Away, false));
+    assert!(shown.findings.iter().all(|finding| finding.name != "worker/2"), "{:?}", shown.findings);
+    // Who has left is not missed.
+    let mut desk = trains(12, 84_000);
+    desk.seen.workers[0].state = WorkerState::Left;
+    overview.desk(Duration::from_secs(15), desk);
+    let tasks = seen(&overview, Duration::from_secs(15), 0).tasks;
+    assert!(
+        tasks.len() == 5 && tasks.iter().all(|row| row.reachable || row.task == TaskId::ps(0)),
+        "{tasks:?}"
+    );
+    overview.ps(Vec::new());
+    overview.end(Some("told to".into()));
+    let shown = seen(&overview, Duration::from_secs(16), 0);
+    assert_eq!((shown.phase, shown.reason.as_deref()), (JobPhase::Ended, Some("told to")));
+    assert!(shown.findings.is_empty() && !shown.tasks[2].reachable && shown.tasks[2].lives == 1);
+}
+
+#[test]
+fn checkpoints_have_an_age_once_one_was_made() {
+    let mut overview = overview();
+    let last = Some(CheckpointName { step: GlobalStep(4), life: Incarnation(2) });
+    let mut status = SaveStatus { last, ..SaveStatus::default() };
+    overview.saves(Duration::from_secs(1), &status);
+    let shown = seen(&overview, Duration::from_secs(2), 0).checkpoints.unwrap();
+    assert_eq!((shown.last_step, shown.age_ms, shown.saves), (Some(GlobalStep(4)), None, 0));
+    (status.saves, status.failed) = (1, 2);
+    overview.saves(Duration::from_secs(3), &status);
+    overview.saves(Duration::from_secs(4), &status);
+    let shown = seen(&overview, Duration::from_secs(5), 0).checkpoints.unwrap();
+    assert_eq!((shown.age_ms, shown.saves, shown.failed), (Some(2000), 1, 2));
+}

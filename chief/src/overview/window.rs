@@ -1,0 +1,169 @@
+//! The last seconds of something that is counted: how much it has become in them. Knows no clock, and not what is counted.
+//!
+//! Wanted properties: (A) what is kept covers the last seconds, or some of the last times that it became more if these are seconds
+//! apart, and is bounded; (B) both ends are what was counted at their times;
+//! (C) where nothing has come for as long as it covers, there is nothing.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// So much of the past counts, at least.
+pub(crate) const SPAN: Duration = Duration::from_secs(5);
+/// So much at most, where it seldom becomes more.
+const LONG: Duration = Duration::from_secs(60);
+/// So often it becomes more in what counts.
+const FEW: u32 = 4;
+/// Most counts that are kept; of more the newest of each time.
+const COUNTS_MAX: usize = 64;
+/// Counts come about once a second: where none has come for longer, that time counts, too.
+const GAP: Duration = Duration::from_secs(2);
+
+/// Something that is counted.
+pub(crate) trait Counted {
+    /// By which it is told whether it goes on: steps, updates.
+    fn count(&self) -> u64;
+}
+
+impl Counted for u64 {
+    fn count(&self) -> u64 {
+        *self
+    }
+}
+
+/// What was counted in the last seconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Window<T> {
+    counts: VecDeque<(Duration, T)>,
+    /// When it became more for the last time, or was counted first.
+    rose: Duration,
+    /// How long it took then to become one more.
+    pace: Option<Duration>,
+}
+
+impl<T> Default for Window<T> {
+    fn default() -> Self {
+        Self { counts: VecDeque::new(), rose: Duration::ZERO, pace: None }
+    }
+}
+
+impl<T: Counted> Window<T> {
+    /// So much had been counted at that time, which is not before the last one.
+    pub(crate) fn add(&mut self, at: Duration, count: T) {
+        match self.counts.back().map(|(_, last)| count.count().saturating_sub(last.count())) {
+            None => self.rose = at,
+            Some(0) => {}
+            Some(more) => {
+                let more = u32::try_from(more).unwrap_or(u32::MAX);
+                (self.rose, self.pace) = (at, Some(at.saturating_sub(self.rose) / more));
+            }
+        }
+        let full = self.counts.len() == COUNTS_MAX;
+        match self.counts.back_mut() {
+            Some(last) if last.0 >= at || full => *last = (at, count),
+            _ => self.counts.push_back((at, count)),
+        }
+        let span = self.span();
+        while self.counts.get(1).is_some_and(|&(second, _)| second + span <= at) {
+            self.counts.pop_front();
+        }
+    }
+
+    /// So much of the past counts now.
+    fn span(&self) -> Duration {
+        self.pace.map_or(LONG, |pace| pace.saturating_mul(FEW).clamp(SPAN, LONG))
+    }
+
+    /// When it became more for the last time, or was counted first.
+    pub(crate) const fn rose(&self) -> Duration {
+        self.rose
+    }
+
+    /// What was counted last.
+    pub(crate) fn last(&self) -> Option<&(Duration, T)> {
+        self.counts.back()
+    }
+
+    /// The first and the last count, and the time from the one to the other, as seen at that time.
+    pub(crate) fn ends(&self, now: Duration) -> Option<(&T, &T, Duration)> {
+        let ((first, before), (last, after)) = (self.counts.front()?, self.counts.back()?);
+        let silent = now.saturating_sub(*last);
+        let until = if silent > GAP { now } else { *last };
+        let took = until.saturating_sub(*first);
+        (silent < SPAN && last > first).then_some((before, after, took))
+    }
+}
+
+impl Window<u64> {
+    /// How much more it became each second.
+    pub(crate) fn rate(&self, now: Duration) -> f64 {
+        self.ends(now).map_or(0.0, |(&before, &after, took)| rate(before, after, took))
+    }
+}
+
+/// What came each second, where it went from one count to another in that time.
+pub(crate) fn rate(before: u64, after: u64, took: Duration) -> f64 {
+    after.saturating_sub(before) as f64 / took.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// (A)–(C): something that is counted at any times, and seen some time later.
+        #[test]
+        fn it_covers_the_last_seconds(
+            counts in prop::collection::vec((0u64..4000, 0u64..1000), 1..200),
+            often in 1u64..1000,
+            later in 0u64..8000,
+        ) {
+            let ms = Duration::from_millis;
+            let mut window = Window::default();
+            let (mut at, mut count, mut all) = (0, 0u64, Vec::new());
+            for (wait, more) in counts {
+                (at, count) = (at + wait, count + more / often);
+                window.add(ms(at), count);
+                all.push((ms(at), count));
+                prop_assert!(window.counts.len() <= COUNTS_MAX, "(A)");
+                let covers = ms(at) - window.counts[0].0;
+                let span = window.span();
+                prop_assert!((SPAN..=LONG).contains(&span), "(A)");
+                prop_assert!(window.counts.len() < 3 || ms(at) - window.counts[1].0 < span, "(A) and not much more");
+                prop_assert!(covers >= SPAN || window.counts[0].0 == all[0].0 || window.counts.len() == COUNTS_MAX, "(A)");
+                prop_assert!(window.counts.iter().all(|count| all.contains(count)), "(B)");
+                prop_assert_eq!(window.last(), all.last());
+            }
+            let now = ms(at + later);
+            match window.ends(now) {
+                Some((before, after, took)) => {
+                    prop_assert!(after >= before && !took.is_zero() && ms(later) < SPAN);
+                    prop_assert!(window.rate(now) >= 0.0);
+                }
+                None => {
+                    prop_assert!(ms(later) >= SPAN || window.counts.len() == 1, "(C)");
+                    prop_assert_eq!(window.rate(now), 0.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_seldom_becomes_more_has_a_rate_all_the_same() {
+        let mut window = Window::default();
+        for second in 0..300 {
+            let at = Duration::from_secs(second);
+            window.add(at, second / 12);
+            let rate = window.rate(at);
+            assert!(second < 12 || (0.04..0.13).contains(&rate), "{rate} in second {second}");
+            assert!(window.counts.len() <= COUNTS_MAX);
+        }
+        // Where it went fast before, a stop is seen soon.
+        let mut window = Window::default();
+        for second in 0..50u64 {
+            window.add(Duration::from_secs(second), second.min(20) * 20);
+        }
+        assert_eq!((window.rate(Duration::from_secs(49)), window.rose()), (0.0, Duration::from_secs(20)));
+    }
+}
