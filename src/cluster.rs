@@ -14,13 +14,14 @@ pub(crate) fn incarnation() -> Incarnation {
     Incarnation(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// How this task introduces itself. `graph` where it was started with a model of its own.
-pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>) -> Identity {
+/// How this task introduces itself. `graph` where it was started with a model of its own; `http` where it can be observed.
+pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: Option<String>) -> Identity {
     Identity {
         task: config.task(),
         incarnation: incarnation(),
         cluster: config.cluster().clone(),
         graph: graph.map(GraphSpec::digest),
+        http,
     }
 }
 

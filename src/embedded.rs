@@ -14,9 +14,12 @@ use messages::transport::{Identity, InProcess, Transport};
 use ps::{Ps, PsConfig};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 use worker::{Worker, WorkerConfig};
 
 use crate::cluster::incarnation;
+use crate::http::Endpoint;
+use crate::logging;
 use crate::threads::run_on;
 
 /// So long the other tasks may take to hear from the chief that the job has ended.
@@ -103,6 +106,17 @@ impl Embedded {
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
     ) -> anyhow::Result<JobEnd> {
+        self.run_observed(job, progress, interrupt, &Endpoint::default()).await
+    }
+
+    /// The same, and shows there what every task does.
+    pub(crate) async fn run_observed(
+        &self,
+        job: JobSpec,
+        progress: watch::Sender<JobProgress>,
+        interrupt: CancellationToken,
+        endpoint: &Endpoint,
+    ) -> anyhow::Result<JobEnd> {
         let cluster = self.cluster()?;
         let (transport, pool) = (InProcess::new(), BufferPool::default());
         let identity = |task: TaskId| Identity {
@@ -110,6 +124,7 @@ impl Embedded {
             incarnation: incarnation(),
             cluster: cluster.clone(),
             graph: Some(job.graph.digest()),
+            http: endpoint.advertised(),
         };
         let address = |task: TaskId| cluster.address(task).expect("every task is in the cluster").to_string();
         // Nobody but the chief listens to signals: it tells the others. Whoever has not heard of the end is told so here.
@@ -121,11 +136,13 @@ impl Embedded {
             let listener = transport.listen(&address(task)).await?;
             let (config, identity) = (self.ps_config.clone(), identity(task));
             let (pool, interrupt) = (pool.clone(), leave.clone());
-            let arbiter = Arbiter::new();
-            let ps = run_on(&arbiter, move || async move {
-                Ps::start(config, identity, listener, &pool)?.run(interrupt).await?;
-                anyhow::Ok(())
-            });
+            let (arbiter, views) = (Arbiter::new(), endpoint.views());
+            let run = move || async move {
+                let ps = Ps::start(config, identity, listener, &pool)?;
+                views.add(Arc::new(ps.view()));
+                anyhow::Ok(ps.run(interrupt).await?)
+            };
+            let ps = run_on(&arbiter, move || run().instrument(logging::of_task(task)));
             tasks.push((task, ps));
             arbiters.push(arbiter);
         }
@@ -134,8 +151,10 @@ impl Embedded {
             let (config, identity) = (self.worker_config.clone(), identity(task));
             let (transport, pool) = (Arc::new(transport.clone()), pool.clone());
             let worker = Worker::new(config, identity, transport, pool, leave.clone())?;
+            endpoint.add(Arc::new(worker.view()));
             let arbiter = Arbiter::new();
-            let worker = run_on(&arbiter, move || async move { anyhow::Ok(worker.run().await?) });
+            let run = move || async move { anyhow::Ok(worker.run().await?) };
+            let worker = run_on(&arbiter, move || run().instrument(logging::of_task(task)));
             tasks.push((task, worker));
             arbiters.push(arbiter);
         }
@@ -144,7 +163,8 @@ impl Embedded {
         let chief = Chief::new(config, identity, Arc::new(transport), job, progress, interrupt);
         let chief = chief.with_hooks(self.hooks.iter().map(|make| make()));
         // The chief's word is the reason; what the others say when it ends the job only follows from it.
-        let result = Box::pin(chief.run(listener)).await;
+        endpoint.lead(chief.view());
+        let result = Box::pin(chief.run(listener)).instrument(logging::of_task(TaskId::CHIEF)).await;
         let out_of_patience = leave.clone();
         let patience = actix_rt::spawn(async move {
             tokio::time::sleep(LEAVE).await;
@@ -156,6 +176,9 @@ impl Embedded {
                 Ok(ended) => ended.with_context(|| task.to_string()),
                 Err(_) => Err(anyhow!("{task}: a thread of this task panicked: see above")),
             };
+            if let Err(error) = &ended {
+                endpoint.views().fail(task, format!("{error:#}"));
+            }
             others = others.and(ended);
         }
         patience.abort();

@@ -27,6 +27,15 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Usage(reason) | Self::Signal { reason, .. } => f.write_str(reason),
+            Self::Error(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
 impl Failure {
     /// A wrong call, from an error that is one line.
     pub(crate) fn usage(error: impl std::fmt::Display) -> Self {

@@ -14,6 +14,7 @@ mod cli;
 mod cluster;
 mod embedded;
 mod exit;
+mod http;
 mod local;
 mod logging;
 mod progress;
@@ -23,6 +24,7 @@ mod report;
 mod roles;
 mod signals;
 mod threads;
+mod top;
 
 pub use chief::summary::{EventError, EventWriter, SummaryConfig};
 pub use chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};

@@ -19,7 +19,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
 use crate::exit::{Failure, Outcome};
-use crate::logging::PREFIXED;
+use crate::logging::{LogFormat, PREFIXED};
 use crate::signals::Signals;
 
 /// When the chief has ended, so long the others may take.
@@ -37,6 +37,8 @@ pub(crate) struct Local {
     pub chief_flags: Vec<String>,
     pub ps_flags: Vec<String>,
     pub worker_flags: Vec<String>,
+    /// How they log.
+    pub log_format: LogFormat,
 }
 
 impl Local {
@@ -71,7 +73,7 @@ impl Local {
             };
             let child = self.start(task, &cluster, inherits)?;
             running.add(task, child.id());
-            children.spawn(attend(task, child));
+            children.spawn(attend(task, child, self.log_format));
         }
         let mut failed = Vec::new();
         let mut deadline = None;
@@ -182,8 +184,8 @@ fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
     Err(anyhow!("{} is missing: build all programs with `cargo build --release`", program.display()))
 }
 
-/// Prints what a child says, with its name in front, until it ends.
-async fn attend(task: TaskId, mut child: Child) -> anyhow::Result<(TaskId, ExitStatus)> {
+/// Prints what a child says, with its name in front where it does not say it itself, until it ends.
+async fn attend(task: TaskId, mut child: Child, format: LogFormat) -> anyhow::Result<(TaskId, ExitStatus)> {
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let result = task == TaskId::CHIEF;
     // Nobody may be reading; the children train all the same.
@@ -191,8 +193,12 @@ async fn attend(task: TaskId, mut child: Child) -> anyhow::Result<(TaskId, ExitS
         let name = if result { String::new() } else { format!("[{task}] ") };
         let _ = writeln!(std::io::stdout(), "{name}{line}");
     });
+    let name = match format {
+        LogFormat::Human => format!("[{task}] "),
+        LogFormat::Json => String::new(),
+    };
     let err = lines(err, |line| {
-        let _ = writeln!(std::io::stderr(), "[{task}] {line}");
+        let _ = writeln!(std::io::stderr(), "{name}{line}");
     });
     tokio::join!(out, err);
     Ok((task, child.wait().await?))

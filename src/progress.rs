@@ -8,6 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::logging;
+
 /// Between two lines.
 const LINE_EVERY: Duration = Duration::from_secs(3);
 /// Between two changes of the bar.
@@ -15,7 +17,7 @@ const BAR_EVERY: Duration = Duration::from_millis(200);
 
 /// Shows the job's progress until its sender is gone. `batch_size` turns gradients into examples.
 pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size: u32) {
-    let terminal = std::io::stderr().is_terminal();
+    let terminal = std::io::stderr().is_terminal() && !logging::is_json();
     if progress.wait_for(|now| now.running).await.is_err() {
         return;
     }

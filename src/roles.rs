@@ -11,6 +11,7 @@ use messages::buffer::BufferPool;
 use messages::checkpoint::{EvaluationRecord, Store};
 use messages::cluster::{ClusterConfig, ClusterSpec};
 use messages::graph::GraphSpec;
+use messages::id::{JobName, TaskId};
 use messages::job::JobSpec;
 use messages::transport::{Identity, Listener, Tcp};
 use ps::{Ps, PsConfig, PsError};
@@ -20,6 +21,7 @@ use worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig, WorkerError};
 
 use crate::cluster::{identity, listen};
 use crate::exit::{Failure, Outcome};
+use crate::http::{About, Endpoint, EndpointConfig};
 use crate::progress;
 use crate::report::Report;
 use crate::signals::Signals;
@@ -36,11 +38,20 @@ pub(crate) struct Network {
     pub lost_after: Duration,
     /// When a request that is not answered is made again.
     pub retry_after: Duration,
+    /// Where the task can be observed.
+    pub http: EndpointConfig,
 }
 
 impl Network {
     fn tcp(&self, pool: &BufferPool) -> Tcp {
         Tcp::new(pool.clone()).with_payload_crc(self.payload_crc).with_lost_after(self.lost_after)
+    }
+
+    /// Where a task can be observed, from now on.
+    fn endpoint(&self, cluster: &ClusterConfig) -> anyhow::Result<Endpoint> {
+        let endpoint = Endpoint::bind(&self.http, About::task(cluster))?;
+        endpoint.announce(cluster.hosts_chief());
+        Ok(endpoint)
     }
 
     fn order<'a>(&self, mut orders: ChiefOrders<'a>) -> ChiefOrders<'a> {
@@ -62,6 +73,15 @@ fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
     result.map_err(|_| anyhow!("a thread of this task panicked: see above"))
 }
 
+/// Where a task has ended, its endpoint does, too: at once, or after a while.
+pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, signals: &Signals) -> Outcome {
+    if let Err(failure) = &outcome {
+        endpoint.views().fail(task, failure);
+    }
+    endpoint.close(&signals.interrupt).await;
+    outcome
+}
+
 /// Runs a ps task to the job's end.
 pub(crate) async fn ps(
     cluster: &ClusterConfig,
@@ -70,14 +90,29 @@ pub(crate) async fn ps(
     graph: Option<&GraphSpec>,
 ) -> Outcome {
     let signals = Signals::listen()?;
-    let (pool, identity) = (BufferPool::default(), identity(cluster, graph));
-    let tcp = network.tcp(&pool);
     config.validate().map_err(Failure::usage)?;
+    let endpoint = network.endpoint(cluster)?;
+    let outcome = run_ps(cluster, network, config, graph, &endpoint, &signals).await;
+    closed(endpoint, cluster.task(), outcome, &signals).await
+}
+
+async fn run_ps(
+    cluster: &ClusterConfig,
+    network: &Network,
+    config: PsConfig,
+    graph: Option<&GraphSpec>,
+    endpoint: &Endpoint,
+    signals: &Signals,
+) -> Outcome {
+    let (pool, identity) = (BufferPool::default(), identity(cluster, graph, endpoint.advertised()));
+    let tcp = network.tcp(&pool);
     let (cluster, bind, interrupt) = (cluster.clone(), network.bind.clone(), signals.interrupt.clone());
-    let io = Arbiter::new();
+    let (io, views) = (Arbiter::new(), endpoint.views());
     let result = run_on(&io, move || async move {
         let listener = listen(&tcp, &cluster, &identity, bind.as_deref()).await?;
-        anyhow::Ok(Ps::start(config, identity, listener, &pool)?.run(interrupt).await)
+        let ps = Ps::start(config, identity, listener, &pool)?;
+        views.add(Arc::new(ps.view()));
+        anyhow::Ok(ps.run(interrupt).await)
     });
     match panicked(result.await)?? {
         Err(error @ PsError::Interrupted) => {
@@ -91,17 +126,33 @@ pub(crate) async fn ps(
 pub(crate) async fn worker(
     cluster: &ClusterConfig,
     network: &Network,
-    mut config: WorkerConfig,
+    config: WorkerConfig,
     graph: Option<&GraphSpec>,
     orders: Option<ChiefOrders<'_>>,
 ) -> Outcome {
-    config.retry.resend_after = network.retry_after;
     let signals = Signals::listen()?;
-    let (pool, identity) = (BufferPool::default(), identity(cluster, graph));
+    config.validate().map_err(Failure::usage)?;
+    let endpoint = network.endpoint(cluster)?;
+    let outcome = run_worker(cluster, network, config, graph, orders, &endpoint, &signals).await;
+    closed(endpoint, cluster.task(), outcome, &signals).await
+}
+
+async fn run_worker(
+    cluster: &ClusterConfig,
+    network: &Network,
+    mut config: WorkerConfig,
+    graph: Option<&GraphSpec>,
+    orders: Option<ChiefOrders<'_>>,
+    endpoint: &Endpoint,
+    signals: &Signals,
+) -> Outcome {
+    config.retry.resend_after = network.retry_after;
+    let (pool, identity) = (BufferPool::default(), identity(cluster, graph, endpoint.advertised()));
     let tcp = network.tcp(&pool);
     let interrupt = signals.interrupt.clone();
     let worker = Worker::new(config, identity.clone(), Arc::new(tcp.clone()), pool, interrupt);
     let worker = worker.map_err(Failure::usage)?;
+    endpoint.add(Arc::new(worker.view()));
     let io = Arbiter::new();
     let trained = match orders {
         None => run_on(&io, move || worker.run()).await,
@@ -109,7 +160,8 @@ pub(crate) async fn worker(
             // First, so that an address that cannot be had is told at once.
             let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
             let train = run_on(&io, move || worker.run());
-            let chief = run_chief(cluster, listener, &tcp, &identity, network.order(orders), &signals);
+            let chief =
+                run_chief(cluster, listener, &tcp, &identity, network.order(orders), endpoint, signals);
             let (trained, led) = tokio::join!(train, chief);
             led?;
             trained
@@ -126,10 +178,13 @@ pub(crate) async fn worker(
 /// Runs the chief to the job's end.
 pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: ChiefOrders<'_>) -> Outcome {
     let signals = Signals::listen()?;
-    let identity = identity(cluster, Some(&orders.job.graph));
+    let endpoint = network.endpoint(cluster)?;
+    let identity = identity(cluster, Some(&orders.job.graph), endpoint.advertised());
     let tcp = network.tcp(&BufferPool::default());
     let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
-    run_chief(cluster, listener, &tcp, &identity, network.order(orders), &signals).await
+    let outcome =
+        run_chief(cluster, listener, &tcp, &identity, network.order(orders), &endpoint, &signals).await;
+    closed(endpoint, cluster.task(), outcome, &signals).await
 }
 
 /// Evaluates the checkpoints in a directory to the job's last step, or until a signal says that it is enough: what has
@@ -137,6 +192,7 @@ pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: Ch
 pub(crate) async fn evaluator(
     checkpoint_dir: &str,
     config: EvaluatorConfig,
+    http: &EndpointConfig,
     told: impl FnMut(&EvaluationRecord) + Send + 'static,
 ) -> Outcome {
     let signals = Signals::listen()?;
@@ -144,8 +200,14 @@ pub(crate) async fn evaluator(
     let store = Store::create(checkpoint_dir)?;
     let evaluator = Evaluator::new(config, store, BufferPool::default(), signals.interrupt.clone());
     let evaluator = evaluator.map_err(Failure::usage)?;
+    let task = TaskId::new(JobName::Evaluator, 0);
+    let endpoint = Endpoint::bind(http, About::new([task], None))?;
+    endpoint.announce(false);
+    endpoint.add(Arc::new(evaluator.view()));
     let io = Arbiter::new();
-    Ok(panicked(run_on(&io, move || evaluator.run(told)).await)??)
+    let result = panicked(run_on(&io, move || evaluator.run(told)).await);
+    let outcome = result.and_then(|ended| Ok(ended?)).map_err(Failure::Error);
+    closed(endpoint, task, outcome, &signals).await
 }
 
 async fn run_chief(
@@ -154,6 +216,7 @@ async fn run_chief(
     tcp: &Tcp,
     identity: &Identity,
     orders: ChiefOrders<'_>,
+    endpoint: &Endpoint,
     signals: &Signals,
 ) -> Outcome {
     let ChiefOrders { job, config, report: path, hooks } = orders;
@@ -163,6 +226,7 @@ async fn run_chief(
     let transport = Arc::new(tcp.clone());
     let chief = Chief::new(config, identity, transport, job.clone(), tell, signals.interrupt.clone())
         .with_hooks(hooks.iter().map(|make| make()));
+    endpoint.lead(chief.view());
     let result = Box::pin(chief.run(listener)).await;
     let _ = shown.await;
     match result {

@@ -10,6 +10,7 @@ use messages::checkpoint::{EVALUATIONS, EvaluationRecord};
 use worker::{BestSpec, EvaluatorConfig, WorkerConfig};
 
 use super::flags::{DeviceArgs, threads};
+use super::observe::ObserveArgs;
 use super::parse::main;
 use super::programs::block_on;
 use super::saving::{located, summaries_below};
@@ -64,6 +65,8 @@ struct EvaluatorArgs {
     /// Write event files for TensorBoard there [default: `summaries/eval` below a checkpoint directory]
     #[arg(long, value_name = "DIR")]
     summary_dir: Option<PathBuf>,
+    #[command(flatten)]
+    observe: ObserveArgs,
 }
 
 /// Plots every evaluation in that directory, if any: what cannot be written is told once, and evaluated all the same.
@@ -90,13 +93,14 @@ pub(super) fn plotter(dir: Option<PathBuf>) -> impl FnMut(&EvaluationRecord) + S
 /// The program `pushpull-evaluator`.
 pub fn evaluator_main() -> ExitCode {
     main(|args: EvaluatorArgs| {
-        logging::start("evaluator/0");
+        logging::start("evaluator/0", args.observe.log_format());
+        let http = args.observe.endpoint()?;
         let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
         let worker = WorkerConfig { data_dir: args.data_dir, ..args.device.config(threads, false) };
         let config = args.evaluation.config(worker);
         let location = located(&args.checkpoint_dir)?;
         let beside = || summaries_below(&location).map(|dir| dir.join(EVALUATIONS));
         let plotter = plotter(args.summary_dir.or_else(beside));
-        block_on(roles::evaluator(&location, config, plotter))
+        block_on(roles::evaluator(&location, config, &http, plotter))
     })
 }

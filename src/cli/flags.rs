@@ -13,6 +13,7 @@ use messages::placement::SHARDS_PER_TASK_MAX;
 use worker::WorkerConfig;
 
 use crate::exit::Failure;
+use crate::http::EndpointConfig;
 use crate::roles::Network;
 
 /// Which cluster, and who in it: one of three spellings.
@@ -93,12 +94,13 @@ impl ClusterArgs {
         Ok(config)
     }
 
-    pub(crate) fn network(&self) -> Network {
+    pub(crate) fn network(&self, http: EndpointConfig) -> Network {
         Network {
             bind: self.bind.as_ref().map(ToString::to_string),
             payload_crc: self.payload_crc,
             lost_after: Duration::from_secs(self.lost_after_s),
             retry_after: Duration::from_millis(self.retry_after_ms),
+            http,
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Command, Parser};
 
-use super::Defaults;
+use super::{Defaults, settings};
 use crate::exit::{Failure, Outcome, finish};
 
 /// Reads the command line, runs the program, and gives its exit status: 0 where it did what it was started for, 2
@@ -25,7 +25,10 @@ pub fn main_with<Args: Parser>(defaults: Defaults, run: impl FnOnce(Args) -> Out
 
 fn start<Args: Parser>(mut command: Command, run: impl FnOnce(Args) -> Outcome) -> ExitCode {
     let matches = command.try_get_matches_from_mut(with_dashes(std::env::args_os()));
-    let args = matches.and_then(|matches| Args::from_arg_matches(&matches));
+    let args = matches.and_then(|matches| {
+        settings::remember(&command, &matches);
+        Args::from_arg_matches(&matches)
+    });
     match args.map_err(|error| error.format(&mut command)) {
         Ok(args) => finish(run(args)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

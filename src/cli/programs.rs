@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use chief::ChiefConfig;
 use clap::{Parser, Subcommand};
@@ -11,6 +12,7 @@ use worker::WorkerConfig;
 
 use super::checkpoint::CheckpointTool;
 use super::flags::{ClusterArgs, DeviceArgs, absolute, read_job, shards, threads};
+use super::observe::ObserveArgs;
 use super::parse::main;
 use super::saving::SavingArgs;
 use crate::exit::{Failure, Outcome};
@@ -19,6 +21,7 @@ use crate::logging;
 use crate::report::check_writable;
 use crate::roles::{self, ChiefOrders};
 use crate::threads::threads_per_worker;
+use crate::top::Top;
 
 /// On this thread, in an actor system.
 pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -33,19 +36,22 @@ struct PsArgs {
     /// Shards, each on a thread of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
+    #[command(flatten)]
+    observe: ObserveArgs,
 }
 
 /// The program `pushpull-ps`.
 pub fn ps_main() -> ExitCode {
     main(|args: PsArgs| {
         let cluster = args.cluster.resolve_as(JobName::Ps)?;
-        logging::start(&cluster.task().to_string());
+        logging::start(&cluster.task().to_string(), args.observe.log_format());
+        let network = args.cluster.network(args.observe.endpoint()?);
         let config = PsConfig {
             shards: args.shards,
             start_timeout: args.cluster.start_timeout(),
             ..Default::default()
         };
-        block_on(roles::ps(&cluster, &args.cluster.network(), config, None))
+        block_on(roles::ps(&cluster, &network, config, None))
     })
 }
 
@@ -96,6 +102,8 @@ struct WorkerArgs {
     /// Print where every operation runs; where it hosts the chief, also where every variable lives
     #[arg(long)]
     log_placement: bool,
+    #[command(flatten)]
+    observe: ObserveArgs,
     #[command(flatten, next_help_heading = "Chief (for worker 0 of a cluster that names none)")]
     orders: OrderArgs,
 }
@@ -111,14 +119,15 @@ pub fn worker_main() -> ExitCode {
         } else {
             None
         };
-        logging::start(&cluster.task().to_string());
+        logging::start(&cluster.task().to_string(), args.observe.log_format());
+        let network = args.cluster.network(args.observe.endpoint()?);
         let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
         let config = WorkerConfig {
             data_dir: args.data_dir,
             start_timeout: args.cluster.start_timeout(),
             ..args.device.config(threads, log_placement)
         };
-        block_on(roles::worker(&cluster, &args.cluster.network(), config, None, orders))
+        block_on(roles::worker(&cluster, &network, config, None, orders))
     })
 }
 
@@ -132,6 +141,8 @@ struct ChiefArgs {
     /// Print where every variable lives
     #[arg(long)]
     log_placement: bool,
+    #[command(flatten)]
+    observe: ObserveArgs,
 }
 
 /// The program `pushpull-chief`.
@@ -139,8 +150,9 @@ pub fn chief_main() -> ExitCode {
     main(|args: ChiefArgs| {
         let cluster = args.cluster.resolve_as(JobName::Chief)?;
         let orders = args.orders.orders(&args.cluster, "the chief", args.log_placement)?;
-        logging::start(&cluster.task().to_string());
-        block_on(roles::chief(&cluster, &args.cluster.network(), orders))
+        logging::start(&cluster.task().to_string(), args.observe.log_format());
+        let network = args.cluster.network(args.observe.endpoint()?);
+        block_on(roles::chief(&cluster, &network, orders))
     })
 }
 
@@ -158,6 +170,21 @@ enum Tool {
     /// List, show, verify, export and import checkpoints
     #[command(subcommand)]
     Checkpoint(CheckpointTool),
+    /// Watch a job on this terminal
+    Top(TopArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct TopArgs {
+    /// The HTTP address of its chief
+    #[arg(long, value_name = "HOST:PORT")]
+    chief: String,
+    /// Between two looks, in seconds
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval_s: u64,
+    /// Print how it is now, and end
+    #[arg(long)]
+    once: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -193,6 +220,8 @@ struct LocalArgs {
     start_timeout_s: u64,
     #[command(flatten)]
     saving: SavingArgs,
+    #[command(flatten)]
+    observe: ObserveArgs,
 }
 
 /// The program `pushpull`.
@@ -200,6 +229,9 @@ pub fn local_main() -> ExitCode {
     main(|ToolArgs { tool }: ToolArgs| match tool {
         Tool::Local(args) => local(*args),
         Tool::Checkpoint(tool) => block_on(tool.run()),
+        Tool::Top(TopArgs { chief, interval_s, once }) => {
+            Top { chief, every: Duration::from_secs(interval_s), once }.run()
+        }
     })
 }
 
@@ -216,6 +248,10 @@ fn local(args: LocalArgs) -> Outcome {
     }
     chief_flags.extend(args.log_placement.then(|| "--log-placement".to_owned()));
     chief_flags.extend(args.saving.to_flags()?);
+    // Better one line from here, again.
+    args.observe.endpoint()?;
+    let (chief_observe, observe) = args.observe.to_flags()?;
+    chief_flags.extend(chief_observe);
     let mut worker_flags = vec![
         timeout.clone(),
         format!("--threads={threads}"),
@@ -223,6 +259,9 @@ fn local(args: LocalArgs) -> Outcome {
         format!("--soft-placement={}", args.device.soft_placement),
     ];
     worker_flags.extend(args.log_placement.then(|| "--log-placement".to_owned()));
+    worker_flags.extend(observe.clone());
+    let mut ps_flags = vec![timeout, format!("--shards={}", args.shards)];
+    ps_flags.extend(observe);
     if let Some(data_dir) = &args.data_dir {
         worker_flags.push(format!("--data-dir={}", absolute(data_dir)?.display()));
     }
@@ -231,8 +270,9 @@ fn local(args: LocalArgs) -> Outcome {
         workers: args.workers,
         job: args.job,
         chief_flags,
-        ps_flags: vec![timeout, format!("--shards={}", args.shards)],
+        ps_flags,
         worker_flags,
+        log_format: args.observe.log_format(),
     };
     block_on(local.run())
 }

@@ -5,21 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chief::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
-use chief::hooks::{Better, EarlyStopping, SummaryEvery};
+use chief::hooks::{Better, EarlyStopping, SummaryEvery, TraceFile};
 use chief::summary::SummaryConfig;
-use chief::{ChiefConfig, MakeHook};
+use chief::{ChiefConfig, Hook, MakeHook};
 use clap::Args;
 use messages::checkpoint::{EVALUATIONS, EvaluationRecord};
 use messages::id::GlobalStep;
+use messages::observe::TraceSpec;
 
 use super::evaluator::plotter;
 use super::flags::absolute;
 use crate::exit::Failure;
+use crate::report::check_writable;
 
 /// How often a job saves where nobody says otherwise.
 const SAVE_SECS: u64 = 600;
 /// Below a directory of checkpoints: where event files go if nowhere else.
 const SUMMARIES: &str = "summaries";
+/// Few enough that a timeline costs next to nothing.
+const TRACE_EVERY: u64 = 100;
 
 /// Where a job saves, and what follows from that.
 #[derive(Clone, Debug, Default, Args)]
@@ -70,7 +74,22 @@ pub(super) struct SavingArgs {
     /// End the job when so many evaluations on end were no better: METRIC:N, such as accuracy:3 or loss:5
     #[arg(long, value_name = "METRIC:N", requires = "checkpoint_dir", value_parser = early_stopping)]
     early_stopping: Option<(String, u32)>,
+    /// Write a timeline of the job there, for Perfetto
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Send the same by OTLP to a collector of OpenTelemetry, such as http://localhost:4318
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
+    /// Of each worker every so many steps one is in the timeline [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    trace_every: Option<u64>,
 }
+
+/// In the place of one that cannot be written after all.
+struct NoTimeline;
+
+impl Hook for NoTimeline {}
 
 fn hours(text: &str) -> Result<Duration, String> {
     let number =
@@ -107,9 +126,23 @@ impl SavingArgs {
             }),
             None => None,
         };
-        let config = ChiefConfig { checkpoint, warm_start, ..config };
+        let every = self.trace_every.unwrap_or(TRACE_EVERY);
+        let trace = self.traces().then_some(TraceSpec { every });
+        if self.trace_every.is_some() && trace.is_none() {
+            return Err(Failure::usage("--trace-every says how often --trace does: give --trace FILE, too"));
+        }
+        let config = ChiefConfig { checkpoint, warm_start, trace, ..config };
         config.validate().map_err(Failure::usage)?;
         Ok(config)
+    }
+
+    /// Whether anybody wants a timeline.
+    fn traces(&self) -> bool {
+        #[cfg(feature = "otlp")]
+        if self.otlp_endpoint.is_some() {
+            return true;
+        }
+        self.trace.is_some()
     }
 
     fn summaries(&self) -> Result<Option<SummaryConfig>, Failure> {
@@ -142,6 +175,30 @@ impl SavingArgs {
         if let Some(summaries) = self.summaries()? {
             hooks.push(Arc::new(move || Box::new(SummaryEvery::new(summaries.clone()))));
         }
+        if let Some(path) = &self.trace {
+            check_writable(path)?;
+            let path = path.clone();
+            hooks.push(Arc::new(move || match TraceFile::create(&path) {
+                Ok(timeline) => Box::new(timeline),
+                Err(error) => {
+                    tracing::error!("no timeline is written to {}: {error}", path.display());
+                    Box::new(NoTimeline)
+                }
+            }));
+        }
+        #[cfg(feature = "otlp")]
+        if let Some(endpoint) = &self.otlp_endpoint {
+            // Better to hear now that it is no endpoint.
+            drop(chief::hooks::Otlp::new(endpoint).map_err(Failure::usage)?);
+            let endpoint = endpoint.clone();
+            hooks.push(Arc::new(move || match chief::hooks::Otlp::new(&endpoint) {
+                Ok(collector) => Box::new(collector),
+                Err(error) => {
+                    tracing::error!("no timeline is sent: {error}");
+                    Box::new(NoTimeline)
+                }
+            }));
+        }
         if let Some((metric, patience)) = self.early_stopping.clone() {
             // Of a loss or an error less is better.
             let lower = ["loss", "error"].iter().any(|word| metric.contains(word));
@@ -173,6 +230,7 @@ impl SavingArgs {
         let text = |value: &dyn ToString| value.to_string();
         let location = |place: &Option<String>| place.as_deref().map(located).transpose();
         let summary_dir = self.summary_dir.as_deref().map(absolute).transpose()?;
+        let trace = self.trace.as_deref().map(absolute).transpose()?;
         let hours = self.keep_every_hours.map(|time| time.as_secs_f64() / 3600.0);
         let mut flags = vec![
             ("checkpoint-dir", location(&self.checkpoint_dir)?),
@@ -188,6 +246,10 @@ impl SavingArgs {
             ("summary-dir", summary_dir.map(|dir| dir.display().to_string())),
             ("summary-steps", self.summary_steps.as_ref().map(|value| text(value))),
             ("summary-secs", self.summary_secs.as_ref().map(|value| text(value))),
+            ("trace", trace.map(|path| path.display().to_string())),
+            #[cfg(feature = "otlp")]
+            ("otlp-endpoint", self.otlp_endpoint.clone()),
+            ("trace-every", self.trace_every.as_ref().map(|value| text(value))),
             (
                 "early-stopping",
                 self.early_stopping.as_ref().map(|(metric, patience)| format!("{metric}:{patience}")),
@@ -249,6 +311,8 @@ mod tests {
             "--summary-dir=/s",
             "--summary-steps=11",
             "--summary-secs=12",
+            "--trace=/t.json",
+            "--trace-every=13",
             "--early-stopping=top:k:4",
             "--warm-start-rename=a=b",
             "--warm-start-rename=c=d",
@@ -261,6 +325,7 @@ mod tests {
         let checkpoint = config.checkpoint.expect("it saves");
         assert_eq!((checkpoint.save_steps, checkpoint.save_secs, checkpoint.keep), (Some(7), None, 3));
         assert_eq!(checkpoint.keep_every, Some(Duration::from_secs(1800)));
+        assert_eq!(config.trace, Some(TraceSpec { every: 13 }));
         assert_eq!(config.warm_start.expect("it starts warm").rename.len(), 2);
     }
 
@@ -286,6 +351,7 @@ mod tests {
             (&["--checkpoint-dir=/c", "--early-stopping=accuracy:0"], "METRIC:N"),
             (&["--warm-start=/c", "--warm-start-rename=x"], "NEW=OLD"),
             (&["--warm-start-variables=x"], "--warm-start"),
+            (&["--trace=t", "--trace-every=0"], "1.."),
         ] {
             let flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
             let error = read(&flags).unwrap_err().to_string();

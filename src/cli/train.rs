@@ -7,7 +7,7 @@ use chief::{ChiefConfig, JobProgress};
 use clap::{Parser, ValueEnum};
 use messages::cluster::ClusterConfig;
 use messages::graph::GraphSpec;
-use messages::id::JobName;
+use messages::id::{JobName, TaskId};
 use messages::input::InputSpec;
 use messages::job::JobSpec;
 use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
@@ -18,11 +18,13 @@ use worker::input::{describe, input_in_directory};
 
 use super::evaluator::EvaluationArgs;
 use super::flags::{ClusterArgs, DeviceArgs, absolute, shards, threads};
+use super::observe::ObserveArgs;
 use super::saving::SavingArgs;
 use super::updates::UpdateArgs;
 use crate::embedded::Embedded;
 use crate::exit::{Failure, Outcome};
 use crate::hooks::Hooks;
+use crate::http::{About, Endpoint};
 use crate::report::check_writable;
 use crate::roles::{self, ChiefOrders};
 use crate::signals::Signals;
@@ -92,6 +94,8 @@ pub struct TrainArgs {
     #[command(flatten, next_help_heading = "Evaluator (of a cluster)")]
     evaluation: EvaluationArgs,
     #[command(flatten)]
+    observe: ObserveArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
@@ -152,11 +156,11 @@ impl TrainArgs {
         let system = actix_rt::System::new();
         match cluster {
             Some(cluster) => {
-                logging::start(&cluster.task().to_string());
+                logging::start(&cluster.task().to_string(), self.observe.log_format());
                 system.block_on(self.run_task(&cluster, graph, input, hooks))
             }
             None => {
-                logging::start(&graph.name);
+                logging::start(&graph.name, self.observe.log_format());
                 system.block_on(self.run_embedded(self.job(graph, input, self.workers(None))?, hooks))
             }
         }
@@ -238,7 +242,7 @@ impl TrainArgs {
         input: InputSpec,
         hooks: &Hooks,
     ) -> Outcome {
-        let network = self.cluster.network();
+        let network = self.cluster.network(self.observe.endpoint()?);
         let leads = cluster.task().job == JobName::Chief || cluster.hosts_chief();
         let digest_of = graph.clone();
         let orders = if leads {
@@ -258,7 +262,7 @@ impl TrainArgs {
             (JobName::Evaluator, _) => match self.saving.location()? {
                 Some(location) => {
                     let config = self.evaluation.config(self.worker_config(1, hooks));
-                    roles::evaluator(&location, config, self.saving.evaluations()?).await
+                    roles::evaluator(&location, config, &network.http, self.saving.evaluations()?).await
                 }
                 None => Err(Failure::usage("an evaluator needs --checkpoint-dir")),
             },
@@ -282,15 +286,20 @@ impl TrainArgs {
         let (tell, told) = watch::channel(JobProgress::default());
         let shown = tokio::spawn(progress::show(told, job.batch_size));
         let cluster = embedded.cluster()?;
-        let result = embedded.run_or_save(job.clone(), tell, signals.interrupt.clone()).await;
+        let about = About::new(cluster.tasks().map(|(task, _)| task), Some(&cluster));
+        let endpoint = Endpoint::bind(&self.observe.endpoint()?, about)?;
+        endpoint.announce(true);
+        let ending = signals.interrupt.clone();
+        let result = Box::pin(embedded.run_observed(job.clone(), tell, ending, &endpoint)).await;
         let _ = shown.await;
-        match result {
+        let outcome = match result {
             Err(error) if signals.interrupt.is_cancelled() => {
                 Err(Failure::Signal { reason: format!("{error:#}"), number: signals.number() })
             }
             Err(error) => Err(Failure::Error(error)),
             Ok(end) => roles::tell_end(&job, &cluster, end, self.report.as_deref()),
-        }
+        };
+        roles::closed(endpoint, TaskId::CHIEF, outcome, &signals).await
     }
 }
 

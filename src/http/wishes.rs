@@ -1,0 +1,110 @@
+//! What a person may want of the job, and who may: whoever bears the token. What becomes of it is the chief's matter.
+
+use actix_web::http::{StatusCode, header};
+use actix_web::{HttpRequest, HttpResponse, web};
+use chief::{ChiefView, Wish};
+use futures_util::StreamExt;
+use std::time::Duration;
+use tokio::time::timeout;
+
+use super::routes::refusal;
+use super::token::{TOKEN_ENV, Token};
+
+/// Most bytes of a reason.
+const REASON_MAX: usize = 1000;
+/// So long it may take to come.
+const REASON_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Has the job saved.
+pub(super) async fn save(
+    request: &HttpRequest,
+    body: web::Payload,
+    token: Option<&Token>,
+    chief: &ChiefView,
+) -> HttpResponse {
+    match permit(request, token, body).await {
+        Ok(_) => wish(chief, Wish::Save),
+        Err(refusal) => refusal,
+    }
+}
+
+/// Has the job end well before its last step. The body, if there is one, says why.
+pub(super) async fn stop(
+    request: &HttpRequest,
+    body: web::Payload,
+    token: Option<&Token>,
+    chief: &ChiefView,
+) -> HttpResponse {
+    match permit(request, token, body).await {
+        Ok(reason) if reason.is_empty() => wish(chief, Wish::Stop { reason: "asked for over HTTP".into() }),
+        Ok(reason) => wish(chief, Wish::Stop { reason }),
+        Err(refusal) => refusal,
+    }
+}
+
+fn wish(chief: &ChiefView, wish: Wish) -> HttpResponse {
+    tracing::info!(
+        "wished for over HTTP: {}",
+        match &wish {
+            Wish::Save => "a checkpoint".to_owned(),
+            Wish::Stop { reason } | Wish::Drain { reason } => format!("an early end ({reason})"),
+        }
+    );
+    if chief.wish(wish) {
+        HttpResponse::Accepted().json(serde_json::json!({ "wished": true }))
+    } else {
+        refusal(
+            StatusCode::CONFLICT,
+            "the job has ended and there is nothing more to do, or too many wishes wait: try again later",
+        )
+    }
+}
+
+/// The reason that the request gives, where it may be made.
+async fn permit(
+    request: &HttpRequest,
+    token: Option<&Token>,
+    body: web::Payload,
+) -> Result<String, HttpResponse> {
+    let Some(token) = token else {
+        let reason = format!(
+            "nobody may: start the chief with --http-token-file FILE or {TOKEN_ENV} to let whoever knows it"
+        );
+        return Err(refusal(StatusCode::FORBIDDEN, &reason));
+    };
+    let given = request.headers().get(header::AUTHORIZATION);
+    if !given.is_some_and(|given| token.is_in(given.as_bytes())) {
+        let mut answer = refusal(
+            StatusCode::UNAUTHORIZED,
+            "expected 'Authorization: Bearer TOKEN' with the token that the chief was started with",
+        );
+        answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        return Err(answer);
+    }
+    let too_much =
+        || refusal(StatusCode::PAYLOAD_TOO_LARGE, &format!("a reason has at most {REASON_MAX} bytes"));
+    match timeout(REASON_TIMEOUT, read(body)).await {
+        Ok(Some(reason)) => Ok(one_line(&reason)),
+        Ok(None) => Err(too_much()),
+        Err(_) => Err(refusal(StatusCode::REQUEST_TIMEOUT, "the reason did not come")),
+    }
+}
+
+/// The whole body; `None` where it is too long, or breaks off.
+async fn read(mut body: web::Payload) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = body.next().await {
+        bytes.extend_from_slice(&piece.ok()?);
+        if bytes.len() > REASON_MAX {
+            return None;
+        }
+    }
+    Some(bytes)
+}
+
+/// As it can be logged.
+fn one_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let clean: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    clean.trim().to_owned()
+}

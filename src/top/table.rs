@@ -1,0 +1,133 @@
+//! A table of as many columns as fit, the first ones first, and of as many rows, those in trouble first. Knows no job.
+
+use super::line::{Line, Tone, cut};
+use super::number::whole;
+
+/// Between two columns.
+const GAP: usize = 2;
+/// No cell is wider: names may be anything.
+const CELL_MAX: usize = 40;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Align {
+    Left,
+    Right,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) align: Align,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+impl Cell {
+    pub(super) fn new(text: impl Into<String>, tone: Tone) -> Self {
+        Self { text: cut(&text.into(), CELL_MAX), tone }
+    }
+
+    pub(super) fn plain(text: String) -> Self {
+        Self::new(text, Tone::Plain)
+    }
+
+    pub(super) fn number(value: u64) -> Self {
+        Self::new(whole(value), if value == 0 { Tone::Quiet } else { Tone::Plain })
+    }
+
+    /// Of what had better not happen.
+    pub(super) fn worry(value: u64) -> Self {
+        Self::new(whole(value), if value == 0 { Tone::Quiet } else { Tone::Warning })
+    }
+
+    pub(super) fn or_dash(text: Option<String>) -> Self {
+        text.map_or_else(|| Self::new("-", Tone::Quiet), Self::plain)
+    }
+}
+
+/// Rows that have a cell for each column.
+#[derive(Debug)]
+pub(super) struct Table {
+    columns: Vec<Column>,
+    noun: &'static str,
+    rows: Vec<(bool, Vec<Cell>)>,
+}
+
+impl Table {
+    pub(super) fn new(columns: &[Column], noun: &'static str) -> Self {
+        Self { columns: columns.to_vec(), noun, rows: Vec::new() }
+    }
+
+    /// A row, and whether it must be seen.
+    pub(super) fn push(&mut self, troubled: bool, cells: Vec<Cell>) {
+        self.rows.push((troubled, cells));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// A head and at most so many lines; where not all rows fit, the last line says how many are left out.
+    pub(super) fn lines(&self, columns: usize, rows: usize) -> Vec<Line> {
+        let all = self.rows.len() <= rows;
+        let shown = if all { self.rows.len() } else { rows.saturating_sub(1) };
+        let mut order: Vec<usize> = (0..self.rows.len()).collect();
+        if !all {
+            order.sort_by_key(|&row| !self.rows[row].0);
+            order.truncate(shown);
+            order.sort_unstable();
+        }
+        let widths = self.widths(&order, columns);
+        let mut lines = vec![self.head(&widths)];
+        lines.extend(order.iter().map(|&row| self.row(&self.rows[row].1, &widths)));
+        if !all && rows > 0 {
+            let more = self.rows.len() - shown;
+            lines.push(Line::new().with(format!("and {more} more {}", self.noun), Tone::Quiet));
+        }
+        lines
+    }
+
+    /// Of the columns that fit.
+    fn widths(&self, order: &[usize], columns: usize) -> Vec<usize> {
+        let mut widths = Vec::new();
+        let mut taken = 0;
+        for (at, column) in self.columns.iter().enumerate() {
+            let cells = order.iter().map(|&row| console::measure_text_width(&self.rows[row].1[at].text));
+            let width = cells.chain([column.name.len()]).max().unwrap_or(0);
+            let with_gap = if at == 0 { width } else { width + GAP };
+            // The first is shown in any case, cut off if need be.
+            if at > 0 && taken + with_gap > columns {
+                break;
+            }
+            taken += with_gap;
+            widths.push(width);
+        }
+        widths
+    }
+
+    fn head(&self, widths: &[usize]) -> Line {
+        let cells = self.columns.iter().map(|column| (column.name, Tone::Quiet));
+        self.laid_out(cells, widths)
+    }
+
+    fn row(&self, cells: &[Cell], widths: &[usize]) -> Line {
+        self.laid_out(cells.iter().map(|cell| (cell.text.as_str(), cell.tone)), widths)
+    }
+
+    fn laid_out<'a>(&self, cells: impl Iterator<Item = (&'a str, Tone)>, widths: &[usize]) -> Line {
+        let mut line = Line::new();
+        for (at, ((text, tone), &width)) in cells.zip(widths).enumerate() {
+            let gap = " ".repeat(if at == 0 { 0 } else { GAP });
+            let pad = " ".repeat(width.saturating_sub(console::measure_text_width(text)));
+            line = match self.columns[at].align {
+                Align::Left => line.with(gap, Tone::Plain).with(text, tone).with(pad, Tone::Plain),
+                Align::Right => line.with(gap + &pad, Tone::Plain).with(text, tone),
+            };
+        }
+        line
+    }
+}
