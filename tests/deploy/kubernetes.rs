@@ -1,0 +1,123 @@
+//! Kubernetes takes the manifests, they agree with each other, and say to the programs what these understand.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use messages::job::JobSpec;
+use serde_json::Value;
+
+use crate::venv::Venv;
+use crate::{deployed, programs, read};
+
+const READ: &str = "
+import json, pathlib, sys
+import kubernetes_validate, yaml
+manifests = []
+for path in sorted(pathlib.Path(sys.argv[1]).glob('*.yaml')):
+    for manifest in yaml.safe_load_all(path.read_text()):
+        kubernetes_validate.validate(manifest, '1.34', strict=True)
+        manifests.append(manifest)
+print(json.dumps(manifests))
+";
+
+/// Every manifest, as Kubernetes reads it.
+fn manifests(test: &str) -> Option<Vec<Value>> {
+    let venv = Venv::find(test)?;
+    let folder = deployed("kubernetes");
+    Some(serde_json::from_str(&venv.run(READ, &[folder.as_os_str()])).expect("the script prints JSON"))
+}
+
+fn named<'a>(manifests: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let found = manifests.iter().find(|one| one["kind"] == kind && one["metadata"]["name"] == name);
+    found.unwrap_or_else(|| panic!("there is no {kind} {name}"))
+}
+
+fn workloads(manifests: &[Value]) -> [&Value; 3] {
+    [
+        named(manifests, "Job", "pushpull-chief"),
+        named(manifests, "StatefulSet", "pushpull-ps"),
+        named(manifests, "Job", "pushpull-worker"),
+    ]
+}
+
+#[test]
+fn the_manifests_are_valid_and_agree() {
+    let Some(manifests) = manifests("that Kubernetes takes the manifests") else { return };
+    let told = &named(&manifests, "ConfigMap", "pushpull-cluster")["data"];
+    let hosts = |name: &str| told[name].as_str().expect("a list of hosts").split(',').map(str::to_owned);
+    let expected = |job: &str, count: &Value| {
+        let count = count.as_u64().expect("a number of tasks");
+        let host = |index| format!("pushpull-{job}-{index}.pushpull-{job}:2222");
+        (0..count).map(host).collect::<Vec<_>>()
+    };
+    let [chief, ps, workers] = workloads(&manifests);
+    assert_eq!(hosts("PS_HOSTS").collect::<Vec<_>>(), expected("ps", &ps["spec"]["replicas"]));
+    assert_eq!(workers["spec"]["completions"], workers["spec"]["parallelism"]);
+    assert_eq!(
+        hosts("WORKER_HOSTS").collect::<Vec<_>>(),
+        expected("worker", &workers["spec"]["completions"])
+    );
+    let pod = &chief["spec"]["template"]["spec"];
+    let name = [&pod["hostname"], &pod["subdomain"]].map(|part| part.as_str().expect("a name")).join(".");
+    assert_eq!(hosts("CHIEF_HOST").collect::<Vec<_>>(), [format!("{name}:2222")]);
+
+    let claims: BTreeSet<_> = manifests.iter().filter_map(|one| one["metadata"]["name"].as_str()).collect();
+    for workload in workloads(&manifests) {
+        let template = &workload["spec"]["template"];
+        let service = named(&manifests, "Service", workload["metadata"]["name"].as_str().expect("a name"));
+        assert_eq!(service["spec"]["clusterIP"], "None");
+        assert_eq!(service["spec"]["publishNotReadyAddresses"], true);
+        assert_eq!(service["spec"]["selector"], template["metadata"]["labels"]);
+        // Prometheus finds it by the chief's list: found by an annotation, too, it would be counted twice.
+        let annotations = template["metadata"]["annotations"].as_object();
+        assert!(annotations.is_none_or(|all| all.keys().all(|key| !key.starts_with("prometheus.io/"))));
+        let pod = &template["spec"];
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        let container = &pod["containers"][0];
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+        assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
+        assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+        for volume in pod["volumes"].as_array().expect("volumes") {
+            let kept = [&volume["configMap"]["name"], &volume["persistentVolumeClaim"]["claimName"]];
+            for name in kept.into_iter().filter_map(Value::as_str) {
+                assert!(claims.contains(name), "nothing is called {name}");
+            }
+        }
+    }
+    let job = named(&manifests, "ConfigMap", "pushpull-job")["data"]["job.json"].as_str().expect("a job");
+    JobSpec::from_json(job).expect("the job can be run");
+}
+
+#[test]
+fn the_programs_know_the_flags_of_the_manifests() {
+    let Some(manifests) = manifests("that the programs know the manifests' flags") else { return };
+    for workload in workloads(&manifests) {
+        let container = &workload["spec"]["template"]["spec"]["containers"][0];
+        let program = container["command"][0].as_str().expect("a program");
+        let help = Command::new(programs().join(program)).arg("--help").output().expect("it can be run");
+        let help = String::from_utf8(help.stdout).expect("help is text");
+        for flag in container["args"].as_array().expect("flags") {
+            let flag = flag.as_str().expect("a flag is text").split('=').next().expect("a name");
+            let known =
+                help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).any(|word| word == flag);
+            assert!(known, "{program} knows no {flag}");
+        }
+    }
+}
+
+#[test]
+fn the_image_has_the_programs_that_are_run() {
+    let text = read(&deployed("kubernetes/Dockerfile"));
+    for program in ["pushpull", "pushpull-chief", "pushpull-ps", "pushpull-worker", "pushpull-evaluator"] {
+        assert!(text.contains(&format!("/target/release/{program} ")), "{program} is not copied");
+    }
+    assert!(text.lines().any(|line| line == "USER 10001"), "it is not to run as root");
+}
+
+#[test]
+fn the_image_is_built_without_what_was_built_before() {
+    let left_out = read(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".dockerignore"));
+    for folder in [".git", "**/target"] {
+        assert!(left_out.lines().any(|line| line == folder), "{folder} is sent to the builder");
+    }
+}

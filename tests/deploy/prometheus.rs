@@ -1,0 +1,51 @@
+//! Prometheus takes its files, finds the dashboard's questions well-formed, and raises the alerts when it should.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{deployed, read};
+
+/// Runs `promtool` where it is installed.
+fn promtool(arguments: &[&str], file: &std::path::Path) {
+    let output = Command::new("promtool").args(arguments).arg(file).output();
+    let output = match output {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("!!! SKIPPED: {} is NOT checked, as promtool is not installed !!!", file.display());
+            return;
+        }
+        output => output.expect("promtool can be run"),
+    };
+    let said =
+        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+    assert!(output.status.success(), "promtool {arguments:?} {}:\n{said}", file.display());
+}
+
+#[test]
+fn prometheus_takes_its_configuration_and_rules() {
+    promtool(&["check", "config"], &deployed("prometheus/prometheus.yml"));
+    promtool(&["check", "rules"], &deployed("prometheus/alerts.yml"));
+}
+
+#[test]
+fn alerts_are_raised_when_they_should_be() {
+    promtool(&["test", "rules"], &deployed("prometheus/alerts_test.yml"));
+}
+
+#[test]
+fn the_dashboard_asks_questions_that_prometheus_understands() {
+    let dashboard: Value =
+        serde_json::from_str(&read(&deployed("grafana/pushpull.json"))).expect("it is JSON");
+    let panels = dashboard["panels"].as_array().expect("it has panels").iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
+    for (nth, target) in targets.enumerate() {
+        let asked = target["expr"].as_str().expect("a target asks").replace("$__rate_interval", "1m");
+        // JSON is YAML.
+        rules += &format!("  - record: dashboard:{nth}\n    expr: {}\n", Value::from(asked));
+    }
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("dashboard.yml");
+    std::fs::write(&file, rules).expect("the folder can be written");
+    promtool(&["check", "rules"], &file);
+}
