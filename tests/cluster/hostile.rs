@@ -213,6 +213,7 @@ fn a_peer_that_asks_a_ps_for_what_it_must_not_is_refused_and_nothing_changes() {
             slices: Vec::new(),
             drawn: 0,
             pull: true,
+            traced: false,
         };
         let mut refused = 0;
         // These reach the shard, and are counted there.
@@ -265,7 +266,17 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
         assert!(reason.contains("out of turn"), "{reason}");
         let (drawn, gradient_norm, summaries) = (0, None, Vec::new());
         let (global_step, local_step) = (GlobalStep(u64::MAX), LocalStep(0));
-        let report = Report { global_step, local_step, loss: 0.0, drawn, gradient_norm, summaries };
+        let report = Report {
+            global_step,
+            local_step,
+            loss: 0.0,
+            drawn,
+            gradient_norm,
+            summaries,
+            snapshot: None,
+            spans: Vec::new(),
+            spans_lost: 0,
+        };
         let reason = refusal(client.call::<Reported>(report, Payload::EMPTY).await);
         assert!(reason.contains("out of turn"), "{reason}");
         let reason = refusal(client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY).await);
@@ -328,6 +339,7 @@ fn promise(payload_bytes: u32) -> Vec<u8> {
         slices: vec![SliceId(0)],
         drawn: 0,
         pull: false,
+        traced: false,
     };
     let buffer = std::sync::Arc::new(BufferPool::default().take(4));
     let payload = Payload::new(vec![Segment::new(buffer, 0, 4)]);

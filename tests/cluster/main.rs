@@ -2,6 +2,8 @@
 //! enemy drives them.
 //! Knows the programs by their flags, exit statuses, logs and reports, and the wire as any peer may.
 
+#[path = "../support/browser.rs"]
+mod browser;
 mod harness;
 #[path = "../support/venv.rs"]
 mod venv;
@@ -22,6 +24,7 @@ mod input;
 mod leaving;
 mod local;
 mod modes;
+mod observing;
 mod rejoining;
 mod signals;
 mod starting;

@@ -43,6 +43,7 @@ async fn rejoin() {
         incarnation: Incarnation(life),
         cluster: spec.clone(),
         graph: None,
+        http: None,
     };
     let transport: Arc<dyn Transport> = Arc::new(InProcess::new());
     let (pool, interrupt, task) = (BufferPool::default(), CancellationToken::new(), TaskId::ps(0));
@@ -84,6 +85,7 @@ async fn rejoin() {
         slices: vec![SliceId(0)],
         drawn: 1,
         pull: true,
+        traced: false,
     };
     let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0, 1.0])))]);
     let (pushed, _) = first.call::<Pushed>(push, gradient).await.expect("it is taken");

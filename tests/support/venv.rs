@@ -8,7 +8,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// What is in it.
-const PACKAGES: &[&str] = &["tensorboard==2.21.0", "safetensors==0.8.0", "numpy", "pillow"];
+const PACKAGES: &[&str] =
+    &["tensorboard==2.21.0", "safetensors==0.8.0", "numpy", "pillow", "kubernetes-validate==1.34.1"];
 /// So long it may take to be made.
 const INSTALL: Duration = Duration::from_secs(300);
 

@@ -3,6 +3,7 @@
 //! hopes.
 
 mod cluster;
+mod endpoint;
 mod idx;
 mod job;
 mod model;
@@ -15,6 +16,7 @@ mod spy;
 mod wait;
 
 pub(crate) use cluster::Cluster;
+pub(crate) use endpoint::Endpoint;
 pub(crate) use idx::TinyDigits;
 pub(crate) use job::Job;
 pub(crate) use model::write_model;

@@ -30,7 +30,7 @@ impl Cluster {
     /// Who says it is worker 0, in a life of its own.
     pub(crate) fn impostor(&self) -> Identity {
         let cluster = self.spec.clone();
-        Identity { task: TaskId::worker(0), incarnation: Incarnation(1), cluster, graph: None }
+        Identity { task: TaskId::worker(0), incarnation: Incarnation(1), cluster, graph: None, http: None }
     }
 }
 

@@ -1,0 +1,110 @@
+//! The HTTP endpoint of a task, as a person or Prometheus asks it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::program::Program;
+
+/// Where a task can be observed.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint(pub(crate) String);
+
+impl Endpoint {
+    /// Of a program, as soon as it has said so.
+    #[track_caller]
+    pub(crate) fn of(program: &mut Program) -> Self {
+        const SAID: &str = "observe this task at http://";
+        program.wait_for(SAID);
+        let log = program.err();
+        let (_, rest) = log.split_once(SAID).expect("it has been waited for");
+        let address: String = rest.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
+        Self(address)
+    }
+
+    /// Status and body.
+    #[track_caller]
+    pub(crate) fn ask(&self, path: &str) -> (u16, String) {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs(10)))
+            .http_status_as_error(false)
+            .build();
+        let url = format!("http://{}{path}", self.0);
+        let mut answer = match ureq::Agent::new_with_config(config).get(&url).call() {
+            Ok(answer) => answer,
+            Err(error) => panic!("{url}: {error}"),
+        };
+        let body = answer.body_mut().read_to_string().unwrap_or_else(|error| panic!("{url}: {error}"));
+        (answer.status().as_u16(), body)
+    }
+
+    /// What must be there.
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str) -> String {
+        let (status, body) = self.ask(path);
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, path: &str) -> Value {
+        serde_json::from_str(&self.get(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn metrics(&self) -> Metrics {
+        Metrics::parse(&self.get("/metrics"))
+    }
+}
+
+/// Samples of one scrape, in Prometheus' text format.
+#[derive(Debug)]
+pub(crate) struct Metrics(Vec<Sample>);
+
+#[derive(Debug)]
+struct Sample {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: f64,
+}
+
+impl Metrics {
+    /// # Panics
+    /// Where a line is no sample. Values of labels that are escaped are not looked into.
+    #[track_caller]
+    pub(crate) fn parse(text: &str) -> Self {
+        let sample = |line: &str| {
+            let (what, value) = line.rsplit_once(' ')?;
+            let (name, labels) = match what.split_once('{') {
+                Some((name, rest)) => (name, rest.strip_suffix('}')?),
+                None => (what, ""),
+            };
+            let label = |pair: &str| {
+                let (key, value) = pair.split_once("=\"")?;
+                Some((key.trim_start_matches(',').to_owned(), value.to_owned()))
+            };
+            let labels = labels.split_terminator('"').collect::<Vec<_>>();
+            let labels = labels.chunks(2).map(|two| label(&two.join("\""))).collect::<Option<_>>()?;
+            Some(Sample { name: name.to_owned(), labels, value: value.parse().ok()? })
+        };
+        let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        Self(lines.map(|line| sample(line).unwrap_or_else(|| panic!("no sample: {line}"))).collect())
+    }
+
+    /// The sum of all samples of that name with those labels; `None` where there is none.
+    pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let fits = |sample: &&Sample| {
+            let has = |(key, value): &(&str, &str)| sample.labels.get(*key).is_some_and(|own| own == value);
+            sample.name == name && labels.iter().all(has)
+        };
+        self.0.iter().filter(fits).map(|sample| sample.value).reduce(|sum, value| sum + value)
+    }
+
+    #[track_caller]
+    pub(crate) fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let value = self.sum(name, labels).unwrap_or_else(|| panic!("no {name} with {labels:?}"));
+        assert!(value >= 0.0 && value.fract() == 0.0, "{name} is {value}");
+        value as u64
+    }
+}

@@ -1,0 +1,101 @@
+//! Every role's endpoint while a job trains: what Prometheus, probes and people ask for is there, and is right.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use messages::id::{JobName, TaskId};
+use serde_json::Value;
+
+use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Program, role, wait_until};
+
+/// Prometheus' own opinion of a scrape. `None` where it is not installed: then that is on stderr.
+fn promtool(metrics: &str) -> Option<Result<(), String>> {
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            eprintln!("!!! SKIPPED: metrics are NOT checked by promtool, which cannot be run: {error} !!!");
+            return None;
+        }
+    };
+    child.stdin.take().expect("piped").write_all(metrics.as_bytes()).expect("promtool reads");
+    let output = child.wait_with_output().expect("promtool ends");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    // It prints what it would have otherwise, and calls that a success.
+    Some(if output.status.success() && said.trim().is_empty() { Ok(()) } else { Err(said) })
+}
+
+#[test]
+fn every_role_shows_what_it_does() {
+    let cluster = Cluster::with(1, 2, 2, |dir| Job::with(dir, ENDLESS, &["--optimizer=adam"]));
+    let checkpoints = cluster.dir().join("checkpoints");
+    let chief_flags = [format!("--checkpoint-dir={}", checkpoints.display()), "--save-steps=200".into()];
+    let mut programs: Vec<(TaskId, Program)> = Vec::new();
+    for (task, _) in cluster.spec.tasks() {
+        let flags = if task == TaskId::CHIEF { &chief_flags[..] } else { &[] };
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        programs.push((task, cluster.start_with(task, &flags)));
+    }
+    let mut evaluator = role(JobName::Evaluator);
+    evaluator.arg(format!("--checkpoint-dir={}", checkpoints.display()));
+    let evaluator = Program::start(cluster.dir(), "evaluator", &mut evaluator);
+    programs.push((TaskId::new(JobName::Evaluator, 0), evaluator));
+    let endpoints: Vec<(TaskId, Endpoint)> =
+        programs.iter_mut().map(|(task, program)| (*task, Endpoint::of(program))).collect();
+    for (task, endpoint) in &endpoints {
+        wait_until(&format!("{task} to be ready"), PATIENCE, || {
+            (endpoint.ask("/readyz").0 == 200).then_some(())
+        });
+        assert_eq!(endpoint.get("/healthz").trim(), "ok");
+        let config = endpoint.json("/config");
+        assert_eq!(config["tasks"], serde_json::json!([task.to_string()]), "{config}");
+        let flags = config["flags"].as_array().expect("a list of flags");
+        assert!(flags.iter().any(|flag| flag["name"] == "http-addr"), "{config}");
+    }
+    let chief = &endpoints[0].1;
+    wait_until("a checkpoint that is evaluated, and a few steps of everybody", PATIENCE, || {
+        let job = chief.json("/job");
+        let saved = job["checkpoints"]["saves"].as_u64()? >= 2;
+        let steps = job["workers"].as_array()?.iter().all(|worker| worker["local_step"].as_u64() > Some(10));
+        (saved && steps && !job["evaluation"].is_null()).then_some(())
+    });
+    for (task, endpoint) in &endpoints {
+        let text = endpoint.get("/metrics");
+        if let Some(Err(said)) = promtool(&text) {
+            panic!("promtool does not take what {task} says: {said}\n{text}");
+        }
+        let (job, index) = (task.job.to_string(), task.index.to_string());
+        let metrics = endpoint.metrics();
+        let own = [("job", job.as_str()), ("task", index.as_str())];
+        let ready = [("job", job.as_str()), ("task", index.as_str()), ("state", "ready")];
+        assert_eq!(metrics.count("pushpull_task_state", &ready), 1, "{text}");
+        assert_eq!(metrics.count("pushpull_task_state", &own), 1, "one state at a time");
+        let actors = endpoint.json("/actors");
+        let actors = actors.as_array().expect("a list");
+        assert!(!actors.is_empty(), "{task} has actors");
+        for actor in actors {
+            for key in ["name", "state", "queue", "handled", "handling_p50_ms", "handling_p99_ms", "restarts"]
+            {
+                assert!(!actor[key].is_null() || key.ends_with("_ms"), "{key} in {actor}");
+            }
+        }
+        let handled: u64 = actors.iter().filter_map(|actor| actor["handled"].as_u64()).sum();
+        assert!(handled > 0, "the actors of {task} have handled something: {actors:?}");
+    }
+    // Everybody can be found from the chief.
+    let targets = chief.json("/targets");
+    let found: Vec<&Value> = targets
+        .as_array()
+        .expect("a list")
+        .iter()
+        .flat_map(|group| group["targets"].as_array())
+        .flatten()
+        .collect();
+    for (task, endpoint) in &endpoints[..5] {
+        assert!(found.iter().any(|target| **target == endpoint.0.as_str()), "{task} is not in {targets}");
+    }
+    // Nobody but the chief takes wishes, and it none without a token.
+    let refused = ureq::post(format!("http://{}/save", chief.0)).send_empty();
+    assert!(matches!(refused, Err(ureq::Error::StatusCode(403))), "{refused:?}");
+}

@@ -1,0 +1,65 @@
+//! Whoever holds up the others is named: by the page's data, by a metric, and by `pushpull top`.
+
+use serde_json::Value;
+
+use super::slowed::Slowed;
+use crate::browser::Browser;
+use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Program, Running, tool, wait_until};
+
+fn found(job: &Value, kind: &str, name: &str) -> bool {
+    job["findings"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .any(|finding| finding["kind"] == kind && finding["name"] == name)
+}
+
+/// One frame of `pushpull top`.
+fn top(running: &Running, chief: &Endpoint) -> String {
+    let mut command = tool();
+    command.args(["top", "--once", "--chief", &chief.0]);
+    Program::run(running.cluster.dir(), "top", &mut command).expect(0).out
+}
+
+#[test]
+fn a_slow_worker_and_an_overloaded_shard_are_named() {
+    // Steps of some milliseconds, so that a slow one is no matter of chance; four layers, two for each shard.
+    let cluster = Cluster::with(1, 2, 3, |dir| Job::new(dir, ENDLESS));
+    cluster.job.edit(|job| job["batch_size"] = 256.into());
+    let mut running = Running::of(cluster, &["--lost-after-s=60"]);
+    running.wait_for_version(50);
+    let chief = Endpoint::of(&mut running.chief);
+    let mut browser = Browser::find("that the page names who is slow");
+    if let Some(browser) = &mut browser {
+        browser.open(&format!("http://{}/", chief.0));
+    }
+    for (kind, name, says) in
+        [("slow_worker", "worker/1", "slow"), ("overloaded_shard", "ps/1/shard/0", "overloaded")]
+    {
+        let slowed = Slowed::new(match kind {
+            "slow_worker" => &running.workers[1],
+            _ => &running.ps[1],
+        });
+        wait_until(&format!("{kind} {name}"), PATIENCE, || {
+            found(&chief.json("/job"), kind, name).then_some(())
+        });
+        let named = wait_until("the metric", PATIENCE, || {
+            chief.metrics().sum("pushpull_bottleneck", &[("kind", kind), ("name", name)])
+        });
+        assert_eq!(named, 1.0);
+        wait_until("pushpull top", PATIENCE, || {
+            top(&running, &chief).contains(&format!("! {name} is {says}: ")).then_some(())
+        });
+        if let Some(browser) = &mut browser {
+            let shown = format!("document.querySelector('#findings').textContent.includes('{name}')");
+            browser.wait_for(&shown, PATIENCE);
+        }
+        drop(slowed);
+        wait_until(&format!("{name} to be forgiven"), PATIENCE, || {
+            (!found(&chief.json("/job"), kind, name)).then_some(())
+        });
+    }
+    running.chief.wait_for("WARN");
+    assert!(running.chief.err().contains("worker/1"), "it is in the log: {}", running.chief.err());
+    running.kill_all();
+}
