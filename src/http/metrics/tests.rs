@@ -130,6 +130,8 @@ impl Numbers {
             examples: self.next(),
             loss: self.maybe(Self::float),
             skipped: self.next(),
+            phase: Some("exchange".into()),
+            phase_us: self.next(),
             phases: Phases {
                 input: self.times(),
                 compute: self.times(),
