@@ -127,7 +127,7 @@ impl ChiefView {
     }
 
     /// Wishes for something: before the training begins it is fulfilled when the variables are there. False where nobody
-    /// listens any more, or where [`VIEW_WISHES_MAX`] wishes wait already.
+    /// listens any more, or where so many wait already that nobody can mean them all.
     pub fn wish(&self, wish: Wish) -> bool {
         self.wishes.try_send(wish).is_ok()
     }
