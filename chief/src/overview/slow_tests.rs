@@ -150,7 +150,7 @@ proptest! {
         let usual_us = vec![("input".to_owned(), 100), ("compute".to_owned(), 100)];
         let kept = Duration::from_secs(kept);
         let alike = |(index, row): (usize, _)| {
-            let name = if index * 2 < at.len() - 1 { EXCHANGE } else { "input" };
+            let name = if index * 2 + 2 < at.len() { EXCHANGE } else { "input" };
             Trainer { row, at: Some((name, kept)), stood: kept, usual_us: &usual_us }
         };
         let all: Vec<Trainer<'_>> = rows.iter().enumerate().map(alike).collect();
