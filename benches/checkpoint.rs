@@ -4,6 +4,8 @@
 //! `cargo bench --bench checkpoint -- [--rounds N] [--width N] [--dir DIR] [--steps N] [--save-steps N]`. Page caches are
 //! dropped, for both, before anything is read.
 
+mod support;
+
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use pushpull::nn::{Layer, dense};
-use pushpull::{DatasetSpec, GraphBuilder, GraphSpec, InputSpec, JobSpec, OptimizerSpec};
+use pushpull::{OptimizerSpec, SyncSpec};
+use support::{local, tell, train};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -40,23 +42,8 @@ struct Args {
     bench: bool,
 }
 
-fn mlp(width: usize) -> anyhow::Result<GraphSpec> {
-    let mut g = GraphBuilder::new("mlp");
-    let images = g.input("features", [28, 28]);
-    let labels = g.labels("labels");
-    let mut x = g.reshape(images, [784]);
-    for layer in ["dense1", "dense2"] {
-        x = dense(layer, width).relu().apply(&mut g, x);
-    }
-    let logits = dense("logits", 10).apply(&mut g, x);
-    let loss = g.softmax_cross_entropy(logits, labels);
-    Ok(g.finish(loss, &[])?)
-}
-
 fn write_job(path: &Path, width: usize, optimizer: OptimizerSpec, steps: u64) -> anyhow::Result<u64> {
-    let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
-    let input = InputSpec::new(digits(1, 20_000), digits(2, 500));
-    let job = JobSpec { optimizer, seed: 1, ..JobSpec::new(mlp(width)?, input, steps) };
+    let job = support::job(width, optimizer, SyncSpec::default(), steps)?;
     fs::write(path, job.to_json())?;
     Ok(job.graph.variables.iter().map(|variable| variable.shape.elements() as u64 * 4).sum())
 }
@@ -174,30 +161,6 @@ fn forget(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Examples per second of training by processes, with these flags more.
-fn train(folder: &Path, job: &Path, flags: &[String]) -> anyhow::Result<f64> {
-    let report = folder.join("report.json");
-    let status = Command::new(env!("CARGO_BIN_EXE_pushpull"))
-        .args(["local", "--ps=1", "--workers=2"])
-        .arg(format!("--job={}", job.display()))
-        .arg(format!("--report={}", report.display()))
-        .args(flags)
-        .stdout(Stdio::null())
-        .env("RUST_LOG", "warn")
-        .status()?;
-    if !status.success() {
-        bail!("pushpull local ended with {status}");
-    }
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(&report)?)?;
-    report["examples_per_second"].as_f64().context("the report has no examples_per_second")
-}
-
-fn spread(name: &str, mut figures: Vec<f64>, unit: &str) {
-    figures.sort_by(f64::total_cmp);
-    let (least, median, most) = (figures[0], figures[figures.len() / 2], figures[figures.len() - 1]);
-    println!("{name:34} median {median:8.2}   least {least:8.2}   most {most:8.2}   {unit}");
-}
-
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let folder = match &args.dir {
@@ -238,10 +201,10 @@ fn main() -> anyhow::Result<()> {
         fs::remove_file(&plain)?;
     }
     for (name, figures) in names.into_iter().zip(figures) {
-        spread(name, figures, if name.contains('/') { "" } else { "GB/s" });
+        tell(name, figures, if name.contains('/') { "" } else { "GB/s" });
     }
-    spread("memory of the ps after saving", saving, "× the model");
-    spread("memory of the ps after restoring", restoring, "× the model");
+    tell("memory of the ps after saving", saving, "× the model");
+    tell("memory of the ps after restoring", restoring, "× the model");
     write_job(&small, 512, OptimizerSpec::adam(0.001), args.steps)?;
     let (mut without, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..args.rounds.max(1) {
@@ -249,13 +212,15 @@ fn main() -> anyhow::Result<()> {
             format!("--checkpoint-dir={}", folder.join(format!("small-{round}")).display()),
             format!("--save-steps={}", args.save_steps),
         ];
-        without.push(train(folder, &small, &[])?);
-        with.push(train(folder, &small, &flags)?);
+        without.push(train(folder, local(folder, &small, 1, 2))?);
+        let mut saving = local(folder, &small, 1, 2);
+        saving.args(flags);
+        with.push(train(folder, saving)?);
         ratios.push(with[round] / without[round]);
     }
     println!("mlp 784-512-512-10, adam, {} steps, a checkpoint every {}", args.steps, args.save_steps);
-    spread("training", without, "examples/s");
-    spread("training and saving", with, "examples/s");
-    spread("with / without", ratios, "");
+    tell("training", without, "examples/s");
+    tell("training and saving", with, "examples/s");
+    tell("with / without", ratios, "");
     Ok(())
 }

@@ -1,8 +1,11 @@
-//! What being looked at costs: training by real processes without endpoints, with endpoints that nobody asks, with endpoints
-//! that are asked so many times a second and a page that is open, and with a timeline that is written.
+//! What being looked at costs: training by real processes without endpoints, with endpoints that nobody asks, and with a
+//! timeline, in turns; and a job whose endpoints are asked, with its page open, every other second.
 //!
-//! `cargo bench --bench endpoints -- [--rounds N] [--steps N] [--rate N] [--trace-every N]`. The ways take turns. On few cores
-//! whoever asks takes time from the training, too; so the time that the endpoints' threads themselves took is told as well.
+//! `cargo bench --bench endpoints -- [--rounds N] [--steps N] [--rate N] [--trace-every N]`. Of the asked job, the bytes
+//! that tasks send to each other on loopback tell how fast it trains, second by second: nobody else may use loopback
+//! meanwhile. Whoever asks runs on the same processors and is part of the cost.
+
+mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,13 +14,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use pushpull::nn::{Layer, dense};
-use pushpull::{DatasetSpec, GraphBuilder, InputSpec, JobSpec, OptimizerSpec};
+use pushpull::{OptimizerSpec, SyncSpec};
+use support::{local, reported, tell, train};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -25,14 +28,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Parser)]
 struct Args {
     /// How often each way is measured
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Updates in each measurement
-    #[arg(long, default_value_t = 6000)]
+    /// Updates in each measurement; the asked job has four times as many
+    #[arg(long, default_value_t = 2500)]
     steps: u64,
     /// Requests a second, shared among all tasks' endpoints
     #[arg(long, default_value_t = 50)]
-    rate: u64,
+    rate: u32,
     /// Of each worker every so many steps one is traced
     #[arg(long, default_value_t = 100)]
     trace_every: u64,
@@ -41,218 +44,202 @@ struct Args {
     bench: bool,
 }
 
-fn write_job(path: &Path, steps: u64) -> anyhow::Result<()> {
-    let mut g = GraphBuilder::new("mlp");
-    let images = g.input("features", [28, 28]);
-    let labels = g.labels("labels");
-    let mut x = g.reshape(images, [784]);
-    for layer in ["dense1", "dense2"] {
-        x = dense(layer, 512).relu().apply(&mut g, x);
+/// The tasks of a job with one ps and two workers.
+const TASKS: u32 = 4;
+/// So long it is asked, and so long it is not. It begins and ends with such a time as the others, so that a job that gets
+/// slower has as much of both.
+const WINDOW: Duration = Duration::from_secs(1);
+const ASKED: [bool; 4] = [false, true, true, false];
+
+/// What those who ask share.
+#[derive(Default)]
+struct Asking {
+    now: AtomicBool,
+    over: AtomicBool,
+    requests: AtomicU64,
+    /// That came as answers.
+    bytes: AtomicU64,
+}
+
+impl Asking {
+    /// Whether to go on; waits for a time to ask.
+    fn wait(&self) -> bool {
+        while !self.now.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(5));
+        }
+        !self.over.load(Ordering::Relaxed)
     }
-    let logits = dense("logits", 10).apply(&mut g, x);
-    let loss = g.softmax_cross_entropy(logits, labels);
-    let graph = g.finish(loss, &[])?;
-    let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
-    let input = InputSpec::new(digits(1, 20_000), digits(2, 500));
-    let job = JobSpec { optimizer: OptimizerSpec::sgd(0.1), seed: 1, ..JobSpec::new(graph, input, steps) };
-    Ok(fs::write(path, job.to_json())?)
-}
 
-/// Somebody who asks one endpoint at a steady rate, over one connection.
-struct Asker {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
+    /// Asks one endpoint for its metrics at a steady rate, over one connection as long as that lasts.
+    fn ask(&self, address: &str, every: Duration) {
+        while self.wait() {
+            let Ok(mut stream) = TcpStream::connect(address) else { return };
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
+            while self.wait() {
+                let begun = Instant::now();
+                let Ok(bytes) = get(&mut stream, "/metrics") else { break };
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.requests.fetch_add(1, Ordering::Relaxed);
+                sleep(every.saturating_sub(begun.elapsed()));
+            }
+        }
+    }
 
-impl Asker {
-    fn start(address: String, path: &'static str, every: Duration, asked: Arc<AtomicU64>) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&over);
-        let thread = std::thread::spawn(move || {
-            while !seen.load(Ordering::Relaxed) {
-                // An endpoint closes a connection that has had its time.
-                let Ok(mut stream) = TcpStream::connect(&address) else { return };
-                let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
-                while !seen.load(Ordering::Relaxed) {
-                    let begun = Instant::now();
-                    if ask(&mut stream, path).is_err() {
-                        break;
-                    }
-                    asked.fetch_add(1, Ordering::Relaxed);
-                    std::thread::sleep(every.saturating_sub(begun.elapsed()));
+    /// Has the chief's page open: what it sends is read.
+    fn watch(&self, address: &str) {
+        let mut buffer = vec![0; 1 << 16];
+        while self.wait() {
+            let Ok(mut stream) = TcpStream::connect(address) else { return };
+            let _ = stream.set_read_timeout(Some(Duration::from_millis(100)));
+            let _ = stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            while self.now.load(Ordering::Relaxed) {
+                match stream.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(bytes) => drop(self.bytes.fetch_add(bytes as u64, Ordering::Relaxed)),
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                    Err(_) => break,
                 }
             }
-        });
-        Self { over, thread }
-    }
-
-    fn end(self) {
-        self.over.store(true, Ordering::Relaxed);
-        let _ = self.thread.join();
+        }
     }
 }
 
-fn ask(stream: &mut TcpStream, path: &str) -> std::io::Result<()> {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-    let mut reader = BufReader::new(stream);
-    let (mut line, mut length) = (String::new(), 0);
-    loop {
+/// Asks for that path. Gives the bytes of the answer.
+fn get(stream: &mut TcpStream, path: &str) -> std::io::Result<u64> {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
+    let mut reader = BufReader::with_capacity(1 << 16, stream);
+    let (mut line, mut length, mut head) = (String::new(), 0, 0);
+    while line != "\r\n" {
         line.clear();
-        if reader.read_line(&mut line)? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        match reader.read_line(&mut line)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            bytes => head += bytes as u64,
         }
         if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
             length = value.trim().parse().map_err(std::io::Error::other)?;
         }
-        if line.trim().is_empty() {
-            break;
-        }
     }
-    std::io::copy(&mut reader.take(length), &mut std::io::sink()).map(drop)
+    Ok(head + std::io::copy(&mut reader.take(length), &mut std::io::sink())?)
 }
 
-/// The page that somebody has open: what the chief sends is read.
-fn open_page(address: &str, over: Arc<AtomicBool>) -> anyhow::Result<JoinHandle<()>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_millis(200)))?;
-    write!(stream, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-    Ok(std::thread::spawn(move || {
-        let mut buffer = vec![0; 1 << 16];
-        while !over.load(Ordering::Relaxed) {
-            match stream.read(&mut buffer) {
-                Ok(0) => return,
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(_) => return,
-            }
-        }
-    }))
+/// Bytes that went over loopback since the machine started.
+fn loopback() -> anyhow::Result<u64> {
+    let file = "/sys/class/net/lo/statistics/rx_bytes";
+    fs::read_to_string(file)
+        .with_context(|| format!("this needs Linux: no {file}"))?
+        .trim()
+        .parse()
+        .context("no number of bytes")
 }
 
-/// Seconds of processor time of the endpoints' threads in that process.
-fn endpoint_seconds(process: u32) -> f64 {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else { return 0.0 };
-    let of_thread = |path: &Path| {
-        let stat = fs::read_to_string(path.join("stat")).ok()?;
-        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let ticks = fields[11].parse::<u64>().ok()? + fields[12].parse::<u64>().ok()?;
-        name.starts_with("http").then_some(ticks as f64 / 100.0)
-    };
-    tasks.flatten().filter_map(|entry| of_thread(&entry.path())).sum()
+/// What one job came to whose endpoints were asked.
+struct Asked {
+    /// How fast it trained while they were, where 1 is as fast as while they were not.
+    ratio: f64,
+    requests_per_second: f64,
 }
 
-/// What one run came to.
-struct Run {
-    examples_per_second: f64,
-    asked_per_second: f64,
-    /// Of the processor time of the whole machine, while it trained: the share that endpoints took.
-    share: f64,
-}
-
-fn run(folder: &Path, job: &Path, flags: &[String], rate: Option<u64>) -> anyhow::Result<Run> {
-    let report = folder.join("report.json");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pushpull"))
-        .args(["local", "--ps=1", "--workers=2"])
-        .arg(format!("--job={}", job.display()))
-        .arg(format!("--report={}", report.display()))
-        .args(flags)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let begun = Instant::now();
-    let (asked, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let (mut askers, mut page) = (Vec::new(), None);
+fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
+    let mut child = local(folder, job, 1, TASKS - 2).stderr(Stdio::piped()).spawn()?;
+    let asking = Arc::new(Asking::default());
     let mut lines = BufReader::new(child.stderr.take().context("no stderr")?).lines();
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut endpoints = 0;
-    while endpoints < 4 && rate.is_some() {
-        let Some(line) = lines.next().transpose()? else { break };
+    while endpoints < TASKS {
+        let Some(line) = lines.next().transpose()? else { bail!("the job ended too soon") };
         let Some((_, address)) = line.split_once("observe this task at http://") else { continue };
-        let address = address.trim().trim_end_matches('/').to_owned();
+        let address = address.trim().to_owned();
         endpoints += 1;
         if line.contains("chief") {
-            page = Some(open_page(&address, Arc::clone(&over))?);
+            let (asking, address) = (Arc::clone(&asking), address.clone());
+            threads.push(spawn(move || asking.watch(&address)));
         }
-        let every = Duration::from_secs(4) / rate.unwrap_or(1) as u32;
-        askers.push(Asker::start(address, "/metrics", every, Arc::clone(&asked)));
+        let (asking, every) = (Arc::clone(&asking), Duration::from_secs(TASKS.into()) / rate);
+        threads.push(spawn(move || asking.ask(&address, every)));
     }
     // What else is said is read, so that nobody waits for that.
-    let reader = std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-    let mut seconds = 0.0;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
+    let reader = spawn(move || lines.map_while(Result::ok).for_each(drop));
+    sleep(WINDOW);
+    let (mut trained, mut seconds) = ([0.0; 2], [0.0; 2]);
+    let status = 'job: loop {
+        let (mut of_block, mut took) = ([0.0; 2], [0.0; 2]);
+        for now in ASKED {
+            asking.now.store(now, Ordering::Relaxed);
+            let (begun, before) = (Instant::now(), loopback()? - asking.bytes.load(Ordering::Relaxed));
+            sleep(WINDOW);
+            let after = loopback()? - asking.bytes.load(Ordering::Relaxed);
+            of_block[usize::from(now)] += (after - before) as f64;
+            took[usize::from(now)] += begun.elapsed().as_secs_f64();
+            // What it did of this block does not count: it may have been over for some of that.
+            if let Some(status) = child.try_wait()? {
+                break 'job status;
+            }
         }
-        let children =
-            fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
-        let now: f64 =
-            children.split_whitespace().filter_map(|id| id.parse().ok()).map(endpoint_seconds).sum();
-        seconds = f64::max(seconds, now);
-        std::thread::sleep(Duration::from_millis(100));
+        for now in [0, 1] {
+            trained[now] += of_block[now];
+            seconds[now] += took[now];
+        }
     };
-    let took = begun.elapsed().as_secs_f64();
-    over.store(true, Ordering::Relaxed);
-    askers.into_iter().for_each(Asker::end);
-    page.into_iter().for_each(|page| drop(page.join()));
+    asking.over.store(true, Ordering::Relaxed);
+    asking.now.store(false, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| drop(thread.join()));
     let _ = reader.join();
     if !status.success() {
         bail!("pushpull local ended with {status}");
     }
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(&report)?)?;
-    let cores = std::thread::available_parallelism()?.get() as f64;
-    Ok(Run {
-        examples_per_second: report["examples_per_second"].as_f64().context("no examples_per_second")?,
-        asked_per_second: asked.load(Ordering::Relaxed) as f64 / took,
-        share: seconds / (took * cores),
+    reported(folder)?;
+    if seconds[1] == 0.0 {
+        bail!("the job was over within {} s: more --steps", WINDOW.as_secs() * ASKED.len() as u64);
+    }
+    Ok(Asked {
+        ratio: (trained[1] / seconds[1]) / (trained[0] / seconds[0]),
+        requests_per_second: asking.requests.load(Ordering::Relaxed) as f64 / seconds[1],
     })
-}
-
-fn spread(name: &str, mut figures: Vec<f64>, unit: &str) {
-    figures.sort_by(f64::total_cmp);
-    let (least, median, most) = (figures[0], figures[figures.len() / 2], figures[figures.len() - 1]);
-    println!("{name:34} median {median:9.3}   least {least:9.3}   most {most:9.3}   {unit}");
 }
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let folder = tempfile::tempdir()?;
     let folder = folder.path();
-    let job = folder.join("job.json");
-    write_job(&job, args.steps)?;
-    let none = vec!["--http-addr=none".to_owned()];
-    let traced = vec![
-        "--http-addr=none".to_owned(),
-        format!("--trace={}", folder.join("trace.json").display()),
-        format!("--trace-every={}", args.trace_every),
+    let write = |name: &str, steps| -> anyhow::Result<_> {
+        let file = folder.join(name);
+        fs::write(&file, support::job(512, OptimizerSpec::sgd(0.01), SyncSpec::default(), steps)?.to_json())?;
+        Ok(file)
+    };
+    let (short, long) = (write("short.json", args.steps)?, write("long.json", 4 * args.steps)?);
+    let with = |flags: &[String]| -> Command {
+        let mut local = local(folder, &short, 1, TASKS - 2);
+        local.args(flags);
+        local
+    };
+    let none = "--http-addr=none".to_owned();
+    let trace = format!("--trace={}", folder.join("trace.json").display());
+    let ways = [
+        ("no endpoints", vec![none.clone()]),
+        ("endpoints", vec![]),
+        ("traced", vec![none, trace, format!("--trace-every={}", args.trace_every)]),
     ];
-    let ways: [(&str, &[String], Option<u64>); 4] = [
-        ("no endpoints", &none, None),
-        ("endpoints", &[], None),
-        ("asked", &[], Some(args.rate)),
-        ("traced", &traced, None),
-    ];
-    let mut figures: [Vec<Run>; 4] = Default::default();
+    let mut figures: [Vec<f64>; 3] = Default::default();
+    let (mut ratios, mut requests) = (Vec::new(), Vec::new());
     for round in 0..args.rounds.max(1) {
         for turn in 0..ways.len() {
             // Whoever is first in one round is not in the next.
             let way = (round + turn) % ways.len();
-            let (_, flags, rate) = ways[way];
-            figures[way].push(run(folder, &job, flags, rate)?);
+            figures[way].push(train(folder, with(&ways[way].1))?);
         }
+        let asked = asked(folder, &long, args.rate.max(1))?;
+        ratios.push(asked.ratio);
+        requests.push(asked.requests_per_second);
     }
-    println!("mlp 784-512-512-10, async, 4 processes, {} updates, {} rounds", args.steps, args.rounds);
-    for ((name, ..), runs) in ways.iter().zip(&figures) {
-        spread(name, runs.iter().map(|run| run.examples_per_second).collect(), "examples/s");
+    println!("mlp 784-512-512-10, async, {TASKS} processes, {} updates, {} rounds", args.steps, args.rounds);
+    for ((name, _), figures) in ways.iter().zip(&figures) {
+        tell(name, figures.clone(), "examples/s");
     }
     for way in 1..ways.len() {
-        let ratios = figures[way].iter().zip(&figures[0]);
-        let ratios = ratios.map(|(run, without)| run.examples_per_second / without.examples_per_second);
-        spread(&format!("{} / no endpoints", ways[way].0), ratios.collect(), "");
+        let ratios = figures[way].iter().zip(&figures[0]).map(|(with, without)| with / without);
+        tell(&format!("{} / no endpoints", ways[way].0), ratios.collect(), "");
     }
-    spread("requests a second", figures[2].iter().map(|run| run.asked_per_second).collect(), "");
-    for way in [1, 2] {
-        let shares = figures[way].iter().map(|run| 100.0 * run.share).collect();
-        spread(&format!("{}: share of all cores", ways[way].0), shares, "%");
-    }
+    tell("asked / not asked", ratios, "");
+    tell("requests while asked", requests, "a second");
     Ok(())
 }

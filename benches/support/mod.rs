@@ -1,0 +1,74 @@
+//! What several benchmarks share: the model of the yardsticks, a job that trains it on drawn digits, training by real
+//! processes, and how figures are told. Knows nothing of what is measured.
+
+// No benchmark needs all of it.
+#![allow(dead_code)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use pushpull::nn::{Layer, dense};
+use pushpull::{DatasetSpec, GraphBuilder, GraphSpec, InputSpec, JobSpec, OptimizerSpec, SyncSpec};
+
+/// 784-width-width-10; 512 units are the model of the yardsticks.
+pub(crate) fn mlp(width: usize) -> anyhow::Result<GraphSpec> {
+    let mut g = GraphBuilder::new("mlp");
+    let images = g.input("features", [28, 28]);
+    let labels = g.labels("labels");
+    let mut x = g.reshape(images, [784]);
+    for layer in ["dense1", "dense2"] {
+        x = dense(layer, width).relu().apply(&mut g, x);
+    }
+    let logits = dense("logits", 10).apply(&mut g, x);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    Ok(g.finish(loss, &[])?)
+}
+
+/// Trains that model on drawn digits, batches of 64.
+pub(crate) fn job(
+    width: usize,
+    optimizer: OptimizerSpec,
+    sync: SyncSpec,
+    steps: u64,
+) -> anyhow::Result<JobSpec> {
+    let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
+    let input = InputSpec::new(digits(1, 20_000), digits(2, 500));
+    Ok(JobSpec { optimizer, sync, seed: 1, ..JobSpec::new(mlp(width)?, input, steps) })
+}
+
+/// `pushpull local` with that job; what it is to report is in the folder afterwards.
+pub(crate) fn local(folder: &Path, job: &Path, ps: u32, workers: u32) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pushpull"));
+    command
+        .arg("local")
+        .args([format!("--ps={ps}"), format!("--workers={workers}"), format!("--job={}", job.display())])
+        .arg(format!("--report={}", folder.join("report.json").display()))
+        .stdout(Stdio::null());
+    command
+}
+
+/// Of that run, when it is over: examples per second of training.
+pub(crate) fn reported(folder: &Path) -> anyhow::Result<f64> {
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("report.json"))?)?;
+    report["examples_per_second"].as_f64().context("the report has no examples_per_second")
+}
+
+/// Runs it to its end. Gives examples per second of training.
+pub(crate) fn train(folder: &Path, mut local: Command) -> anyhow::Result<f64> {
+    let status = local.env("RUST_LOG", "warn").status()?;
+    if !status.success() {
+        bail!("pushpull local ended with {status}");
+    }
+    reported(folder)
+}
+
+/// One line: the median, the least and the most of them.
+pub(crate) fn tell(name: &str, mut figures: Vec<f64>, unit: &str) {
+    figures.sort_by(f64::total_cmp);
+    let three = [figures[figures.len() / 2], figures[0], figures[figures.len() - 1]];
+    let digits = if three[0] < 10.0 { 3 } else { 0 };
+    let [median, least, most] = three.map(|figure| format!("{figure:9.digits$}"));
+    println!("{name:34} median {median}   least {least}   most {most}   {unit}");
+}
