@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::logging;
+
 /// Why a program did not do what it was started for.
 #[derive(Debug)]
 pub enum Failure {
@@ -45,19 +47,15 @@ impl Failure {
 
 /// Prints the failure, on one line, and gives the status.
 pub(crate) fn finish(outcome: Outcome) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Usage(reason)) => {
-            eprintln!("error: {reason}");
-            ExitCode::from(2)
-        }
-        Err(Failure::Error(error)) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(1)
-        }
-        Err(Failure::Signal { reason, number }) => {
-            eprintln!("{reason}");
-            ExitCode::from(128 + number)
-        }
+    let Err(failure) = outcome else { return ExitCode::SUCCESS };
+    match &failure {
+        _ if logging::is_json() => tracing::error!("{failure}"),
+        Failure::Usage(_) | Failure::Error(_) => eprintln!("error: {failure}"),
+        Failure::Signal { .. } => eprintln!("{failure}"),
     }
+    ExitCode::from(match failure {
+        Failure::Usage(_) => 2,
+        Failure::Error(_) => 1,
+        Failure::Signal { number, .. } => 128 + number,
+    })
 }

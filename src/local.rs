@@ -193,11 +193,12 @@ async fn attend(task: TaskId, mut child: Child, format: LogFormat) -> anyhow::Re
         let name = if result { String::new() } else { format!("[{task}] ") };
         let _ = writeln!(std::io::stdout(), "{name}{line}");
     });
-    let name = match format {
-        LogFormat::Human => format!("[{task}] "),
-        LogFormat::Json => String::new(),
-    };
     let err = lines(err, |line| {
+        // A line of JSON names the task itself; a panic does not.
+        let name = match format {
+            LogFormat::Json if line.starts_with('{') => String::new(),
+            LogFormat::Json | LogFormat::Human => format!("[{task}] "),
+        };
         let _ = writeln!(std::io::stderr(), "{name}{line}");
     });
     tokio::join!(out, err);

@@ -54,7 +54,11 @@ pub(crate) fn start(task: &str, format: LogFormat) {
 /// What is logged where `RUST_LOG` says that. The server's own life is no news of the job, nor is what its clients do.
 fn filter(told: Option<&str>) -> EnvFilter {
     let with = |told: &str| EnvFilter::try_new(format!("actix_server=warn,actix_http=off,{told}")).ok();
-    told.and_then(with).or_else(|| with("info")).expect("'info' is a filter")
+    // What is empty says nothing, as in a manifest that leaves it open.
+    told.filter(|told| !told.trim().is_empty())
+        .and_then(with)
+        .or_else(|| with("info"))
+        .expect("'info' is a filter")
 }
 
 /// Whether nothing but JSON lines may be written to standard error.
@@ -64,7 +68,8 @@ pub(crate) fn is_json() -> bool {
 
 /// All that is logged within it comes from that task, where several run in one process.
 pub(crate) fn of_task(task: messages::id::TaskId) -> tracing::Span {
-    tracing::info_span!("task", task = %task)
+    // Whatever is logged at all is to bear it.
+    tracing::error_span!("task", task = %task)
 }
 
 #[cfg(test)]
@@ -75,6 +80,7 @@ mod tests {
     fn the_server_is_quiet_unless_it_is_asked() {
         for (told, expected) in [
             (None, "actix_server=warn,actix_http=off,info"),
+            (Some(""), "actix_server=warn,actix_http=off,info"),
             (Some("debug"), "actix_server=warn,actix_http=off,debug"),
             (Some("actix_server=info,actix_http=info,warn"), "actix_server=info,actix_http=info,warn"),
             (Some("=no=filter="), "actix_server=warn,actix_http=off,info"),

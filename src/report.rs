@@ -210,15 +210,15 @@ impl Report {
     }
 }
 
-/// Whether a report could be written there: better to hear of it before the training than after.
-pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
+/// Whether that could be written there: better to hear of it before the training than after.
+pub(crate) fn check_writable(what: &str, path: &Path) -> anyhow::Result<()> {
     let partial = partial(path);
     let tried = if path.is_dir() {
         Err(std::io::ErrorKind::IsADirectory.into())
     } else {
         std::fs::write(&partial, "").and_then(|()| std::fs::remove_file(&partial))
     };
-    tried.with_context(|| format!("cannot write the report to {}", path.display()))
+    tried.with_context(|| format!("cannot write {what} to {}", path.display()))
 }
 
 /// Where a report is written before it is whole: by this process, as several may have been given the same flags.

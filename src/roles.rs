@@ -77,6 +77,10 @@ fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
 pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, signals: &Signals) -> Outcome {
     if let Err(failure) = &outcome {
         endpoint.views().fail(task, failure);
+        if endpoint.lingers() {
+            // How it ends, a program says last; that is long after this.
+            tracing::error!("{task} has ended badly: {failure}");
+        }
     }
     endpoint.close(&signals.interrupt).await;
     outcome

@@ -38,7 +38,10 @@ impl Signals {
             set_number.send_replace(next().await);
             set_interrupt.cancel();
             let number = next().await;
-            eprintln!("a second signal: ending at once");
+            match crate::logging::is_json() {
+                true => tracing::error!("a second signal: ending at once"),
+                false => eprintln!("a second signal: ending at once"),
+            }
             last();
             std::process::exit(128 + i32::from(number));
         });

@@ -98,7 +98,8 @@ impl Chief {
 
     /// What it shows of itself and the job.
     pub fn view(&self) -> ChiefView {
-        self.shown.view(self.identity.incarnation, self.asks.clone())
+        let makes_checkpoints = self.config.checkpoint.is_some();
+        self.shown.view(self.identity.incarnation, makes_checkpoints, self.asks.clone())
     }
 
     /// Runs the job on the current arbiter: brings everybody together, waits for the end, and says how it went.

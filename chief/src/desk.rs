@@ -134,7 +134,7 @@ impl Desk {
         }
         if let Some(senseless) = self.heard.hear(peer, since(&self.clock, came), report) {
             self.feed.lose_spans(senseless, "workers tell of spans that cannot be theirs");
-            self.feed.report(peer.task.index, report);
+            self.feed.report(peer.task.index, peer.incarnation, report);
         }
     }
 
@@ -359,11 +359,7 @@ mod tests {
             local_step: LocalStep(3),
             loss: 0.5,
             drawn: 3,
-            gradient_norm: None,
-            summaries: Vec::new(),
-            snapshot: None,
-            spans: Vec::new(),
-            spans_lost: 0,
+            ..Report::default()
         }
     }
 

@@ -25,7 +25,7 @@ const MARGIN_US: Micros = 3_600_000_000;
 pub(crate) struct Heard {
     /// How many ps tasks the cluster has.
     ps: u32,
-    /// What each has told last, and over which connection.
+    /// What each has told last, and the number of that report.
     told: BTreeMap<u32, (u64, Told)>,
     /// Since it was taken last.
     reports: Reports,
@@ -36,21 +36,19 @@ impl Heard {
         Self { ps, told: BTreeMap::new(), reports: Reports::default() }
     }
 
-    /// The known life of a worker has reported over its latest connection, at that time. `None` where it has gone on since it
-    /// said so; otherwise the report is to be passed on, less what was passed on before and spans that make no sense, of which
+    /// The known life of a worker has reported, at that time. `None` where it has told more since; otherwise the report is to be passed on, less what was passed on before and spans that make no sense, of which
     /// there were so many.
     pub(crate) fn hear(&mut self, peer: &Peer, at: Duration, report: &mut Report) -> Option<u64> {
-        let (worker, life, connection) = (peer.task.index, peer.incarnation, peer.connection);
+        let (worker, life) = (peer.task.index, peer.incarnation);
         let snapshot = report.snapshot.take().map(Arc::from);
         let before = self.told.get(&worker).filter(|(_, before)| before.life == life);
-        if before.is_some_and(|(_, before)| report.local_step < before.local_step) {
+        if before
+            .is_some_and(|(number, before)| report.number < *number || report.local_step < before.local_step)
+        {
             return None;
         }
-        // It came over the connection before, too; only its answer was lost.
-        let again = |(over, before): &(u64, Told)| {
-            *over < connection && before.local_step == report.local_step && before.snapshot == snapshot
-        };
-        if before.is_some_and(again) {
+        // It came over a connection before, too; only its answer was lost.
+        if before.is_some_and(|(number, _)| report.number > 0 && report.number == *number) {
             report.summaries.clear();
             report.spans.clear();
         }
@@ -66,8 +64,8 @@ impl Heard {
             spans_lost: report.spans_lost,
             snapshot: snapshot.or_else(|| before.and_then(|(_, before)| before.snapshot.clone())),
         };
-        self.told.insert(worker, (connection, told_now));
-        self.reports.add(worker, report);
+        self.told.insert(worker, (report.number, told_now));
+        self.reports.add(worker, life, report);
         Some((told - report.spans.len()) as u64)
     }
 
@@ -116,6 +114,7 @@ mod tests {
         let snapshot = WorkerSnapshot { local_step, drawn: number, ..Default::default() };
         Report {
             global_step: GlobalStep(0),
+            number: number + 1,
             local_step,
             loss,
             drawn: number,

@@ -229,7 +229,7 @@ impl Lead<'_> {
         let (seen, pace) = if trains {
             tokio::time::sleep(PACE).await;
             let seen = furthest().await?;
-            (seen, Some(seen.0 - first.0))
+            (seen, Some(seen.0.saturating_sub(first.0)))
         } else {
             (first, None)
         };

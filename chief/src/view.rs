@@ -38,10 +38,15 @@ impl Shown {
     }
 
     /// For whoever looks.
-    pub(crate) fn view(&self, incarnation: Incarnation, wishes: mpsc::Sender<Wish>) -> ChiefView {
+    pub(crate) fn view(
+        &self,
+        incarnation: Incarnation,
+        makes_checkpoints: bool,
+        wishes: mpsc::Sender<Wish>,
+    ) -> ChiefView {
         let snapshots = self.snapshots.subscribe();
         let (beside, desk) = (Arc::clone(&self.beside), Arc::clone(&self.desk));
-        ChiefView { incarnation, snapshots, beside, desk, wishes }
+        ChiefView { incarnation, makes_checkpoints, snapshots, beside, desk, wishes }
     }
 
     /// What its desk has to do.
@@ -100,6 +105,7 @@ impl Drop for Shown {
 #[derive(Clone, Debug)]
 pub struct ChiefView {
     incarnation: Incarnation,
+    makes_checkpoints: bool,
     snapshots: watch::Receiver<Arc<ChiefSnapshot>>,
     beside: Arc<Mutex<Beside>>,
     desk: Arc<Meter>,
@@ -124,6 +130,11 @@ impl ChiefView {
     /// Where every slice lives; none before that is decided.
     pub fn placement(&self) -> Arc<Vec<PlacementRow>> {
         self.beside(|beside| Arc::clone(&beside.placement))
+    }
+
+    /// Whether it can be had to save.
+    pub const fn makes_checkpoints(&self) -> bool {
+        self.makes_checkpoints
     }
 
     /// Wishes for something: before the training begins it is fulfilled when the variables are there. False where nobody
@@ -166,7 +177,7 @@ mod tests {
     fn wishes_that_nobody_fulfils_are_bounded() {
         let shown = Shown::new();
         let (wishes, mut wished) = mpsc::channel(VIEW_WISHES_MAX);
-        let view = shown.view(Incarnation(1), wishes);
+        let view = shown.view(Incarnation(1), true, wishes);
         let made = (0..VIEW_WISHES_MAX + 9).filter(|_| view.wish(Wish::Save)).count();
         assert_eq!(made, VIEW_WISHES_MAX);
         // One is fulfilled, and there is room for one.

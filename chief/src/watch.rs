@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use messages::id::GlobalStep;
+use messages::id::{GlobalStep, Incarnation};
 use messages::job::JobSpec;
 use messages::message::{Evaluation, Report};
 use messages::observe::SpanSpec;
@@ -32,7 +32,7 @@ const SPANS_WAITING_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) enum News {
     /// A worker, by its index, has reported.
-    Report(u32, Box<Report>),
+    Report(u32, Incarnation, Box<Report>),
     /// What took a while somewhere.
     Spans(GlobalStep, Batch),
     /// A checkpoint of that step is complete, under that name.
@@ -82,10 +82,10 @@ impl Feed {
     }
 
     /// Passes on a report, whose summaries and spans are taken out of it.
-    pub(crate) fn report(&self, worker: u32, report: &mut Report) {
+    pub(crate) fn report(&self, worker: u32, life: Incarnation, report: &mut Report) {
         let summaries = std::mem::take(&mut report.summaries);
         self.spans(report.global_step, std::mem::take(&mut report.spans));
-        self.tell(News::Report(worker, Box::new(Report { summaries, ..report.clone() })));
+        self.tell(News::Report(worker, life, Box::new(Report { summaries, ..report.clone() })));
     }
 
     /// Passes on what took a while, as was known after so many updates.
@@ -181,8 +181,8 @@ impl Watch {
 
     fn hear(&mut self, news: News) {
         match news {
-            News::Report(worker, mut report) => {
-                self.reports.add(worker, &report);
+            News::Report(worker, life, mut report) => {
+                self.reports.add(worker, life, &report);
                 let mut summaries = std::mem::take(&mut report.summaries);
                 self.name(worker, &mut summaries);
                 self.plot(report.global_step, &summaries);
@@ -343,17 +343,7 @@ mod tests {
     fn report(local_step: u64, loss: f32, tags: &[&str]) -> Box<Report> {
         let (global_step, local_step) = (GlobalStep(2), LocalStep(local_step));
         let summaries = tags.iter().map(|tag| SummarySpec::scalar(*tag, global_step, 1.0)).collect();
-        Box::new(Report {
-            global_step,
-            local_step,
-            loss,
-            drawn: 0,
-            gradient_norm: None,
-            summaries,
-            snapshot: None,
-            spans: Vec::new(),
-            spans_lost: 0,
-        })
+        Box::new(Report { global_step, local_step, loss, summaries, ..Report::default() })
     }
 
     fn shards(version: u64, leaving: bool) -> Vec<(ShardId, ShardSnapshot)> {
@@ -372,8 +362,8 @@ mod tests {
         let mut watch = Watch::new(job(), 2, vec![Box::new(diary.clone())], wishes);
         watch.look(&Moment { shards: shards(3, false), ..Default::default() });
         assert_eq!(diary.take(), "begin 3, progress 3, mine");
-        watch.hear(News::Report(1, report(5, 0.5, &["a", "b"])));
-        watch.hear(News::Report(0, report(5, 0.5, &[])));
+        watch.hear(News::Report(1, Incarnation(1), report(5, 0.5, &["a", "b"])));
+        watch.hear(News::Report(0, Incarnation(1), report(5, 0.5, &[])));
         assert_eq!(diary.take(), "a/worker_1+b/worker_1");
         feed.tell(News::Checkpoint(GlobalStep(4), "step-4".into()));
         feed.tell(News::Evaluated(GlobalStep(4), Box::new(evaluation())));
@@ -409,7 +399,7 @@ mod tests {
         let hooks: Vec<Box<dyn Hook>> = vec![Box::new(StopOnNan), Box::new(StopAtStep(GlobalStep(8)))];
         let mut watch = Watch::new(job(), 1, hooks, wishes);
         // No step is no loss.
-        watch.hear(News::Report(0, report(0, f32::NAN, &[])));
+        watch.hear(News::Report(0, Incarnation(1), report(0, f32::NAN, &[])));
         let mut look = |watch: &mut Watch, version, leaving| {
             let reports = watch.reports.take();
             watch.look(&Moment { shards: shards(version, leaving), reports, ..Default::default() });
@@ -418,7 +408,7 @@ mod tests {
         assert_eq!(look(&mut watch, 7, false), []);
         let drain = Wish::Drain { reason: "ps/1 was told to stop".into() };
         assert_eq!(look(&mut watch, 7, true), [drain]);
-        watch.hear(News::Report(0, report(3, f32::NAN, &[])));
+        watch.hear(News::Report(0, Incarnation(1), report(3, f32::NAN, &[])));
         let stop = Wish::Stop { reason: "the loss of worker/0 is NaN near step 8".into() };
         assert_eq!(look(&mut watch, 8, true), [stop]);
         assert_eq!(look(&mut watch, 9, true), []);
@@ -428,7 +418,7 @@ mod tests {
     fn news_that_nobody_reads_are_bounded() {
         let (feed, mut news) = Feed::new();
         for _ in 0..NEWS_MAX + 3 {
-            feed.report(0, &mut report(1, 0.5, &["a"]));
+            feed.report(0, Incarnation(1), &mut report(1, 0.5, &["a"]));
         }
         assert_eq!(feed.lost.load(Ordering::Relaxed), 3);
         let kept = std::iter::from_fn(|| news.try_recv().ok()).count();
@@ -453,7 +443,7 @@ mod tests {
         let (feed, mut news) = Feed::new();
         let mut own = report(1, 0.5, &[]);
         own.spans = spans(3);
-        feed.report(0, &mut own);
+        feed.report(0, Incarnation(1), &mut own);
         assert!(own.spans.is_empty());
         feed.spans(GlobalStep(1), Vec::new());
         feed.spans(GlobalStep(1), spans(SPANS_WAITING_MAX - 3));

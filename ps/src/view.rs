@@ -29,6 +29,8 @@ pub(crate) use sight::{Look, Showing, Sight};
 const ASK_EVERY: Duration = Duration::from_millis(250);
 /// A shard that takes longer is shown as it was.
 const ANSWER_WITHIN: Duration = Duration::from_millis(50);
+// Who asks often does not always wait.
+const _: () = assert!(ANSWER_WITHIN.as_millis() < ASK_EVERY.as_millis());
 /// Shards that were stopped have so long to end; one that takes longer shows what it has come to when it does.
 const END_WITHIN: Duration = Duration::from_secs(5);
 

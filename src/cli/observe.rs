@@ -64,14 +64,31 @@ impl ObserveArgs {
     /// Where and how.
     pub(super) fn endpoint(&self) -> Result<EndpointConfig, Failure> {
         let env = std::env::var(TOKEN_ENV).ok();
+        self.check()?;
         Ok(EndpointConfig {
             address: match &self.http_addr {
                 HttpAddress::Nowhere => None,
                 HttpAddress::At(address) => Some(address.clone()),
             },
-            token: Token::read(self.http_token_file.as_deref(), env.as_deref())?,
+            token: Token::read(self.http_token_file.as_deref(), env.as_deref()).map_err(unusable)?,
             linger: Duration::from_secs(self.http_linger_s),
         })
+    }
+
+    /// Flags that nothing comes of are a mistake.
+    fn check(&self) -> Result<(), Failure> {
+        let useless = match &self.http_addr {
+            HttpAddress::At(_) => None,
+            HttpAddress::Nowhere if self.http_token_file.is_some() => Some("--http-token-file"),
+            HttpAddress::Nowhere if self.http_linger_s > 0 => Some("--http-linger-s"),
+            HttpAddress::Nowhere => None,
+        };
+        match useless {
+            Some(flag) => {
+                Err(Failure::Usage(format!("{flag} is of no use with --http-addr none: say one of the two")))
+            }
+            None => Ok(()),
+        }
     }
 
     pub(super) const fn log_format(&self) -> LogFormat {
@@ -80,6 +97,7 @@ impl ObserveArgs {
 
     /// The same as flags for the chief of a cluster on this machine, and for every other task: there any port will do.
     pub(super) fn to_flags(&self) -> Result<(Vec<String>, Vec<String>), Failure> {
+        self.check()?;
         let (own, others) = match &self.http_addr {
             HttpAddress::Nowhere => ("none", "none"),
             HttpAddress::At(address) => (&**address, "127.0.0.1:0"),
@@ -96,6 +114,10 @@ impl ObserveArgs {
         }
         Ok((chief, usual(others)))
     }
+}
+
+fn unusable(error: anyhow::Error) -> Failure {
+    Failure::Usage(format!("{error:#}"))
 }
 
 #[cfg(test)]
@@ -143,9 +165,20 @@ mod tests {
 
     #[test]
     fn a_token_file_that_is_not_there_is_one_line() {
-        let Err(Failure::Error(error)) = read(&["--http-token-file=/none/token"]).unwrap().endpoint() else {
+        let Err(Failure::Usage(error)) = read(&["--http-token-file=/none/token"]).unwrap().endpoint() else {
             panic!("it is not there")
         };
-        assert!(format!("{error:#}").starts_with("cannot read the token file /none/token: "), "{error:#}");
+        assert!(error.starts_with("cannot read the token file /none/token: "), "{error}");
+    }
+
+    #[test]
+    fn flags_that_nothing_comes_of_are_refused() {
+        for flag in ["--http-token-file=/t", "--http-linger-s=1"] {
+            let args = read(&["--http-addr=none", flag]).unwrap();
+            for refused in [args.endpoint().map(drop), args.to_flags().map(drop)] {
+                let Err(Failure::Usage(error)) = refused else { panic!("{flag} is taken") };
+                assert!(flag.starts_with(error.split_once(' ').unwrap().0), "{error}");
+            }
+        }
     }
 }

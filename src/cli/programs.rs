@@ -80,7 +80,7 @@ impl OrderArgs {
         };
         let config =
             ChiefConfig { start_timeout: cluster.start_timeout(), log_placement, ..Default::default() };
-        self.report.as_deref().map_or(Ok(()), check_writable)?;
+        self.report.as_deref().map_or(Ok(()), |path| check_writable("the report", path))?;
         let (config, hooks) = (self.saving.apply(config)?, self.saving.hooks(&[])?);
         Ok(ChiefOrders { job: read_job(job)?, config, report: self.report.as_deref(), hooks })
     }
@@ -236,7 +236,7 @@ pub fn local_main() -> ExitCode {
 }
 
 fn local(args: LocalArgs) -> Outcome {
-    args.report.as_deref().map_or(Ok(()), check_writable)?;
+    args.report.as_deref().map_or(Ok(()), |path| check_writable("the report", path))?;
     // Better one line from here than the same from a child.
     read_job(&args.job)?;
     let timeout = format!("--start-timeout-s={}", args.start_timeout_s);

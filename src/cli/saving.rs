@@ -176,7 +176,7 @@ impl SavingArgs {
             hooks.push(Arc::new(move || Box::new(SummaryEvery::new(summaries.clone()))));
         }
         if let Some(path) = &self.trace {
-            check_writable(path)?;
+            check_writable("the timeline", path)?;
             let path = path.clone();
             hooks.push(Arc::new(move || match TraceFile::create(&path) {
                 Ok(timeline) => Box::new(timeline),

@@ -7,6 +7,8 @@ use clap::{Arg, ArgMatches, Command};
 use messages::checkpoint::without_passwords;
 use serde::Serialize;
 
+use crate::http::TOKEN_ENV;
+
 /// A flag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Setting {
@@ -26,7 +28,14 @@ pub(crate) fn settings() -> (&'static str, &'static [Setting]) {
 
 /// Remembers what was read.
 pub(super) fn remember(command: &Command, matches: &ArgMatches) {
-    let _ = SETTINGS.set((command.get_name().to_owned(), read(command, matches)));
+    let mut settings = read(command, matches);
+    // What it can be told by its environment alone.
+    settings.extend(std::env::var_os(TOKEN_ENV).map(|_| Setting {
+        name: TOKEN_ENV.to_owned(),
+        value: Some("(hidden)".to_owned()),
+        from: Some("environment"),
+    }));
+    let _ = SETTINGS.set((command.get_name().to_owned(), settings));
 }
 
 fn read(command: &Command, matches: &ArgMatches) -> Vec<Setting> {

@@ -152,7 +152,10 @@ impl TrainArgs {
         let writes_report = cluster
             .as_ref()
             .is_none_or(|cluster| cluster.task().job == JobName::Chief || cluster.hosts_chief());
-        self.report.as_deref().filter(|_| writes_report).map_or(Ok(()), check_writable)?;
+        self.report
+            .as_deref()
+            .filter(|_| writes_report)
+            .map_or(Ok(()), |path| check_writable("the report", path))?;
         let system = actix_rt::System::new();
         match cluster {
             Some(cluster) => {

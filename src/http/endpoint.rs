@@ -1,31 +1,29 @@
 //! The server: a socket, threads of its own, and what bounds its clients. It ends with the role. Knows no route.
 
-use std::any::Any;
 use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix_web::dev::ServerHandle;
+use actix_web::http::KeepAlive;
 use actix_web::{App, HttpServer, web};
 use anyhow::{Context, anyhow};
 use chief::ChiefView;
 use messages::observe::Observed;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::about::About;
+use super::connections::{CONNECTIONS_MAX, Connections, GRACE};
 use super::host::names_loopback;
 use super::routes::{Routes, serve};
 use super::token::Token;
 use super::views::Views;
 
-/// Connections at a time; beyond that they wait to be accepted. With what each may hold, little memory and few files.
-const CONNECTIONS_MAX: usize = 64;
 /// So long a request's head may take to come.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
-/// So long a connection stays open without a request.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// So long a client may leave unread, or unacknowledged, what was sent to it.
 #[cfg(target_os = "linux")]
 const UNREAD_MS_MAX: u32 = 10_000;
@@ -91,6 +89,11 @@ impl Endpoint {
         }
     }
 
+    /// Whether it keeps answering for a while when its tasks have ended.
+    pub(crate) const fn lingers(&self) -> bool {
+        self.server.is_some() && !self.linger.is_zero()
+    }
+
     /// What it shows; whoever has a clone may add to that.
     pub(crate) fn views(&self) -> Views {
         self.views.clone()
@@ -114,7 +117,7 @@ impl Endpoint {
             let (address, seconds) = (&server.address, self.linger.as_secs());
             tracing::info!("it is over; http://{address} still answers for {seconds} s, or until a signal");
             tokio::select! {
-                () = tokio::time::sleep(self.linger) => {}
+                () = sleep(self.linger) => {}
                 () = interrupt.cancelled() => {}
             }
         }
@@ -127,17 +130,15 @@ impl Server {
         let listener = TcpListener::bind(address)?;
         let bound = listener.local_addr()?;
         let is_local = bound.ip().to_canonical().is_loopback();
-        let address = match about.host() {
-            Some(host) if bound.ip().is_unspecified() && host.contains(':') => {
-                format!("[{host}]:{}", bound.port())
-            }
-            Some(host) if bound.ip().is_unspecified() => format!("{host}:{}", bound.port()),
-            _ => bound.to_string(),
+        let address = match bound.ip().is_unspecified() {
+            true => reached_as(about.host(), bound.port()),
+            false => bound.to_string(),
         };
         // Loopback is another machine's own there.
         let is_far = about.host().is_some_and(|host| !names_loopback(host));
         let advertised = (!is_local || !is_far).then(|| address.clone());
         let routes = web::Data::new(Routes::new(views.clone(), token, about, is_local, address.clone()));
+        let connections = Connections::default();
         let (started, starting) = mpsc::channel();
         let (end, ended) = oneshot::channel();
         let run = move || {
@@ -145,13 +146,30 @@ impl Server {
                 let app = move || App::new().app_data(routes.clone()).default_service(web::to(serve));
                 let server = HttpServer::new(app)
                     .workers(1)
-                    .max_connections(CONNECTIONS_MAX)
+                    // Those that are too many may stay for a moment, and then have to go.
+                    .max_connections(2 * CONNECTIONS_MAX)
                     .client_request_timeout(HEAD_TIMEOUT)
                     .client_disconnect_timeout(Duration::from_secs(1))
-                    .keep_alive(KEEP_ALIVE)
+                    // The second request of a connection would have no time limit.
+                    .keep_alive(KeepAlive::Disabled)
                     .shutdown_timeout(FAREWELL_S)
                     .disable_signals()
-                    .on_connect(|socket, _| limit(socket))
+                    .on_connect(move |socket, bears| {
+                        if let Some(socket) = socket.downcast_ref::<TcpStream>() {
+                            limit(socket);
+                            let place = connections.enter(socket, Instant::now());
+                            place.map(|place| bears.insert(place.end_in_time()));
+                        }
+                        if connections.become_many() {
+                            let connections = connections.clone();
+                            actix_rt::spawn(async move {
+                                sleep(GRACE).await;
+                                while connections.thin_out(Instant::now()) {
+                                    sleep(GRACE).await;
+                                }
+                            });
+                        }
+                    })
                     .listen(listener);
                 let server = match server {
                     Ok(server) => server.run(),
@@ -186,9 +204,15 @@ impl Drop for Server {
     }
 }
 
+/// What listens at every address of this host is reached by its name: the cluster's, or its own.
+fn reached_as(host: Option<&str>, port: u16) -> String {
+    let system = rustix::system::uname();
+    let host = host.unwrap_or_else(|| system.nodename().to_str().unwrap_or("localhost"));
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// Bounds what a client can hold.
-fn limit(socket: &dyn Any) {
-    let Some(stream) = socket.downcast_ref::<TcpStream>() else { return };
+fn limit(stream: &TcpStream) {
     // Where the system knows no such bounds, it has others.
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER);
     #[cfg(target_os = "linux")]

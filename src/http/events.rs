@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use actix_web::http::{StatusCode, header};
 use actix_web::web::Bytes;
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use chief::ChiefView;
 use futures_util::stream::unfold;
 use messages::observe::ChiefSnapshot;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::connections::{CONNECTIONS_MAX, Place};
 use super::rendered::json;
 use super::routes::{Routes, refusal};
 use crate::logging;
 
 /// Clients at a time: half of all connections.
-pub(super) const CLIENTS_MAX: usize = 32;
+pub(super) const CLIENTS_MAX: usize = CONNECTIONS_MAX / 2;
 /// Whatever happens, the state is not told more often,
 const GAP_MIN: Duration = Duration::from_millis(250);
 /// and, where nothing does, not less.
@@ -40,12 +41,20 @@ impl Default for Events {
 
 impl Events {
     /// One more client, where there is room.
-    pub(super) fn answer(&self, chief: ChiefView, routes: &web::Data<Routes>) -> HttpResponse {
+    pub(super) fn answer(
+        &self,
+        request: &HttpRequest,
+        chief: ChiefView,
+        routes: &web::Data<Routes>,
+    ) -> HttpResponse {
         let Ok(permit) = Arc::clone(&self.clients).try_acquire_owned() else {
             let reason =
                 format!("{CLIENTS_MAX} clients are told of events already: try again later, or read /job");
             return refusal(StatusCode::SERVICE_UNAVAILABLE, &reason);
         };
+        if let Some(place) = request.conn_data::<Place>() {
+            place.stays();
+        }
         let told = Told {
             snapshots: chief.snapshots(),
             chief,

@@ -10,8 +10,9 @@ use messages::observe::TaskState;
 use super::views::Seen;
 
 /// Which actors answer every message soon, by the third part of their names. Others may be at one thing for as long as it takes:
-/// a trainer waits for other workers, an input for whoever takes its batches, and a file is as slow as its disk.
-const PROMPT: [&str; 3] = ["shard", "desk", "device"];
+/// a device computes a whole batch, a trainer waits for other workers, an input for whoever takes its batches, and a file is as slow
+/// as its disk.
+const PROMPT: [&str; 2] = ["shard", "desk"];
 /// One of those that has been at one message for longer is stuck.
 const STUCK: Duration = Duration::from_secs(60);
 

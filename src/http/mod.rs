@@ -4,6 +4,7 @@
 mod about;
 mod actors;
 mod body;
+mod connections;
 mod endpoint;
 mod events;
 mod health;

@@ -1,17 +1,19 @@
 //! Which request is answered by what, and what every answer bears: one table. Knows neither sockets nor tasks.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
-use chief::ChiefView;
+use chief::{ChiefView, Wish};
 use messages::observe::{ChiefSnapshot, CurvePoint, PlacementRow};
 
 use super::about::About;
 use super::actors::actors;
 use super::body::shared;
+use super::connections::Place;
 use super::events::Events;
 use super::host::is_loopback;
 use super::rendered::{Rendered, json};
@@ -21,7 +23,7 @@ use super::{health, metrics, page, targets, wishes};
 use crate::logging;
 
 /// What pages from here may load, and who may frame them: nothing from elsewhere, nobody.
-const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+const POLICY: &str = include_str!("page/policy.txt").trim_ascii_end();
 
 /// What there is, for whoever asks for `/` where there is no page.
 const INDEX: &[(&str, &str)] = &[
@@ -85,6 +87,9 @@ pub(super) async fn serve(
     body: web::Payload,
     routes: web::Data<Routes>,
 ) -> HttpResponse {
+    if let Some(place) = request.conn_data::<Place>() {
+        place.asks(Instant::now());
+    }
     let mut answer = match refused(&request, &routes) {
         Some(refusal) => refusal,
         None => answer(&request, body, &routes).await,
@@ -154,10 +159,15 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         ("/targets", Some(chief)) => {
             told(routes.targets.of(&newest(&chief), |job| targets::targets(job, &routes.address)))
         }
-        ("/events", Some(chief)) => routes.events.answer(chief, routes),
+        ("/events", Some(chief)) => routes.events.answer(request, chief, routes),
         ("/save" | "/stop", Some(_)) if request.method() != Method::POST => wrong_method("POST"),
-        ("/save", Some(chief)) => wishes::save(request, body, routes.token.as_ref(), &chief).await,
-        ("/stop", Some(chief)) => wishes::stop(request, body, routes.token.as_ref(), &chief).await,
+        ("/save", Some(chief)) => {
+            wishes::answer(request, body, routes.token.as_ref(), &chief, |_| Wish::Save).await
+        }
+        ("/stop", Some(chief)) => {
+            let stop = |reason| Wish::Stop { reason };
+            wishes::answer(request, body, routes.token.as_ref(), &chief, stop).await
+        }
         _ => refusal(StatusCode::NOT_FOUND, "there is nothing here: / tells what there is"),
     }
 }

@@ -1,12 +1,14 @@
 //! The endpoint as its clients meet it, the hostile ones among them.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use chief::checkpoint::CheckpointConfig;
 use chief::{Chief, ChiefConfig, JobProgress};
 use messages::cluster::{ClusterConfig, ClusterSpec};
 use messages::id::{Incarnation, JobName, TaskId};
@@ -19,6 +21,7 @@ use messages::transport::{Identity, InProcess};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::connections::LIFE;
 use super::events::CLIENTS_MAX;
 use super::token::Token;
 use super::{About, Endpoint, EndpointConfig};
@@ -89,6 +92,10 @@ fn endpoint() -> Endpoint {
 }
 
 fn chief() -> Chief {
+    chief_that(ChiefConfig::default())
+}
+
+fn chief_that(config: ChiefConfig) -> Chief {
     let mut graph = messages::graph::GraphBuilder::new("plane");
     let x = graph.input("features", [1]);
     let loss = graph.l2_loss(x);
@@ -98,7 +105,7 @@ fn chief() -> Chief {
     let identity =
         Identity { task: TaskId::CHIEF, incarnation: Incarnation(1), cluster, graph: None, http: None };
     let (progress, transport) = (watch::channel(JobProgress::default()).0, Arc::new(InProcess::new()));
-    Chief::new(ChiefConfig::default(), identity, transport, job, progress, CancellationToken::new())
+    Chief::new(config, identity, transport, job, progress, CancellationToken::new())
 }
 
 fn cluster() -> ClusterSpec {
@@ -246,7 +253,7 @@ fn who_is_stuck_or_has_failed_is_named() {
     };
     endpoint.add(busy("ps/0/shard/1", 59));
     // These wait for others, or for a disk.
-    for patient in ["worker/1/trainer", "worker/1/input", "ps/0/checkpoints"] {
+    for patient in ["worker/1/trainer", "worker/1/device/0", "worker/1/input", "ps/0/checkpoints"] {
         endpoint.add(busy(patient, 3600));
     }
     assert_eq!(get(&endpoint, "/healthz").body, "ok\n");
@@ -254,7 +261,7 @@ fn who_is_stuck_or_has_failed_is_named() {
     let answer = get(&endpoint, "/healthz");
     assert_eq!((answer.status, &*answer.body), (503, "ps/3 has ended badly: its disk is full\n"));
     drop(endpoint);
-    for prompt in ["ps/0/shard/1", "chief/0/desk", "worker/1/device/0"] {
+    for prompt in ["ps/0/shard/1", "chief/0/desk"] {
         let endpoint = self::endpoint();
         endpoint.add(busy(prompt, 61));
         let answer = get(&endpoint, "/healthz");
@@ -302,7 +309,10 @@ fn only_who_has_the_token_may_wish() {
     assert_eq!(get(&unarmed, "/job").json()["accepts_wishes"], false);
 
     let endpoint = endpoint_with(Some("s3cret"));
-    let chief = chief();
+    let chief = chief_that(ChiefConfig {
+        checkpoint: Some(CheckpointConfig::new("/nowhere")),
+        ..ChiefConfig::default()
+    });
     endpoint.lead(chief.view());
     assert_eq!(get(&endpoint, "/job").json()["accepts_wishes"], true);
     assert!(!get(&endpoint, "/config").body.contains("s3cret"));
@@ -322,6 +332,13 @@ fn only_who_has_the_token_may_wish() {
     assert_eq!(ask(&endpoint, "POST", "/stop", &long).status, 413);
     drop(chief);
     assert_eq!(ask(&endpoint, "POST", "/save", &format!("{right}Content-Length: 0\r\n")).status, 409);
+
+    let (endpoint, forgetful) = (endpoint_with(Some("s3cret")), self::chief());
+    endpoint.lead(forgetful.view());
+    let answer = ask(&endpoint, "POST", "/save", &format!("{right}Content-Length: 0\r\n"));
+    assert_eq!(answer.status, 409);
+    assert!(answer.body.contains("--checkpoint-dir"), "{}", answer.body);
+    assert_eq!(ask(&endpoint, "POST", "/stop", &format!("{right}Content-Length: 0\r\n")).status, 202);
 }
 
 #[test]
@@ -354,6 +371,32 @@ fn a_page_from_elsewhere_cannot_read_what_is_on_loopback() {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+}
+
+#[test]
+fn what_listens_everywhere_is_told_by_a_name() {
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let everywhere = EndpointConfig { address: Some(address.into()), ..Default::default() };
+        let told = Endpoint::bind(&everywhere, About::default()).unwrap().advertised().unwrap();
+        let (host, port) = told.rsplit_once(':').unwrap();
+        assert!(!["", "0.0.0.0", "[::]"].contains(&host) && port != "0", "{told}");
+    }
+}
+
+#[test]
+fn a_reason_that_does_not_come_is_not_waited_for() {
+    let (endpoint, chief) = (endpoint_with(Some("s3cret")), chief());
+    endpoint.lead(chief.view());
+    for body in ["Content-Length: 9\r\n\r\nenough", "Transfer-Encoding: chunked\r\n\r\nff\r\nenough"] {
+        let head = "POST /stop HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret\r\n";
+        let mut stream = connect(&endpoint);
+        stream.set_read_timeout(Some(LIFE * 3)).unwrap();
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        // And the connection does not outlive that, which is read to its end.
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 408"), "{text}");
+    }
 }
 
 #[test]
@@ -507,14 +550,44 @@ fn hostile_clients_hold_up_neither_the_tasks_nor_other_clients() {
     assert!(String::from_utf8_lossy(&said).contains("408"), "{said:?}");
 }
 
+/// Many connect, say nothing, and come again when they are sent away: whoever asks is answered all the same, and whoever is told
+/// events goes on being told.
 #[test]
-fn more_clients_than_there_is_room_for_wait() {
-    let endpoint = endpoint();
-    // They say nothing, and are sent away.
-    let held: Vec<_> = (0..100).map(|_| connect(&endpoint)).collect();
-    let answer = get(&endpoint, "/healthz");
-    assert_eq!((answer.status, &*answer.body), (200, "ok\n"));
-    drop(held);
+fn who_asks_finds_room_among_those_who_say_nothing() {
+    let (endpoint, chief) = (endpoint(), chief());
+    endpoint.lead(chief.view());
+    let (status, mut reader) = listen(&endpoint);
+    assert_eq!(status, 200);
+    let address = endpoint.advertised().unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let crowd: Vec<_> = (0..4)
+        .map(|_| {
+            let (address, over) = (address.clone(), Arc::clone(&over));
+            std::thread::spawn(move || {
+                let mut held = VecDeque::new();
+                while !over.load(Ordering::Relaxed) {
+                    if held.len() == 100 {
+                        let mut oldest: TcpStream = held.pop_front().unwrap();
+                        let _ = oldest.read(&mut [0; 1024]);
+                    }
+                    held.extend(TcpStream::connect(&address));
+                }
+            })
+        })
+        .collect();
+    for _ in 0..20 {
+        let mut stream = connect(&endpoint);
+        // Were it to wait until all before it have had their time, it would be much longer.
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    }
+    assert_eq!(until(&mut reader, Some("job")).last().map(String::as_str), Some("job"));
+    over.store(true, Ordering::Relaxed);
+    crowd.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 #[test]

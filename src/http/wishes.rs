@@ -15,34 +15,26 @@ const REASON_MAX: usize = 1000;
 /// So long it may take to come.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Has the job saved.
-pub(super) async fn save(
+/// Makes that wish, for which the body may give a reason.
+pub(super) async fn answer(
     request: &HttpRequest,
     body: web::Payload,
     token: Option<&Token>,
     chief: &ChiefView,
+    wish: impl FnOnce(String) -> Wish,
 ) -> HttpResponse {
     match permit(request, token, body).await {
-        Ok(_) => wish(chief, Wish::Save),
+        Ok(reason) if reason.is_empty() => tell(chief, wish("asked for over HTTP".into())),
+        Ok(reason) => tell(chief, wish(reason)),
         Err(refusal) => refusal,
     }
 }
 
-/// Has the job end well before its last step. The body, if there is one, says why.
-pub(super) async fn stop(
-    request: &HttpRequest,
-    body: web::Payload,
-    token: Option<&Token>,
-    chief: &ChiefView,
-) -> HttpResponse {
-    match permit(request, token, body).await {
-        Ok(reason) if reason.is_empty() => wish(chief, Wish::Stop { reason: "asked for over HTTP".into() }),
-        Ok(reason) => wish(chief, Wish::Stop { reason }),
-        Err(refusal) => refusal,
+fn tell(chief: &ChiefView, wish: Wish) -> HttpResponse {
+    if wish == Wish::Save && !chief.makes_checkpoints() {
+        let reason = "this job makes no checkpoints: start its chief with --checkpoint-dir to have them";
+        return refusal(StatusCode::CONFLICT, reason);
     }
-}
-
-fn wish(chief: &ChiefView, wish: Wish) -> HttpResponse {
     tracing::info!(
         "wished for over HTTP: {}",
         match &wish {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
@@ -79,11 +79,8 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let task = task_of(ctx.event_scope()).unwrap_or_else(|| self.task.clone());
-        // A process that runs a whole cluster is called by its model.
-        let (job, task) = match task.split_once('/') {
-            Some((job, task)) => (job, Value::from(task)),
-            None => (&*task, Value::Null),
-        };
+        // A process that runs a whole cluster is called by its model, which is no job of a cluster.
+        let (job, task) = task.split_once('/').unzip();
         let mut timestamp = String::new();
         tracing_subscriber::fmt::time::SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
         let Fields { message, fields } = Fields::of(event);
@@ -100,6 +97,7 @@ mod tests {
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 
+    use serde_json::Value;
     use tracing_subscriber::fmt::MakeWriter;
     use tracing_subscriber::layer::SubscriberExt;
 
@@ -127,7 +125,7 @@ mod tests {
         }
     }
 
-    fn logged<F>(format: F, log: impl FnOnce()) -> String
+    fn logged<F>(format: F, level: &str, log: impl FnOnce()) -> String
     where
         F: FormatEvent<
                 tracing_subscriber::layer::Layered<Recent, tracing_subscriber::Registry>,
@@ -140,6 +138,8 @@ mod tests {
         let lines =
             tracing_subscriber::fmt::layer().with_ansi(false).with_writer(page.clone()).event_format(format);
         let all = tracing_subscriber::registry().with(Recent::new("x")).with(lines);
+        // Who says it is known also where only what is bad is logged.
+        let all = all.with(super::super::filter(Some(level)));
         tracing::subscriber::with_default(all, log);
         String::from_utf8(std::mem::take(&mut page.0.lock().unwrap())).unwrap()
     }
@@ -152,14 +152,14 @@ mod tests {
 
     #[test]
     fn a_json_line_is_an_object_with_what_it_is_of() {
-        let text = logged(Json::new("mnist"), two);
+        let text = logged(Json::new("mnist"), "info", two);
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let [first, second] = &lines[..] else { panic!("{text}") };
         assert_eq!(first["message"], "\"quoted\"\nand broken");
         assert_eq!(first["fields"], json!({"step": 3, "rate": 0.5}));
         assert_eq!(
             (&first["job"], &first["task"], &first["level"]),
-            (&json!("mnist"), &Value::Null, &json!("INFO"))
+            (&Value::Null, &Value::Null, &json!("INFO"))
         );
         assert_eq!(
             (&second["job"], &second["task"], &second["level"]),
@@ -171,10 +171,12 @@ mod tests {
 
     #[test]
     fn a_line_for_people_names_the_task_and_how_bad_it_is() {
-        let text = logged(Human::new("mnist", true), two);
+        let text = logged(Human::new("mnist", true), "info", two);
         assert!(text.contains(" mnist: "), "{text}");
         assert!(text.trim_end().ends_with(" WARN worker/1: slow"), "{text}");
-        let unnamed = logged(Human::new("mnist", false), || tracing::info!("hello"));
+        let bad = logged(Human::new("mnist", true), "warn", two);
+        assert!(bad[8..].starts_with(" WARN worker/1: slow"), "{bad}");
+        let unnamed = logged(Human::new("mnist", false), "info", || tracing::info!("hello"));
         assert!(unnamed[8..].starts_with(" hello"), "{unnamed}");
     }
 }

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use messages::observe::{ChiefSnapshot, FindingKind, JobPhase, ShardRow, WorkerRow, WorkerState};
+use messages::observe::{ChiefSnapshot, JobPhase, ShardRow, ShardState, WorkerRow, WorkerState};
 
 use super::line::{Line, Tone};
-use super::number::{ago, bytes, clock, micros, rate, real, whole};
+use super::number::{ago, clock, micros, rate, real, whole};
 use super::table::{Align, Cell, Column, Table};
+use crate::checkpoint::bytes_shown;
 
 /// How much room there is.
 #[derive(Clone, Copy, Debug)]
@@ -93,10 +94,7 @@ fn head(job: &ChiefSnapshot, columns: usize) -> Vec<Line> {
 
 fn findings(job: &ChiefSnapshot) -> Vec<Line> {
     let line = |finding: &messages::observe::Finding| {
-        let what = match finding.kind {
-            FindingKind::SlowWorker => "is slow",
-            FindingKind::OverloadedShard => "is overloaded",
-        };
+        let what = finding.kind.says();
         let who = Line::new().with("! ", Tone::Warning).with(&finding.name, Tone::Warning);
         who.with(format!(" {what}: {}", finding.reason), Tone::Plain)
     };
@@ -168,8 +166,6 @@ fn worker_cells(row: &WorkerRow, name: String, found: bool) -> Vec<Cell> {
 
 fn shards(job: &ChiefSnapshot) -> Table {
     let found: BTreeSet<_> = job.findings.iter().map(|finding| finding.name.as_str()).collect();
-    let unreachable: BTreeSet<_> =
-        job.tasks.iter().filter(|task| !task.reachable).map(|task| task.task).collect();
     let columns = [
         ("SHARD", Align::Left),
         ("STATE", Align::Left),
@@ -191,22 +187,23 @@ fn shards(job: &ChiefSnapshot) -> Table {
     for row in &job.shards {
         let name = row.shard.to_string();
         let is_found = found.contains(name.as_str());
-        let away = job.phase != JobPhase::Ended && unreachable.contains(&row.shard.task());
-        table.push(is_found || away, shard_cells(row, name, is_found, away));
+        let away = matches!(row.state, ShardState::Unreachable | ShardState::Silent);
+        table.push(is_found || away, shard_cells(row, name, is_found));
     }
     table
 }
 
-fn shard_cells(row: &ShardRow, name: String, found: bool, away: bool) -> Vec<Cell> {
-    let (state, tone) = match (away, row.leaving) {
-        (true, _) => ("unreachable", Tone::Bad),
-        (false, true) => ("leaving", Tone::Warning),
-        (false, false) => ("serving", Tone::Good),
+fn shard_cells(row: &ShardRow, name: String, found: bool) -> Vec<Cell> {
+    let tone = match row.state {
+        ShardState::Serving => Tone::Good,
+        ShardState::Leaving => Tone::Warning,
+        ShardState::Silent | ShardState::Unreachable => Tone::Bad,
+        ShardState::Ended => Tone::Done,
     };
     let busy = if row.busy >= BUSY_HIGH { Tone::Warning } else { Tone::Plain };
     vec![
         Cell::new(name, if found { Tone::Warning } else { Tone::Plain }),
-        Cell::new(state, tone),
+        Cell::new(row.state.as_str(), tone),
         Cell::number(row.version.0),
         Cell::new(format!("{:.0} %", row.busy * 100.0), busy),
         Cell::number(row.queue),
@@ -214,8 +211,8 @@ fn shard_cells(row: &ShardRow, name: String, found: bool, away: bool) -> Vec<Cel
         Cell::plain(micros(row.handling_us)),
         Cell::or_dash(row.round_trip_us.map(micros)),
         Cell::plain(rate(row.updates_per_s)),
-        Cell::plain(bytes(row.bytes)),
-        Cell::plain(bytes(row.more_bytes)),
+        Cell::plain(bytes_shown(row.bytes)),
+        Cell::plain(bytes_shown(row.more_bytes)),
         Cell::number(row.variables),
         Cell::worry(row.pushes.stale),
         Cell::worry(row.pushes.refused),

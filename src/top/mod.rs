@@ -15,10 +15,10 @@ use self::frame::{Size, frame};
 use self::source::Source;
 use crate::exit::{Failure, Outcome};
 
-/// A chief that has said nothing for so long is gone.
+/// A chief that does not answer for so long is gone,
 const GONE_AFTER: Duration = Duration::from_secs(5);
-/// Where no terminal says how wide it is.
-const COLUMNS: usize = 132;
+/// when it has been asked so often.
+const TRIES: u32 = 3;
 
 /// What is watched, and how.
 #[derive(Debug)]
@@ -34,22 +34,29 @@ pub(crate) struct Top {
 impl Top {
     /// Draws frames until the job has ended, or the chief is gone: the latter is an error where the job had not ended.
     pub(crate) fn run(&self) -> Outcome {
+        match self.draw() {
+            // Whoever reads has seen enough.
+            Err(Failure::Error(error)) if is_closed(&error) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    fn draw(&self) -> Outcome {
         let source = Source::new(&self.chief).map_err(Failure::usage)?;
         let screen = Screen { term: Term::buffered_stdout(), whole: self.once };
         let mut last = source.fetch().map_err(|error| Failure::Error(error.into()))?;
-        let mut heard = Instant::now();
+        // Since when it does not answer, and how often.
+        let mut silent: Option<(Instant, u32)> = None;
         screen.draw(&last, None)?;
         while !self.once && last.phase != JobPhase::Ended {
             std::thread::sleep(self.every);
             match source.fetch() {
                 Ok(now) => {
-                    (last, heard) = (now, Instant::now());
+                    (last, silent) = (now, None);
                     screen.draw(&last, None)?;
                 }
-                Err(error) if heard.elapsed() < GONE_AFTER && !is_over(&last) => {
-                    screen.draw(&last, Some(&error.to_string()))?;
-                }
                 Err(_) if is_over(&last) => break,
+                Err(error) if !is_gone(&mut silent) => screen.draw(&last, Some(&error.to_string()))?,
                 Err(error) => {
                     screen.draw(&last, Some("the chief is gone"))?;
                     let (step, last_step) = (last.step, last.last_step);
@@ -79,6 +86,18 @@ fn is_over(last: &ChiefSnapshot) -> bool {
     }
 }
 
+/// Whether a chief that does not answer once more has had its time, however seldom it is asked.
+fn is_gone(silent: &mut Option<(Instant, u32)>) -> bool {
+    let (since, tries) = silent.get_or_insert((Instant::now(), 0));
+    *tries += 1;
+    *tries >= TRIES && since.elapsed() >= GONE_AFTER
+}
+
+/// Whether nobody reads any more what is drawn.
+fn is_closed(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(|error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
 fn how_it_ended(last: &ChiefSnapshot) -> String {
     let reason =
         last.reason.as_deref().map(|reason| format!(": {}", line::clean(reason))).unwrap_or_default();
@@ -95,10 +114,14 @@ struct Screen {
 impl Screen {
     fn draw(&self, snapshot: &ChiefSnapshot, trouble: Option<&str>) -> std::io::Result<()> {
         let in_place = self.term.is_term() && !self.whole;
-        let (rows, columns) = self.term.size_checked().unwrap_or((u16::MAX, COLUMNS as u16));
+        // Programs and files take lines of any length.
+        let (rows, columns) = self
+            .term
+            .size_checked()
+            .map_or((usize::MAX, usize::MAX), |(rows, columns)| (rows.into(), columns.into()));
         // The cursor stands on the last row.
-        let rows = if in_place { usize::from(rows).saturating_sub(1) } else { usize::MAX };
-        let lines = frame(snapshot, trouble, Size { columns: usize::from(columns), rows });
+        let rows = if in_place { rows.saturating_sub(1) } else { usize::MAX };
+        let lines = frame(snapshot, trouble, Size { columns, rows });
         if in_place {
             self.term.move_cursor_to(0, 0)?;
         }

@@ -67,18 +67,6 @@ pub(super) fn ago(ms: u64) -> String {
     }
 }
 
-/// In binary units.
-pub(super) fn bytes(count: u64) -> String {
-    let (mut value, mut unit) = (count as f64, 0);
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let digits = usize::from(unit > 0 && value < 100.0);
-    format!("{value:.digits$} {}", units[unit])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +87,5 @@ mod tests {
             [900, 59_000, 61_000, 7_200_000, 200_000_000].map(ago),
             ["now", "59 s", "1 min", "2 h", "2 d"]
         );
-        assert_eq!([512, 2048, 44_040_192, 1 << 50].map(bytes), ["512 B", "2.0 KiB", "42.0 MiB", "1024 TiB"]);
     }
 }

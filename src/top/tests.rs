@@ -3,7 +3,7 @@
 use messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
 use messages::message::{MetricValue, ShardCounters};
 use messages::observe::{
-    Checkpoints, ChiefSnapshot, Finding, FindingKind, JobPhase, JobSummary, ShardRow, TaskRow,
+    Checkpoints, ChiefSnapshot, Finding, FindingKind, JobPhase, JobSummary, ShardRow, ShardState, TaskRow,
     VerdictCounters, WorkerRow, WorkerState,
 };
 use proptest::prelude::*;
@@ -46,7 +46,7 @@ fn shard(ps: u32) -> ShardRow {
         pulls: 10_860,
         staleness: Some(2.7),
         waiting: 0,
-        leaving: false,
+        state: ShardState::Serving,
     }
 }
 
@@ -121,7 +121,7 @@ fn of_two_hundred_those_in_trouble_are_seen() {
     let mut job = job(200, 32);
     job.workers[150].state = WorkerState::Lost;
     job.workers[199].state = WorkerState::Away;
-    job.tasks[30].reachable = false;
+    job.shards[30].state = ShardState::Unreachable;
     job.findings = vec![Finding {
         kind: FindingKind::SlowWorker,
         name: "worker/77".to_owned(),

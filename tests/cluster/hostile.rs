@@ -264,19 +264,7 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
         };
         let reason = refusal(client.call::<Finished>(finish, Payload::EMPTY).await);
         assert!(reason.contains("out of turn"), "{reason}");
-        let (drawn, gradient_norm, summaries) = (0, None, Vec::new());
-        let (global_step, local_step) = (GlobalStep(u64::MAX), LocalStep(0));
-        let report = Report {
-            global_step,
-            local_step,
-            loss: 0.0,
-            drawn,
-            gradient_norm,
-            summaries,
-            snapshot: None,
-            spans: Vec::new(),
-            spans_lost: 0,
-        };
+        let report = Report { global_step: GlobalStep(u64::MAX), ..Report::default() };
         let reason = refusal(client.call::<Reported>(report, Payload::EMPTY).await);
         assert!(reason.contains("out of turn"), "{reason}");
         let reason = refusal(client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY).await);

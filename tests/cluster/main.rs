@@ -5,6 +5,8 @@
 #[path = "../support/browser.rs"]
 mod browser;
 mod harness;
+#[path = "../support/promtool.rs"]
+mod promtool;
 #[path = "../support/venv.rs"]
 mod venv;
 

@@ -4,6 +4,8 @@
 mod kubernetes;
 mod metrics;
 mod prometheus;
+#[path = "../support/promtool.rs"]
+mod promtool;
 mod slurm;
 #[path = "../support/venv.rs"]
 mod venv;

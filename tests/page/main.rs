@@ -12,7 +12,7 @@ use messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
 use messages::message::{MetricValue, ShardCounters};
 use messages::observe::{
     Checkpoints, ChiefSnapshot, CurvePoint, Finding, FindingKind, JobPhase, JobSummary, PlacementRow,
-    ShardRow, TaskRow, WorkerRow, WorkerState,
+    ShardRow, ShardState, TaskRow, WorkerRow, WorkerState,
 };
 use played::{Chief, TOKEN, Told};
 use serde_json::json;
@@ -55,7 +55,7 @@ fn job(workers: u32, shards: u32) -> ChiefSnapshot {
         pulls: 1000,
         staleness: Some(2.5),
         waiting: 0,
-        leaving: false,
+        state: ShardState::Serving,
     };
     let ps = (0..shards).map(TaskId::ps);
     ChiefSnapshot {

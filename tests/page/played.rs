@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const TELL_EVERY: Duration = Duration::from_millis(100);
 /// What the program sends with every answer.
-const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+const POLICY: &str = include_str!("../../src/http/page/policy.txt").trim_ascii_end();
 pub(crate) const TOKEN: &str = "s3cret";
 
 /// What it tells.

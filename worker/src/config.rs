@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use messages::message::{REPORT_EVERY_MAX, REPORT_EVERY_MIN};
 use messages::transport::RetryConfig;
 
 use crate::error::WorkerError;
@@ -78,6 +79,10 @@ impl WorkerConfig {
         }
         if self.in_flight_bytes_max == 0 {
             return config("in_flight_bytes_max", "at least 1".into(), "0".into());
+        }
+        if !(REPORT_EVERY_MIN..=REPORT_EVERY_MAX).contains(&self.report_every) {
+            let expected = format!("{REPORT_EVERY_MIN:?} to {REPORT_EVERY_MAX:?}");
+            return config("report_every", expected, format!("{:?}", self.report_every));
         }
         self.retry.validate()?;
         Ok(())

@@ -46,14 +46,18 @@ impl Exchanges {
         Self(Arc::new(Shared { credits, credits_max, callers, counts }))
     }
 
-    /// A push to the shard of that position was answered, after so long.
-    pub(crate) fn pushed(&self, position: usize, pushed: &Pushed, took: Duration) {
+    /// A push was answered.
+    pub(crate) fn pushed(&self, pushed: &Pushed) {
         let mut counts = self.lock();
         counts.verdicts.record(pushed.verdict);
         if matches!(pushed.verdict, Verdict::Applied | Verdict::Held) {
             counts.staleness.record(pushed.staleness);
         }
-        counts.round_trips[position].times.record(took);
+    }
+
+    /// The answer to a push to the shard of that position took so long.
+    pub(crate) fn returned(&self, position: usize, took: Duration) {
+        self.lock().round_trips[position].times.record(took);
     }
 
     /// Asks the callers what they have carried, and how often they had to repeat themselves: they cannot be asked any more
@@ -109,7 +113,8 @@ mod tests {
         let verdicts =
             [(Verdict::Applied, 3), (Verdict::Held, 0), (Verdict::Stale { by: 2 }, 7), (Verdict::Stopped, 8)];
         for (at, (verdict, staleness)) in verdicts.into_iter().enumerate() {
-            exchanges.pushed(usize::from(at == 3), &answer(verdict, staleness), Duration::from_millis(1));
+            exchanges.pushed(&answer(verdict, staleness));
+            exchanges.returned(usize::from(at == 3), Duration::from_millis(1));
         }
         let credit = budget.take(1000).await;
         let mut seen = WorkerSnapshot::default();

@@ -224,7 +224,8 @@ impl Parameters {
             };
             calls.push(Either::Right(self.push_to(position, push, payload)));
         }
-        let answers = try_join_all(calls).await?;
+        let mut answers = try_join_all(calls).await?;
+        self.time(&mut answers);
         for (position, sequence) in self.sequences.iter_mut().enumerate() {
             if answers[position].verdict.is_some() {
                 *sequence = sequence.next();
@@ -243,11 +244,12 @@ impl Parameters {
         let (answer, complete) = timed(gradients, call).await;
         let (pushed, payload) = answer?;
         let back = Instant::now();
-        self.exchanges.pushed(position, &pushed, back - complete);
+        self.exchanges.pushed(&pushed);
         let Pushed { verdict, version, last_step, slices, times, .. } = pushed;
         shard.check(&slices)?;
-        let push = traced.then_some(TracedPush { shard: shard.shard, id, sent, back, times });
-        Ok(Answer { version, last_step, verdict: Some(verdict), step: GlobalStep(0), payload, push })
+        let push = traced.then_some(TracedPush { shard: shard.shard, id, sent, complete, back, times });
+        let trip = Some((complete, back));
+        Ok(Answer { version, last_step, verdict: Some(verdict), step: GlobalStep(0), payload, push, trip })
     }
 
     async fn pull_from(&self, position: usize, at: PullAt, averages: bool) -> Result<Answer, WorkerError> {
@@ -262,7 +264,20 @@ impl Parameters {
         let (pulled, payload) = self.callers[position].call::<Pulled>(pull, Payload::EMPTY).await?;
         let Pulled { version, step, last_step, slices } = pulled;
         shard.check(&slices)?;
-        Ok(Answer { version, last_step, verdict: None, step, payload, push: None })
+        Ok(Answer { version, last_step, verdict: None, step, payload, push: None, trip: None })
+    }
+
+    /// Counts how long each push took.
+    fn time(&self, answers: &mut [Answer]) {
+        let task = |position: usize| self.layout.shards[position].shard.task();
+        let trips = answers.iter().enumerate().map(|(position, answer)| (task(position), answer.trip));
+        for (position, left) in departures(trips).into_iter().enumerate() {
+            let (Some(left), Some((_, back))) = (left, answers[position].trip) else { continue };
+            self.exchanges.returned(position, back.saturating_duration_since(left));
+            if let Some(push) = &mut answers[position].push {
+                push.complete = left;
+            }
+        }
     }
 
     fn assemble(&self, answers: Vec<Answer>) -> Result<Exchange, WorkerError> {
@@ -295,6 +310,20 @@ async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) -> (T, Inst
     (call.await, complete)
 }
 
+/// From when each push could have left, by the task that it goes to, when its gradients were complete, and when its answer was here.
+/// Those to one ps task go one after the other over its connection: none leaves before the gradients of those before it are complete.
+fn departures(trips: impl Iterator<Item = (TaskId, Option<(Instant, Instant)>)>) -> Vec<Option<Instant>> {
+    let mut complete: BTreeMap<TaskId, Instant> = BTreeMap::new();
+    let left = |(task, trip): (TaskId, Option<(Instant, Instant)>)| {
+        let (own, back) = trip?;
+        let all = complete.entry(task).or_insert(own);
+        *all = own.max(*all);
+        // Where there was no room for all of them at once, they may have gone in another order.
+        Some(if *all <= back { *all } else { own })
+    };
+    trips.map(left).collect()
+}
+
 /// What one shard has answered.
 struct Answer {
     version: Version,
@@ -307,6 +336,8 @@ struct Answer {
     payload: Payload,
     /// Of a push that is traced.
     push: Option<TracedPush>,
+    /// Of a push: when its gradients were complete, and when its answer was here.
+    trip: Option<(Instant, Instant)>,
 }
 
 #[cfg(test)]
@@ -331,6 +362,25 @@ mod tests {
         let (answer, complete) = push.await;
         assert_eq!(answer, Ok(7));
         assert!((before..=after).contains(&complete));
+    }
+
+    #[test]
+    fn a_push_leaves_when_those_before_it_have_left() {
+        let begun = Instant::now();
+        let at = |ms: u64| begun + std::time::Duration::from_millis(ms);
+        let trip = |ps, complete, back| (TaskId::ps(ps), Some((at(complete), at(back))));
+        let trips = [
+            // The first layer is computed last, and holds up the next shard of the same task, but not another task's.
+            trip(0, 40, 45),
+            trip(0, 5, 46),
+            trip(1, 7, 12),
+            (TaskId::ps(1), None),
+            trip(1, 9, 13),
+            // It cannot have waited for them: it was answered before.
+            trip(0, 6, 11),
+        ];
+        let expected = [40, 40, 7, 0, 9, 6].map(|ms| (ms > 0).then(|| at(ms)));
+        assert_eq!(departures(trips.into_iter()), expected);
     }
 
     #[tokio::test]

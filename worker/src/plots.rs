@@ -41,8 +41,8 @@ impl Plots {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().summaries.is_empty()
+    pub(crate) fn len(&self) -> usize {
+        self.lock().summaries.len()
     }
 
     /// All that wait.
@@ -85,7 +85,7 @@ mod tests {
                 }
             }
             taken += plots.take().len();
-            prop_assert!(plots.is_empty());
+            prop_assert!(plots.len() == 0);
             prop_assert_eq!(taken as u64 + plots.lock().lost, sent);
         }
     }

@@ -42,6 +42,7 @@ pub(crate) struct Reporter {
 /// As of the last report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Last {
+    number: u64,
     local_step: LocalStep,
     loss_sum: f64,
     /// After which step the norm was measured that was told.
@@ -56,12 +57,14 @@ impl Last {
         let measured = gradient_norm.filter(|&(step, _)| self.measured.is_none_or(|last| last < step));
         let loss = ((loss_sum - self.loss_sum) / steps as f64) as f32;
         *self = Self {
+            number: self.number + 1,
             local_step: snapshot.local_step,
             loss_sum,
             measured: measured.map(|(step, _)| step).or(self.measured),
         };
         Report {
             global_step: snapshot.global_step,
+            number: self.number,
             local_step: snapshot.local_step,
             loss,
             drawn: snapshot.drawn,
@@ -114,7 +117,7 @@ impl Reporter {
         let last = async {
             for report in 0..LAST_REPORTS {
                 // Of what was counted since the one before.
-                if report == 0 || !self.plots.is_empty() || !self.spans.is_empty() {
+                if report == 0 || self.plots.len() + self.spans.len() > 0 {
                     self.report().await?;
                 }
             }
@@ -126,9 +129,14 @@ impl Reporter {
     }
 
     fn give_up(&self) {
-        let [summaries, spans] = self.untold;
+        // What is in a report that was not answered, and what has waited since.
+        let [summaries, spans] = [self.untold[0] + self.plots.len(), self.untold[1] + self.spans.len()];
+        if [summaries, spans] == [0; 2] {
+            tracing::debug!("the last report was not answered: the chief may not know the last counts");
+            return;
+        }
         tracing::warn!(
-            "the last report was not answered: {summaries} summaries and {spans} spans may be missing from the chief's files"
+            "reports have ended without an answer: {summaries} summaries and {spans} spans may be missing from the chief's files"
         );
     }
 
@@ -157,13 +165,13 @@ mod tests {
 
     #[test]
     fn each_report_is_of_what_has_become_since_the_last() {
-        let mut last = Last { local_step: LocalStep(2), loss_sum: 5.0, measured: None };
+        let mut last = Last { number: 4, local_step: LocalStep(2), loss_sum: 5.0, measured: None };
         let (global_step, local_step) = (GlobalStep(9), LocalStep(6));
         let snapshot = WorkerSnapshot { global_step, local_step, drawn: 7, ..Default::default() };
         let now = Progress { snapshot, loss_sum: 7.0, gradient_norm: Some((LocalStep(5), 2.0)) };
         let report = last.next(now.clone());
         assert_eq!((report.loss, report.gradient_norm, report.drawn), (0.5, Some(2.0), 7));
-        assert_eq!((report.global_step, report.local_step), (global_step, local_step));
+        assert_eq!((report.global_step, report.local_step, report.number), (global_step, local_step, 5));
         assert_eq!(report.snapshot.as_deref(), Some(&now.snapshot));
         let nothing = last.next(now);
         assert!(nothing.loss.is_nan() && nothing.gradient_norm.is_none());

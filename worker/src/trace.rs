@@ -54,6 +54,8 @@ pub(crate) struct TracedPush {
     pub id: PushId,
     /// Its sending began.
     pub sent: Instant,
+    /// All of it could have left: its gradients, and those that go before them, were computed.
+    pub complete: Instant,
     /// The answer was here.
     pub back: Instant,
     /// As the ps tells.
@@ -75,7 +77,7 @@ impl Tracer {
     pub(crate) fn record(&mut self, step: &TracedStep) {
         for push in &step.pushes {
             if let Some(PushTimes { received_us: received, answered_us: answered, .. }) = push.times {
-                let (sent, back) = self.on_its_way(step, push);
+                let (sent, back) = self.on_its_way(push);
                 let clock = self.clocks.entry(push.shard.task()).or_default();
                 clock.hear(CallTimes { sent, received, answered, back });
             }
@@ -83,10 +85,10 @@ impl Tracer {
         self.spans.put(self.spans_of(step));
     }
 
-    /// From when all of a push could have been sent, as it may begin before the backward pass ends, until it was answered. The
-    /// answer may be here before anybody has looked at the clock when the pass ended.
-    fn on_its_way(&self, step: &TracedStep, push: &TracedPush) -> (Micros, Micros) {
-        (self.clock.at(push.sent.max(step.moments.computed).min(push.back)), self.clock.at(push.back))
+    /// From when all of a push could have been sent, as it may begin while its gradients are computed, until it was answered. The
+    /// answer may be here before anybody has looked at the clock when these were complete.
+    fn on_its_way(&self, push: &TracedPush) -> (Micros, Micros) {
+        (self.clock.at(push.sent.max(push.complete).min(push.back)), self.clock.at(push.back))
     }
 
     fn spans_of(&self, step: &TracedStep) -> Vec<SpanSpec> {
@@ -110,7 +112,7 @@ impl Tracer {
         for push in &step.pushes {
             let whole = own(format!("to {}", push.shard), "push", [push.sent, push.back]);
             let whole = SpanSpec { push: Some((push.id, push.shard)), ..whole };
-            let (sent, back) = self.on_its_way(step, push);
+            let (sent, back) = self.on_its_way(push);
             let clock = self.clocks.get(&push.shard.task());
             let placed = push.times.and_then(|times| clock?.place(times, sent, back));
             let parts = placed.into_iter().flat_map(|times| parts_of(&whole, times, push.shard));
@@ -188,9 +190,11 @@ pub(crate) mod tests {
             };
             let [fed, started, computed, filtered] = [took[0], took[1], took[2], took[3]].map(&mut passes);
             let sent = if early { started } else { filtered };
+            // One that leaves early may be complete, and answered, long before the rest is computed.
+            let complete = if early { started + (computed - started) / 2 } else { sent };
             let push = |(at, way): (usize, &[u16; 5])| {
                 let shard = ShardId::new(at as u32 % 2, at as u32);
-                let mut now = sent.max(computed);
+                let mut now = complete;
                 let mut theirs = |took: u16| {
                     now += us(u64::from(took));
                     clock.at(now) + ahead[shard.ps as usize]
@@ -206,7 +210,7 @@ pub(crate) mod tests {
                 let id = PushId { worker: 3, incarnation: Incarnation(1), sequence: Sequence(7) };
                 // Answered, it may seem, before it was computed.
                 let back = if early && hasty { sent } else { now + us(u64::from(way[4])) };
-                TracedPush { shard, id, sent, back, times: Some(times) }
+                TracedPush { shard, id, sent, complete, back, times: Some(times) }
             };
             let pushes: Vec<TracedPush> = ways.iter().enumerate().map(push).collect();
             let answered = pushes.iter().map(|push| push.back).max().unwrap().max(computed);

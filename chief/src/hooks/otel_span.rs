@@ -1,6 +1,6 @@
 //! Spans as those of OpenTelemetry: a push, with all that its step was at, is a trace. Knows no network.
 //!
-//! Wanted properties: (A) the spans of one push have one trace, wherever they come from, and those of another one another; (B) a
+//! Wanted properties: (A) the spans of one step's pushes have one trace, wherever they come from, and those of another one another; (B) a
 //! parent is of the same trace and around its child, or the push that a shard took up, and no span is its own ancestor; (C) what is
 //! kept of the past is bounded.
 
@@ -77,7 +77,9 @@ impl OtelSpans {
         let push = span.push.map(|(push, _)| push);
         let of_worker = || span.local_step.filter(|_| span.task.job == JobName::Worker);
         match (push.or_else(|| of_worker().and_then(of_step)), span.local_step) {
-            (Some(push), _) => Trace::Push(push.worker, push.incarnation.0, push.sequence.0),
+            // Shards count their pushes by themselves: the step is what those of one step have in common.
+            (Some(push), Some(step)) => Trace::Push(push.worker, push.incarnation.0, step),
+            (Some(push), None) => Trace::Push(push.worker, push.incarnation.0, push.sequence.0),
             (None, Some(step)) => Trace::Step(span.task, step),
             (None, None) => Trace::Alone(span.task, span.start_us),
         }
@@ -211,6 +213,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn pushes_of_a_step_are_one_trace_whatever_the_shards_count() {
+        let push = |sequence, shard, step| {
+            let push = of_push(sequence, ShardId::new(0, shard), span(TaskId::worker(1), "to", PUSH, 0, 1));
+            SpanSpec { local_step: Some(step), ..push }
+        };
+        // One shard was pushed to three times more often than the other.
+        let spans = [push(7, 0, 20), push(4, 1, 20), push(10, 0, 23), push(7, 1, 23)];
+        let data = OtelSpans::new(SystemTime::UNIX_EPOCH).of(&spans);
+        let [a, b, c, d] = [0, 1, 2, 3].map(|index: usize| data[index].span_context.trace_id());
+        assert!(a == b && c == d && a != c);
     }
 
     #[test]

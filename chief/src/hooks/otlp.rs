@@ -98,8 +98,10 @@ impl Hook for Otlp {
 
     fn end(&mut self, _: Result<&JobEnd, &ChiefError>) {
         if let Some(spool) = self.spool.take() {
-            spool.end();
-            tracing::info!("traces were sent to {}", self.endpoint);
+            // What is missing is told.
+            if spool.end() == 0 {
+                tracing::info!("traces were sent to {}", self.endpoint);
+            }
         }
     }
 }

@@ -22,8 +22,8 @@ pub(super) const APPLY: &str = "apply";
 const THREADS_MAX: usize = 4096;
 /// Rows of one lane, in which spans are that overlap.
 const ROWS_MAX: usize = 8;
-/// Spans of a row that are remembered.
-const RECENT_MAX: usize = 64;
+/// Spans of a row that are remembered: of some seconds, since workers tell one after the other what they did at the same time.
+const RECENT_MAX: usize = 1024;
 /// Steps of which it is known when they computed.
 const COMPUTED_MAX: usize = 4096;
 
@@ -291,6 +291,30 @@ mod tests {
                 .collect();
             prop_assert_eq!(ids.len(), sequences.len());
             prop_assert!(ids.iter().all(|id| *id < 1 << 53));
+        }
+    }
+
+    /// (A): each worker tells of its pushes of a second at once, and their spans at the shard lie between those of the others.
+    #[test]
+    fn spans_of_a_second_do_not_cross_whoever_tells_of_them_first() {
+        let mut events = TraceEvents::default();
+        let mut threads: BTreeMap<u64, Vec<(i64, i64)>> = BTreeMap::new();
+        for second in 0..3i64 {
+            for worker in 0..4i64 {
+                let of_push = |nth| {
+                    span(TaskId::ps(0), "shard/0", "queue", second * 100_000 + nth * 500 + worker * 100, 150)
+                };
+                let told: Vec<SpanSpec> = (0..200i64).map(of_push).collect();
+                for event in events.of(&told).iter().filter(|event| event["ph"] == "X") {
+                    let [start, took] = ["ts", "dur"].map(|name| event[name].as_i64().unwrap());
+                    threads.entry(event["tid"].as_u64().unwrap()).or_default().push((start, start + took));
+                }
+            }
+        }
+        assert!(threads.len() < ROWS_MAX, "two overlap at a time: {}", threads.len());
+        for drawn in threads.values_mut() {
+            drawn.sort_unstable();
+            assert!(drawn.windows(2).all(|pair| !crosses(pair[0], pair[1])));
         }
     }
 

@@ -45,8 +45,13 @@ impl Hook for TraceFile {
 
     fn end(&mut self, _: Result<&JobEnd, &ChiefError>) {
         if let Some(spool) = self.spool.take() {
-            spool.end();
-            tracing::info!("the timeline is in {}: open it at https://ui.perfetto.dev", self.path.display());
+            // What is missing is told.
+            if spool.end() == 0 {
+                tracing::info!(
+                    "the timeline is in {}: open it at https://ui.perfetto.dev",
+                    self.path.display()
+                );
+            }
         }
     }
 }

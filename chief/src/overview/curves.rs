@@ -12,6 +12,8 @@ use messages::observe::{CurvePoint, Phases};
 pub(crate) const POINTS_MAX: usize = 600;
 /// From one point to the next, before they become too many.
 const EVERY_MS: u64 = 1000;
+/// Reports come about once a second: how many came in less than that says nothing about how fast the job is.
+const SHORT_MS: u64 = EVERY_MS / 2;
 
 /// The points.
 #[derive(Clone, Debug)]
@@ -71,15 +73,19 @@ impl Stretch {
         }
     }
 
+    const fn took_ms(&self) -> u64 {
+        self.until_ms.saturating_sub(self.from_ms)
+    }
+
     fn point(&self) -> CurvePoint {
-        let seconds = self.until_ms.saturating_sub(self.from_ms) as f64 / 1000.0;
+        let seconds = self.took_ms().max(SHORT_MS) as f64 / 1000.0;
         let names = Phases::default().iter().map(|(name, _)| name.to_owned());
         let phases = self.phases_us.iter().filter_map(|sum| sum.checked_div(self.steps));
         CurvePoint {
             at_ms: self.until_ms,
             step: self.step,
             loss: (self.loss_steps > 0).then(|| (self.loss_sum / self.loss_steps as f64) as f32),
-            examples_per_s: if seconds > 0.0 { self.examples as f64 / seconds } else { 0.0 },
+            examples_per_s: self.examples as f64 / seconds,
             evaluation: self.evaluation.clone(),
             phases_us: names.into_iter().zip(phases).collect(),
         }
@@ -97,7 +103,9 @@ impl Curves {
     pub(crate) fn add(&mut self, next: Stretch) {
         match self.points.last_mut() {
             // What comes about once a second is not expected to come on time.
-            Some(last) if last.until_ms - last.from_ms + EVERY_MS / 2 < self.every_ms => last.extend(next),
+            Some(last) if last.took_ms() + SHORT_MS < self.every_ms || next.took_ms() < SHORT_MS => {
+                last.extend(next);
+            }
             _ => self.points.push(next),
         }
         if self.points.len() > POINTS_MAX {
@@ -198,6 +206,22 @@ mod tests {
             assert_eq!((stretch.steps, stretch.examples, stretch.loss_steps), (u64::MAX, u64::MAX, u64::MAX));
             assert!(point.loss.is_some() && point.examples_per_s.is_finite(), "{point:?}");
         }
+    }
+
+    #[test]
+    fn a_moment_makes_no_job_fast() {
+        let mut curves = Curves::default();
+        let mut add = |from_ms, until_ms, examples| {
+            let mut next = Stretch { from_ms, until_ms, ..Default::default() };
+            next.count(1, examples, &Phases::default());
+            curves.add(next);
+            curves.points().iter().map(|point| (point.at_ms, point.examples_per_s)).collect::<Vec<_>>()
+        };
+        // What was reported in the second before comes in the first milliseconds.
+        assert_eq!(add(0, 3, 1000), [(3, 2000.0)]);
+        assert_eq!(add(3, 1000, 1000), [(1000, 2000.0)]);
+        assert_eq!(add(1000, 2000, 500), [(1000, 2000.0), (2000, 500.0)]);
+        assert_eq!(add(2000, 2001, 500), [(1000, 2000.0), (2001, 1000.0 / 1.001)]);
     }
 
     #[test]

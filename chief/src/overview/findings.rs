@@ -6,14 +6,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use messages::message::REPORT_EVERY_MAX;
 use messages::observe::{Finding, FindingKind, ShardRow};
 use messages::sync::SyncSpec;
 
-use super::overloaded::overloaded_shards;
 use super::slow::{Trainer, slow_workers};
+use super::troubled::troubled_shards;
 
 /// So long something has to be seen before it is found.
 pub(crate) const SEEN: Duration = Duration::from_secs(3);
+// Who reports as seldom as it may is not silent.
+const _: () = assert!(SEEN.as_millis() > REPORT_EVERY_MAX.as_millis());
 /// So long it may not be seen and is still found.
 pub(crate) const UNSEEN: Duration = Duration::from_secs(2);
 
@@ -26,8 +29,10 @@ pub(crate) enum Cause {
     Standing,
     /// One whose steps take longer.
     Slower,
-    /// A shard.
+    /// A shard that has more to do than it can.
     Overloaded,
+    /// One that does not answer.
+    Mute,
 }
 
 impl Cause {
@@ -35,6 +40,7 @@ impl Cause {
         match self {
             Self::Silent | Self::Standing | Self::Slower => FindingKind::SlowWorker,
             Self::Overloaded => FindingKind::OverloadedShard,
+            Self::Mute => FindingKind::SilentShard,
         }
     }
 }
@@ -59,7 +65,7 @@ pub(crate) struct AllEvidence {
 /// What speaks against workers that train, and shards, at one moment, by rows that are of the last seconds.
 pub(crate) fn evidence(workers: &[Trainer<'_>], shards: &[ShardRow], sync: SyncSpec) -> AllEvidence {
     let mut all = slow_workers(workers, sync);
-    all.against.extend(overloaded_shards(shards));
+    all.against.extend(troubled_shards(shards));
     all
 }
 

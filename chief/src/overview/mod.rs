@@ -4,9 +4,10 @@
 mod curves;
 mod findings;
 mod others;
-mod overloaded;
+
 mod shards;
 mod slow;
+mod troubled;
 mod window;
 mod workers;
 
@@ -19,7 +20,7 @@ use messages::job::JobSpec;
 use messages::message::{Evaluation, MetricValue, ShardSnapshot};
 use messages::observe::{
     Checkpoints, ChiefSnapshot, CurvePoint, Finding, FindingKind, JobPhase, JobSummary, PlacementRow,
-    ShardRow, TaskRow, TimeHistogram, WorkerRow, WorkerState,
+    ShardRow, ShardState, TaskRow, TimeHistogram, WorkerRow, WorkerState,
 };
 use messages::placement::Placement;
 use messages::transport::Identity;
@@ -209,9 +210,19 @@ impl Overview {
         self.seen.reason = reason;
     }
 
-    /// What is of the last seconds at that time.
+    /// What is of the last seconds at that time; when the job is over, nothing goes on.
     pub(crate) fn rows(&self, at: Duration) -> Rows {
-        Rows { at, workers: self.worker_rows(at), shards: self.shard_rows(at) }
+        let mut rows = Rows { at, workers: self.worker_rows(at), shards: self.shard_rows(at) };
+        if self.ended {
+            for worker in &mut rows.workers {
+                (worker.steps_per_s, worker.examples_per_s) = (0.0, 0.0);
+            }
+            for shard in &mut rows.shards {
+                shard.state = ShardState::Ended;
+                (shard.updates_per_s, shard.busy, shard.queue, shard.waiting) = (0.0, 0.0, 0, 0);
+            }
+        }
+        rows
     }
 
     /// Goes on to those rows, about once a second; tells people who is found to be slow.
@@ -245,12 +256,16 @@ impl Overview {
                 FindingKind::OverloadedShard => tracing::warn!(
                     "{name} is overloaded: {reason}; more ps tasks or shards, or greedy_load_balancing as placement, spread what it has to do"
                 ),
+                FindingKind::SilentShard => tracing::warn!(
+                    "{name} does not answer: {reason}; look whether its task lives, and whether the network reaches its host"
+                ),
             }
         }
         for Finding { kind, name, .. } in changes.ended {
             match kind {
                 FindingKind::SlowWorker => tracing::info!("{name} is slow no more"),
                 FindingKind::OverloadedShard => tracing::info!("{name} is overloaded no more"),
+                FindingKind::SilentShard => tracing::info!("{name} answers again"),
             }
         }
     }
@@ -284,8 +299,9 @@ impl Overview {
             last_step: self.progress.last_step,
             began: self.seen.began,
             loss: self.progress.loss,
-            steps_per_s: self.steps.rate(at),
-            examples_per_s: workers.iter().filter(trains).map(|row| row.examples_per_s).sum(),
+            steps_per_s: if self.ended { 0.0 } else { self.steps.rate(at) },
+            // From above zero: the sum of none is the negative one.
+            examples_per_s: workers.iter().filter(trains).fold(0.0, |sum, row| sum + row.examples_per_s),
             evaluation: self.evaluation.clone(),
             tasks: self.tasks(),
             shards,
@@ -319,7 +335,11 @@ impl Overview {
         }
         let row = |(shard, past): (&ShardId, &ShardPast)| {
             let variables = self.variables.get(shard).copied().unwrap_or_default();
-            past.row(at, variables, &round_trips.get(shard).copied().unwrap_or_default())
+            let row = past.row(at, variables, &round_trips.get(shard).copied().unwrap_or_default());
+            match self.ps.get(&shard.task()) {
+                Some(ps) if !ps.up => ShardRow { state: ShardState::Unreachable, ..row },
+                _ => row,
+            }
         };
         self.shards.iter().map(row).collect()
     }

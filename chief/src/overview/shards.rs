@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use messages::id::ShardId;
 use messages::message::ShardSnapshot;
-use messages::observe::{ShardRow, TimeHistogram};
+use messages::observe::{ShardRow, ShardState, TimeHistogram};
 
+use super::findings::SEEN;
 use super::window::{Counted, Window, rate};
 
 impl Counted for ShardSnapshot {
@@ -36,6 +37,15 @@ impl ShardPast {
         }
     }
 
+    /// At what it is while its task can be reached.
+    fn state(&self, now: Duration, leaving: bool) -> ShardState {
+        match leaving {
+            _ if now.saturating_sub(self.heard) >= SEEN => ShardState::Silent,
+            true => ShardState::Leaving,
+            false => ShardState::Serving,
+        }
+    }
+
     /// Updates applied.
     pub(crate) fn version(&self) -> u64 {
         self.past.last().map_or(0, |(_, last)| last.version.0)
@@ -48,6 +58,7 @@ impl ShardPast {
         let pushed = last.staleness.count();
         let mut row = ShardRow {
             shard: self.shard,
+            state: self.state(now, last.leaving),
             seen_ms: now.saturating_sub(self.heard).as_millis() as u64,
             version: last.version,
             updates_per_s: 0.0,
@@ -64,7 +75,6 @@ impl ShardPast {
             pulls: last.pulls,
             staleness: (pushed > 0).then(|| last.staleness.sum as f64 / pushed as f64),
             waiting: last.waiting,
-            leaving: last.leaving,
         };
         if let Some((before, after, took)) = self.past.ends(now) {
             let handling = after.actor.handling.since(&before.actor.handling);
@@ -103,8 +113,10 @@ mod tests {
         assert_eq!((row.seen_ms, row.version, row.updates_per_s), (1000, Version(1900), 100.0));
         assert_eq!((row.busy, row.waited_us, row.handling_us), (0.25, 1500, 5000));
         assert_eq!((row.round_trip_us, row.staleness, row.more_bytes), (Some(7000), Some(3.0), 8));
+        assert_eq!(row.state, ShardState::Serving);
         // Silent for a while, it does less and less of what anybody knows; then nothing.
-        assert!(shard.row(Duration::from_secs(22), 4, &round_trips).updates_per_s < 70.0);
+        let row = shard.row(Duration::from_secs(22), 4, &round_trips);
+        assert!(row.updates_per_s < 70.0 && row.state == ShardState::Silent, "{row:?}");
         let row = shard.row(Duration::from_secs(30), 4, &TimeHistogram::default());
         assert_eq!((row.busy, row.updates_per_s, row.round_trip_us), (0.0, 0.0, None));
         assert_eq!((row.seen_ms, row.version), (11_000, Version(1900)));

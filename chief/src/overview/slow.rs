@@ -94,6 +94,8 @@ fn phase(row: &WorkerRow, name: &str) -> Option<u64> {
 /// What speaks against workers, all of which train.
 pub(super) fn slow_workers(training: &[Trainer<'_>], sync: SyncSpec) -> AllEvidence {
     let count = |is: &dyn Fn(&Trainer<'_>) -> bool| training.iter().filter(|trainer| is(trainer)).count();
+    // Where nobody else trains there is nobody to be slower than.
+    let alone = training.len() == 1;
     let (heard, going) = (count(&|trainer| trainer.is_heard()), count(&|trainer| trainer.goes_on()));
     let standing = count(&|trainer| trainer.stands().is_some());
     let paces = Paces::of(training, sync);
@@ -101,7 +103,8 @@ pub(super) fn slow_workers(training: &[Trainer<'_>], sync: SyncSpec) -> AllEvide
     for trainer in training {
         let standing = Standing { heard, going, standing };
         let mut unclear = |causes: &[Cause]| {
-            all.unclear.extend(causes.iter().map(|&cause| (trainer.name(), cause)));
+            let causes = causes.iter().filter(|&&cause| !(alone && cause == Cause::Slower));
+            all.unclear.extend(causes.map(|&cause| (trainer.name(), cause)));
         };
         let told = match standing.judge(trainer, sync) {
             Told::Against(cause, reason, lasted) => Some((cause, reason, lasted)),

@@ -190,6 +190,18 @@ fn a_slow_way_to_the_shards_counts_only_where_nobody_waits_for_others() {
     assert!(both.against.is_empty() && both.unclear.contains(&("worker/1".into(), Cause::Standing)));
 }
 
+/// Also (D): once all others are gone there is nobody to be slower than; who was slow is so no more.
+#[test]
+fn nobody_is_slower_than_nobody() {
+    let slow = worker(1, 80_000, 0);
+    let alone = slow_workers(&[trains(&slow)], SyncSpec::ASYNC);
+    assert_eq!((alone.against, alone.unclear), (vec![], vec![]));
+    // One that has told nothing of its steps may yet be as slow.
+    let begins = WorkerRow { phases_us: vec![], ..worker(0, 1_000, 0) };
+    let two = slow_workers(&[trains(&begins), trains(&slow)], SyncSpec::ASYNC);
+    assert!(two.against.is_empty() && two.unclear.contains(&("worker/1".into(), Cause::Slower)));
+}
+
 #[test]
 fn who_says_nothing_is_named_while_others_say_something() {
     let silent = WorkerRow { reported_ms: Some(4_000), ..worker(1, 1_000, 0) };

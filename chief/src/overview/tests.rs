@@ -141,9 +141,23 @@ fn rows_curves_and_findings_come_of_what_is_told() {
         tasks.len() == 5 && tasks.iter().all(|row| row.reachable || row.task == TaskId::ps(0)),
         "{tasks:?}"
     );
+    // A shard is as its task can be reached; when all is over, nothing goes on.
+    let version = Version(900);
+    let moment = Duration::from_millis(15_500);
+    for shard in [ShardId::new(0, 0), ShardId::new(1, 0)] {
+        overview.shard(moment, shard, Some(ShardSnapshot { version, ..Default::default() }));
+    }
+    overview.ps(vec![line(false)]);
+    let shown = seen(&overview, moment, 0);
+    let states: Vec<_> = shown.shards.iter().map(|row| row.state).collect();
+    assert_eq!(states, [ShardState::Serving, ShardState::Unreachable]);
+    assert!(shown.steps_per_s > 0.0 && shown.shards[0].updates_per_s > 0.0, "{shown:?}");
     overview.ps(Vec::new());
     overview.end(Some("told to".into()));
     let shown = seen(&overview, Duration::from_secs(16), 0);
+    assert!(shown.shards.iter().all(|row| row.state == ShardState::Ended && row.updates_per_s == 0.0));
+    assert!(shown.workers.iter().all(|row| row.steps_per_s == 0.0 && row.examples_per_s == 0.0));
+    assert!(shown.steps_per_s == 0.0 && shown.examples_per_s.is_sign_positive(), "{shown:?}");
     assert_eq!((shown.phase, shown.reason.as_deref()), (JobPhase::Ended, Some("told to")));
     assert!(shown.findings.is_empty() && !shown.tasks[2].reachable && shown.tasks[2].lives == 1);
 }

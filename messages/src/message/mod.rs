@@ -34,7 +34,7 @@ pub use pull::{Pull, PullAt, Pulled};
 pub use push::{Push, PushId, Pushed, Verdict};
 pub use refusal::{Refusal, RefusalCode};
 pub use register::{Go, Ready, Register, Registered, Resume};
-pub use report::{Report, Reported};
+pub use report::{REPORT_EVERY_MAX, REPORT_EVERY_MIN, Report, Reported};
 pub use save::{Save, SaveResult, Saved};
 pub use stop::{Stop, StopReason, Stopped};
 pub use stop_at::{StopAt, StoppingAt};

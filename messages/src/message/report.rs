@@ -1,17 +1,28 @@
 //! How a worker tells the chief how far it is. Off the data path: nothing waits for it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
 use crate::id::{GlobalStep, LocalStep};
 use crate::observe::{Micros, Phases, SPANS_MAX, SpanSpec, WorkerSnapshot};
+use crate::placement::SHARDS_MAX;
 use crate::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
+/// A worker reports at least so often: a chief that hears nothing for longer takes it for silent.
+pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(2);
+/// And no more often.
+pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(1);
+
 /// Worker to chief, about once a second.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The greatest number of updates that a shard has told of.
     pub global_step: GlobalStep,
+    /// Which one it is of this life, from 1: the same where it is told again, since its answer was lost. 0 where that is not told.
+    #[serde(default)]
+    pub number: u64,
     /// Steps that this worker has taken.
     pub local_step: LocalStep,
     /// The mean loss over the steps since the last report; NaN if there were none.
@@ -59,6 +70,15 @@ impl Content for Report {
                 Phases::NAME_BYTES_MAX,
                 phase.len()
             )));
+        }
+        if let Some(snapshot) = &self.snapshot {
+            let trips = &snapshot.round_trips;
+            if trips.len() > SHARDS_MAX || trips.windows(2).any(|pair| pair[0].shard >= pair[1].shard) {
+                let expected = format!(
+                    "expected round trips of at most {SHARDS_MAX} shards, each once and in their order"
+                );
+                return Err(Invalid(format!("{expected}, and got {}", trips.len())));
+            }
         }
         let bytes: usize = self.summaries.iter().map(SummarySpec::bytes).sum();
         if bytes > SUMMARY_BYTES_MAX {

@@ -11,7 +11,7 @@ use crate::input::InputSpec;
 use crate::job::JobSpec;
 use crate::observe::*;
 use crate::optimizer::OptimizerSpec;
-use crate::placement::{PlacedSlice, Placement, SliceSpec};
+use crate::placement::{PlacedSlice, Placement, SHARDS_MAX, SliceSpec};
 use crate::summary::SummarySpec;
 use crate::variable::InitializerSpec;
 
@@ -125,7 +125,9 @@ fn any_worker() -> impl Strategy<Value = WorkerSnapshot> {
         (any_traffic(), any_traffic()),
         (prop::option::of("[a-z]{0,16}"), any::<u64>()),
     )
-        .prop_map(|(counts, loss, times, round_trips, (sent, received), (phase, phase_us))| {
+        .prop_map(|(counts, loss, times, mut round_trips, (sent, received), (phase, phase_us))| {
+            round_trips.sort_by_key(|trip| trip.shard);
+            round_trips.dedup_by_key(|trip| trip.shard);
             let [local_step, global_step, drawn, examples, skipped, rest @ ..] = counts;
             let [applied, held, stale, stopped, staleness, rest @ ..] = rest;
             let [in_flight_bytes, in_flight_bytes_max, reconnections, resends] = rest;
@@ -301,6 +303,7 @@ pub(crate) fn any_message() -> impl Strategy<Value = (Message, Vec<Vec<u8>>)> {
                     let summaries = vec![SummarySpec::scalar("loss", GlobalStep(step), loss)];
                     Report {
                         global_step: GlobalStep(step),
+                        number: spans_lost / 3,
                         local_step: LocalStep(local),
                         loss,
                         drawn: local / 2,
@@ -545,22 +548,28 @@ fn what_is_told_beside_the_training_is_bounded() {
         start_us: -1,
         took_us: 1,
     };
-    let report = |spans| Report {
-        global_step: GlobalStep(1),
-        local_step: LocalStep(1),
-        loss: 0.5,
-        drawn: 1,
-        gradient_norm: None,
-        summaries: Vec::new(),
-        snapshot: None,
-        spans,
-        spans_lost: 0,
-    };
+    let report = |spans| Report { spans, ..Report::default() };
     reread(report(vec![span(LANE_BYTES_MAX, LANE_BYTES_MAX); SPANS_MAX]), &[]).unwrap();
     let refused = |spans| reread(report(spans), &[]).unwrap_err();
     assert!(refused(vec![span(1, 1); SPANS_MAX + 1]).contains("at most 4096 spans, and got 4097"));
     assert!(refused(vec![span(1, 1), span(129, 1)]).contains("at most 128 bytes, and one has 129"));
     assert!(refused(vec![span(1, 129)]).contains("at most 128 bytes, and one has 129"));
+    let snapshot = |snapshot| Report { snapshot: Some(Box::new(snapshot)), ..Report::default() };
+    let phase =
+        |bytes: usize| snapshot(WorkerSnapshot { phase: Some("p".repeat(bytes)), ..Default::default() });
+    reread(phase(Phases::NAME_BYTES_MAX), &[]).unwrap();
+    let refused = reread(phase(Phases::NAME_BYTES_MAX + 1), &[]).unwrap_err();
+    assert!(refused.contains("the name of a phase may have at most"), "{refused}");
+    let round_trips = |shards: &[u32]| {
+        let trip =
+            |&shard: &u32| RoundTrip { shard: ShardId::new(0, shard), times: TimeHistogram::default() };
+        snapshot(WorkerSnapshot { round_trips: shards.iter().map(trip).collect(), ..Default::default() })
+    };
+    reread(round_trips(&[0, 1, 7]), &[]).unwrap();
+    let many: Vec<u32> = (0..=SHARDS_MAX as u32).collect();
+    for bad in [&[1, 0][..], &[0, 1, 1], &many] {
+        assert!(reread(round_trips(bad), &[]).unwrap_err().contains("each once and in their order"));
+    }
 
     let cluster = ClusterSpec::new([(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])]).unwrap();
     let (task, incarnation) = (TaskId::ps(0), Incarnation(1));
@@ -631,18 +640,11 @@ fn a_peer_that_tells_nothing_of_what_can_be_observed_is_understood() {
     let shard = ShardSnapshot { version: Version(7), pulls: 3, ..ShardSnapshot::default() };
     let new = ["held_bytes", "slot_bytes", "not_finite", "applying", "saving", "saves_failed", "actor"];
     assert_eq!(without_fields(shard.clone(), &new, &[]), shard.into());
-    let report = Report {
-        global_step: GlobalStep(1),
-        local_step: LocalStep(1),
-        loss: 0.5,
-        drawn: 1,
-        gradient_norm: None,
-        summaries: Vec::new(),
-        snapshot: None,
-        spans: Vec::new(),
-        spans_lost: 0,
-    };
-    assert_eq!(without_fields(report.clone(), &["snapshot", "spans", "spans_lost"], &[]), report.into());
+    let report = Report { local_step: LocalStep(1), loss: 0.5, drawn: 1, ..Report::default() };
+    assert_eq!(
+        without_fields(report.clone(), &["number", "snapshot", "spans", "spans_lost"], &[]),
+        report.into()
+    );
     let welcome = Welcome {
         protocol: PROTOCOL,
         task: TaskId::ps(0),

@@ -186,11 +186,46 @@ pub struct WorkerRow {
     pub resends: u64,
 }
 
+/// What a shard is at, as the chief knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShardState {
+    /// Answers.
+    #[default]
+    Serving,
+    /// Its task was told to stop, and waits for the chief to save.
+    Leaving,
+    /// Does not answer, though its connection stands.
+    Silent,
+    /// Its connection is broken; it may come back.
+    Unreachable,
+    /// Has ended with the job.
+    Ended,
+}
+
+impl ShardState {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Serving, Self::Leaving, Self::Silent, Self::Unreachable, Self::Ended];
+
+    /// The word that stands for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Leaving => "leaving",
+            Self::Silent => "silent",
+            Self::Unreachable => "unreachable",
+            Self::Ended => "ended",
+        }
+    }
+}
+
 /// A shard of the job. What it says of itself is as it answered last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShardRow {
     /// Which.
     pub shard: ShardId,
+    /// What it is at.
+    pub state: ShardState,
     /// Milliseconds since it answered last.
     pub seen_ms: u64,
     /// Updates applied.
@@ -225,8 +260,6 @@ pub struct ShardRow {
     pub staleness: Option<f64>,
     /// Pulls that wait for their step to begin.
     pub waiting: u32,
-    /// Its task was told to stop, and waits for the chief to save.
-    pub leaving: bool,
 }
 
 /// The checkpoints of a job.
@@ -244,7 +277,7 @@ pub struct Checkpoints {
     pub last_step: Option<GlobalStep>,
     /// Milliseconds since it was complete, where that was in this run.
     pub age_ms: Option<u64>,
-    /// How long the shards took to write their parts.
+    /// How long each took from the order until it was whole: as long as the slowest shard, and the list of its parts.
     pub took: TimeHistogram,
 }
 
@@ -267,14 +300,29 @@ pub enum FindingKind {
     SlowWorker,
     /// A shard that has more to do than it can, or answers later than the others.
     OverloadedShard,
+    /// A shard that does not answer.
+    SilentShard,
 }
 
 impl FindingKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::SlowWorker, Self::OverloadedShard, Self::SilentShard];
+
+    /// What is said of whoever it is.
+    pub const fn says(self) -> &'static str {
+        match self {
+            Self::SlowWorker => "is slow",
+            Self::OverloadedShard => "is overloaded",
+            Self::SilentShard => "does not answer",
+        }
+    }
+
     /// The word that stands for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SlowWorker => "slow_worker",
             Self::OverloadedShard => "overloaded_shard",
+            Self::SilentShard => "silent_shard",
         }
     }
 }

@@ -34,7 +34,8 @@ impl Meter {
         Queued { meter: Some(Arc::clone(self)), since: Instant::now() }
     }
 
-    /// The actor does something that nobody has sent, until what this gives is dropped: it has waited nowhere.
+    /// The actor does something whose waiting is not counted, until what this gives is dropped: nobody has sent it, or its own
+    /// task has, a few times in its life.
     pub fn begin(self: &Arc<Self>) -> Handling {
         let began = Instant::now();
         self.lock().since = Some(began);

@@ -15,7 +15,7 @@ mod worker;
 pub use actor::ActorSnapshot;
 pub use chief::{
     Checkpoints, ChiefSnapshot, CurvePoint, Finding, FindingKind, JobPhase, JobSummary, PlacementRow,
-    ShardRow, TaskRow, WorkerRow, WorkerState,
+    ShardRow, ShardState, TaskRow, WorkerRow, WorkerState,
 };
 pub use clock::{Clock, Micros};
 pub use evaluator::EvaluatorSnapshot;

@@ -10,8 +10,8 @@ use super::ps::PsSnapshot;
 use super::worker::WorkerSnapshot;
 use crate::id::{Incarnation, TaskId};
 
-/// Something that can be observed: a task of this process. Asked as often as anybody likes, it does work at most a few
-/// times a second, never waits for long, and holds nothing up.
+/// Something that can be observed: a task of this process. It never waits for long, and holds nothing up; each look is some
+/// work all the same, and whoever asks on behalf of others sees to it that these are but a few a second.
 #[async_trait]
 pub trait Observed: Send + Sync + 'static {
     /// Its state now, or as it was a moment ago. After the task has ended, its last one.

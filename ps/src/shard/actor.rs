@@ -2,7 +2,7 @@
 //! what it orders.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 use messages::buffer::Payload;
@@ -11,7 +11,7 @@ use messages::observe::{ActorSnapshot, Clock, Queued, TimeHistogram};
 use messages::transport::Reply;
 use tokio_util::sync::CancellationToken;
 
-use super::state::{Order, Reader, ShardState};
+use super::state::{Reader, ShardState};
 use super::ticket::{Ticket, Trace};
 use super::waiting::Answer;
 use crate::checkpoint::{Checkpoints, Done, Outcome};
@@ -29,7 +29,6 @@ pub(crate) struct Shard {
     leaving: CancellationToken,
     on_panic: Box<dyn Fn(String) + Send>,
     /// Since when a part of a checkpoint is being written, if one is.
-    writing: Option<Instant>,
     saving: TimeHistogram,
     saves_failed: u64,
 }
@@ -57,7 +56,6 @@ impl Shard {
             showing,
             leaving,
             on_panic,
-            writing: None,
             saving: TimeHistogram::default(),
             saves_failed: 0,
         }
@@ -97,9 +95,6 @@ impl Shard {
             }
         }
         while let Some(order) = self.state.take_order() {
-            if matches!(order, Order::Write(_)) {
-                self.writing = Some(Instant::now());
-            }
             self.checkpoints.order(order, ctx.address().recipient(), self.showing.meter());
         }
     }
@@ -189,11 +184,9 @@ impl Handler<Done> for Shard {
 
     fn handle(&mut self, Done { outcome, queued }: Done, ctx: &mut Self::Context) {
         let _handling = queued.handle();
-        if let Outcome::Written(result) = &outcome
-            && let Some(began) = self.writing.take()
-        {
+        if let Outcome::Written(result) = &outcome {
             match result {
-                SaveResult::Written { .. } => self.saving.record(began.elapsed()),
+                SaveResult::Written { took_ms, .. } => self.saving.record(Duration::from_millis(*took_ms)),
                 SaveResult::Past(_) | SaveResult::Replaced | SaveResult::Failed(_) => self.saves_failed += 1,
             }
         }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use messages::id::{JobName, TaskId};
 use messages::observe::{Checkpoints, ChiefSnapshot, JobPhase, ShardRow, WorkerRow, WorkerState};
 
 use super::evaluator::evaluation;
@@ -45,15 +44,9 @@ pub(super) fn samples(job: &ChiefSnapshot, out: &mut Samples<'_>) {
         let count = job.workers.iter().filter(|worker| worker.state == state).count();
         out.gauge("pushpull_job_workers", &[("state", state.as_str())], count as f64);
     }
-    let is_done = |worker: &&WorkerRow| matches!(worker.state, WorkerState::Left | WorkerState::Finished);
-    let done: BTreeSet<_> =
-        job.workers.iter().filter(is_done).map(|row| TaskId::worker(row.worker)).collect();
     for task in &job.tasks {
         let name = task.task.to_string();
-        // Nobody misses who has done its part, and an evaluator has nothing to say to the chief.
-        if !done.contains(&task.task) && task.task.job != JobName::Evaluator {
-            out.gauge("pushpull_job_task_reachable", &[("name", &name)], f64::from(u8::from(task.reachable)));
-        }
+        out.gauge("pushpull_job_task_reachable", &[("name", &name)], f64::from(u8::from(task.reachable)));
         out.counter("pushpull_job_task_lives_total", &[("name", &name)], task.lives);
     }
     job.workers.iter().for_each(|worker| worker_samples(worker, out));

@@ -80,7 +80,7 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_steps_per_second", Gauge, "Updates per second, over the last seconds."),
     ("pushpull_examples_per_second", Gauge, "Examples per second that gradients were computed of, over the last seconds."),
     ("pushpull_job_workers", Gauge, "Workers by what they are at."),
-    ("pushpull_job_task_reachable", Gauge, "1 where the chief can reach that task now; of a worker that has left or finished there is none."),
+    ("pushpull_job_task_reachable", Gauge, "1 where the chief can reach that task now; of a worker that has left there is none."),
     ("pushpull_job_task_lives_total", Counter, "Lives of that task that have come: more than one where it was started again."),
     ("pushpull_job_worker_report_age_seconds", Gauge, "Since the worker reported last."),
     ("pushpull_job_worker_steps_per_second", Gauge, "The worker's steps per second, over the last seconds."),

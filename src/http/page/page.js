@@ -199,12 +199,13 @@ function showSummary(job) {
   document.title = job.last_step > 0
     ? `${job.phase === "training" ? percent(share, 0) : PHASE_WORDS[job.phase]} · ${about.name || "pushpull"}`
     : about.name || "pushpull";
+  id("save").hidden = !job.checkpoints;
   id("wishes").hidden = !job.accepts_wishes || job.phase === "ended";
 }
 
 // ---- Findings
 
-const FINDING_WORDS = { slow_worker: "is slow", overloaded_shard: "is overloaded" };
+const FINDING_WORDS = { slow_worker: "is slow", overloaded_shard: "is overloaded", silent_shard: "does not answer" };
 
 function showFindings(job) {
   const box = id("findings");
@@ -272,15 +273,7 @@ function taskRows(job, name) {
   return new Map(job.tasks.filter((row) => row.task.job === name).map((row) => [row.task.index, row]));
 }
 
-// A shard's state is its task's, as far as the chief can tell.
-function shardState(job, row, tasks) {
-  const task = tasks.get(row.shard.ps);
-  if (job.phase === "ended") return "finished";
-  if (task && !task.reachable) return "unreachable";
-  if (row.leaving) return "leaving";
-  return row.seen_ms > 10000 ? "silent" : "serving";
-}
-const SHARD_GLYPHS = { serving: "serving", finished: "finished", unreachable: "lost", leaving: "left", silent: "away", starting: "absent" };
+const SHARD_GLYPHS = { serving: "serving", ended: "finished", unreachable: "lost", leaving: "left", silent: "away", starting: "absent" };
 
 function showCluster(job) {
   const found = new Set(job.findings.map((finding) => finding.name));
@@ -300,7 +293,7 @@ function showCluster(job) {
       fill(box, { state: "starting", glyph: "absent", name: key, title: `${key}: not reached yet`, href: "#shards", found: false, facts: ["–", "–", "", ""], share: 0 });
       return;
     }
-    const at = shardState(job, row, psTasks);
+    const at = row.state;
     const { ps, shard } = row.shard;
     mark(box, "data-shard", key);
     mark(box, "data-busy", row.busy >= BUSY_HIGH ? "high" : "usual");
@@ -577,7 +570,7 @@ function showTables(job) {
   ])));
   shardsTable.show(new Map(job.shards.map((row) => [
     shardName(row.shard),
-    { ...row, state: shardState(job, row, psTasks), http: (psTasks.get(row.shard.ps) || {}).http, found: found.has(shardName(row.shard)) },
+    { ...row, http: (psTasks.get(row.shard.ps) || {}).http, found: found.has(shardName(row.shard)) },
   ])));
 }
 
@@ -616,14 +609,15 @@ function showCheckpoints(job) {
 
 // ---- Events of the job
 
-function addLog(lines, isAll) {
-  if (isAll) { state.log = []; state.logKeys.clear(); }
+// Lines of the past may come after those of now, and those of a chief that was started again after all of its past.
+function addLog(lines) {
   for (const line of lines) {
     const key = `${line.at_ms}|${line.task}|${line.text}`;
     if (state.logKeys.has(key)) continue;
     state.logKeys.add(key);
     state.log.push(line);
   }
+  state.log.sort((one, other) => one.at_ms - other.at_ms);
   while (state.log.length > LOG_MAX) {
     const gone = state.log.shift();
     state.logKeys.delete(`${gone.at_ms}|${gone.task}|${gone.text}`);
@@ -718,16 +712,17 @@ class Chart {
     const height = this.svg.clientHeight;
     this.svg.replaceChildren();
     this.element.dataset.points = String(series.reduce((sum, one) => sum + one.points.length, 0));
-    keyed(this.caption, ["title", ...series.map((one) => one.name)], (key) => {
+    // A metric may be called anything.
+    keyed(this.caption, ["title", ...series.map((one) => `series ${one.name}`)], (key) => {
       if (key === "title") return make("b", "", this.title);
       const entry = make("span", "key");
       entry.append(make("i"), make("span"));
       return entry;
     }, (entry, key) => {
       if (key === "title") return;
-      const one = series.find((other) => other.name === key);
+      const one = series.find((other) => `series ${other.name}` === key);
       if (entry.firstElementChild.className !== one.className) entry.firstElementChild.className = one.className;
-      say(entry.lastElementChild, `${key} ${this.format(one.points[one.points.length - 1][1], key)}`);
+      say(entry.lastElementChild, `${one.name} ${this.format(one.points[one.points.length - 1][1], one.name)}`);
     });
     say(this.none, series.length ? "" : this.empty);
     this.scale = null;
@@ -945,11 +940,10 @@ async function catchUp(source) {
   try {
     const [points, lines] = await Promise.all(["curves", "log"].map(async (path) => (await asked(path)).json()));
     if (connection.last !== source) return;
-    const [newPoints, newLines] = [state.points, state.log];
+    const newPoints = state.points;
     addPoints(points, true);
     addPoints(newPoints, false);
-    addLog(lines, true);
-    addLog(newLines, false);
+    addLog(lines);
     later("curves", "log");
   } catch {
     // The events go on without the past; a connection that is broken is noticed by itself.
@@ -1002,7 +996,7 @@ function connect() {
     later("job");
   }));
   source.addEventListener("point", (event) => take(event, (point) => { addPoints([point], false); later("curves"); }));
-  source.addEventListener("log", (event) => take(event, (line) => { addLog([line], false); later("log"); }));
+  source.addEventListener("log", (event) => take(event, (line) => { addLog([line]); later("log"); }));
   source.addEventListener("end", ended);
   source.addEventListener("error", () => broken(source));
 }

@@ -32,6 +32,19 @@ pub(crate) struct Rates {
     pub(crate) cut_in_frame: u64,
 }
 
+impl Rates {
+    /// Of a network so bad that a job still ends: between workers and a ps task, who have much to say to each other.
+    pub(crate) const BAD: Self = Self {
+        drop_reply: 20,
+        double_reply: 150,
+        delay_reply: 100,
+        reorder_reply: 100,
+        double_request: 150,
+        cut: 4,
+        cut_in_frame: 4,
+    };
+}
+
 /// A running proxy; it ends when it is dropped, and its connections with it.
 pub(crate) struct Proxy {
     shared: Arc<Shared>,

@@ -5,21 +5,11 @@ use rustix::process::Signal;
 
 use crate::harness::{Cluster, Endpoint, PATIENCE, Program, Proxy, Rates, free_port, wait_until};
 
-const RATES: Rates = Rates {
-    drop_reply: 20,
-    double_reply: 150,
-    delay_reply: 100,
-    reorder_reply: 100,
-    double_request: 150,
-    cut: 4,
-    cut_in_frame: 4,
-};
-
 #[test]
 fn counters_add_up_after_a_run_with_faults() {
     let (cluster, ps) = (Cluster::new(1, 2, 1500), TaskId::ps(0));
     let behind = format!("127.0.0.1:{}", free_port());
-    let proxy = Proxy::start(&cluster.address(ps), &behind, RATES, 7);
+    let proxy = Proxy::start(&cluster.address(ps), &behind, Rates::BAD, 7);
     let bind = format!("--bind={behind}");
     let often = "--retry-after-ms=50";
     // So that there is still somebody to be asked when all is over.

@@ -1,30 +1,10 @@
 //! Every role's endpoint while a job trains: what Prometheus, probes and people ask for is there, and is right.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use messages::id::{JobName, TaskId};
 use serde_json::Value;
 
 use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Program, role, wait_until};
-
-/// Prometheus' own opinion of a scrape. `None` where it is not installed: then that is on stderr.
-fn promtool(metrics: &str) -> Option<Result<(), String>> {
-    let mut command = Command::new("promtool");
-    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => {
-            eprintln!("!!! SKIPPED: metrics are NOT checked by promtool, which cannot be run: {error} !!!");
-            return None;
-        }
-    };
-    child.stdin.take().expect("piped").write_all(metrics.as_bytes()).expect("promtool reads");
-    let output = child.wait_with_output().expect("promtool ends");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    // It prints what it would have otherwise, and calls that a success.
-    Some(if output.status.success() && said.trim().is_empty() { Ok(()) } else { Err(said) })
-}
+use crate::promtool::promtool;
 
 #[test]
 fn every_role_shows_what_it_does() {
@@ -62,9 +42,9 @@ fn every_role_shows_what_it_does() {
     });
     for (task, endpoint) in &endpoints {
         let text = endpoint.get("/metrics");
-        if let Some(Err(said)) = promtool(&text) {
-            panic!("promtool does not take what {task} says: {said}\n{text}");
-        }
+        let said = promtool(&["check", "metrics"], &text);
+        // It prints what it would have otherwise, and calls that a success.
+        assert!(said.as_deref().is_none_or(|said| said.trim().is_empty()), "{task}: {said:?}\n{text}");
         let (job, index) = (task.job.to_string(), task.index.to_string());
         let metrics = endpoint.metrics();
         let own = [("job", job.as_str()), ("task", index.as_str())];

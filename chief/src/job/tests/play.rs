@@ -201,11 +201,7 @@ pub(super) fn report(step: u64) -> Report {
         local_step: LocalStep(2),
         loss: 0.7,
         drawn: 2,
-        gradient_norm: None,
-        summaries: Vec::new(),
-        snapshot: None,
-        spans: Vec::new(),
-        spans_lost: 0,
+        ..Report::default()
     }
 }
 

@@ -1,8 +1,8 @@
-//! Which shards have more to do than they can, from what is known of the last seconds. Knows no worker.
+//! Which shards have more to do than they can, or do not answer, from what is known of the last seconds. Knows no worker.
 //!
 //! Wanted properties: (A) where all shards are about alike and none is busy, nothing is found, however long messages that come
-//! together wait; (B) a shard that is busy almost all of the time, behind which messages pile up while it is busy, that answers much
-//! later than the others, or not at all, is found, and no other one.
+//! together wait; (B) a shard that is busy almost all of the time, behind which messages pile up while it is busy, or that answers
+//! much later than the others, is found to be overloaded, one that does not answer to be silent, and no other one.
 
 use std::time::Duration;
 
@@ -21,16 +21,22 @@ const WAIT_US: u64 = 5_000;
 const BUSY_WHILE_THEY_WAIT: f64 = 0.5;
 
 /// What speaks against shards.
-pub(super) fn overloaded_shards(shards: &[ShardRow]) -> Vec<Evidence> {
+pub(super) fn troubled_shards(shards: &[ShardRow]) -> Vec<Evidence> {
     let round_trips: Others = shards.iter().filter_map(|row| row.round_trip_us).collect();
     let mut found = Vec::new();
     for shard in shards {
-        let mut reasons = Vec::new();
+        let mut speaks_against = |kind, cause, reason| {
+            let finding = Finding { kind, name: shard.shard.to_string(), reason };
+            found.push(Evidence { finding, lasted: Duration::ZERO, cause });
+        };
         let silent = Duration::from_millis(shard.seen_ms);
-        let lasted = if silent >= SEEN { silent } else { Duration::ZERO };
-        if !lasted.is_zero() {
-            reasons.push(format!("it has not answered for {} s", lasted.as_secs()));
+        if silent >= SEEN {
+            // What it was busy with before says nothing. It may be the chief that has stood still, and asks only now.
+            let reason = format!("it has said nothing for {} s", silent.as_secs());
+            speaks_against(FindingKind::SilentShard, Cause::Mute, reason);
+            continue;
         }
+        let mut reasons = Vec::new();
         if shard.busy >= BUSY {
             reasons.push(format!("it is busy {:.0} % of the time", shard.busy * 100.0));
         }
@@ -47,13 +53,8 @@ pub(super) fn overloaded_shards(shards: &[ShardRow]) -> Vec<Evidence> {
             ));
         }
         if !reasons.is_empty() {
-            let (kind, name, reason) =
-                (FindingKind::OverloadedShard, shard.shard.to_string(), reasons.join("; "));
-            found.push(Evidence {
-                finding: Finding { kind, name, reason },
-                lasted,
-                cause: Cause::Overloaded,
-            });
+            let reason = reasons.join("; ");
+            speaks_against(FindingKind::OverloadedShard, Cause::Overloaded, reason);
         }
     }
     found
@@ -63,6 +64,7 @@ pub(super) fn overloaded_shards(shards: &[ShardRow]) -> Vec<Evidence> {
 mod tests {
     use messages::id::{ShardId, Version};
     use messages::message::ShardCounters;
+    use messages::observe::ShardState;
     use proptest::prelude::*;
 
     use super::*;
@@ -70,6 +72,7 @@ mod tests {
     fn shard(shard: u32) -> ShardRow {
         ShardRow {
             shard: ShardId::new(shard, 0),
+            state: ShardState::Serving,
             seen_ms: 100,
             version: Version(1),
             updates_per_s: 10.0,
@@ -86,7 +89,6 @@ mod tests {
             pulls: 0,
             staleness: None,
             waiting: 0,
-            leaving: false,
         }
     }
 
@@ -104,7 +106,7 @@ mod tests {
                 let waited_us = if busy < 0.5 { waited_us } else { waited_us / 15 };
                 rows.push(ShardRow { busy, waited_us, round_trip_us: Some(round_trip), ..shard(index) });
             }
-            prop_assert!(overloaded_shards(&rows).is_empty(), "(A)");
+            prop_assert!(troubled_shards(&rows).is_empty(), "(A)");
             let at = at % rows.len();
             match how {
                 0 => rows[at].busy = 0.93,
@@ -112,10 +114,12 @@ mod tests {
                 2 => rows[at].round_trip_us = Some(40_000),
                 _ => rows[at].seen_ms = 4_000,
             }
-            let found = overloaded_shards(&rows);
+            let found = troubled_shards(&rows);
             // Late is only who has others to be compared with.
-            let wanted = if how == 2 && rows.len() == 1 { vec![] } else { vec![format!("ps/{at}/shard/0")] };
-            prop_assert_eq!(found.iter().map(|found| found.finding.name.clone()).collect::<Vec<_>>(), wanted, "(B)");
+            let kind = if how == 3 { FindingKind::SilentShard } else { FindingKind::OverloadedShard };
+            let wanted = if how == 2 && rows.len() == 1 { vec![] } else { vec![(kind, format!("ps/{at}/shard/0"))] };
+            let found: Vec<_> = found.into_iter().map(|found| (found.finding.kind, found.finding.name)).collect();
+            prop_assert_eq!(found, wanted, "(B)");
         }
     }
 
@@ -123,17 +127,20 @@ mod tests {
     fn pushes_that_wait_for_each_other_do_not_make_a_shard_overloaded() {
         // Eight workers push at the same moment, once a second.
         let together = ShardRow { busy: 0.08, waited_us: 35_000, handling_us: 10_000, ..shard(0) };
-        assert_eq!(overloaded_shards(&[together.clone(), shard(1)]), []);
+        assert_eq!(troubled_shards(&[together.clone(), shard(1)]), []);
         let more = ShardRow { busy: 0.6, ..together };
-        let found = overloaded_shards(&[more, shard(1)]);
+        let found = troubled_shards(&[more, shard(1)]);
         assert_eq!(found[0].finding.reason, "messages wait 35 ms for it, and are handled in 10 ms");
     }
 
     #[test]
     fn reasons_have_numbers() {
-        let shards = [ShardRow { busy: 0.934, seen_ms: 4_200, ..shard(0) }, shard(1)];
-        let found = overloaded_shards(&shards);
-        assert_eq!(found[0].finding.reason, "it has not answered for 4 s; it is busy 93 % of the time");
-        assert_eq!(found[0].lasted, Duration::from_millis(4_200));
+        let late = ShardRow { busy: 0.934, round_trip_us: Some(90_000), ..shard(0) };
+        let found = troubled_shards(&[late.clone(), shard(1)]);
+        let reason = "it is busy 93 % of the time; pushes are answered after 90 ms, the others' after 3.0 ms";
+        assert_eq!(found[0].finding.reason, reason);
+        let found = troubled_shards(&[ShardRow { seen_ms: 4_200, ..late }, shard(1)]);
+        assert_eq!(found[0].finding.reason, "it has said nothing for 4 s");
+        assert_eq!((found.len(), found[0].lasted), (1, Duration::ZERO));
     }
 }
