@@ -59,7 +59,7 @@ fn a_slow_worker_and_an_overloaded_shard_are_named() {
             (!found(&chief.json("/job"), kind, name)).then_some(())
         });
     }
-    running.chief.wait_for("WARN chief: worker/1 is slow: ");
-    running.chief.wait_for("WARN chief: ps/1/shard/0 is overloaded: ");
+    running.chief.wait_for("worker/1 is slow: ");
+    running.chief.wait_for("ps/1/shard/0 is overloaded: ");
     running.kill_all();
 }
