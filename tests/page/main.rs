@@ -167,7 +167,10 @@ fn a_job_is_shown_as_it_goes_on() {
 #[test]
 fn a_page_without_its_chief_says_so_and_comes_back() {
     let Some(mut browser) = Browser::find("the chief's page without its chief") else { return };
-    let chief = Chief::telling(told(job(1, 1)));
+    let mut first = told(job(1, 1));
+    let line = |at_ms: u64| json!({ "at_ms": at_ms, "level": "INFO", "task": "chief/0", "text": format!("{at_ms}") });
+    first.log = [5, 6, 7].map(line).into();
+    let chief = Chief::telling(first);
     live(&mut browser, &chief);
     chief.tell(|told| told.away = true);
     browser.wait_for("document.body.dataset.connection === 'broken'", SOON);
@@ -178,7 +181,12 @@ fn a_page_without_its_chief_says_so_and_comes_back() {
     );
     assert_eq!(browser.evaluate("document.querySelectorAll('[data-worker]').length"), 1);
     browser.wait_for("getComputedStyle(document.querySelector('main')).filter === 'grayscale(1)'", SOON);
-    chief.tell(|told| told.away = false);
+    // Of what it knew before, the chief has forgotten some; the newest is first all the same.
+    chief.tell(|told| (told.away, told.log) = (false, [7, 8, 9].map(line).into()));
+    browser.wait_for(
+        "[...document.querySelectorAll('#log .what')].map((what) => what.textContent).join() === '9,8,7,6,5'",
+        SOON,
+    );
     browser.wait_for(
         "document.body.dataset.connection === 'live' && document.querySelector('#banner').hidden",
         SOON,
