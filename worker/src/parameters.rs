@@ -12,7 +12,6 @@ use futures_util::future::{Either, try_join_all};
 use messages::buffer::{Budget, BufferPool, Payload};
 use messages::id::{GlobalStep, LocalStep, Sequence, ShardId, TaskId, Version};
 use messages::message::{Pull, PullAt, Pulled, Push, PushId, Pushed, Verdict};
-use messages::observe::TraceSpec;
 use messages::placement::Placement;
 use messages::sync::SyncSpec;
 use messages::transport::{Caller, Identity, Patience, Transport};
@@ -34,8 +33,6 @@ pub struct Parameters {
     pool: BufferPool,
     credits: Budget,
     exchanges: Exchanges,
-    /// Which steps are traced, if any.
-    trace: Option<TraceSpec>,
     identity: Identity,
     /// Of each shard, the number of the last push.
     sequences: Vec<Sequence>,
@@ -114,17 +111,11 @@ impl Parameters {
             pool: pool.clone(),
             credits,
             exchanges,
-            trace: None,
             identity: identity.clone(),
             sequences: vec![Sequence(0); shards],
             first: GlobalStep(0),
             streams: transport.streams(),
         })
-    }
-
-    /// From now on such steps are traced.
-    pub(crate) const fn trace(&mut self, trace: Option<TraceSpec>) {
-        self.trace = trace;
     }
 
     /// What its pushes and pulls came to.
@@ -184,7 +175,7 @@ impl Parameters {
 
     /// Pushes the gradients of one step, as [`Gradients`] makes payloads of them, which are computed from values of
     /// these versions; they may still be promised. With them so many batches have been `drawn` from the input. Pulls the values for the next step in the same round trip, which
-    /// takes until the job's policy lets that begin.
+    /// takes until the job's policy lets that begin. Where the step is `traced`, the shards tell when they dealt with it.
     ///
     /// Where a shard has not reached the step with which this worker began, and nobody is left to get it there, only
     /// such shards are pushed to: their verdicts alone come back.
@@ -197,10 +188,10 @@ impl Parameters {
         local_step: LocalStep,
         drawn: u64,
         versions: &[Version],
+        traced: bool,
     ) -> Result<Exchange, WorkerError> {
         let behind = |position: usize| versions[position].0 < self.first.0;
         let some_behind = (0..versions.len()).any(behind);
-        let traced = self.trace.is_some_and(|trace| trace.is_traced(local_step.0));
         let (worker, incarnation) = (self.identity.task.index, self.identity.incarnation);
         let mut calls = Vec::with_capacity(self.callers.len());
         for (position, payload) in gradients.into_iter().enumerate() {

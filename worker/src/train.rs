@@ -224,7 +224,7 @@ impl Trainer {
             && self.parameters.streams();
         if let ([only], true) = (&mut memory[..], early) {
             let payloads = only.promise();
-            let push = self.parameters.push_pull(payloads, local_step, self.drawn, &versions);
+            let push = self.parameters.push_pull(payloads, local_step, self.drawn, &versions, traced);
             let compute = async {
                 let Computed { loss, mut gradients, work } =
                     self.devices.step(batch, random, &values, memory, traced).await?;
@@ -272,7 +272,7 @@ impl Trainer {
         // The values go back to the pool before the next ones arrive in its buffers.
         drop(values);
         let payloads = gradients.into_payloads();
-        let exchange = self.parameters.push_pull(payloads, local_step, self.drawn, &versions).await?;
+        let exchange = self.parameters.push_pull(payloads, local_step, self.drawn, &versions, traced).await?;
         let answered = Some(Instant::now());
         Ok(Step { loss, gradient_norm, exchange, computed, filtered, answered, work })
     }

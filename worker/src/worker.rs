@@ -222,7 +222,7 @@ impl Worker {
         if let Some(directory) = &self.config.data_dir {
             job.input = input_in_directory(&job.input, directory)?;
         }
-        let mut parameters = Parameters::connect(
+        let parameters = Parameters::connect(
             &self.transport,
             &self.identity,
             &placement,
@@ -231,7 +231,6 @@ impl Worker {
             &self.config,
         )
         .await?;
-        parameters.trace(trace);
         self.journal.exchanges(parameters.exchanges().clone());
         let preparation = self.preparation(job.clone(), workers, resume);
         let prepared = blocking(move || preparation.run()).await?;
