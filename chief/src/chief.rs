@@ -113,7 +113,7 @@ impl Chief {
         let shown = Rc::new(std::mem::replace(&mut self.shown, Shown::new()));
         let result = Box::pin(self.run_and_show(listener, &shown)).await;
         if let Some(shown) = Rc::into_inner(shown) {
-            shown.end(ended_because(&result));
+            shown.end(ended_because(&result), result.is_err());
         }
         result
     }
@@ -337,7 +337,7 @@ impl Chief {
                     overview.shard(at, *shard, Some(snapshot.clone()));
                 }
             }
-            overview.end(ended_because(&result));
+            overview.end(ended_because(&result), result.is_err());
             show(&overview, shown, overview.rows(at));
         }
         watch.end(result.as_ref(), &self.progress.borrow(), &mut news);

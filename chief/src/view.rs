@@ -82,13 +82,13 @@ impl Shown {
         self.snapshots.send_replace(Arc::new(snapshot));
     }
 
-    /// It is over, for that reason; what was shown last stays.
-    pub(crate) fn end(self, reason: Option<String>) {
+    /// It is over, for that reason, by an error or not; what was shown last stays.
+    pub(crate) fn end(self, reason: Option<String>, failed: bool) {
         self.snapshots.send_if_modified(|last| {
             let open = last.phase != JobPhase::Ended;
             if open {
                 let last = Arc::make_mut(last);
-                (last.phase, last.reason) = (JobPhase::Ended, reason);
+                (last.phase, last.reason, last.failed) = (JobPhase::Ended, reason, failed);
             }
             open
         });

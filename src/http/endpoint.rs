@@ -27,6 +27,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 /// So long a client may leave unread, or unacknowledged, what was sent to it.
 #[cfg(target_os = "linux")]
 const UNREAD_MS_MAX: u32 = 10_000;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
 /// Bytes that the system keeps for a client that reads slowly.
 const SEND_BUFFER: usize = 64 << 10;
 /// So long what is being answered may take when the endpoint ends.
@@ -128,6 +130,8 @@ impl Endpoint {
 impl Server {
     fn start(address: &str, token: Option<Token>, views: Views, about: About) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address)?;
+        // Those who come all at once wait here; whoever finds no room asks again after a second.
+        rustix::net::listen(&listener, BACKLOG)?;
         let bound = listener.local_addr()?;
         let is_local = bound.ip().to_canonical().is_loopback();
         let address = match bound.ip().is_unspecified() {

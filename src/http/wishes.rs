@@ -4,11 +4,13 @@ use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
 use chief::{ChiefView, Wish};
 use futures_util::StreamExt;
+use messages::observe::JobPhase;
 use std::time::Duration;
 use tokio::time::timeout;
 
 use super::routes::refusal;
 use super::token::{TOKEN_ENV, Token};
+use crate::top::clean;
 
 /// Most bytes of a reason.
 const REASON_MAX: usize = 1000;
@@ -35,21 +37,19 @@ fn tell(chief: &ChiefView, wish: Wish) -> HttpResponse {
         let reason = "this job makes no checkpoints: start its chief with --checkpoint-dir to have them";
         return refusal(StatusCode::CONFLICT, reason);
     }
-    tracing::info!(
-        "wished for over HTTP: {}",
-        match &wish {
-            Wish::Save => "a checkpoint".to_owned(),
-            Wish::Stop { reason } | Wish::Drain { reason } => format!("an early end ({reason})"),
-        }
-    );
+    let what = match &wish {
+        Wish::Save => "a checkpoint".to_owned(),
+        Wish::Stop { reason } | Wish::Drain { reason } => format!("an early end ({reason})"),
+    };
     if chief.wish(wish) {
-        HttpResponse::Accepted().json(serde_json::json!({ "wished": true }))
-    } else {
-        refusal(
-            StatusCode::CONFLICT,
-            "the job has ended and there is nothing more to do, or too many wishes wait: try again later",
-        )
+        tracing::info!("wished for over HTTP: {what}");
+        return HttpResponse::Accepted().json(serde_json::json!({ "wished": true }));
     }
+    let reason = match chief.snapshots().borrow().phase {
+        JobPhase::Ended => "the job has ended: there is nothing more to do",
+        _ => "it is about to end, or too many wishes wait: try again later",
+    };
+    refusal(StatusCode::CONFLICT, reason)
 }
 
 /// The reason that the request gives, where it may be made.
@@ -97,6 +97,5 @@ async fn read(mut body: web::Payload) -> Option<Vec<u8>> {
 /// As it can be logged.
 fn one_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    let clean: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    clean.trim().to_owned()
+    clean(&text).trim().to_owned()
 }

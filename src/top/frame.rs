@@ -53,6 +53,7 @@ fn head(job: &ChiefSnapshot, columns: usize) -> Vec<Line> {
         JobPhase::Training => ("training", Tone::Good),
         JobPhase::Evaluating => ("evaluating", Tone::Done),
         JobPhase::Failing => ("failing", Tone::Bad),
+        JobPhase::Ended if job.failed => ("failed", Tone::Bad),
         JobPhase::Ended => ("ended", Tone::Done),
     };
     let share = match job.last_step.0 {

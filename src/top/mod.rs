@@ -13,6 +13,8 @@ use messages::observe::{ChiefSnapshot, JobPhase};
 
 use self::frame::{Size, frame};
 use self::source::Source;
+
+pub(crate) use self::line::clean;
 use crate::exit::{Failure, Outcome};
 
 /// A chief that does not answer for so long is gone,
@@ -101,7 +103,8 @@ fn is_closed(error: &anyhow::Error) -> bool {
 fn how_it_ended(last: &ChiefSnapshot) -> String {
     let reason =
         last.reason.as_deref().map(|reason| format!(": {}", line::clean(reason))).unwrap_or_default();
-    format!("the job has ended at step {} of {}{reason}", last.step, last.last_step)
+    let how = if last.failed { "failed" } else { "ended" };
+    format!("the job has {how} at step {} of {}{reason}", last.step, last.last_step)
 }
 
 /// Where frames are drawn: over each other on a terminal, one after the other elsewhere.

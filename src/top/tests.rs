@@ -214,6 +214,9 @@ fn a_chief_that_is_gone_has_ended_its_job_or_not() {
     }
     assert!(is_over(&job));
     assert_eq!(how_it_ended(&job), "the job has ended at step 7 of 20000: told to\u{fffd}stop");
+    job.failed = true;
+    assert!(how_it_ended(&job).starts_with("the job has failed at step 7"));
+    assert!(text(&job, 80, 24)[0].starts_with("failed"));
     assert!(!is_over(&ChiefSnapshot::default()));
 }
 

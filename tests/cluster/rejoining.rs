@@ -102,7 +102,7 @@ async fn rejoin() {
         let mut gradients = second.gradients();
         (0..2).for_each(|variable| gradients.variable_mut(VariableId(variable)).fill(1.0));
         let payloads = gradients.into_payloads();
-        let pushed = second.push_pull(payloads, LocalStep(step), step + 1, &latest.versions);
+        let pushed = second.push_pull(payloads, LocalStep(step), step + 1, &latest.versions, false);
         latest = pushed.await.expect("it is taken");
         assert_eq!(latest.versions, versions.map(Version));
         assert_eq!(latest.verdicts, vec![Verdict::Held; pushes]);

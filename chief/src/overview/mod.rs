@@ -85,6 +85,8 @@ pub(crate) struct Overview {
     findings: Findings,
     spans_lost: u64,
     ended: bool,
+    /// By an error.
+    failed: bool,
 }
 
 impl Overview {
@@ -122,6 +124,7 @@ impl Overview {
             findings: Findings::default(),
             spans_lost: 0,
             ended: false,
+            failed: false,
             job: job.clone(),
         }
     }
@@ -204,8 +207,9 @@ impl Overview {
     }
 
     /// The job is over, for that reason, if it did not train to its end.
-    pub(crate) fn end(&mut self, reason: Option<String>) {
+    pub(crate) fn end(&mut self, reason: Option<String>, failed: bool) {
         self.ended = true;
+        self.failed = failed;
         self.seen.phase = JobPhase::Ended;
         self.seen.reason = reason;
     }
@@ -229,8 +233,11 @@ impl Overview {
     pub(crate) fn tick(&mut self, rows: &Rows) {
         let at = rows.at;
         let step = self.step();
-        self.steps.add(at, step.0);
         let trains = self.seen.phase == JobPhase::Training;
+        // How fast it is, it shows from its first moment.
+        if trains {
+            self.steps.add(at, step.0);
+        }
         let from_ms = self.open.until_ms;
         let open = std::mem::take(&mut self.open);
         self.open.until_ms = millis(at);
@@ -263,11 +270,20 @@ impl Overview {
         }
         for Finding { kind, name, .. } in changes.ended {
             match kind {
-                FindingKind::SlowWorker => tracing::info!("{name} is slow no more"),
+                FindingKind::SlowWorker if self.trains(&name) => tracing::info!("{name} is slow no more"),
+                // What has become of it is told elsewhere.
+                FindingKind::SlowWorker => {}
                 FindingKind::OverloadedShard => tracing::info!("{name} is overloaded no more"),
                 FindingKind::SilentShard => tracing::info!("{name} answers again"),
             }
         }
+    }
+
+    /// Whether a worker of that name trains.
+    fn trains(&self, name: &str) -> bool {
+        let seen = self.workers.values().map(WorkerPast::seen);
+        let mut training = seen.filter(|seen| seen.state == WorkerState::Training);
+        training.any(|seen| TaskId::worker(seen.worker).to_string() == name)
     }
 
     /// The job so far.
@@ -293,6 +309,7 @@ impl Overview {
             job: self.summary.clone(),
             phase: self.seen.phase,
             reason: self.seen.reason.clone(),
+            failed: self.failed,
             at_ms,
             up_ms: millis(at),
             step: self.step(),

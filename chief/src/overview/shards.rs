@@ -66,7 +66,7 @@ impl ShardPast {
             queue: last.actor.queue,
             waited_us: 0,
             handling_us: 0,
-            round_trip_us: us(round_trips.mean()),
+            round_trip_us: us(round_trips.typical()),
             variables,
             slices: last.slices,
             bytes: last.bytes,

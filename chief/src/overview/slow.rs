@@ -19,6 +19,8 @@ const SLOW: (f64, u64) = (1.5, 2_000);
 const STANDS: u32 = 5;
 /// So long it may be at something for the first time: devices warm up, and files are opened.
 const FIRST: Duration = Duration::from_secs(30);
+/// Who has told of no step for so long does not go on: that is told about once a second.
+const STOOD: Duration = Duration::from_secs(2);
 /// The phase in which a worker waits for the shards, and so for others.
 const EXCHANGE: &str = "exchange";
 
@@ -48,9 +50,9 @@ impl Trainer<'_> {
         self.row.reported_ms.is_some() && self.silent().is_none()
     }
 
-    /// It takes a step a second, or more; one whose steps take seconds may seem to stand when it does not.
+    /// It takes a step a second, or more, and has not just ceased to; one whose steps take seconds may seem to stand when it does not.
     fn goes_on(&self) -> bool {
-        self.is_heard() && self.row.steps_per_s >= 1.0
+        self.is_heard() && self.row.steps_per_s >= 1.0 && self.stood < STOOD
     }
 
     /// What it is at for much longer than usual, if that is its own, and how long that takes otherwise.

@@ -153,12 +153,15 @@ fn rows_curves_and_findings_come_of_what_is_told() {
     assert_eq!(states, [ShardState::Serving, ShardState::Unreachable]);
     assert!(shown.steps_per_s > 0.0 && shown.shards[0].updates_per_s > 0.0, "{shown:?}");
     overview.ps(Vec::new());
-    overview.end(Some("told to".into()));
+    overview.end(Some("told to".into()), true);
     let shown = seen(&overview, Duration::from_secs(16), 0);
     assert!(shown.shards.iter().all(|row| row.state == ShardState::Ended && row.updates_per_s == 0.0));
     assert!(shown.workers.iter().all(|row| row.steps_per_s == 0.0 && row.examples_per_s == 0.0));
     assert!(shown.steps_per_s == 0.0 && shown.examples_per_s.is_sign_positive(), "{shown:?}");
-    assert_eq!((shown.phase, shown.reason.as_deref()), (JobPhase::Ended, Some("told to")));
+    assert_eq!(
+        (shown.phase, shown.reason.as_deref(), shown.failed),
+        (JobPhase::Ended, Some("told to"), true)
+    );
     assert!(shown.findings.is_empty() && !shown.tasks[2].reachable && shown.tasks[2].lives == 1);
 }
 

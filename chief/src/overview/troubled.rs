@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use messages::observe::{Finding, FindingKind, ShardRow};
+use messages::observe::{Finding, FindingKind, ShardRow, ShardState};
 
 use super::findings::{Cause, Evidence, SEEN};
 use super::others::{Others, shown};
@@ -34,6 +34,10 @@ pub(super) fn troubled_shards(shards: &[ShardRow]) -> Vec<Evidence> {
             // What it was busy with before says nothing. It may be the chief that has stood still, and asks only now.
             let reason = format!("it has said nothing for {} s", silent.as_secs());
             speaks_against(FindingKind::SilentShard, Cause::Mute, reason);
+            continue;
+        }
+        if shard.state == ShardState::Unreachable {
+            speaks_against(FindingKind::SilentShard, Cause::Mute, "its connection is broken".to_owned());
             continue;
         }
         let mut reasons = Vec::new();
@@ -64,7 +68,6 @@ pub(super) fn troubled_shards(shards: &[ShardRow]) -> Vec<Evidence> {
 mod tests {
     use messages::id::{ShardId, Version};
     use messages::message::ShardCounters;
-    use messages::observe::ShardState;
     use proptest::prelude::*;
 
     use super::*;
@@ -98,7 +101,7 @@ mod tests {
         fn an_overloaded_shard_is_named_and_nobody_else(
             shards in prop::collection::vec((0.0f64..0.79, 0u64..60_000, 3_000u64..5_000), 1..8),
             at in 0usize..8,
-            how in 0u8..4,
+            how in 0u8..5,
         ) {
             let mut rows: Vec<ShardRow> = Vec::new();
             for (index, &(busy, waited_us, round_trip)) in (0..).zip(&shards) {
@@ -112,11 +115,12 @@ mod tests {
                 0 => rows[at].busy = 0.93,
                 1 => (rows[at].waited_us, rows[at].handling_us, rows[at].busy) = (12_000, 4_000, 0.55),
                 2 => rows[at].round_trip_us = Some(40_000),
-                _ => rows[at].seen_ms = 4_000,
+                3 => rows[at].seen_ms = 4_000,
+                _ => rows[at].state = ShardState::Unreachable,
             }
             let found = troubled_shards(&rows);
             // Late is only who has others to be compared with.
-            let kind = if how == 3 { FindingKind::SilentShard } else { FindingKind::OverloadedShard };
+            let kind = if how >= 3 { FindingKind::SilentShard } else { FindingKind::OverloadedShard };
             let wanted = if how == 2 && rows.len() == 1 { vec![] } else { vec![(kind, format!("ps/{at}/shard/0"))] };
             let found: Vec<_> = found.into_iter().map(|found| (found.finding.kind, found.finding.name)).collect();
             prop_assert_eq!(found, wanted, "(B)");

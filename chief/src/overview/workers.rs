@@ -155,8 +155,12 @@ impl WorkerPast {
 }
 
 fn per_step(phases: &Phases, steps: u64) -> Vec<(String, u64)> {
-    let per_step =
-        |(name, times): (&str, &TimeHistogram)| Some((name.to_owned(), times.sum_us.checked_div(steps)?));
+    let per_step = |(name, times): (&str, &TimeHistogram)| {
+        let mean = times.sum_us.checked_div(steps)?;
+        // One step that was held up makes no phase slow.
+        let typical = times.typical().map_or(mean, |typical| mean.min(typical.as_micros() as u64));
+        Some((name.to_owned(), typical))
+    };
     phases.iter().into_iter().filter_map(per_step).collect()
 }
 

@@ -16,6 +16,9 @@ pub struct ChiefSnapshot {
     pub phase: JobPhase,
     /// Why it stops, failed, or was told to end early.
     pub reason: Option<String>,
+    /// Whether it has ended by that, with an error.
+    #[serde(default)]
+    pub failed: bool,
     /// Milliseconds since the epoch at which this was true, by the chief's clock.
     pub at_ms: u64,
     /// Since the chief was started, in milliseconds.
@@ -174,7 +177,7 @@ pub struct WorkerRow {
     pub examples_per_s: f64,
     /// Mean staleness of its pushes over the last seconds, in versions of their shard.
     pub staleness: Option<f64>,
-    /// Where its time went over the last seconds: microseconds for each of its steps, by the name of the phase.
+    /// Where its time went over the last seconds: microseconds of a typical one of its steps, by the name of the phase.
     pub phases_us: Vec<(String, u64)>,
     /// What became of its pushes, all shards together.
     pub verdicts: VerdictCounters,
@@ -242,7 +245,7 @@ pub struct ShardRow {
     pub waited_us: u64,
     /// The same of handling.
     pub handling_us: u64,
-    /// From push to answer as its workers see it, over the last seconds: the mean, in microseconds.
+    /// From push to answer as its workers see it, over the last seconds: what is typical, in microseconds.
     pub round_trip_us: Option<u64>,
     /// Variables of which it has a slice.
     pub variables: u64,

@@ -58,6 +58,19 @@ impl TimeHistogram {
         self.sum_us.checked_div(self.count()).map(Duration::from_micros)
     }
 
+    /// The mean, but no more than what half of them have not exceeded, as far as the buckets tell: of a few that took far longer than
+    /// all others, such as those that a standstill has held up, it knows nothing. `None` where nothing was counted.
+    pub fn typical(&self) -> Option<Duration> {
+        let half = self.count().div_ceil(2);
+        let mut until = 0u64;
+        let bucket = self.buckets.iter().position(|&inside| {
+            until = until.saturating_add(inside);
+            until >= half
+        })?;
+        let bound = Self::BOUNDS_US.get(bucket).copied().map(Duration::from_micros);
+        self.mean().map(|mean| bound.map_or(mean, |bound| mean.min(bound)))
+    }
+
     /// The time that a share `q` of all does not exceed, as far as the buckets tell: in between it is taken for even.
     /// `None` where nothing was counted.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
@@ -178,5 +191,21 @@ mod tests {
             let high = TimeHistogram::BOUNDS_US.get(bucket(exact)).copied().unwrap_or(low);
             prop_assert!((low..=high).contains(&told), "(B): {exact} is told as {told}");
         }
+    }
+
+    #[test]
+    fn what_is_typical_does_not_know_a_few_that_took_far_longer() {
+        let mut times = TimeHistogram::default();
+        assert_eq!(times.typical(), None);
+        (0..100).for_each(|_| times.record(Duration::from_micros(3_500)));
+        assert_eq!(times.typical(), Some(Duration::from_micros(3_500)));
+        times.record(Duration::from_secs(15));
+        assert_eq!(
+            (times.typical(), times.mean() > Some(Duration::from_millis(150))),
+            (Some(Duration::from_millis(5)), true)
+        );
+        // Where most take long, that is typical, also beyond all bounds.
+        (0..102).for_each(|_| times.record(Duration::from_secs(1_000)));
+        assert_eq!(times.typical(), times.mean());
     }
 }

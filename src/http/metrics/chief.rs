@@ -27,6 +27,7 @@ const fn phase(phase: JobPhase) -> &'static str {
 
 pub(super) fn samples(job: &ChiefSnapshot, out: &mut Samples<'_>) {
     out.one_of("pushpull_job_phase", "phase", &PHASES, phase(job.phase));
+    out.gauge("pushpull_job_failed", &[], f64::from(u8::from(job.failed)));
     out.gauge("pushpull_job_up_seconds", &[], job.up_ms as f64 / 1e3);
     out.gauge("pushpull_job_step", &[], job.step.0 as f64);
     out.gauge("pushpull_job_last_step", &[], job.last_step.0 as f64);

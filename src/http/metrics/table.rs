@@ -73,6 +73,7 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     // The chief.
     ("pushpull_job_phase", Gauge, "Where the job is in its life: 1 for that phase, 0 for the others."),
     ("pushpull_job_up_seconds", Gauge, "Since the chief was started."),
+    ("pushpull_job_failed", Gauge, "1 where the job has ended by an error."),
     ("pushpull_job_step", Gauge, "Updates of the shard that is furthest."),
     ("pushpull_job_last_step", Gauge, "The step at which the training ends."),
     ("pushpull_job_began_step", Gauge, "The step at which this run began."),

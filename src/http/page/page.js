@@ -154,6 +154,7 @@ const PHASE_WORDS = { starting: "starting", training: "training", evaluating: "e
 // A job that ended short of its last step did not end as it was meant to, unless it was told to.
 function howItEnded(job) {
   const done = job.step >= job.last_step && job.last_step > 0;
+  if (job.failed) return `The job has failed at step ${whole(job.step)}: ${job.reason}`;
   if (job.reason) return `The job has ended at step ${whole(job.step)}: ${job.reason}`;
   return done ? `The job has ended: trained to its last step, ${whole(job.step)}.` : `The job has ended at step ${whole(job.step)} of ${whole(job.last_step)}.`;
 }
@@ -162,8 +163,9 @@ function showSummary(job) {
   const about = job.job;
   say(id("name"), about.name || "pushpull");
   const phase = id("phase");
-  mark(phase, "data-phase", job.phase);
-  say(phase, PHASE_WORDS[job.phase] || job.phase);
+  const failed = job.phase === "ended" && job.failed;
+  mark(phase, "data-phase", failed ? "failing" : job.phase);
+  say(phase, failed ? "failed" : PHASE_WORDS[job.phase] || job.phase);
   const share = job.last_step > 0 ? job.step / job.last_step : 0;
   say(id("step"), whole(job.step));
   say(id("last-step"), whole(job.last_step));
@@ -923,7 +925,7 @@ function showConnection() {
     say(banner, `No connection to the chief since ${clock(connection.since)}. ${seen}`);
     banner.hidden = false;
   } else if (connection.state === "ended" && state.job) {
-    mark(banner, "data-kind", "ended");
+    mark(banner, "data-kind", state.job.failed ? "broken" : "ended");
     say(banner, howItEnded(state.job));
     banner.hidden = false;
   } else banner.hidden = true;
