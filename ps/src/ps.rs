@@ -119,7 +119,6 @@ impl Ps {
             server: server.observer(),
             leaving: leaving.clone(),
             life: Mutex::new(Life::Lives { shards, pool: pool.clone(), stopping: false }),
-            asked: tokio::sync::Mutex::default(),
         });
         Ok(Self {
             server,

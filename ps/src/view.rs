@@ -1,9 +1,7 @@
-//! A ps task as it shows itself: asks its shards at most a few times a second, all at once, and waits for none that is
-//! busy.
+//! A ps task as it shows itself: asks its shards all at once, and waits for none that is busy.
 //!
-//! Wanted properties: (A) however often it is observed, it asks its shards at most once in [`ASK_EVERY`]; (B) a shard that
-//! is busy is shown as it was, with how busy it is, and nobody waits for it beyond [`ANSWER_WITHIN`]; (C) after the end it
-//! shows what every shard had come to.
+//! Wanted properties: (A) a shard that has not answered is asked no second time; (B) a shard that is busy is shown as it was, with how
+//! busy it is, and nobody waits for it beyond [`ANSWER_WITHIN`]; (C) after the end it shows what every shard had come to.
 
 mod sight;
 #[cfg(test)]
@@ -25,12 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::shard::Stage;
 pub(crate) use sight::{Look, Showing, Sight};
 
-/// What a shard showed is good for so long.
-const ASK_EVERY: Duration = Duration::from_millis(250);
 /// A shard that takes longer is shown as it was.
 const ANSWER_WITHIN: Duration = Duration::from_millis(50);
-// Who asks often does not always wait.
-const _: () = assert!(ANSWER_WITHIN.as_millis() < ASK_EVERY.as_millis());
 /// Shards that were stopped have so long to end; one that takes longer shows what it has come to when it does.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
@@ -50,8 +44,6 @@ pub(crate) struct Watched {
     /// Cancelled when the task is told to stop by a signal.
     pub leaving: CancellationToken,
     pub life: Mutex<Life>,
-    /// When the shards were asked last; held while they are.
-    pub asked: tokio::sync::Mutex<Option<Instant>>,
 }
 
 /// What only a task that has not ended has.
@@ -92,21 +84,15 @@ impl PsView {
         }
     }
 
-    /// Has the shards show themselves, unless they just have.
+    /// Has the shards show themselves.
     async fn refresh(&self) {
-        // Whoever comes meanwhile waits for what this one finds.
-        let mut asked = self.0.asked.lock().await;
-        let now = Instant::now();
-        if asked.is_some_and(|asked| now < asked + ASK_EVERY) {
-            return;
-        }
         let shards = match &*self.life() {
             Life::Lives { shards, .. } => shards.clone(),
             Life::Ended { .. } => return,
         };
-        *asked = Some(now);
+        let deadline = Instant::now() + ANSWER_WITHIN;
         let sights = self.0.sights.iter().zip(&shards);
-        join_all(sights.map(|(sight, shard)| sight.refresh(shard, now + ANSWER_WITHIN))).await;
+        join_all(sights.map(|(sight, shard)| sight.refresh(shard, deadline))).await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod early_stopping;
 mod final_operation;
+mod latest;
 mod log_every;
 #[cfg(feature = "otlp")]
 mod otel_span;

@@ -4,7 +4,7 @@
 //! parent is of the same trace and around its child, or the push that a shard took up, and no span is its own ancestor; (C) what is
 //! kept of the past is bounded.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, SystemTime};
 
@@ -15,6 +15,7 @@ use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, Tr
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
+use super::latest::Latest;
 use super::trace_event::PUSH;
 
 /// Steps of which it is known which push they made.
@@ -24,9 +25,7 @@ const STEPS_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct OtelSpans {
     began: SystemTime,
-    pushes: HashMap<(u32, u64), PushId>,
-    /// The same keys, the oldest first.
-    steps: VecDeque<(u32, u64)>,
+    pushes: Latest<(u32, u64), PushId, STEPS_MAX>,
 }
 
 /// What makes a trace.
@@ -40,14 +39,14 @@ enum Trace {
 impl OtelSpans {
     /// On a clock that began then.
     pub(super) fn new(began: SystemTime) -> Self {
-        Self { began, pushes: HashMap::new(), steps: VecDeque::new() }
+        Self { began, pushes: Latest::new() }
     }
 
     /// Those of some spans.
     pub(super) fn of(&mut self, spans: &[SpanSpec]) -> Vec<SpanData> {
         for span in spans {
             if let (Some((push, _)), Some(step)) = (span.push, span.local_step) {
-                self.remember((push.worker, step), push);
+                self.pushes.remember((push.worker, step), push);
             }
         }
         let traces: Vec<Trace> = spans.iter().map(|span| self.trace(span)).collect();
@@ -59,17 +58,6 @@ impl OtelSpans {
             self.data(span, traces[index], parent)
         };
         spans.iter().enumerate().map(data).collect()
-    }
-
-    fn remember(&mut self, step: (u32, u64), push: PushId) {
-        if self.pushes.insert(step, push).is_none() {
-            self.steps.push_back(step);
-        }
-        if self.steps.len() > STEPS_MAX
-            && let Some(oldest) = self.steps.pop_front()
-        {
-            self.pushes.remove(&oldest);
-        }
     }
 
     fn trace(&self, span: &SpanSpec) -> Trace {
@@ -252,6 +240,7 @@ mod tests {
             let push = of_push(step, ShardId::new(0, 0), span(TaskId::worker(1), "l", PUSH, 0, 1));
             spans.of(&[SpanSpec { local_step: Some(step), ..push }]);
         }
-        assert_eq!((spans.pushes.len(), spans.steps.len()), (STEPS_MAX, STEPS_MAX));
+        let known = |step: usize| spans.pushes.get(&(1, step as u64)).is_some();
+        assert!(!known(4) && known(5) && known(STEPS_MAX + 4));
     }
 }

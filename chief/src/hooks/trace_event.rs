@@ -11,6 +11,8 @@ use messages::message::PushId;
 use messages::observe::{Micros, SpanSpec};
 use serde_json::{Value, json};
 
+use super::latest::Latest;
+
 /// The worker's span from which a push starts.
 pub(super) const COMPUTE: &str = "compute";
 /// The worker's span from the push until its answer.
@@ -28,13 +30,11 @@ const RECENT_MAX: usize = 1024;
 const COMPUTED_MAX: usize = 4096;
 
 /// What has to be remembered from span to span.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct TraceEvents {
     processes: BTreeMap<TaskId, Process>,
     threads: usize,
-    computed: HashMap<(TaskId, u64), Slice>,
-    /// The same keys, the oldest first.
-    steps: VecDeque<(TaskId, u64)>,
+    computed: Latest<(TaskId, u64), Slice, COMPUTED_MAX>,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +66,11 @@ impl Slice {
 }
 
 impl TraceEvents {
+    /// Of a job that begins.
+    pub(super) fn new() -> Self {
+        Self { processes: BTreeMap::new(), threads: 0, computed: Latest::new() }
+    }
+
     /// The events of some spans.
     pub(super) fn of(&mut self, spans: &[SpanSpec]) -> Vec<Value> {
         let mut events = Vec::new();
@@ -73,7 +78,7 @@ impl TraceEvents {
         for span in spans {
             let slice = self.draw(span, &mut events);
             if let (COMPUTE, None, Some(step)) = (span.name.as_str(), &span.push, span.local_step) {
-                self.remember((span.task, step), slice);
+                self.computed.remember((span.task, step), slice);
             }
             drawn.push(slice);
         }
@@ -145,17 +150,6 @@ impl TraceEvents {
         }
         row.recent.push_back(time);
         row.thread
-    }
-
-    fn remember(&mut self, step: (TaskId, u64), slice: Slice) {
-        if self.computed.insert(step, slice).is_none() {
-            self.steps.push_back(step);
-        }
-        if self.steps.len() > COMPUTED_MAX
-            && let Some(oldest) = self.steps.pop_front()
-        {
-            self.computed.remove(&oldest);
-        }
     }
 
     /// The arrows of a push that begin or end at a span.
@@ -251,7 +245,7 @@ mod tests {
         fn spans_of_a_thread_are_apart_or_nested(
             spans in prop::collection::vec((0i64..60, 0i64..40, any::<bool>()), 1..60),
         ) {
-            let mut events = TraceEvents::default();
+            let mut events = TraceEvents::new();
             let mut threads: BTreeMap<u64, Vec<(i64, i64)>> = BTreeMap::new();
             for (start, took, lane) in spans {
                 let lane = if lane { "shard/0" } else { "shard/1" };
@@ -297,7 +291,7 @@ mod tests {
     /// (A): each worker tells of its pushes of a second at once, and their spans at the shard lie between those of the others.
     #[test]
     fn spans_of_a_second_do_not_cross_whoever_tells_of_them_first() {
-        let mut events = TraceEvents::default();
+        let mut events = TraceEvents::new();
         let mut threads: BTreeMap<u64, Vec<(i64, i64)>> = BTreeMap::new();
         for second in 0..3i64 {
             for worker in 0..4i64 {
@@ -320,13 +314,14 @@ mod tests {
 
     #[test]
     fn steps_and_threads_that_are_remembered_are_bounded() {
-        let mut events = TraceEvents::default();
+        let mut events = TraceEvents::new();
         for step in 0..COMPUTED_MAX as u64 + 9 {
             let mut span = span(TaskId::worker(0), &format!("lane {step}"), COMPUTE, 5, 1);
             span.local_step = Some(step);
             events.of(&[span]);
         }
-        assert_eq!((events.computed.len(), events.steps.len()), (COMPUTED_MAX, COMPUTED_MAX));
+        let known = |step: usize| events.computed.get(&(TaskId::worker(0), step as u64)).is_some();
+        assert!(!known(8) && known(9) && known(COMPUTED_MAX + 8));
         assert_eq!(
             (events.threads, events.processes[&TaskId::worker(0)].lanes.len()),
             (THREADS_MAX, THREADS_MAX)

@@ -58,7 +58,7 @@ impl Hook for TraceFile {
 
 /// Writes until no more spans come.
 fn write_all(file: File, spooled: &Spooled) {
-    let mut events = TraceEvents::default();
+    let mut events = TraceEvents::new();
     let mut file = Array { file: BufWriter::new(file), begun: false };
     // After a first error what follows would be no event any more.
     let mut broken = None;

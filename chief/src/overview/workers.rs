@@ -141,7 +141,9 @@ impl WorkerPast {
             resends: last.resends,
             ..WorkerRow::default()
         };
-        if let Some((before, after, took)) = self.past.ends(now) {
+        // Who is away, or has ended, does nothing any more.
+        let trains = self.seen.state == WorkerState::Training;
+        if let Some((before, after, took)) = self.past.ends(now).filter(|_| trains) {
             row.steps_per_s = rate(before.local_step.0, after.local_step.0, took);
             row.examples_per_s = rate(before.examples, after.examples, took);
             let (sum, count) = (after.staleness.sum, after.staleness.count());

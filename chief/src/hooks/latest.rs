@@ -1,0 +1,64 @@
+//! What was remembered last, by key: of so many keys at most. Knows not what.
+//!
+//! Wanted properties: (A) of the keys that were remembered last, so many as there is room for are known, each with its last value;
+//! (B) there are never more.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+/// Values of the keys that were remembered last.
+#[derive(Debug)]
+pub(super) struct Latest<K, V, const MAX: usize> {
+    values: HashMap<K, V>,
+    /// The one that was remembered first is the first to go.
+    order: VecDeque<K>,
+}
+
+impl<K: Copy + Eq + Hash, V, const MAX: usize> Latest<K, V, MAX> {
+    pub(super) fn new() -> Self {
+        Self { values: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// Remembers the value of that key, in the place of an older one.
+    pub(super) fn remember(&mut self, key: K, value: V) {
+        if self.values.insert(key, value).is_some() {
+            self.order.retain(|&other| other != key);
+        }
+        self.order.push_back(key);
+        if self.order.len() > MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.values.remove(&oldest);
+        }
+    }
+
+    /// What is known of that key.
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
+        self.values.get(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// (A) and (B), against all that was ever remembered.
+        #[test]
+        fn the_last_are_known(keys in prop::collection::vec(0u8..30, 0..200)) {
+            let mut latest = Latest::<u8, usize, 7>::new();
+            let mut all: Vec<(u8, usize)> = Vec::new();
+            for (value, key) in keys.into_iter().enumerate() {
+                latest.remember(key, value);
+                all.retain(|&(other, _)| other != key);
+                all.push((key, value));
+                let (gone, kept) = all.split_at(all.len().saturating_sub(7));
+                prop_assert!(kept.iter().all(|(key, value)| latest.get(key) == Some(value)), "(A)");
+                prop_assert!(gone.iter().all(|(key, _)| latest.get(key).is_none()), "(B)");
+                prop_assert_eq!((latest.values.len(), latest.order.len()), (kept.len(), kept.len()), "(B)");
+            }
+        }
+    }
+}
