@@ -161,6 +161,8 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
     let reader = spawn(move || lines.map_while(Result::ok).for_each(drop));
     sleep(WINDOW);
     let (mut trained, mut seconds) = ([0.0; 2], [0.0; 2]);
+    // A job is slower at first, and that is a time in which it is not asked.
+    let mut is_warm = false;
     let status = 'job: loop {
         let (mut of_block, mut took) = ([0.0; 2], [0.0; 2]);
         for now in ASKED {
@@ -175,10 +177,11 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
                 break 'job status;
             }
         }
-        for now in [0, 1] {
+        for now in [0, 1].into_iter().filter(|_| is_warm) {
             trained[now] += of_block[now];
             seconds[now] += took[now];
         }
+        is_warm = true;
     };
     asking.over.store(true, Ordering::Relaxed);
     asking.now.store(false, Ordering::Relaxed);
@@ -189,7 +192,7 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
     }
     reported(folder)?;
     if seconds[1] == 0.0 {
-        bail!("the job was over within {} s: more --steps", WINDOW.as_secs() * ASKED.len() as u64);
+        bail!("the job was over within {} s: more --steps", 2 * WINDOW.as_secs() * ASKED.len() as u64);
     }
     Ok(Asked {
         ratio: (trained[1] / seconds[1]) / (trained[0] / seconds[0]),
