@@ -12,18 +12,18 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use kernels::cpu::{GradientTerms, Threads, sgd};
-use messages::buffer::{Buffer, BufferPool, Payload, Segment};
-use messages::id::{PlacementEpoch, ShardId, VariableId};
-use messages::input::{ColumnSpec, DatasetSpec};
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull::nn::{Layer, conv2d, dense, flatten, max_pool};
 use pushpull::{GraphBuilder, GraphSpec};
+use pushpull_kernels::cpu::{GradientTerms, Threads, sgd};
+use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::input::{ColumnSpec, DatasetSpec};
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_worker::graph::{Executor, Feed, Program};
+use pushpull_worker::input::{Batch, Mapped, in_order, load};
+use pushpull_worker::{Gradients, Layout, Values};
 use rayon::prelude::*;
 use serde::Serialize;
-use worker::graph::{Executor, Feed, Program};
-use worker::input::{Batch, Mapped, in_order, load};
-use worker::{Gradients, Layout, Values};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -178,7 +178,7 @@ impl Training {
         let threads = if threads > 1 { Threads::Pool(threads) } else { Threads::One };
         let executor = Executor::new(Program::training(graph, BATCH, &columns, threads)?);
         let shard = ShardId::new(0, 0);
-        let slice = |(id, variable): (usize, &messages::variable::VariableSpec)| PlacedSlice {
+        let slice = |(id, variable): (usize, &pushpull_messages::variable::VariableSpec)| PlacedSlice {
             slice: SliceSpec { variable: VariableId(id as u32), row: 0, rows: variable.rows() as u64 },
             shard,
         };

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use actix_rt::Arbiter;
 use anyhow::{Context, anyhow};
-use chief::{Chief, ChiefConfig, JobEnd, JobProgress, JobReport, MakeHook};
-use messages::buffer::BufferPool;
-use messages::cluster::ClusterSpec;
-use messages::id::{JobName, TaskId};
-use messages::job::JobSpec;
-use messages::transport::{Identity, InProcess, Transport};
-use ps::{Ps, PsConfig};
+use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress, JobReport, MakeHook};
+use pushpull_messages::buffer::BufferPool;
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::transport::{Identity, InProcess, Transport};
+use pushpull_ps::{Ps, PsConfig};
+use pushpull_worker::{Worker, WorkerConfig};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use worker::{Worker, WorkerConfig};
 
 use crate::cluster::incarnation;
 use crate::http::Endpoint;

@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
-pub use chief::hooks::*;
-pub use chief::{Asks, Hook as ChiefHook, MakeHook as MakeChiefHook, Wish};
-pub use messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
-pub use worker::hooks::{ImageOfBatch, LogEvery as LogEveryOfWorker, StopOnNan as StopWorkerOnNan};
-pub use worker::{
+pub use pushpull_chief::hooks::*;
+pub use pushpull_chief::{Asks, Hook as ChiefHook, MakeHook as MakeChiefHook, Wish};
+pub use pushpull_messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
+pub use pushpull_worker::hooks::{ImageOfBatch, LogEvery as LogEveryOfWorker, StopOnNan as StopWorkerOnNan};
+pub use pushpull_worker::{
     Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
 };
 
 /// Hooks of a job: of the chief, one for each run, and of the workers, one for each of them.
 #[derive(Clone, Default)]
 pub struct Hooks {
-    pub(crate) chief: Vec<chief::MakeHook>,
-    pub(crate) worker: Vec<worker::MakeHook>,
+    pub(crate) chief: Vec<pushpull_chief::MakeHook>,
+    pub(crate) worker: Vec<pushpull_worker::MakeHook>,
 }
 
 impl Hooks {
@@ -26,14 +26,20 @@ impl Hooks {
 
     /// With one more of the chief, which only the task that hosts it makes.
     #[must_use]
-    pub fn chief<H: chief::Hook + 'static>(mut self, make: impl Fn() -> H + Send + Sync + 'static) -> Self {
+    pub fn chief<H: pushpull_chief::Hook + 'static>(
+        mut self,
+        make: impl Fn() -> H + Send + Sync + 'static,
+    ) -> Self {
         self.chief.push(Arc::new(move || Box::new(make())));
         self
     }
 
     /// With one more of every worker.
     #[must_use]
-    pub fn worker<H: worker::Hook + 'static>(mut self, make: impl Fn() -> H + Send + Sync + 'static) -> Self {
+    pub fn worker<H: pushpull_worker::Hook + 'static>(
+        mut self,
+        make: impl Fn() -> H + Send + Sync + 'static,
+    ) -> Self {
         self.worker.push(Arc::new(move || Box::new(make())));
         self
     }

@@ -26,34 +26,34 @@ mod signals;
 mod threads;
 mod top;
 
-pub use chief::summary::{EventError, EventWriter, SummaryConfig};
-pub use chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
-pub use chief::{Moment, WorkerReport};
 pub use cli::{
     Defaults, TrainArgs, chief_main, evaluator_main, local_main, main, main_with, ps_main, worker_main,
 };
 pub use embedded::Embedded;
 pub use exit::{Failure, Outcome};
 pub use hooks::Hooks;
-pub use messages::cluster::{ClusterConfig, ClusterFlags, ClusterSpec};
-pub use messages::gradient::{GradientSpec, NotFiniteSpec};
-pub use messages::graph::{
+pub use pushpull_chief::summary::{EventError, EventWriter, SummaryConfig};
+pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
+pub use pushpull_chief::{Moment, WorkerReport};
+pub use pushpull_messages::cluster::{ClusterConfig, ClusterFlags, ClusterSpec};
+pub use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
+pub use pushpull_messages::graph::{
     BinaryOp, GraphBuilder, GraphError, GraphSpec, LayerId, Op, Padding, ReductionOp, Stride, UnaryOp, Window,
 };
-pub use messages::id::{GlobalStep, NodeId, VariableId};
-pub use messages::input::{
+pub use pushpull_messages::id::{GlobalStep, NodeId, VariableId};
+pub use pushpull_messages::input::{
     BabbleSpec, CategorySpec, ColumnSpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, FeatureKind,
     FeatureSpec, FieldSpec, InputSpec, MapSpec, NumberSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec,
     TextSpec, TfRecordSpec, VocabularySpec, WindowsSpec,
 };
-pub use messages::job::{JobError, JobSpec};
-pub use messages::message::{Evaluation, MetricValue};
-pub use messages::optimizer::{OptimizerSpec, ScheduleSpec};
-pub use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
-pub use messages::sync::{LeaveSpec, SyncSpec};
-pub use messages::tensor::{DType, Shape, TensorSpec};
-pub use messages::variable::{DeviceSpec, InitializerSpec};
-pub use ps::{PsConfig, PsError};
+pub use pushpull_messages::job::{JobError, JobSpec};
+pub use pushpull_messages::message::{Evaluation, MetricValue};
+pub use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+pub use pushpull_messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
+pub use pushpull_messages::sync::{LeaveSpec, SyncSpec};
+pub use pushpull_messages::tensor::{DType, Shape, TensorSpec};
+pub use pushpull_messages::variable::{DeviceSpec, InitializerSpec};
+pub use pushpull_ps::{PsConfig, PsError};
+pub use pushpull_worker::input::{Example, TfRecordWriter};
+pub use pushpull_worker::{WorkerConfig, WorkerError};
 pub use report::Report;
-pub use worker::input::{Example, TfRecordWriter};
-pub use worker::{WorkerConfig, WorkerError};

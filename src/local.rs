@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use command_fds::{CommandFdExt, FdMapping};
-use messages::cluster::ClusterSpec;
-use messages::id::{JobName, TaskId};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{JobName, TaskId};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};

@@ -67,7 +67,7 @@ pub(crate) fn is_json() -> bool {
 }
 
 /// All that is logged within it comes from that task, where several run in one process.
-pub(crate) fn of_task(task: messages::id::TaskId) -> tracing::Span {
+pub(crate) fn of_task(task: pushpull_messages::id::TaskId) -> tracing::Span {
     // Whatever is logged at all is to bear it.
     tracing::error_span!("task", task = %task)
 }

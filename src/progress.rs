@@ -3,8 +3,8 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use chief::JobProgress;
 use indicatif::{ProgressBar, ProgressStyle};
+use pushpull_chief::JobProgress;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

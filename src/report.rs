@@ -7,11 +7,11 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Context;
-use chief::JobReport;
-use messages::cluster::ClusterSpec;
-use messages::id::JobName;
-use messages::job::JobSpec;
-use messages::message::ShardSnapshot;
+use pushpull_chief::JobReport;
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::JobName;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::ShardSnapshot;
 use serde::Serialize;
 
 use self::histogram::{Bucket, buckets, mean, shares};

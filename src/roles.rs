@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use actix_rt::Arbiter;
 use anyhow::anyhow;
-use chief::{Chief, ChiefConfig, JobEnd, JobProgress};
-use messages::buffer::BufferPool;
-use messages::checkpoint::{EvaluationRecord, Store};
-use messages::cluster::{ClusterConfig, ClusterSpec};
-use messages::graph::GraphSpec;
-use messages::id::{JobName, TaskId};
-use messages::job::JobSpec;
-use messages::transport::{Identity, Listener, Tcp};
-use ps::{Ps, PsConfig, PsError};
+use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress};
+use pushpull_messages::buffer::BufferPool;
+use pushpull_messages::checkpoint::{EvaluationRecord, Store};
+use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
+use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::transport::{Identity, Listener, Tcp};
+use pushpull_ps::{Ps, PsConfig, PsError};
+use pushpull_worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig, WorkerError};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
-use worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig, WorkerError};
 
 use crate::cluster::{identity, listen};
 use crate::exit::{Failure, Outcome};
@@ -66,7 +66,7 @@ pub(crate) struct ChiefOrders<'a> {
     pub job: JobSpec,
     pub config: ChiefConfig,
     pub report: Option<&'a Path>,
-    pub hooks: Vec<chief::MakeHook>,
+    pub hooks: Vec<pushpull_chief::MakeHook>,
 }
 
 fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {

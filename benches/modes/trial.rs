@@ -7,17 +7,19 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use messages::device::{Device, DeviceKind};
-use messages::id::TaskId;
 use pushpull::nn::{Layer, dense, flatten};
 use pushpull::{
     DatasetSpec, Embedded, GraphBuilder, GraphError, GraphSpec, InputSpec, JobProgress, JobSpec,
     OptimizerSpec, ScheduleSpec, SyncSpec,
 };
+use pushpull_messages::device::{Device, DeviceKind};
+use pushpull_messages::id::TaskId;
+use pushpull_worker::graph::Feed;
+use pushpull_worker::input::{Batch, Mapped, in_order, input_in_directory, load};
+use pushpull_worker::{
+    Complete, Compute, Gradients, GraphReplica, Replica, ReplicaConfig, ReplicaError, Values,
+};
 use serde::{Deserialize, Serialize};
-use worker::graph::Feed;
-use worker::input::{Batch, Mapped, in_order, input_in_directory, load};
-use worker::{Complete, Compute, Gradients, GraphReplica, Replica, ReplicaConfig, ReplicaError, Values};
 
 /// Examples in one worker's batch.
 const BATCH: u32 = 64;

@@ -1,7 +1,7 @@
 //! How all shards come to stop at the same step, while they train. Knows neither shards nor workers. Wanted properties: (A)
 //! no shard is beyond the step that was agreed on when it hears of it; (B) there are few rounds, however fast they train.
 
-use messages::id::{GlobalStep, Version};
+use pushpull_messages::id::{GlobalStep, Version};
 
 /// So many times what was seen to be made is left ahead of them.
 const PACES: u64 = 4;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use messages::id::{GlobalStep, ShardId};
-use messages::job::JobSpec;
-use messages::message::ShardSnapshot;
-use messages::sync::SyncSpec;
+use pushpull_messages::id::{GlobalStep, ShardId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::ShardSnapshot;
+use pushpull_messages::sync::SyncSpec;
 
 use crate::checkpoint::SaveStatus;
 use crate::error::ChiefError;
@@ -72,8 +72,8 @@ fn check(
 
 #[cfg(test)]
 mod tests {
-    use messages::id::Version;
-    use messages::message::{Evaluation, ShardCounters, StalenessHistogram};
+    use pushpull_messages::id::Version;
+    use pushpull_messages::message::{Evaluation, ShardCounters, StalenessHistogram};
 
     use super::*;
     use crate::job::tests::job;

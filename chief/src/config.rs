@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use messages::observe::TraceSpec;
-use messages::transport::{RetryConfig, ServerConfig};
+use pushpull_messages::observe::TraceSpec;
+use pushpull_messages::transport::{RetryConfig, ServerConfig};
 
 use crate::checkpoint::{CheckpointConfig, WarmStartConfig};
 use crate::error::ChiefError;

@@ -1,10 +1,10 @@
 //! Why a job did not train to its end.
 
-use messages::checkpoint::StoreError;
-use messages::id::{GlobalStep, ShardId, TaskId, Version};
-use messages::message::ShardCounters;
-use messages::sync::SyncSpec;
-use messages::transport::{CallError, DialError, RetryError};
+use pushpull_messages::checkpoint::StoreError;
+use pushpull_messages::id::{GlobalStep, ShardId, TaskId, Version};
+use pushpull_messages::message::ShardCounters;
+use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::transport::{CallError, DialError, RetryError};
 
 use crate::checkpoint::RestoreError;
 use crate::placement::PlaceError;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::id::{JobName, TaskId};
-use messages::message::Report;
-use messages::observe::{Micros, SpanSpec};
-use messages::transport::Peer;
+use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::message::Report;
+use pushpull_messages::observe::{Micros, SpanSpec};
+use pushpull_messages::transport::Peer;
 
 use crate::moment::{Reports, WorkerReport};
 use crate::overview::Told;
@@ -36,8 +36,8 @@ impl Heard {
         Self { ps, told: BTreeMap::new(), reports: Reports::default() }
     }
 
-    /// The known life of a worker has reported, at that time. `None` where it has told more since; otherwise the report is to be passed on, less what was passed on before and spans that make no sense, of which
-    /// there were so many.
+    /// The known life of a worker has reported, at that time. `None` where it has told more since; otherwise the report is to be
+    /// passed on, less what was passed on before and spans that make no sense, of which there were so many.
     pub(crate) fn hear(&mut self, peer: &Peer, at: Duration, report: &mut Report) -> Option<u64> {
         let (worker, life) = (peer.task.index, peer.incarnation);
         let snapshot = report.snapshot.take().map(Arc::from);
@@ -91,10 +91,10 @@ impl Heard {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::{GlobalStep, Incarnation, LocalStep};
-    use messages::observe::WorkerSnapshot;
-    use messages::summary::SummarySpec;
     use proptest::prelude::*;
+    use pushpull_messages::id::{GlobalStep, Incarnation, LocalStep};
+    use pushpull_messages::observe::WorkerSnapshot;
+    use pushpull_messages::summary::SummarySpec;
 
     use super::*;
 
@@ -212,5 +212,22 @@ mod tests {
         assert_eq!(heard.hear(&peer(3, 1), Duration::ZERO, &mut report(1, 8, 0.5)), None);
         assert_eq!(heard.hear(&peer(4, 2), Duration::ZERO, &mut report(0, 2, 0.5)), Some(0));
         assert_eq!((heard.told()[&1].local_step, heard.take()[&1].steps), (LocalStep(2), 11));
+    }
+
+    /// (A) of two reports that look the same: by their numbers they are one, or two.
+    #[test]
+    fn a_report_is_known_by_its_number_and_not_by_its_looks() {
+        let passed_on = |numbers: [u64; 2]| {
+            let mut heard = Heard::new(1);
+            numbers.map(|number| {
+                let mut report = Report { number, ..report(0, 7, f32::NAN) };
+                heard.hear(&peer(3, 1), Duration::from_secs(1), &mut report).map(|_| report.summaries.len())
+            })
+        };
+        assert_eq!(passed_on([4, 5]), [Some(1), Some(1)]);
+        assert_eq!(passed_on([4, 4]), [Some(1), Some(0)]);
+        assert_eq!(passed_on([5, 4]), [Some(1), None]);
+        // Of who does not number them, each is new.
+        assert_eq!(passed_on([0, 0]), [Some(1), Some(1)]);
     }
 }

@@ -3,11 +3,11 @@
 
 use std::time::SystemTime;
 
-use messages::id::GlobalStep;
-use messages::job::JobSpec;
-use messages::message::Evaluation;
-use messages::observe::SpanSpec;
-use messages::summary::{SUMMARIES_MAX, SummarySpec};
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Evaluation;
+use pushpull_messages::observe::SpanSpec;
+use pushpull_messages::summary::{SUMMARIES_MAX, SummarySpec};
 
 use crate::error::ChiefError;
 use crate::moment::Moment;

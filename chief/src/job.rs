@@ -13,15 +13,15 @@ mod worker;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use messages::id::{GlobalStep, Incarnation, TaskId};
-use messages::job::JobSpec;
-use messages::message::{
+use pushpull_messages::id::{GlobalStep, Incarnation, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{
     Evaluation, Finished, Go, Message, Refusal, RefusalCode, Registered, Report, Reported, Resume,
     TrainingResult,
 };
-use messages::observe::TraceSpec;
-use messages::placement::Placement;
-use messages::transport::Peer;
+use pushpull_messages::observe::TraceSpec;
+use pushpull_messages::placement::Placement;
+use pushpull_messages::transport::Peer;
 
 use crate::checkpoint::SaveStatus;
 use crate::error::ChiefError;

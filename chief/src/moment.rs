@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use messages::id::{GlobalStep, Incarnation, LocalStep, ShardId};
-use messages::message::{Report, ShardSnapshot};
+use pushpull_messages::id::{GlobalStep, Incarnation, LocalStep, ShardId};
+use pushpull_messages::message::{Report, ShardSnapshot};
 
 use crate::report::JobProgress;
 
@@ -84,8 +84,8 @@ impl Reports {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::Version;
     use proptest::prelude::*;
+    use pushpull_messages::id::Version;
 
     use super::*;
 

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
-use messages::buffer::Payload;
-use messages::checkpoint::{CheckpointName, StartSpec};
-use messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, Version};
-use messages::job::JobSpec;
-use messages::message::{
+use pushpull_messages::buffer::Payload;
+use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, Version};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{
     CreateShard, Leave, Left, Observe, RefusalCode, Save, SaveResult, Saved, ShardCreated, ShardSnapshot,
     Stop, StopAt, StopReason, Stopped, StoppingAt,
 };
-use messages::placement::Placement;
-use messages::transport::{CallError, Caller, DialError, Identity, Patience, RetryConfig, Transport};
+use pushpull_messages::placement::Placement;
+use pushpull_messages::transport::{
+    CallError, Caller, DialError, Identity, Patience, RetryConfig, Transport,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::ChiefError;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use messages::checkpoint::CheckpointName;
-use messages::id::{GlobalStep, ShardId, TaskId};
-use messages::message::{Evaluation, ShardSnapshot};
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::id::{GlobalStep, ShardId, TaskId};
+use pushpull_messages::message::{Evaluation, ShardSnapshot};
 
 /// A job in the middle of its run.
 #[derive(Clone, Debug, Default, PartialEq)]

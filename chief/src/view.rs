@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use messages::id::{Incarnation, TaskId};
-use messages::observe::{
+use pushpull_messages::id::{Incarnation, TaskId};
+use pushpull_messages::observe::{
     ChiefSnapshot, CurvePoint, JobPhase, Meter, Observed, PlacementRow, RoleSnapshot, TaskSnapshot, TaskState,
 };
 use tokio::sync::{mpsc, watch};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use messages::id::{GlobalStep, Incarnation};
-use messages::job::JobSpec;
-use messages::message::{Evaluation, Report};
-use messages::observe::SpanSpec;
-use messages::summary::SummarySpec;
+use pushpull_messages::id::{GlobalStep, Incarnation};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Evaluation, Report};
+use pushpull_messages::observe::SpanSpec;
+use pushpull_messages::summary::SummarySpec;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -287,8 +287,8 @@ impl Watch {
 mod tests {
     use std::sync::{Mutex, PoisonError};
 
-    use messages::id::{LocalStep, ShardId, TaskId};
-    use messages::message::ShardSnapshot;
+    use pushpull_messages::id::{LocalStep, ShardId, TaskId};
+    use pushpull_messages::message::ShardSnapshot;
 
     use super::*;
     use crate::hooks::{StopAtStep, StopOnNan};
@@ -347,7 +347,7 @@ mod tests {
     }
 
     fn shards(version: u64, leaving: bool) -> Vec<(ShardId, ShardSnapshot)> {
-        let version = messages::id::Version(version);
+        let version = pushpull_messages::id::Version(version);
         vec![(ShardId::new(1, 0), ShardSnapshot { version, leaving, began: version, ..Default::default() })]
     }
 

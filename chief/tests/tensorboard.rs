@@ -5,13 +5,13 @@ mod venv;
 
 use std::collections::BTreeMap;
 
-use chief::summary::EventWriter;
-use messages::graph::GraphBuilder;
-use messages::id::GlobalStep;
-use messages::input::{DatasetSpec, InputSpec};
-use messages::job::JobSpec;
-use messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
-use messages::variable::InitializerSpec;
+use pushpull_chief::summary::EventWriter;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::input::{DatasetSpec, InputSpec};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
+use pushpull_messages::variable::InitializerSpec;
 use serde_json::{Value, json};
 
 use venv::Venv;

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use kernels::cpu::{
+use pushpull_kernels::cpu::{
     self, AdamStep, AdamWStep, Conv2d, Epilogue, FtrlStep, GradientTerms, Key, MomentumStep, Padding, Pool2d,
     Product, Threads,
 };
@@ -245,7 +245,7 @@ fn images(criterion: &mut Criterion) {
 
 /// Several threads where memory is what takes time, and a chain beside its steps one by one.
 fn memory(criterion: &mut Criterion) {
-    use kernels::cpu::{Binary, Broadcast, Extent, Operand, Side, Step, Unary};
+    use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Operand, Side, Step, Unary};
     let shape @ [rows, n] = [4096, 256];
     let (x, dy, row, mut dst) = (random(rows * n), random(rows * n), random(n), vec![0.0; rows * n]);
     let mut between = vec![0.0; rows * n];

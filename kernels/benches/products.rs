@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use gemm::Parallelism;
-use kernels::cpu::{self, Epilogue, Key, Product, Threads};
+use pushpull_kernels::cpu::{self, Epilogue, Key, Product, Threads};
 
 type Shape = ([usize; 3], bool, bool);
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use messages::placement::SHARDS_PER_TASK_MAX;
-use messages::transport::ServerConfig;
+use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
+use pushpull_messages::transport::ServerConfig;
 
 use crate::error::PsError;
 

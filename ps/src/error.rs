@@ -1,6 +1,6 @@
 //! Why a ps task ended other than by the chief's word.
 
-use messages::id::{ShardId, TaskId};
+use pushpull_messages::id::{ShardId, TaskId};
 
 /// Anything that ends a ps task early.
 #[derive(Debug, thiserror::Error)]

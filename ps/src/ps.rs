@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, Context};
 use actix_rt::Arbiter;
-use messages::buffer::{BufferPool, Payload};
-use messages::id::{JobName, ShardId, TaskId};
-use messages::message::{Message, RefusalCode, StopReason, Stopped};
-use messages::observe::{Clock, Meter};
-use messages::transport::{Identity, Listener, Peer, Reply, Server, ServerConfig, Service, serve};
+use pushpull_messages::buffer::{BufferPool, Payload};
+use pushpull_messages::id::{JobName, ShardId, TaskId};
+use pushpull_messages::message::{Message, RefusalCode, StopReason, Stopped};
+use pushpull_messages::observe::{Clock, Meter};
+use pushpull_messages::transport::{Identity, Listener, Peer, Reply, Server, ServerConfig, Service, serve};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -240,7 +240,7 @@ struct Desk {
 }
 
 impl Service for Desk {
-    fn admit(&self, peer: &Peer) -> Result<(), messages::message::Refusal> {
+    fn admit(&self, peer: &Peer) -> Result<(), pushpull_messages::message::Refusal> {
         self.attend.send_modify(|now| {
             now.connections += 1;
             if peer.task.job == JobName::Chief {

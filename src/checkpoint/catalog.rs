@@ -1,6 +1,6 @@
 //! Which checkpoints a store holds, as far as manifests and sizes say. Reads no tensor.
 
-use messages::checkpoint::{Catalog, CheckpointName, CheckpointState, StoreError};
+use pushpull_messages::checkpoint::{Catalog, CheckpointName, CheckpointState, StoreError};
 
 /// A folder that is called as a checkpoint is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 
 use anyhow::{bail, ensure};
-use messages::checkpoint::{
+use pushpull_messages::checkpoint::{
     BLOCK_BYTES, CheckpointName, FileWriter, ManifestSpec, Part, Piece, Store, read_piece,
 };
-use messages::id::VariableId;
-use messages::variable::VariableSpec;
+use pushpull_messages::id::VariableId;
+use pushpull_messages::variable::VariableSpec;
 
 use super::shown::plain;
 

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{bail, ensure};
 use bytes::Bytes;
-use messages::checkpoint::{
+use pushpull_messages::checkpoint::{
     BLOCK_BYTES, CheckpointName, FORMAT, FileSpec, FileWriter, FoundTensor, ManifestSpec, Part,
     SavedTensorSpec, Store, read_header,
 };
-use messages::id::{PlacementEpoch, ShardId, SliceId, VariableId, Version};
-use messages::job::JobSpec;
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::tensor::Shape;
-use messages::variable::VariableSpec;
+use pushpull_messages::id::{PlacementEpoch, ShardId, SliceId, VariableId, Version};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::tensor::Shape;
+use pushpull_messages::variable::VariableSpec;
 
 use super::shown::plain;
 
@@ -75,7 +75,7 @@ fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<
         found.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
     let known = |name: &str| job.graph.variables.iter().any(|variable| variable.name == name);
     let extra: Vec<&str> = by_name.keys().copied().filter(|name| !known(name)).collect();
-    let slots = ps::initial_slots(&job.optimizer);
+    let slots = pushpull_ps::initial_slots(&job.optimizer);
     let mut planned = Vec::new();
     for (variable, id) in job.graph.variables.iter().zip(0..) {
         let VariableSpec { name, shape, trainable, .. } = variable;

@@ -1,7 +1,7 @@
 //! Which checkpoint is meant: by its step, by its name, or the latest.
 
 use anyhow::bail;
-use messages::checkpoint::{Catalog, CheckpointName, Store};
+use pushpull_messages::checkpoint::{Catalog, CheckpointName, Store};
 
 use super::shown::plain;
 

@@ -4,19 +4,19 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use bytes::Bytes;
-use messages::checkpoint::{
+use proptest::prelude::*;
+use pushpull_messages::checkpoint::{
     BLOCK_BYTES, Catalog, CheckpointName, FORMAT, FileSpec, ManifestSpec, NewTensor, Part, SavedTensorSpec,
     Store, read_header, read_piece, write_file,
 };
-use messages::graph::GraphBuilder;
-use messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
-use messages::input::{DatasetSpec, InputSpec};
-use messages::job::JobSpec;
-use messages::optimizer::OptimizerSpec;
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::tensor::Shape;
-use messages::variable::InitializerSpec;
-use proptest::prelude::*;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
+use pushpull_messages::input::{DatasetSpec, InputSpec};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::tensor::Shape;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::*;
 

@@ -5,11 +5,11 @@
 
 use std::fmt;
 
-use messages::checkpoint::{
+use pushpull_messages::checkpoint::{
     BLOCK_BYTES, Catalog, CheckpointName, FileError, FileSpec, FoundTensor, ManifestSpec, Piece,
     SavedTensorSpec, Store, StoreError, read_header, read_piece,
 };
-use messages::tensor::Shape;
+use pushpull_messages::tensor::Shape;
 use serde::Serialize;
 
 use super::shown::plain;

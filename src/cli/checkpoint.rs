@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use clap::Subcommand;
-use messages::checkpoint::{Catalog, CheckpointName, ManifestSpec, Store};
-use messages::id::GlobalStep;
+use pushpull_messages::checkpoint::{Catalog, CheckpointName, ManifestSpec, Store};
+use pushpull_messages::id::GlobalStep;
 use serde_json::{Value, json};
 
 use super::flags::read_job;

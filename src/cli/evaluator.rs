@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use chief::summary::{EventWriter, evaluated};
 use clap::Parser;
-use messages::checkpoint::{EVALUATIONS, EvaluationRecord};
-use worker::{BestSpec, EvaluatorConfig, WorkerConfig};
+use pushpull_chief::summary::{EventWriter, evaluated};
+use pushpull_messages::checkpoint::{EVALUATIONS, EvaluationRecord};
+use pushpull_worker::{BestSpec, EvaluatorConfig, WorkerConfig};
 
 use super::flags::{DeviceArgs, threads};
 use super::observe::ObserveArgs;

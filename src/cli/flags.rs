@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFlags};
-use messages::id::JobName;
-use messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
-use messages::placement::SHARDS_PER_TASK_MAX;
+use pushpull_messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFlags};
+use pushpull_messages::id::JobName;
+use pushpull_messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
+use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
 
-use worker::WorkerConfig;
+use pushpull_worker::WorkerConfig;
 
 use crate::exit::Failure;
 use crate::http::EndpointConfig;
@@ -113,7 +113,7 @@ impl ClusterArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
     /// Devices of each worker, each with a clone of the graph and its part of every batch: cpu:0 to cpu:N-1
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=worker::DEVICES_MAX as i64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=pushpull_worker::DEVICES_MAX as i64))]
     pub devices: u16,
     /// Run an operation that asks for a device which its clone is not on all the same
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
@@ -135,7 +135,7 @@ pub(crate) fn shards() -> clap::builder::RangedI64ValueParser<u32> {
 
 /// How many threads a worker may compute with.
 pub(crate) fn threads() -> clap::builder::RangedI64ValueParser<u16> {
-    clap::value_parser!(u16).range(1..=worker::THREADS_MAX as i64)
+    clap::value_parser!(u16).range(1..=pushpull_worker::THREADS_MAX as i64)
 }
 
 /// Reads a job file.

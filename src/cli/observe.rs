@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use messages::cluster::Address;
+use pushpull_messages::cluster::Address;
 
 use super::flags::absolute;
 use crate::exit::Failure;

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use chief::ChiefConfig;
 use clap::{Parser, Subcommand};
-use messages::id::JobName;
-use ps::PsConfig;
-use worker::WorkerConfig;
+use pushpull_chief::ChiefConfig;
+use pushpull_messages::id::JobName;
+use pushpull_ps::PsConfig;
+use pushpull_worker::WorkerConfig;
 
 use super::checkpoint::CheckpointTool;
 use super::flags::{ClusterArgs, DeviceArgs, absolute, read_job, shards, threads};

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chief::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
-use chief::hooks::{Better, EarlyStopping, SummaryEvery, TraceFile};
-use chief::summary::SummaryConfig;
-use chief::{ChiefConfig, Hook, MakeHook};
 use clap::Args;
-use messages::checkpoint::{EVALUATIONS, EvaluationRecord};
-use messages::id::GlobalStep;
-use messages::observe::TraceSpec;
+use pushpull_chief::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
+use pushpull_chief::hooks::{Better, EarlyStopping, SummaryEvery, TraceFile};
+use pushpull_chief::summary::SummaryConfig;
+use pushpull_chief::{ChiefConfig, Hook, MakeHook};
+use pushpull_messages::checkpoint::{EVALUATIONS, EvaluationRecord};
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::observe::TraceSpec;
 
 use super::evaluator::plotter;
 use super::flags::absolute;
@@ -189,9 +189,9 @@ impl SavingArgs {
         #[cfg(feature = "otlp")]
         if let Some(endpoint) = &self.otlp_endpoint {
             // Better to hear now that it is no endpoint.
-            drop(chief::hooks::Otlp::new(endpoint).map_err(Failure::usage)?);
+            drop(pushpull_chief::hooks::Otlp::new(endpoint).map_err(Failure::usage)?);
             let endpoint = endpoint.clone();
-            hooks.push(Arc::new(move || match chief::hooks::Otlp::new(&endpoint) {
+            hooks.push(Arc::new(move || match pushpull_chief::hooks::Otlp::new(&endpoint) {
                 Ok(collector) => Box::new(collector),
                 Err(error) => {
                     tracing::error!("no timeline is sent: {error}");

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use chief::{ChiefConfig, JobProgress};
 use clap::{Parser, ValueEnum};
-use messages::cluster::ClusterConfig;
-use messages::graph::GraphSpec;
-use messages::id::{JobName, TaskId};
-use messages::input::InputSpec;
-use messages::job::JobSpec;
-use messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
-use ps::PsConfig;
+use pushpull_chief::{ChiefConfig, JobProgress};
+use pushpull_messages::cluster::ClusterConfig;
+use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::input::InputSpec;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
+use pushpull_ps::PsConfig;
+use pushpull_worker::WorkerConfig;
+use pushpull_worker::input::{describe, input_in_directory};
 use tokio::sync::watch;
-use worker::WorkerConfig;
-use worker::input::{describe, input_in_directory};
 
 use super::evaluator::EvaluationArgs;
 use super::flags::{ClusterArgs, DeviceArgs, absolute, shards, threads};
@@ -308,8 +308,8 @@ impl TrainArgs {
 
 #[cfg(test)]
 mod tests {
-    use messages::graph::GraphBuilder;
-    use messages::input::DatasetSpec;
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::input::DatasetSpec;
 
     use super::*;
 

@@ -2,10 +2,10 @@
 //! several workers meet. Knows no model and no cluster.
 
 use clap::{Args, ValueEnum};
-use messages::gradient::{GradientSpec, NotFiniteSpec};
-use messages::job::JobSpec;
-use messages::optimizer::{OptimizerSpec, ScheduleSpec};
-use messages::sync::{LeaveSpec, SyncSpec};
+use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
@@ -175,8 +175,8 @@ impl UpdateArgs {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use messages::graph::GraphBuilder;
-    use messages::input::{DatasetSpec, InputSpec};
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::input::{DatasetSpec, InputSpec};
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use messages::cluster::{ClusterConfig, ClusterSpec};
-use messages::id::TaskId;
+use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
+use pushpull_messages::id::TaskId;
 use serde::Serialize;
 
 use crate::cli::{Setting, settings};

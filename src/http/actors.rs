@@ -1,6 +1,6 @@
 //! Every actor of this process, for people: what it does, what waits for it, and how long it takes.
 
-use messages::observe::{ActorSnapshot, TaskSnapshot, TimeHistogram};
+use pushpull_messages::observe::{ActorSnapshot, TaskSnapshot, TimeHistogram};
 use serde::Serialize;
 
 /// An actor. Times are in milliseconds.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use actix_web::http::{StatusCode, header};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
-use chief::ChiefView;
 use futures_util::stream::unfold;
-use messages::observe::ChiefSnapshot;
+use pushpull_chief::ChiefView;
+use pushpull_messages::observe::ChiefSnapshot;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use actix_web::HttpResponse;
-use messages::id::TaskId;
-use messages::observe::TaskState;
+use pushpull_messages::id::TaskId;
+use pushpull_messages::observe::TaskState;
 
 use super::views::Seen;
 

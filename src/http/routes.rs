@@ -7,8 +7,8 @@ use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
-use chief::{ChiefView, Wish};
-use messages::observe::{ChiefSnapshot, CurvePoint, PlacementRow};
+use pushpull_chief::{ChiefView, Wish};
+use pushpull_messages::observe::{ChiefSnapshot, CurvePoint, PlacementRow};
 
 use super::about::About;
 use super::actors::actors;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use messages::id::TaskId;
-use messages::observe::ChiefSnapshot;
+use pushpull_messages::id::TaskId;
+use pushpull_messages::observe::ChiefSnapshot;
 use serde::Serialize;
 
 /// Addresses, and what is said of all that comes from there.
@@ -29,7 +29,7 @@ pub(super) fn targets(job: &ChiefSnapshot, own: &str) -> Vec<TargetGroup> {
 
 #[cfg(test)]
 mod tests {
-    use messages::observe::TaskRow;
+    use pushpull_messages::observe::TaskRow;
 
     use super::*;
 

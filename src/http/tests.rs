@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use chief::checkpoint::CheckpointConfig;
-use chief::{Chief, ChiefConfig, JobProgress};
-use messages::cluster::{ClusterConfig, ClusterSpec};
-use messages::id::{Incarnation, JobName, TaskId};
-use messages::input::{DatasetSpec, InputSpec};
-use messages::job::JobSpec;
-use messages::observe::{
+use pushpull_chief::checkpoint::CheckpointConfig;
+use pushpull_chief::{Chief, ChiefConfig, JobProgress};
+use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
+use pushpull_messages::id::{Incarnation, JobName, TaskId};
+use pushpull_messages::input::{DatasetSpec, InputSpec};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::observe::{
     ActorSnapshot, Observed, RoleSnapshot, TaskSnapshot, TaskState, TimeHistogram, WorkerSnapshot,
 };
-use messages::transport::{Identity, InProcess};
+use pushpull_messages::transport::{Identity, InProcess};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +96,7 @@ fn chief() -> Chief {
 }
 
 fn chief_that(config: ChiefConfig) -> Chief {
-    let mut graph = messages::graph::GraphBuilder::new("plane");
+    let mut graph = pushpull_messages::graph::GraphBuilder::new("plane");
     let x = graph.input("features", [1]);
     let loss = graph.l2_loss(x);
     let points = || DatasetSpec::Linear { seed: 0, examples: 9, weights: vec![1.0], bias: 0.0, noise: 0.0 };

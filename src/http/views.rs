@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use actix_web::web::Bytes;
-use chief::ChiefView;
 use futures_util::future::join_all;
-use messages::id::TaskId;
-use messages::observe::{Observed, TaskSnapshot};
+use pushpull_chief::ChiefView;
+use pushpull_messages::id::TaskId;
+use pushpull_messages::observe::{Observed, TaskSnapshot};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 

@@ -2,9 +2,9 @@
 
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
-use chief::{ChiefView, Wish};
 use futures_util::StreamExt;
-use messages::observe::JobPhase;
+use pushpull_chief::{ChiefView, Wish};
+use pushpull_messages::observe::JobPhase;
 use std::time::Duration;
 use tokio::time::timeout;
 

@@ -137,7 +137,7 @@ mod tests {
         let log = tracing_subscriber::registry().with(Recent::new("model"));
         tracing::subscriber::with_default(log, || {
             tracing::warn!(step = 7, "a mark of this test: alone");
-            let _within = crate::logging::of_task(messages::id::TaskId::ps(3)).entered();
+            let _within = crate::logging::of_task(pushpull_messages::id::TaskId::ps(3)).entered();
             tracing::info!("a mark of this test: {}", "\u{fc}".repeat(5000));
             tracing::debug!("a mark of this test: too small");
         });

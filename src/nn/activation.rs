@@ -1,8 +1,8 @@
 //! What is done to each element of a layer's output.
 
-use messages::graph::{GraphBuilder, UnaryOp};
-use messages::id::NodeId;
-use messages::variable::InitializerSpec;
+use pushpull_messages::graph::{GraphBuilder, UnaryOp};
+use pushpull_messages::id::NodeId;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::Layer;
 

@@ -1,7 +1,7 @@
 //! Self-attention with several heads, put together from projections, products and a softmax.
 
-use messages::graph::GraphBuilder;
-use messages::id::NodeId;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::NodeId;
 
 use super::Layer;
 use super::dense::Dense;

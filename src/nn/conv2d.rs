@@ -1,8 +1,8 @@
 //! The convolution over images.
 
-use messages::graph::{GraphBuilder, Padding, Stride};
-use messages::id::NodeId;
-use messages::variable::InitializerSpec;
+use pushpull_messages::graph::{GraphBuilder, Padding, Stride};
+use pushpull_messages::id::NodeId;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::layer::{Identity, floats};
 use super::weights::Weights;

@@ -1,8 +1,8 @@
 //! The fully connected layer.
 
-use messages::graph::GraphBuilder;
-use messages::id::NodeId;
-use messages::variable::InitializerSpec;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::NodeId;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::layer::{Identity, floats};
 use super::weights::Weights;

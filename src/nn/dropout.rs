@@ -1,7 +1,7 @@
 //! Dropout: noise that keeps a model from leaning on single numbers.
 
-use messages::graph::GraphBuilder;
-use messages::id::NodeId;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::NodeId;
 
 use super::Layer;
 

@@ -1,9 +1,9 @@
 //! Vectors for ids: words, characters, categories.
 
-use messages::graph::GraphBuilder;
-use messages::id::NodeId;
-use messages::tensor::DType;
-use messages::variable::InitializerSpec;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::NodeId;
+use pushpull_messages::tensor::DType;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::Layer;
 use super::layer::Identity;

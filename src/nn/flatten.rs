@@ -1,7 +1,7 @@
 //! Every example in one row.
 
-use messages::graph::GraphBuilder;
-use messages::id::NodeId;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::NodeId;
 
 use super::Layer;
 

@@ -1,8 +1,8 @@
 //! What every layer is, and what makes one of a name the same when it is used again.
 
-use messages::graph::{GraphBuilder, LayerId};
-use messages::id::NodeId;
-use messages::tensor::DType;
+use pushpull_messages::graph::{GraphBuilder, LayerId};
+use pushpull_messages::id::NodeId;
+use pushpull_messages::tensor::DType;
 
 /// A part of a model that can be applied to a tensor.
 ///

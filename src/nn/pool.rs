@@ -1,7 +1,7 @@
 //! Pooling: one number of many pixels. It has no variables, and so no name.
 
-use messages::graph::{GraphBuilder, Padding, Window};
-use messages::id::NodeId;
+use pushpull_messages::graph::{GraphBuilder, Padding, Window};
+use pushpull_messages::id::NodeId;
 
 use super::Layer;
 

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use messages::graph::GraphBuilder;
-use messages::id::NodeId;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::NodeId;
 
 use super::Layer;
 use super::layer::Identity;

@@ -1,9 +1,9 @@
 //! Every layer: its variables and shapes, that it shares them with itself, and that its mistakes bear its name.
 
-use messages::graph::{GraphBuilder, GraphError, GraphSpec, Op, UnaryOp};
-use messages::id::NodeId;
-use messages::tensor::Shape;
-use messages::variable::InitializerSpec;
+use pushpull_messages::graph::{GraphBuilder, GraphError, GraphSpec, Op, UnaryOp};
+use pushpull_messages::id::NodeId;
+use pushpull_messages::tensor::Shape;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::*;
 

@@ -1,9 +1,9 @@
 //! What a fully connected layer and a convolution have in common: a kernel, perhaps a bias, and an activation.
 
-use messages::graph::GraphBuilder;
-use messages::id::NodeId;
-use messages::tensor::Shape;
-use messages::variable::InitializerSpec;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::NodeId;
+use pushpull_messages::tensor::Shape;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::{Activation, Layer};
 

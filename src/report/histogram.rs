@@ -1,6 +1,6 @@
 //! How stale gradients were, as a person and a program read it. Knows the buckets of the wire, and no policy.
 
-use messages::message::StalenessHistogram;
+use pushpull_messages::message::StalenessHistogram;
 use serde::Serialize;
 
 /// So many gradients were that stale.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use messages::observe::{ChiefSnapshot, JobPhase, ShardRow, ShardState, WorkerRow, WorkerState};
+use pushpull_messages::observe::{ChiefSnapshot, JobPhase, ShardRow, ShardState, WorkerRow, WorkerState};
 
 use super::line::{Line, Tone};
 use super::number::{ago, clock, micros, rate, real, whole};
@@ -94,7 +94,7 @@ fn head(job: &ChiefSnapshot, columns: usize) -> Vec<Line> {
 }
 
 fn findings(job: &ChiefSnapshot) -> Vec<Line> {
-    let line = |finding: &messages::observe::Finding| {
+    let line = |finding: &pushpull_messages::observe::Finding| {
         let what = finding.kind.says();
         let who = Line::new().with("! ", Tone::Warning).with(&finding.name, Tone::Warning);
         who.with(format!(" {what}: {}", finding.reason), Tone::Plain)

@@ -9,7 +9,7 @@ mod table;
 use std::time::{Duration, Instant};
 
 use console::Term;
-use messages::observe::{ChiefSnapshot, JobPhase};
+use pushpull_messages::observe::{ChiefSnapshot, JobPhase};
 
 use self::frame::{Size, frame};
 use self::source::Source;

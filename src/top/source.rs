@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use messages::observe::ChiefSnapshot;
+use pushpull_messages::observe::ChiefSnapshot;
 use ureq::Agent;
 use ureq::http::Uri;
 

@@ -1,12 +1,12 @@
 //! Frames of made-up jobs.
 
-use messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
-use messages::message::{MetricValue, ShardCounters};
-use messages::observe::{
+use proptest::prelude::*;
+use pushpull_messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
+use pushpull_messages::message::{MetricValue, ShardCounters};
+use pushpull_messages::observe::{
     Checkpoints, ChiefSnapshot, Finding, FindingKind, JobPhase, JobSummary, ShardRow, ShardState, TaskRow,
     VerdictCounters, WorkerRow, WorkerState,
 };
-use proptest::prelude::*;
 
 use super::frame::{Size, frame};
 use super::{how_it_ended, is_over};

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use messages::id::TaskId;
+use pushpull_messages::id::TaskId;
 
 use crate::harness::{Cluster, Ended, Job, Program, Report, TinyDigits, example, tool};
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use messages::id::JobName;
+use pushpull_messages::id::JobName;
 
 use crate::harness::{Job, Program, example, role, tool};
 

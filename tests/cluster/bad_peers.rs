@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use messages::cluster::ClusterSpec;
-use messages::id::{JobName, TaskId};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{JobName, TaskId};
 
 use crate::harness::{Cluster, wait_for_version};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use messages::id::JobName;
+use pushpull_messages::id::JobName;
 use rustix::process::Signal;
 use serde_json::Value;
 

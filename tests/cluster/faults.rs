@@ -1,7 +1,7 @@
 //! A network that loses, doubles, delays and reorders frames and cuts connections changes nothing but the time it
 //! takes: every gradient counts once.
 
-use messages::id::TaskId;
+use pushpull_messages::id::TaskId;
 
 use crate::harness::{Cluster, Job, PATIENCE, Program, Proxy, Rates, free_port, wait_until};
 

@@ -5,17 +5,17 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use messages::buffer::{BufferPool, Payload, Segment};
-use messages::cluster::ClusterSpec;
-use messages::id::{
+use pushpull_messages::buffer::{BufferPool, Payload, Segment};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{
     GlobalStep, Incarnation, LocalStep, PlacementEpoch, RequestId, Sequence, SliceId, TaskId, Version,
 };
-use messages::message::{
+use pushpull_messages::message::{
     Finish, Finished, Message, Observe, PROTOCOL, Pull, PullAt, Pulled, Push, PushId, Pushed, Register,
     Registered, Report, Reported, ShardSnapshot, Stop, StopReason, Stopped, TrainingResult,
 };
-use messages::transport::{CallError, Client, DialError, Identity};
-use messages::wire::{Envelope, Limits, PREFIX_BYTES, Prefix, encode_head};
+use pushpull_messages::transport::{CallError, Client, DialError, Identity};
+use pushpull_messages::wire::{Envelope, Limits, PREFIX_BYTES, Prefix, encode_head};
 
 use crate::harness::{Cluster, Program, wait_for_version, whisper};
 
@@ -152,8 +152,8 @@ fn peers_that_do_not_belong_here_hear_why() {
     wait_for_version(&cluster, 20);
     let me = cluster.impostor();
     let other = ClusterSpec::new([
-        (messages::id::JobName::Ps, vec!["elsewhere:1"]),
-        (messages::id::JobName::Worker, vec!["here:2"]),
+        (pushpull_messages::id::JobName::Ps, vec!["elsewhere:1"]),
+        (pushpull_messages::id::JobName::Worker, vec!["here:2"]),
     ]);
     let stranger = Identity { cluster: other.expect("a cluster"), ..me.clone() };
     let unknown = Identity { task: TaskId::worker(9), ..me.clone() };

@@ -1,7 +1,7 @@
 //! Workers that leave a job before its last step, in every way and under every policy: nobody waits for them, what they
 //! have given counts, and they may come again.
 
-use messages::id::TaskId;
+use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
 
 use crate::harness::{Cluster, ENDLESS, Job, Report, Running, TinyDigits};

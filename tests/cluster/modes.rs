@@ -1,6 +1,6 @@
 //! What each policy promises, seen from outside: who waits for whom, what counts, and which bits are left.
 
-use messages::id::TaskId;
+use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
 
 use crate::harness::{Cluster, Job, Program, Report, Running, example, role};

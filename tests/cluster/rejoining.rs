@@ -4,17 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::buffer::{Buffer, BufferPool, Payload, Segment};
-use messages::checkpoint::StartSpec;
-use messages::cluster::ClusterSpec;
-use messages::id::*;
-use messages::message::*;
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::transport::{Identity, InProcess, Patience, Transport, dial};
-use messages::variable::{InitializerSpec, VariableSpec};
 use pushpull::{OptimizerSpec, PsConfig, SyncSpec};
+use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_messages::checkpoint::StartSpec;
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::*;
+use pushpull_messages::message::*;
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::transport::{Identity, InProcess, Patience, Transport, dial};
+use pushpull_messages::variable::{InitializerSpec, VariableSpec};
+use pushpull_worker::{Parameters, WorkerConfig};
 use tokio_util::sync::CancellationToken;
-use worker::{Parameters, WorkerConfig};
 
 use crate::harness::PATIENCE;
 
@@ -50,7 +50,7 @@ async fn rejoin() {
     let listener = transport.listen("p:1").await.expect("a free address");
     // It ends when it is told to, as soon as the chief is gone.
     let config = PsConfig { shards: 2, deserted_timeout: Duration::from_millis(1), ..Default::default() };
-    let ps = ps::Ps::start(config, identity(task, 1), listener, &pool).expect("a ps");
+    let ps = pushpull_ps::Ps::start(config, identity(task, 1), listener, &pool).expect("a ps");
     let ps = actix_rt::spawn(ps.run(interrupt.clone()));
     let call = |as_task: TaskId| {
         let (transport, identity) = (Arc::clone(&transport), identity(as_task, 1));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use messages::id::TaskId;
+use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
 
 use crate::harness::{Cluster, Program, example, wait_for_version};

@@ -1,6 +1,6 @@
 //! Tasks that are started by hand, in any order and any spelling, find each other, train, and end by themselves.
 
-use messages::id::{JobName, TaskId};
+use pushpull_messages::id::{JobName, TaskId};
 use rustix::process::Signal;
 
 use crate::harness::{Cluster, Program, example, role, wait_for_version};

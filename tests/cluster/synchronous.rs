@@ -7,13 +7,13 @@ use pushpull::{
     DatasetSpec, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress, JobReport,
     JobSpec, OptimizerSpec, PartitionerSpec, PlacementSpec, ShuffleSpec, SyncSpec, UnaryOp,
 };
+use pushpull_worker::graph::Feed;
+use pushpull_worker::input::Batch;
+use pushpull_worker::{Complete, Gradients, GraphReplica, Replica, ReplicaError, Values};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use worker::graph::Feed;
-use worker::input::Batch;
-use worker::{Complete, Gradients, GraphReplica, Replica, ReplicaError, Values};
 
-use messages::id::VariableId;
+use pushpull_messages::id::VariableId;
 
 /// Examples that one update sees.
 const WHOLE: u32 = 32;

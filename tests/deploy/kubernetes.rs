@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use messages::job::JobSpec;
+use pushpull_messages::job::JobSpec;
 use serde_json::Value;
 
 use crate::venv::Venv;

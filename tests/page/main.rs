@@ -8,13 +8,13 @@ mod played;
 use std::time::Duration;
 
 use browser::Browser;
-use messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
-use messages::message::{MetricValue, ShardCounters};
-use messages::observe::{
+use played::{Chief, TOKEN, Told};
+use pushpull_messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
+use pushpull_messages::message::{MetricValue, ShardCounters};
+use pushpull_messages::observe::{
     Checkpoints, ChiefSnapshot, CurvePoint, Finding, FindingKind, JobPhase, JobSummary, PlacementRow,
     ShardRow, ShardState, TaskRow, WorkerRow, WorkerState,
 };
-use played::{Chief, TOKEN, Told};
 use serde_json::json;
 
 /// For whatever the page is to show, on a busy machine.

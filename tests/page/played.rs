@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use messages::observe::{ChiefSnapshot, CurvePoint, PlacementRow};
+use pushpull_messages::observe::{ChiefSnapshot, CurvePoint, PlacementRow};
 use serde_json::{Value, json};
 
 const TELL_EVERY: Duration = Duration::from_millis(100);

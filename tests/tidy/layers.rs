@@ -43,7 +43,8 @@ const ROOMS: &[Room] = &[
 ];
 
 /// The crates of the rooms, as code spells them.
-const ROOM_CRATES: &[&str] = &["ps", "worker", "chief", "messages", "kernels"];
+const ROOM_CRATES: &[&str] =
+    &["pushpull_ps", "pushpull_worker", "pushpull_chief", "pushpull_messages", "pushpull_kernels"];
 
 #[test]
 fn rooms_import_only_what_lies_below_them() {
@@ -93,7 +94,10 @@ fn every_room_of_the_table_exists() {
 
 #[test]
 fn examples_import_the_facade_only() {
-    let bad = [File::new("examples/x.rs", "use pushpull::nn;\nuse messages::graph::Op;\nfn f(ps: u32) {}")];
+    let bad = [File::new(
+        "examples/x.rs",
+        "use pushpull::nn;\nuse pushpull_messages::graph::Op;\nfn f(ps: u32) {}",
+    )];
     assert_eq!(private_imports(&bad), ["examples/x.rs:2: messages"]);
     hold(
         "An example shows the public API as a user meets it: re-export what it needs from src/lib.rs, and import \

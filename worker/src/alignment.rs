@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use messages::observe::{Micros, PushTimes};
+use pushpull_messages::observe::{Micros, PushTimes};
 
 /// So many calls are remembered: clocks drift.
 const CALLS_MAX: usize = 8;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::message::{REPORT_EVERY_MAX, REPORT_EVERY_MIN};
-use messages::transport::RetryConfig;
+use pushpull_messages::message::{REPORT_EVERY_MAX, REPORT_EVERY_MIN};
+use pushpull_messages::transport::RetryConfig;
 
 use crate::error::WorkerError;
 use crate::hook::MakeHook;
@@ -86,5 +86,22 @@ impl WorkerConfig {
         }
         self.retry.validate()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_come_often_enough_and_not_too_often() {
+        let with = |report_every| WorkerConfig { report_every, ..Default::default() }.validate();
+        for taken in [REPORT_EVERY_MIN, REPORT_EVERY_MAX] {
+            assert!(with(taken).is_ok(), "{taken:?}");
+        }
+        for refused in [Duration::ZERO, REPORT_EVERY_MAX + Duration::from_millis(1)] {
+            let Err(WorkerError::Config { key, .. }) = with(refused) else { panic!("{refused:?} is taken") };
+            assert_eq!(key, "report_every");
+        }
     }
 }

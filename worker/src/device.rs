@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use actix::{Actor, Addr, Context, Handler, MessageResult};
 use actix_rt::ArbiterHandle;
-use messages::observe::Queued;
+use pushpull_messages::observe::Queued;
 
 use crate::error::WorkerError;
 use crate::gradients::Gradients;

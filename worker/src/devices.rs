@@ -7,9 +7,9 @@ use std::sync::Arc;
 use actix::Addr;
 use actix_rt::Arbiter;
 use futures_util::future::{join_all, try_join_all};
-use messages::device::{Device, DeviceKind};
-use messages::id::TaskId;
-use messages::observe::Meter;
+use pushpull_messages::device::{Device, DeviceKind};
+use pushpull_messages::id::TaskId;
+use pushpull_messages::observe::Meter;
 
 use crate::device::{DeviceActor, Evaluate, Reduce, Reduced, Step, Stepped};
 use crate::error::WorkerError;

@@ -1,7 +1,7 @@
 //! Why a worker ended before the job's last step.
 
-use messages::message::RefusalCode;
-use messages::transport::{CallError, DialError, RetryError};
+use pushpull_messages::message::RefusalCode;
+use pushpull_messages::transport::{CallError, DialError, RetryError};
 
 use crate::hook::HookError;
 use crate::input::InputError;
@@ -29,7 +29,7 @@ pub enum WorkerError {
     Dial(#[from] DialError),
     /// The cluster spec does not say where a peer is.
     #[error("the placement names {0}, which is not in the cluster spec")]
-    NotInCluster(messages::id::TaskId),
+    NotInCluster(pushpull_messages::id::TaskId),
     /// A call failed.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -59,7 +59,7 @@ pub enum WorkerError {
         /// Its name.
         variable: String,
         /// Steps before.
-        local_step: messages::id::LocalStep,
+        local_step: pushpull_messages::id::LocalStep,
     },
     /// Dropping steps leads nowhere.
     #[error(
@@ -75,11 +75,11 @@ pub enum WorkerError {
     #[error("{shard} is at version {version} after the job's end, and should be at {last_step}")]
     WrongVersion {
         /// The shard.
-        shard: messages::id::ShardId,
+        shard: pushpull_messages::id::ShardId,
         /// Its version.
-        version: messages::id::Version,
+        version: pushpull_messages::id::Version,
         /// The job's last step.
-        last_step: messages::id::GlobalStep,
+        last_step: pushpull_messages::id::GlobalStep,
     },
     /// A hook ends the worker.
     #[error("a hook ends the training: {0}")]
@@ -96,7 +96,7 @@ pub enum WorkerError {
     #[error("interrupted after {local_step} steps of this worker, before the job's last step")]
     Interrupted {
         /// How far it was.
-        local_step: messages::id::LocalStep,
+        local_step: pushpull_messages::id::LocalStep,
     },
 }
 

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use kernels::cpu::auc;
-use messages::graph::{GraphSpec, MetricKind};
-use messages::id::{GlobalStep, VariableId};
-use messages::job::JobSpec;
-use messages::message::{Evaluation, MetricValue};
+use pushpull_kernels::cpu::auc;
+use pushpull_messages::graph::{GraphSpec, MetricKind};
+use pushpull_messages::id::{GlobalStep, VariableId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Evaluation, MetricValue};
 
 use crate::devices::Devices;
 use crate::error::WorkerError;

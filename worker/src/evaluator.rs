@@ -12,13 +12,13 @@ mod view;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use messages::buffer::BufferPool;
-use messages::checkpoint::{
+use pushpull_messages::buffer::BufferPool;
+use pushpull_messages::checkpoint::{
     Catalog, CheckpointName, EVALUATIONS, EvaluationRecord, ManifestSpec, RECORD_BYTES_MAX, Store, StoreError,
 };
-use messages::id::{JobName, TaskId};
-use messages::job::JobSpec;
-use messages::message::Resume;
+use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Resume;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use messages::buffer::Budget;
-use messages::id::ShardId;
-use messages::message::{Pushed, StalenessHistogram, Verdict};
-use messages::observe::{RoundTrip, TimeHistogram, VerdictCounters, WorkerSnapshot};
-use messages::transport::{Caller, CallsSnapshot};
+use pushpull_messages::buffer::Budget;
+use pushpull_messages::id::ShardId;
+use pushpull_messages::message::{Pushed, StalenessHistogram, Verdict};
+use pushpull_messages::observe::{RoundTrip, TimeHistogram, VerdictCounters, WorkerSnapshot};
+use pushpull_messages::transport::{Caller, CallsSnapshot};
 
 /// Of one worker with all shards; shared.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ impl Exchanges {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::{GlobalStep, Version};
+    use pushpull_messages::id::{GlobalStep, Version};
 
     use super::*;
 

@@ -5,10 +5,10 @@
 //! is beyond the one bound, and all together not beyond the other; (C) what is within the bounds, and what is pushed for
 //! variables that are not trained, stays bit by bit.
 
-use kernels::cpu::{Threads, all_finite, clip_in_place, scale_in_place, sum_of_squares};
-use messages::gradient::{GradientSpec, NotFiniteSpec};
-use messages::id::{LocalStep, VariableId};
-use messages::variable::VariableSpec;
+use pushpull_kernels::cpu::{Threads, all_finite, clip_in_place, scale_in_place, sum_of_squares};
+use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
+use pushpull_messages::id::{LocalStep, VariableId};
+use pushpull_messages::variable::VariableSpec;
 
 use crate::error::WorkerError;
 use crate::gradients::Gradients;
@@ -135,11 +135,11 @@ impl Filter {
 mod tests {
     use std::sync::Arc;
 
-    use messages::buffer::BufferPool;
-    use messages::id::{PlacementEpoch, ShardId};
-    use messages::placement::{PlacedSlice, Placement, SliceSpec};
-    use messages::variable::InitializerSpec;
     use proptest::prelude::*;
+    use pushpull_messages::buffer::BufferPool;
+    use pushpull_messages::id::{PlacementEpoch, ShardId};
+    use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+    use pushpull_messages::variable::InitializerSpec;
 
     use super::*;
     use crate::layout::Layout;

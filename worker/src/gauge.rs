@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use messages::id::LocalStep;
+use pushpull_messages::id::LocalStep;
 
 /// Between two steps that are measured, so that those that take long are slowed down by no more than a share.
 const STEPS: u64 = 16;

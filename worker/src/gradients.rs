@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use kernels::cpu::{Threads, accumulate};
-use messages::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
-use messages::id::VariableId;
+use pushpull_kernels::cpu::{Threads, accumulate};
+use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
+use pushpull_messages::id::VariableId;
 
 use crate::layout::Layout;
 use crate::values::Values;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use messages::id::{GlobalStep, LocalStep, TaskId};
-use messages::input::ColumnSpec;
-use messages::job::JobSpec;
-use messages::message::Verdict;
+use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Verdict;
 
 use crate::input::Batch;
 use crate::plots::Plots;

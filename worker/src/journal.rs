@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use messages::id::{GlobalStep, LocalStep};
-use messages::observe::{ActorSnapshot, TimeHistogram, WorkerSnapshot};
+use pushpull_messages::id::{GlobalStep, LocalStep};
+use pushpull_messages::observe::{ActorSnapshot, TimeHistogram, WorkerSnapshot};
 
 use crate::exchanges::Exchanges;
 use crate::moments::Moments;
@@ -157,7 +157,7 @@ fn elapsed_us(since: Instant) -> u64 {
 mod tests {
     use std::time::Duration;
 
-    use messages::observe::Phases;
+    use pushpull_messages::observe::Phases;
 
     use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use messages::id::{PlacementEpoch, ShardId, SliceId, VariableId};
-use messages::placement::Placement;
-use messages::variable::VariableSpec;
+use pushpull_messages::id::{PlacementEpoch, ShardId, SliceId, VariableId};
+use pushpull_messages::placement::Placement;
+use pushpull_messages::variable::VariableSpec;
 
 use crate::values::ValuesError;
 

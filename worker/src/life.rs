@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use messages::id::TaskId;
-use messages::observe::{ActorSnapshot, Meter, TaskState};
+use pushpull_messages::id::TaskId;
+use pushpull_messages::observe::{ActorSnapshot, Meter, TaskState};
 use tokio_util::sync::CancellationToken;
 
 /// Of one task; shared with whoever looks at it.

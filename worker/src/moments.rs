@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use messages::observe::Phases;
+use pushpull_messages::observe::Phases;
 
 /// Of one step, in the order in which they come.
 #[derive(Clone, Copy, Debug)]

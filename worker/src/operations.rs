@@ -1,8 +1,8 @@
 //! Where operations run: on the devices of the worker, each of which has a clone of all of them.
 
-use messages::device::Device;
-use messages::graph::{GraphSpec, NodeSpec};
-use messages::id::NodeId;
+use pushpull_messages::device::Device;
+use pushpull_messages::graph::{GraphSpec, NodeSpec};
+use pushpull_messages::id::NodeId;
 
 use crate::replica::ReplicaError;
 
@@ -43,10 +43,10 @@ const NAME_WIDTH: usize = 48;
 
 #[cfg(test)]
 mod tests {
-    use messages::device::DeviceKind;
-    use messages::graph::GraphBuilder;
-    use messages::id::TaskId;
-    use messages::variable::InitializerSpec;
+    use pushpull_messages::device::DeviceKind;
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::id::TaskId;
+    use pushpull_messages::variable::InitializerSpec;
 
     use super::*;
 

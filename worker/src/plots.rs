@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use messages::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
+use pushpull_messages::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
 /// Summaries that wait, of no more than fit in one report.
 #[derive(Clone, Debug, Default)]
@@ -59,9 +59,9 @@ impl Plots {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::GlobalStep;
-    use messages::summary::SummaryValue;
     use proptest::prelude::*;
+    use pushpull_messages::id::GlobalStep;
+    use pushpull_messages::summary::SummaryValue;
 
     use super::*;
 

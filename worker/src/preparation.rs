@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use messages::device::Device;
-use messages::id::TaskId;
-use messages::input::ColumnSpec;
-use messages::job::JobSpec;
-use messages::message::Resume;
+use pushpull_messages::device::Device;
+use pushpull_messages::id::TaskId;
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Resume;
 
 use crate::config::WorkerConfig;
 use crate::devices::{parts, virtual_cpus};
@@ -136,7 +136,7 @@ fn check_test_columns(train: &[ColumnSpec], test: &[ColumnSpec]) -> Result<(), I
 
 #[cfg(test)]
 mod tests {
-    use messages::tensor::TensorSpec;
+    use pushpull_messages::tensor::TensorSpec;
 
     use super::*;
 

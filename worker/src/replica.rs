@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use kernels::cpu::Threads;
-use messages::device::Device;
-use messages::graph::GraphSpec;
-use messages::id::VariableId;
-use messages::input::ColumnSpec;
+use pushpull_kernels::cpu::Threads;
+use pushpull_messages::device::Device;
+use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::id::VariableId;
+use pushpull_messages::input::ColumnSpec;
 
 use crate::gradients::Gradients;
 use crate::graph::{CompileError, Executor, Feed, Program, StepError};

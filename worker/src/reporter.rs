@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::buffer::Payload;
-use messages::id::LocalStep;
-use messages::message::{Report, Reported};
-use messages::observe::Clock;
-use messages::transport::{CallError, Caller};
+use pushpull_messages::buffer::Payload;
+use pushpull_messages::id::LocalStep;
+use pushpull_messages::message::{Report, Reported};
+use pushpull_messages::observe::Clock;
+use pushpull_messages::transport::{CallError, Caller};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -158,8 +158,8 @@ impl Reporter {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::GlobalStep;
-    use messages::observe::WorkerSnapshot;
+    use pushpull_messages::id::GlobalStep;
+    use pushpull_messages::observe::WorkerSnapshot;
 
     use super::*;
 

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use messages::observe::{Micros, SPANS_MAX, SpanSpec};
+use pushpull_messages::observe::{Micros, SPANS_MAX, SpanSpec};
 
 /// Of no more than fit in one report, on the worker's clock.
 #[derive(Clone, Debug, Default)]
@@ -66,8 +66,8 @@ impl Spans {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::TaskId;
     use proptest::prelude::*;
+    use pushpull_messages::id::TaskId;
 
     use super::*;
 

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use messages::id::{LocalStep, ShardId, TaskId};
-use messages::message::PushId;
-use messages::observe::{Clock, Micros, PushTimes, SpanSpec, TraceSpec};
+use pushpull_messages::id::{LocalStep, ShardId, TaskId};
+use pushpull_messages::message::PushId;
+use pushpull_messages::observe::{Clock, Micros, PushTimes, SpanSpec, TraceSpec};
 
 use crate::alignment::{Alignment, CallTimes};
 use crate::moments::Moments;
@@ -151,8 +151,8 @@ fn parts_of(whole: &SpanSpec, times: PushTimes, shard: ShardId) -> impl Iterator
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use messages::id::{Incarnation, Sequence};
     use proptest::prelude::*;
+    use pushpull_messages::id::{Incarnation, Sequence};
 
     use super::*;
 

@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use messages::id::LocalStep;
-use messages::sync::SyncSpec;
+use pushpull_messages::id::LocalStep;
+use pushpull_messages::sync::SyncSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use messages::buffer::{BufferPool, Payload, Segment};
-use messages::id::{ShardId, VariableId};
+use pushpull_messages::buffer::{BufferPool, Payload, Segment};
+use pushpull_messages::id::{ShardId, VariableId};
 
 use crate::layout::Layout;
 
@@ -101,11 +101,11 @@ impl Values {
 
 #[cfg(test)]
 mod tests {
-    use messages::buffer::Buffer;
-    use messages::id::PlacementEpoch;
-    use messages::placement::{PlacedSlice, Placement, SliceSpec};
-    use messages::variable::{InitializerSpec, VariableSpec};
     use proptest::prelude::*;
+    use pushpull_messages::buffer::Buffer;
+    use pushpull_messages::id::PlacementEpoch;
+    use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+    use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
     use super::*;
     use crate::gradients::Gradients;

@@ -1,8 +1,8 @@
 //! A worker task as it shows itself: what its loop has written down, without asking anybody.
 
 use async_trait::async_trait;
-use messages::id::{Incarnation, TaskId};
-use messages::observe::{Observed, RoleSnapshot, TaskSnapshot};
+use pushpull_messages::id::{Incarnation, TaskId};
+use pushpull_messages::observe::{Observed, RoleSnapshot, TaskSnapshot};
 
 use crate::journal::Journal;
 use crate::life::Life;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use messages::buffer::{BufferPool, Payload};
-use messages::id::{GlobalStep, LocalStep, TaskId};
-use messages::input::ColumnSpec;
-use messages::job::JobSpec;
-use messages::message::{
+use pushpull_messages::buffer::{BufferPool, Payload};
+use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{
     Evaluated, Finish, Finished, Go, Ready, Register, Registered, Resume, TrainingResult,
 };
-use messages::observe::{Clock, TraceSpec};
-use messages::transport::{CallError, Caller, Identity, Patience, Transport};
+use pushpull_messages::observe::{Clock, TraceSpec};
+use pushpull_messages::transport::{CallError, Caller, Identity, Patience, Transport};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -4,19 +4,19 @@
 use std::alloc::System;
 use std::sync::Arc;
 
-use kernels::cpu::Threads;
-use messages::buffer::BufferPool;
-use messages::device::{Device, DeviceKind};
-use messages::graph::{GraphBuilder, GraphSpec, Op, Padding, Stride, UnaryOp, Window};
-use messages::id::{NodeId, PlacementEpoch, ShardId, TaskId, VariableId};
-use messages::input::ColumnSpec;
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::tensor::DType;
-use messages::variable::InitializerSpec;
+use pushpull_kernels::cpu::Threads;
+use pushpull_messages::buffer::BufferPool;
+use pushpull_messages::device::{Device, DeviceKind};
+use pushpull_messages::graph::{GraphBuilder, GraphSpec, Op, Padding, Stride, UnaryOp, Window};
+use pushpull_messages::id::{NodeId, PlacementEpoch, ShardId, TaskId, VariableId};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::tensor::DType;
+use pushpull_messages::variable::InitializerSpec;
+use pushpull_worker::graph::{Executor, Feed, Program};
+use pushpull_worker::input::{Batch, Column};
+use pushpull_worker::{Compute, Gradients, GraphReplica, Layout, Replica, ReplicaConfig, Values};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use worker::graph::{Executor, Feed, Program};
-use worker::input::{Batch, Column};
-use worker::{Compute, Gradients, GraphReplica, Layout, Replica, ReplicaConfig, Values};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

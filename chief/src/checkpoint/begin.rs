@@ -4,11 +4,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use messages::checkpoint::{CheckpointName, ManifestSpec, StartSpec, Store};
-use messages::id::Version;
-use messages::job::JobSpec;
-use messages::message::Resume;
-use messages::placement::Placement;
+use pushpull_messages::checkpoint::{CheckpointName, ManifestSpec, StartSpec, Store};
+use pushpull_messages::id::Version;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Resume;
+use pushpull_messages::placement::Placement;
 use tokio::time::Instant;
 
 use super::choose::{Search, fits};
@@ -19,7 +19,7 @@ use super::saver::Begun;
 use super::warm_start::WarmStartConfig;
 use crate::error::ChiefError;
 use crate::ps_tasks::{CreateError, PsTasks};
-use messages::checkpoint::{Catalog, CheckpointState};
+use pushpull_messages::checkpoint::{Catalog, CheckpointState};
 
 /// How a job begins.
 pub(crate) struct Begin<'a> {

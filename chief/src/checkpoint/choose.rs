@@ -2,13 +2,13 @@
 //! properties: (A) `latest-valid` takes the newest that is whole, and says which newer ones are not; (B) no job begins
 //! anew where there is a checkpoint, whole or not, unless it is told to; (C) `latest` and a step take that one or none.
 
-use messages::checkpoint::{CheckpointName, ManifestSpec};
-use messages::id::GlobalStep;
-use messages::job::JobSpec;
+use pushpull_messages::checkpoint::{CheckpointName, ManifestSpec};
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::job::JobSpec;
 
 use super::config::RestoreChoice;
 use super::error::{BrokenCheckpoint, RestoreError};
-use messages::checkpoint::newest_first;
+use pushpull_messages::checkpoint::newest_first;
 
 /// Most steps that an error names.
 const NAMED_MAX: usize = 20;
@@ -119,9 +119,9 @@ pub(super) fn fits(name: CheckpointName, manifest: &ManifestSpec, job: &JobSpec)
 
 #[cfg(test)]
 mod tests {
-    use messages::id::Incarnation;
-    use messages::tensor::Shape;
     use proptest::prelude::*;
+    use pushpull_messages::id::Incarnation;
+    use pushpull_messages::tensor::Shape;
 
     use super::*;
     use crate::checkpoint::tests::{manifest_of, named};

@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use messages::checkpoint::{CheckpointName, StoreError};
-use messages::id::Incarnation;
+use pushpull_messages::checkpoint::{CheckpointName, StoreError};
+use pushpull_messages::id::Incarnation;
 
 use super::retention::to_delete;
-use messages::checkpoint::{Catalog, CheckpointState};
+use pushpull_messages::checkpoint::{Catalog, CheckpointState};
 
 #[derive(Debug)]
 pub(super) struct Cleaner {

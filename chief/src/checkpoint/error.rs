@@ -1,8 +1,8 @@
 //! Why a job cannot begin with the checkpoint that it was told to. Words only.
 
-use messages::checkpoint::{CheckpointName, StoreError};
-use messages::id::GlobalStep;
-use messages::tensor::Shape;
+use pushpull_messages::checkpoint::{CheckpointName, StoreError};
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::tensor::Shape;
 
 /// A checkpoint that is not whole, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use messages::checkpoint::{CheckpointName, EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, Store};
-use messages::id::{GlobalStep, Incarnation};
-use messages::message::Evaluation;
+use pushpull_messages::checkpoint::{CheckpointName, EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, Store};
+use pushpull_messages::id::{GlobalStep, Incarnation};
+use pushpull_messages::message::Evaluation;
 
-use messages::checkpoint::Catalog;
+use pushpull_messages::checkpoint::Catalog;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);

@@ -2,9 +2,9 @@
 //! batches as large go on exactly where they were; (B) others share the examples that were read evenly, none twice in
 //! the count.
 
-use messages::checkpoint::{ManifestSpec, WorkerRecord};
-use messages::job::JobSpec;
-use messages::message::Resume;
+use pushpull_messages::checkpoint::{ManifestSpec, WorkerRecord};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Resume;
 
 /// Of each worker of the job, by index.
 pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> Vec<Resume> {
@@ -33,9 +33,9 @@ pub(super) fn records(manifest: &ManifestSpec, resumes: &[Resume]) -> Vec<Worker
 
 #[cfg(test)]
 mod tests {
-    use messages::id::{Incarnation, Sequence};
-    use messages::message::Verdict;
     use proptest::prelude::*;
+    use pushpull_messages::id::{Incarnation, Sequence};
+    use pushpull_messages::message::Verdict;
 
     use super::*;
     use crate::checkpoint::tests::manifest_of;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use messages::checkpoint::CheckpointName;
+use pushpull_messages::checkpoint::CheckpointName;
 
 /// What goes, of committed checkpoints that were saved at these times, in milliseconds since 1970.
 pub(super) fn to_delete(

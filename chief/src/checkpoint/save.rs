@@ -6,16 +6,18 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
-use messages::checkpoint::{CheckpointName, FORMAT, FileSpec, ManifestSpec, StoreError, WorkerRecord};
-use messages::cluster::ClusterSpec;
-use messages::id::{GlobalStep, Incarnation, JobName, Version};
-use messages::job::JobSpec;
-use messages::message::SaveResult;
-use messages::placement::Placement;
+use pushpull_messages::checkpoint::{
+    CheckpointName, FORMAT, FileSpec, ManifestSpec, StoreError, WorkerRecord,
+};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, Version};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::SaveResult;
+use pushpull_messages::placement::Placement;
 use tokio::time::Instant;
 
 use crate::ps_tasks::PsTasks;
-use messages::checkpoint::{Catalog, missing_file};
+use pushpull_messages::checkpoint::{Catalog, missing_file};
 
 /// How checkpoints of one life of the chief are made.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use messages::id::Version;
+use pushpull_messages::id::Version;
 
 /// Beyond that a margin is no margin: no shard does so many updates while a message travels.
 const MARGIN_MAX: u64 = 1 << 32;

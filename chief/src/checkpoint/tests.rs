@@ -4,10 +4,10 @@ mod failing;
 mod saving;
 pub(crate) mod shards;
 
-use messages::checkpoint::{CheckpointName, FORMAT, FileSpec, ManifestSpec, Part, SavedTensorSpec};
-use messages::id::*;
-use messages::job::JobSpec;
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::checkpoint::{CheckpointName, FORMAT, FileSpec, ManifestSpec, Part, SavedTensorSpec};
+use pushpull_messages::id::*;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 
 /// A name without ceremony.
 pub(super) fn named(step: u64, life: u64) -> CheckpointName {
@@ -21,7 +21,7 @@ pub(super) fn manifest_of(job: JobSpec, step: u64) -> ManifestSpec {
         slice: SliceSpec { variable: VariableId(variable), row: 0, rows: rows as u64 },
         shard,
     };
-    let rows = job.graph.variables.iter().map(messages::variable::VariableSpec::rows);
+    let rows = job.graph.variables.iter().map(pushpull_messages::variable::VariableSpec::rows);
     let slices = (0..).zip(rows).map(whole).collect();
     let placement = Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices };
     let mut offset = 64;

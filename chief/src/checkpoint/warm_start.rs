@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use messages::checkpoint::{ManifestSpec, SourceSpec};
-use messages::id::{GlobalStep, VariableId};
-use messages::job::JobSpec;
+use pushpull_messages::checkpoint::{ManifestSpec, SourceSpec};
+use pushpull_messages::id::{GlobalStep, VariableId};
+use pushpull_messages::job::JobSpec;
 
 use super::error::RestoreError;
 use crate::error::ChiefError;
@@ -117,10 +117,10 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use messages::graph::GraphBuilder;
-    use messages::input::{DatasetSpec, InputSpec};
-    use messages::variable::InitializerSpec;
     use proptest::prelude::*;
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::input::{DatasetSpec, InputSpec};
+    use pushpull_messages::variable::InitializerSpec;
 
     use super::*;
     use crate::checkpoint::tests::manifest_of;

@@ -1,19 +1,19 @@
 //! Whole runs of the chief beside a ps task that only counts and workers that only talk: jobs that are told to stop.
 
-use messages::buffer::Payload;
-use messages::checkpoint::Store;
-use messages::message::{
+use pushpull_messages::buffer::Payload;
+use pushpull_messages::checkpoint::Store;
+use pushpull_messages::message::{
     Evaluated, Evaluation, Finish, Finished, Go, Ready, Register, Registered, TrainingResult,
 };
-use messages::observe::{ChiefSnapshot, JobPhase, Observed, TraceSpec, WorkerState};
-use messages::transport::Client;
+use pushpull_messages::observe::{ChiefSnapshot, JobPhase, Observed, TraceSpec, WorkerState};
+use pushpull_messages::transport::Client;
 use tempfile::TempDir;
 
 use super::*;
 use crate::checkpoint::CheckpointConfig;
 use crate::checkpoint::tests::shards::{FakeCluster, PATIENCE};
 use crate::job::tests::job;
-use messages::checkpoint::{Catalog, CheckpointState};
+use pushpull_messages::checkpoint::{Catalog, CheckpointState};
 
 /// A chief that runs, and what it leads.
 struct Run {
@@ -89,7 +89,8 @@ impl Run {
 
     /// Every worker that is left says so. Gives what each is told.
     async fn say(&self, result: TrainingResult) -> Vec<Finished> {
-        let finish = Finish { result, local_step: messages::id::LocalStep(2), loss: 0.5, skipped: 0 };
+        let finish =
+            Finish { result, local_step: pushpull_messages::id::LocalStep(2), loss: 0.5, skipped: 0 };
         let says = self.workers.iter().map(|worker| worker.call::<Finished>(finish.clone(), Payload::EMPTY));
         let evaluate = async |worker: &Client, told: Finished| {
             if told.evaluate {

@@ -3,8 +3,8 @@
 //! Wanted properties: (A) it stops at the first evaluation that is the last of `patience` in a row, none of which is better
 //! than the best before them by more than `min_delta`; (B) never before.
 
-use messages::id::GlobalStep;
-use messages::message::Evaluation;
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::message::Evaluation;
 
 use crate::hook::{Asks, Hook};
 
@@ -85,8 +85,8 @@ impl Hook for EarlyStopping {
 
 #[cfg(test)]
 mod tests {
-    use messages::message::MetricValue;
     use proptest::prelude::*;
+    use pushpull_messages::message::MetricValue;
 
     use super::*;
     use crate::wish::Wish;

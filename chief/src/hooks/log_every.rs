@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use messages::id::GlobalStep;
-use messages::job::JobSpec;
-use messages::optimizer::UpdateSpec;
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::optimizer::UpdateSpec;
 
 use crate::hook::{Asks, Hook};
 use crate::moment::Moment;

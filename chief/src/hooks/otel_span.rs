@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, SystemTime};
 
-use messages::id::{JobName, ShardId, TaskId};
-use messages::message::PushId;
-use messages::observe::{Micros, SpanSpec};
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use pushpull_messages::id::{JobName, ShardId, TaskId};
+use pushpull_messages::message::PushId;
+use pushpull_messages::observe::{Micros, SpanSpec};
 
 use super::latest::Latest;
 use super::trace_event::PUSH;

@@ -4,11 +4,11 @@
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use messages::observe::SpanSpec;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanExporter as _;
+use pushpull_messages::observe::SpanSpec;
 
 use super::otel_span::OtelSpans;
 use super::spool::{Spool, Spooled};
@@ -144,7 +144,7 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::mpsc::{Receiver, channel};
 
-    use messages::id::GlobalStep;
+    use pushpull_messages::id::GlobalStep;
 
     use super::super::spool::tests::one_push;
     use super::*;

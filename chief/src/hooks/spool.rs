@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use messages::observe::SpanSpec;
+use pushpull_messages::observe::SpanSpec;
 
 /// Spans that wait for the thread at most.
 const WAITING_MAX: usize = 1 << 16;
@@ -110,9 +110,9 @@ impl Spooled {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use messages::id::{Incarnation, Sequence, ShardId, TaskId};
-    use messages::message::PushId;
-    use messages::observe::Micros;
+    use pushpull_messages::id::{Incarnation, Sequence, ShardId, TaskId};
+    use pushpull_messages::message::PushId;
+    use pushpull_messages::observe::Micros;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Ends the training at a step. The job's own last step is exact; this is for whoever finds out later.
 
-use messages::id::GlobalStep;
+use pushpull_messages::id::GlobalStep;
 
 use crate::hook::{Asks, Hook};
 use crate::moment::Moment;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-use messages::id::GlobalStep;
-use messages::job::JobSpec;
-use messages::message::Evaluation;
-use messages::summary::SummarySpec;
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Evaluation;
+use pushpull_messages::summary::SummarySpec;
 
 use crate::error::ChiefError;
 use crate::hook::{Asks, Hook};

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use messages::id::{JobName, ShardId, TaskId};
-use messages::message::PushId;
-use messages::observe::{Micros, SpanSpec};
+use pushpull_messages::id::{JobName, ShardId, TaskId};
+use pushpull_messages::message::PushId;
+use pushpull_messages::observe::{Micros, SpanSpec};
 use serde_json::{Value, json};
 
 use super::latest::Latest;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-use messages::observe::SpanSpec;
+use pushpull_messages::observe::SpanSpec;
 
 use super::spool::{Spool, Spooled};
 use super::trace_event::TraceEvents;
@@ -104,7 +104,7 @@ impl<W: Write> Array<W> {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::GlobalStep;
+    use pushpull_messages::id::GlobalStep;
     use serde_json::Value;
 
     use super::super::spool::tests::one_push;

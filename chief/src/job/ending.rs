@@ -1,8 +1,8 @@
 //! How workers leave the job, and how the job ends: evaluated, or with an error that everybody is told.
 
-use messages::id::{LocalStep, TaskId};
-use messages::message::{Evaluated, Finish, Finished, TrainingResult};
-use messages::sync::LeaveSpec;
+use pushpull_messages::id::{LocalStep, TaskId};
+use pushpull_messages::message::{Evaluated, Finish, Finished, TrainingResult};
+use pushpull_messages::sync::LeaveSpec;
 
 use super::worker::{State, Worker};
 use super::{Effect, End, JobState, Outcome, Phase, done, out_of_turn, refuse, superseded, too_late};

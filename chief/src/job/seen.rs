@@ -1,8 +1,8 @@
 //! A job as it can be seen from outside: its phase, and what each worker is at. Decides nothing, and knows no clock.
 
-use messages::id::{GlobalStep, Incarnation};
-use messages::observe::{JobPhase, WorkerState};
-use messages::transport::Peer;
+use pushpull_messages::id::{GlobalStep, Incarnation};
+use pushpull_messages::observe::{JobPhase, WorkerState};
+use pushpull_messages::transport::Peer;
 
 use super::worker::{State, Worker};
 use super::{JobState, Phase};

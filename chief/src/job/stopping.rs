@@ -1,6 +1,6 @@
 //! How a job stops before its last step: at a step that the shards agree on, for good or for another job to go on.
 
-use messages::id::GlobalStep;
+use pushpull_messages::id::GlobalStep;
 
 use super::worker::{State, Worker};
 use super::{Effect, End, JobState, Phase, Stopping, done};

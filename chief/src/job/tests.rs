@@ -5,13 +5,13 @@ mod play;
 mod random;
 mod stopping;
 
-use messages::graph::GraphBuilder;
-use messages::id::{GlobalStep, LocalStep, PlacementEpoch, ShardId, VariableId};
-use messages::input::{DatasetSpec, InputSpec};
-use messages::message::{Ready, Register};
-use messages::observe::{JobPhase, WorkerState};
-use messages::placement::{PlacedSlice, SliceSpec};
-use messages::variable::InitializerSpec;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::{GlobalStep, LocalStep, PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::input::{DatasetSpec, InputSpec};
+use pushpull_messages::message::{Ready, Register};
+use pushpull_messages::observe::{JobPhase, WorkerState};
+use pushpull_messages::placement::{PlacedSlice, SliceSpec};
+use pushpull_messages::variable::InitializerSpec;
 
 use self::play::{Play, completed, evaluated, interrupted, report};
 use super::*;

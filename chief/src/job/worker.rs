@@ -1,8 +1,8 @@
 //! One worker of the job, as the chief knows it: which life, over which connection, and what it waits for.
 //! Knows nothing of the other workers.
 
-use messages::id::Incarnation;
-use messages::message::Resume;
+use pushpull_messages::id::Incarnation;
+use pushpull_messages::message::Resume;
 
 pub(super) struct Worker<R> {
     /// Its latest life: what an earlier one says is refused. `None` until one has come.

@@ -4,9 +4,9 @@
 //! lost: weighted with their steps and times, all points together are what was added; (C) an evaluation is on a point of its
 //! time or, where that has two, the later one is.
 
-use messages::id::GlobalStep;
-use messages::message::MetricValue;
-use messages::observe::{CurvePoint, Phases};
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::message::MetricValue;
+use pushpull_messages::observe::{CurvePoint, Phases};
 
 /// Most points.
 pub(crate) const POINTS_MAX: usize = 600;

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use messages::message::REPORT_EVERY_MAX;
-use messages::observe::{Finding, FindingKind, ShardRow};
-use messages::sync::SyncSpec;
+use pushpull_messages::message::REPORT_EVERY_MAX;
+use pushpull_messages::observe::{Finding, FindingKind, ShardRow};
+use pushpull_messages::sync::SyncSpec;
 
 use super::slow::{Trainer, slow_workers};
 use super::troubled::troubled_shards;

@@ -4,7 +4,6 @@
 mod curves;
 mod findings;
 mod others;
-
 mod shards;
 mod slow;
 mod troubled;
@@ -14,16 +13,16 @@ mod workers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use messages::checkpoint::{CheckpointName, without_passwords};
-use messages::id::{GlobalStep, JobName, ShardId, TaskId};
-use messages::job::JobSpec;
-use messages::message::{Evaluation, MetricValue, ShardSnapshot};
-use messages::observe::{
+use pushpull_messages::checkpoint::{CheckpointName, without_passwords};
+use pushpull_messages::id::{GlobalStep, JobName, ShardId, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Evaluation, MetricValue, ShardSnapshot};
+use pushpull_messages::observe::{
     Checkpoints, ChiefSnapshot, CurvePoint, Finding, FindingKind, JobPhase, JobSummary, PlacementRow,
     ShardRow, ShardState, TaskRow, TimeHistogram, WorkerRow, WorkerState,
 };
-use messages::placement::Placement;
-use messages::transport::Identity;
+use pushpull_messages::placement::Placement;
+use pushpull_messages::transport::Identity;
 
 use crate::checkpoint::SaveStatus;
 use crate::job::JobSeen;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use messages::id::ShardId;
-use messages::message::ShardSnapshot;
-use messages::observe::{ShardRow, ShardState, TimeHistogram};
+use pushpull_messages::id::ShardId;
+use pushpull_messages::message::ShardSnapshot;
+use pushpull_messages::observe::{ShardRow, ShardState, TimeHistogram};
 
 use super::findings::SEEN;
 use super::window::{Counted, Window, rate};
@@ -89,7 +89,7 @@ impl ShardPast {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::Version;
+    use pushpull_messages::id::Version;
 
     use super::*;
 

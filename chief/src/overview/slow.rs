@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use messages::observe::{Finding, FindingKind, Phases, WorkerRow};
-use messages::sync::SyncSpec;
+use pushpull_messages::observe::{Finding, FindingKind, Phases, WorkerRow};
+use pushpull_messages::sync::SyncSpec;
 
 use super::findings::{AllEvidence, Cause, Evidence, SEEN};
 use super::others::{Others, shown};

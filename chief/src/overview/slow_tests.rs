@@ -1,8 +1,8 @@
 //! Workers that train, as rows made by hand.
 
-use messages::id::LocalStep;
-use messages::observe::WorkerState;
 use proptest::prelude::*;
+use pushpull_messages::id::LocalStep;
+use pushpull_messages::observe::WorkerState;
 
 use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use messages::cluster::ClusterSpec;
-use messages::id::{Incarnation, LocalStep, Version};
-use messages::observe::{RoundTrip, WorkerSnapshot};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{Incarnation, LocalStep, Version};
+use pushpull_messages::observe::{RoundTrip, WorkerSnapshot};
 
 use super::*;
 use crate::job::WorkerSeen;

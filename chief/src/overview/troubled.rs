@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use messages::observe::{Finding, FindingKind, ShardRow, ShardState};
+use pushpull_messages::observe::{Finding, FindingKind, ShardRow, ShardState};
 
 use super::findings::{Cause, Evidence, SEEN};
 use super::others::{Others, shown};
@@ -66,9 +66,9 @@ pub(super) fn troubled_shards(shards: &[ShardRow]) -> Vec<Evidence> {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::{ShardId, Version};
-    use messages::message::ShardCounters;
     use proptest::prelude::*;
+    use pushpull_messages::id::{ShardId, Version};
+    use pushpull_messages::message::ShardCounters;
 
     use super::*;
 

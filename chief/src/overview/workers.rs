@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::id::{Incarnation, LocalStep, ShardId};
-use messages::observe::{Phases, RoundTrip, TimeHistogram, WorkerRow, WorkerSnapshot, WorkerState};
+use pushpull_messages::id::{Incarnation, LocalStep, ShardId};
+use pushpull_messages::observe::{Phases, RoundTrip, TimeHistogram, WorkerRow, WorkerSnapshot, WorkerState};
 
 use super::curves::Stretch;
 use super::slow::Trainer;

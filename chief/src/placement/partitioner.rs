@@ -1,9 +1,9 @@
 //! How many slices a variable is split into along axis 0, and where each begins.
 //! Does not know on which shard a slice will live.
 
-use messages::id::VariableId;
-use messages::placement::{PartitionerSpec, SliceSpec};
-use messages::variable::VariableSpec;
+use pushpull_messages::id::VariableId;
+use pushpull_messages::placement::{PartitionerSpec, SliceSpec};
+use pushpull_messages::variable::VariableSpec;
 
 /// How many slices a valid variable gets: from 1 up to its number of rows. Allocates nothing, so that the
 /// whole job's slices can be counted before there are any.

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use messages::id::{PlacementEpoch, ShardId, VariableId};
-use messages::placement::{
+use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::placement::{
     PartitionerError, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec,
 };
-use messages::variable::{DeviceSpec, VariableError, VariableSpec};
+use pushpull_messages::variable::{DeviceSpec, VariableError, VariableSpec};
 
 use super::greedy::Greedy;
 use super::partitioner;

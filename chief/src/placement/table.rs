@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use messages::id::ShardId;
-use messages::placement::Placement;
-use messages::variable::VariableSpec;
+use pushpull_messages::id::ShardId;
+use pushpull_messages::placement::Placement;
+use pushpull_messages::variable::VariableSpec;
 
 /// A readable table of a placement. Rows are shown as `first..end`, the end not included, and a variable that
 /// is whole shows `all`. Bytes are those of the values; slots of the optimizer come on top.

@@ -1,11 +1,13 @@
 //! Tests of placement: a property test for each wanted property, and every refusal by its words.
 //! Knows only what the folder shows to others.
 
-use messages::id::{PlacementEpoch, ShardId, VariableId};
-use messages::placement::{PartitionerSpec, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec};
-use messages::tensor::Shape;
-use messages::variable::{DeviceSpec, InitializerSpec, VariableSpec};
 use proptest::prelude::*;
+use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::placement::{
+    PartitionerSpec, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec,
+};
+use pushpull_messages::tensor::Shape;
+use pushpull_messages::variable::{DeviceSpec, InitializerSpec, VariableSpec};
 
 use super::*;
 

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use messages::id::GlobalStep;
-use messages::job::JobSpec;
-use messages::message::{Evaluation, ShardCounters, ShardSnapshot, StalenessHistogram};
-use messages::optimizer::UpdateSpec;
-use messages::summary::{HistogramSpec, SummarySpec, SummaryValue};
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Evaluation, ShardCounters, ShardSnapshot, StalenessHistogram};
+use pushpull_messages::optimizer::UpdateSpec;
+use pushpull_messages::summary::{HistogramSpec, SummarySpec, SummaryValue};
 
 use crate::moment::Moment;
 
@@ -224,9 +224,9 @@ fn distribution(histogram: &StalenessHistogram) -> HistogramSpec {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::{ShardId, Version};
-    use messages::message::MetricValue;
     use proptest::prelude::*;
+    use pushpull_messages::id::{ShardId, Version};
+    use pushpull_messages::message::MetricValue;
 
     use super::*;
     use crate::job::tests::job;

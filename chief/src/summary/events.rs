@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use messages::id::GlobalStep;
-use messages::job::JobSpec;
-use messages::record;
-use messages::summary::{HistogramSpec, SummaryError, SummarySpec, SummaryValue};
 use prost::Message;
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::record;
+use pushpull_messages::summary::{HistogramSpec, SummaryError, SummarySpec, SummaryValue};
 
 use super::proto::{
     DT_STRING, Event, FILE_VERSION, Histogram, Image, Metadata, Plugin, SessionLog, Shown, Summary, Tensor,
@@ -171,8 +171,8 @@ fn distribution(histogram: &HistogramSpec) -> Histogram {
 
 #[cfg(test)]
 mod tests {
-    use messages::record::{HEAD_BYTES, TAIL_BYTES, check_data, read_head};
-    use messages::summary::ImageSpec;
+    use pushpull_messages::record::{HEAD_BYTES, TAIL_BYTES, check_data, read_head};
+    use pushpull_messages::summary::ImageSpec;
 
     use super::*;
     use crate::job::tests::job;

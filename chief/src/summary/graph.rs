@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use messages::graph::{GraphSpec, NodeSpec, Op};
-use messages::job::JobSpec;
-use messages::tensor::{DType, TensorSpec};
 use prost::Message;
+use pushpull_messages::graph::{GraphSpec, NodeSpec, Op};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::tensor::{DType, TensorSpec};
 use serde_json::Value as Json;
 
 use super::proto::{

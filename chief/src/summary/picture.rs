@@ -1,7 +1,7 @@
 //! A picture as a PNG file.
 
-use messages::summary::ImageSpec;
 use png::{BitDepth, ColorType, Compression, Encoder, EncodingError};
+use pushpull_messages::summary::ImageSpec;
 
 /// Encodes an image that has been validated.
 pub(super) fn encode(image: &ImageSpec) -> Result<Vec<u8>, EncodingError> {

@@ -1,6 +1,6 @@
 //! The job's settings as a table in Markdown. Knows none of them by name but the graph's.
 
-use messages::job::JobSpec;
+use pushpull_messages::job::JobSpec;
 use serde_json::Value;
 
 /// Most letters of one setting: an input may list any number of files and words.

@@ -7,16 +7,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use messages::buffer::{Buffer, BufferPool};
-use messages::checkpoint::{
+use pushpull_messages::buffer::{Buffer, BufferPool};
+use pushpull_messages::checkpoint::{
     Catalog, CheckpointName, FileError, Index, ManifestSpec, Part, Piece, PieceReader, SourceSpec, StartSpec,
     Store, StoreError,
 };
-use messages::id::{SliceId, VariableId, Version};
-use messages::message::{CreateShard, Refusal, RefusalCode};
-use messages::placement::SliceSpec;
-use messages::tensor::Shape;
-use messages::variable::VariableSpec;
+use pushpull_messages::id::{SliceId, VariableId, Version};
+use pushpull_messages::message::{CreateShard, Refusal, RefusalCode};
+use pushpull_messages::placement::SliceSpec;
+use pushpull_messages::tensor::Shape;
+use pushpull_messages::variable::VariableSpec;
 
 use crate::shard::{Restored, SliceState, slot_names};
 

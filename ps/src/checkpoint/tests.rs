@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use messages::buffer::{Buffer, BufferPool, Payload, Segment};
-use messages::checkpoint::{
+use proptest::prelude::*;
+use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_messages::checkpoint::{
     CheckpointName, FORMAT, ManifestSpec, Part, SourceSpec, StartSpec, Store, WorkerRecord, read_header,
 };
-use messages::graph::GraphBuilder;
-use messages::id::*;
-use messages::input::{DatasetSpec, InputSpec};
-use messages::job::JobSpec;
-use messages::message::*;
-use messages::optimizer::{OptimizerSpec, ScheduleSpec};
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::sync::SyncSpec;
-use messages::variable::{InitializerSpec, VariableSpec};
-use proptest::prelude::*;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::*;
+use pushpull_messages::input::{DatasetSpec, InputSpec};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::*;
+use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
 use super::{read, write};
 use crate::shard::{Answer, Cut, Order, ShardLimits, ShardState};
@@ -38,7 +38,7 @@ fn job(variables: &[(Vec<usize>, bool)], optimizer: OptimizerSpec, average: Opti
     let mut g = GraphBuilder::new("any");
     for (number, (shape, trainable)) in variables.iter().enumerate() {
         let (name, normal) = (format!("v{number}"), InitializerSpec::Normal { mean: 0.0, stddev: 1.0 });
-        let shape = messages::tensor::Shape(shape.clone());
+        let shape = pushpull_messages::tensor::Shape(shape.clone());
         if *trainable {
             g.variable(&name, shape, normal)
         } else {

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use actix::Recipient;
-use messages::buffer::BufferPool;
-use messages::message::{Refusal, RefusalCode, SaveResult};
-use messages::observe::{Meter, Queued};
+use pushpull_messages::buffer::BufferPool;
+use pushpull_messages::message::{Refusal, RefusalCode, SaveResult};
+use pushpull_messages::observe::{Meter, Queued};
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

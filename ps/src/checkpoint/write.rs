@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use messages::buffer::Buffer;
-use messages::checkpoint::{
+use pushpull_messages::buffer::Buffer;
+use pushpull_messages::checkpoint::{
     CheckpointName, FileSpec, NewTensor, Part, SavedTensorSpec, Store, StoreError, write_file,
 };
-use messages::id::SliceId;
-use messages::message::SaveResult;
-use messages::placement::SliceSpec;
-use messages::tensor::Shape;
-use messages::variable::VariableSpec;
+use pushpull_messages::id::SliceId;
+use pushpull_messages::message::SaveResult;
+use pushpull_messages::placement::SliceSpec;
+use pushpull_messages::tensor::Shape;
+use pushpull_messages::variable::VariableSpec;
 
 use crate::shard::{Cut, SliceState, slot_names};
 

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use kernels::cpu::{Threads, accumulate, add_into};
-use messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_kernels::cpu::{Threads, accumulate, add_into};
+use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
 
 /// Gradients for the next update.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kernels::cpu::all_finite;
-use messages::buffer::{BufferPool, Payload};
-use messages::id::{GlobalStep, PlacementEpoch, SliceId, Version};
-use messages::message::{CreateShard, Push, Refusal, RefusalCode, Save, ShardCreated};
+use pushpull_kernels::cpu::all_finite;
+use pushpull_messages::buffer::{BufferPool, Payload};
+use pushpull_messages::id::{GlobalStep, PlacementEpoch, SliceId, Version};
+use pushpull_messages::message::{CreateShard, Push, Refusal, RefusalCode, Save, ShardCreated};
 
 use super::aggregate::Aggregate;
 use super::cut::{Cut, Restored};

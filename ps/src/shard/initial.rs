@@ -1,8 +1,8 @@
 //! Initial values: the same for every element, however its variable is split and wherever it lives.
 
-use kernels::cpu::{Key, fill_normal, fill_truncated_normal, fill_uniform};
-use messages::placement::SliceSpec;
-use messages::variable::{InitializerSpec, VariableSpec};
+use pushpull_kernels::cpu::{Key, fill_normal, fill_truncated_normal, fill_uniform};
+use pushpull_messages::placement::SliceSpec;
+use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
 /// Fills `values` with the part of `variable` that `slice` is.
 pub(super) fn fill(values: &mut [f32], variable: &VariableSpec, slice: &SliceSpec, seed: u64) {

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use messages::checkpoint::WorkerRecord;
-use messages::id::Sequence;
-use messages::message::{PushId, Verdict};
+use pushpull_messages::checkpoint::WorkerRecord;
+use pushpull_messages::id::Sequence;
+use pushpull_messages::message::{PushId, Verdict};
 
 /// What became of the last push of every worker.
 #[derive(Debug, Default)]
@@ -97,8 +97,8 @@ impl From<Vec<WorkerRecord>> for Ledger {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::Incarnation;
     use proptest::prelude::*;
+    use pushpull_messages::id::Incarnation;
 
     use super::*;
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use kernels::cpu::{
+use pushpull_kernels::cpu::{
     AdagradStep, AdamStep, AdamWStep, FtrlStep, MomentumStep, RmsPropStep, adagrad, adam, adamw, ftrl,
     momentum, rmsprop, sgd,
 };
-use messages::buffer::Buffer;
-use messages::optimizer::OptimizerSpec;
+use pushpull_messages::buffer::Buffer;
+use pushpull_messages::optimizer::OptimizerSpec;
 
 use super::update::Update;
 

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use messages::buffer::{Buffer, BufferPool, Payload, Segment};
-use messages::checkpoint::{CheckpointName, FileSpec, StartSpec};
-use messages::id::*;
-use messages::message::*;
-use messages::sync::SyncSpec;
 use proptest::prelude::*;
+use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_messages::checkpoint::{CheckpointName, FileSpec, StartSpec};
+use pushpull_messages::id::*;
+use pushpull_messages::message::*;
+use pushpull_messages::sync::SyncSpec;
 
 use super::cut::{Cut, Restored};
 use super::state::{Order, ShardLimits, ShardState};

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use kernels::cpu::average;
-use messages::buffer::{Buffer, BufferPool, Segment};
-use messages::id::SliceId;
-use messages::optimizer::UpdateSpec;
-use messages::placement::SliceSpec;
-use messages::variable::VariableSpec;
+use pushpull_kernels::cpu::average;
+use pushpull_messages::buffer::{Buffer, BufferPool, Segment};
+use pushpull_messages::id::SliceId;
+use pushpull_messages::optimizer::UpdateSpec;
+use pushpull_messages::placement::SliceSpec;
+use pushpull_messages::variable::VariableSpec;
 
 use super::cut::SliceState;
 use super::update::Update;
@@ -126,9 +126,9 @@ impl Slice {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::{GlobalStep, VariableId, Version};
-    use messages::optimizer::{OptimizerSpec, ScheduleSpec};
-    use messages::variable::InitializerSpec;
+    use pushpull_messages::id::{GlobalStep, VariableId, Version};
+    use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+    use pushpull_messages::variable::InitializerSpec;
 
     use super::*;
 

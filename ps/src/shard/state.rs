@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use messages::buffer::{BufferPool, Payload, Segment};
-use messages::checkpoint::StartSpec;
-use messages::id::{GlobalStep, Incarnation, ShardId, Version};
-use messages::message::{
+use pushpull_messages::buffer::{BufferPool, Payload, Segment};
+use pushpull_messages::checkpoint::StartSpec;
+use pushpull_messages::id::{GlobalStep, Incarnation, ShardId, Version};
+use pushpull_messages::message::{
     CreateShard, Leave, Left, Pull, PullAt, Push, PushId, Pushed, Refusal, RefusalCode, Save, SaveResult,
     ShardCounters, ShardSnapshot, StalenessHistogram, StopAt, StoppingAt, Verdict, WORKERS_MAX,
 };

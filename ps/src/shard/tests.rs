@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use messages::buffer::{Buffer, BufferPool, Payload, Segment};
-use messages::checkpoint::StartSpec;
-use messages::id::*;
-use messages::message::*;
-use messages::optimizer::{OptimizerSpec, ScheduleSpec};
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::sync::SyncSpec;
-use messages::variable::{InitializerSpec, VariableSpec};
 use proptest::prelude::*;
+use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_messages::checkpoint::StartSpec;
+use pushpull_messages::id::*;
+use pushpull_messages::message::*;
+use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
 use super::state::{ShardLimits, ShardState};
 use super::waiting::Answer;

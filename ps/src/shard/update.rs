@@ -3,9 +3,9 @@
 //! Wanted properties: (A) a sum of n gradients counts as their mean; (B) the step size is the optimizer's, times the
 //! schedule's factor, times the caller's; (C) the average's decay never exceeds what the job says.
 
-use kernels::cpu::GradientTerms;
-use messages::id::{GlobalStep, Version};
-use messages::optimizer::{OptimizerSpec, UpdateSpec};
+use pushpull_kernels::cpu::GradientTerms;
+use pushpull_messages::id::{GlobalStep, Version};
+use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
 
 /// One update of all slices.
 pub(super) struct Update<'a> {
@@ -56,8 +56,8 @@ impl<'a> Update<'a> {
 
 #[cfg(test)]
 mod tests {
-    use messages::optimizer::ScheduleSpec;
     use proptest::prelude::*;
+    use pushpull_messages::optimizer::ScheduleSpec;
 
     use super::*;
 

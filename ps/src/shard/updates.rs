@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use messages::observe::TimeHistogram;
+use pushpull_messages::observe::TimeHistogram;
 
 /// Carries something out, once, and tells how long that took.
 pub type Measure = fn(&mut dyn FnMut()) -> Duration;

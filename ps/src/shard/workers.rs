@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use messages::buffer::{Buffer, BufferPool, Payload, Segment};
-use messages::checkpoint::StartSpec;
-use messages::id::*;
-use messages::message::*;
-use messages::optimizer::OptimizerSpec;
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::sync::SyncSpec;
-use messages::variable::{InitializerSpec, VariableSpec};
 use proptest::prelude::*;
+use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_messages::checkpoint::StartSpec;
+use pushpull_messages::id::*;
+use pushpull_messages::message::*;
+use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
 use super::state::{Reader, ShardLimits, ShardState};
 use super::waiting::Answer;
@@ -529,7 +529,7 @@ fn an_end_that_is_here_lets_go_of_whoever_waits() {
 fn the_step_size_does_not_depend_on_where_the_training_stops() {
     let values = [None, Some(6)].map(|stop| {
         let mut create = create(SyncSpec::ASYNC, false, 1, 10);
-        create.update.schedule = messages::optimizer::ScheduleSpec::Linear;
+        create.update.schedule = pushpull_messages::optimizer::ScheduleSpec::Linear;
         let mut shard = Shard::new(create);
         stop.map(|step| shard.stop_at(step));
         (0..6).for_each(|_| shard.push(0));

@@ -3,7 +3,7 @@
 //! Wanted properties: (A) every push is applied; (B) every step may begin at once; (C) with the staleness in the step
 //! size, a push that is stale by s is applied with 1 / (1 + s) of it (Zhang et al., IJCAI 2016), and else with all.
 
-use messages::id::{GlobalStep, Version};
+use pushpull_messages::id::{GlobalStep, Version};
 
 use super::{Admission, Candidate, Members, Policy};
 
@@ -45,8 +45,8 @@ impl Policy for Asynchronous {
 
 #[cfg(test)]
 mod tests {
-    use messages::sync::SyncSpec;
     use proptest::prelude::*;
+    use pushpull_messages::sync::SyncSpec;
 
     use super::super::simulation::{Simulation, any_events};
 

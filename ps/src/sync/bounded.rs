@@ -5,7 +5,7 @@
 //! applied that is more than S steps further (S2); (C) hence its version has moved by at most (n − 1)(2S + 1) since
 //! it was read, with n members that stay; (D) the slowest member never waits; (E) nobody waits for one that has left.
 
-use messages::id::{GlobalStep, Version};
+use pushpull_messages::id::{GlobalStep, Version};
 
 use super::{Admission, Candidate, Members, Policy};
 
@@ -48,8 +48,8 @@ impl Policy for Bounded {
 
 #[cfg(test)]
 mod tests {
-    use messages::sync::SyncSpec;
     use proptest::prelude::*;
+    use pushpull_messages::sync::SyncSpec;
 
     use super::super::simulation::{Simulation, any_events};
 

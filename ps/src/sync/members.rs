@@ -5,7 +5,7 @@
 //! takes part again. (B) A member's next step never goes down. (C) A worker that has not come yet counts, with step 0,
 //! until it leaves. (D) One entry per worker, however often it is started.
 
-use messages::id::{GlobalStep, Incarnation};
+use pushpull_messages::id::{GlobalStep, Incarnation};
 
 /// All workers of a job, by index.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ mod members;
 mod simulation;
 mod synchronous;
 
-use messages::id::{GlobalStep, Version};
-use messages::sync::SyncSpec;
+use pushpull_messages::id::{GlobalStep, Version};
+use pushpull_messages::sync::SyncSpec;
 
 use asynchronous::Asynchronous;
 use bounded::Bounded;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use messages::id::{GlobalStep, Incarnation, Version};
-use messages::sync::SyncSpec;
 use proptest::prelude::*;
+use pushpull_messages::id::{GlobalStep, Incarnation, Version};
+use pushpull_messages::sync::SyncSpec;
 
 use super::{Admission, Candidate, Members, Policy, policy};
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use messages::id::{GlobalStep, Version};
+use pushpull_messages::id::{GlobalStep, Version};
 
 use super::{Admission, Candidate, Members, Policy};
 
@@ -67,8 +67,8 @@ impl Policy for Synchronous {
 
 #[cfg(test)]
 mod tests {
-    use messages::sync::SyncSpec;
     use proptest::prelude::*;
+    use pushpull_messages::sync::SyncSpec;
 
     use super::super::simulation::{Simulation, any_events};
 

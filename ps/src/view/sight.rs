@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix::Recipient;
-use messages::id::ShardId;
-use messages::message::ShardSnapshot;
-use messages::observe::Meter;
+use pushpull_messages::id::ShardId;
+use pushpull_messages::message::ShardSnapshot;
+use pushpull_messages::observe::Meter;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 

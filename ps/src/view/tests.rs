@@ -3,10 +3,10 @@
 use std::sync::mpsc;
 
 use actix::{Actor, Context, Handler};
-use messages::cluster::ClusterSpec;
-use messages::id::{JobName, ShardId};
-use messages::message::ShardSnapshot;
-use messages::transport::{Identity, InProcess, Transport};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{JobName, ShardId};
+use pushpull_messages::message::ShardSnapshot;
+use pushpull_messages::transport::{Identity, InProcess, Transport};
 
 use super::*;
 use crate::{Ps, PsConfig};

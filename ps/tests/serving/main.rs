@@ -6,20 +6,20 @@ mod observing;
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::buffer::{Buffer, BufferPool, Payload, Segment};
-use messages::checkpoint::{CheckpointName, FORMAT, ManifestSpec, StartSpec, Store};
-use messages::cluster::ClusterSpec;
-use messages::graph::GraphBuilder;
-use messages::id::*;
-use messages::input::{DatasetSpec, InputSpec};
-use messages::job::JobSpec;
-use messages::message::*;
-use messages::optimizer::OptimizerSpec;
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::sync::SyncSpec;
-use messages::transport::{CallError, Client, Identity, InProcess, Patience, Transport, dial};
-use messages::variable::InitializerSpec;
-use ps::{Ps, PsConfig, PsError, PsView};
+use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_messages::checkpoint::{CheckpointName, FORMAT, ManifestSpec, StartSpec, Store};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::*;
+use pushpull_messages::input::{DatasetSpec, InputSpec};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::*;
+use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::transport::{CallError, Client, Identity, InProcess, Patience, Transport, dial};
+use pushpull_messages::variable::InitializerSpec;
+use pushpull_ps::{Ps, PsConfig, PsError, PsView};
 use tokio_util::sync::CancellationToken;
 
 /// Long enough for anything that happens at all.

@@ -1,6 +1,8 @@
 //! What a ps task shows of itself while it lives and after it has ended, and what it tells of a push that is traced.
 
-use messages::observe::{Observed, PsSnapshot, PushTimes, RoleSnapshot, TaskSnapshot, TaskState, Traffic};
+use pushpull_messages::observe::{
+    Observed, PsSnapshot, PushTimes, RoleSnapshot, TaskSnapshot, TaskState, Traffic,
+};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use messages::observe::{Checkpoints, ChiefSnapshot, JobPhase, ShardRow, WorkerRow, WorkerState};
+use pushpull_messages::observe::{Checkpoints, ChiefSnapshot, JobPhase, ShardRow, WorkerRow, WorkerState};
 
 use super::evaluator::evaluation;
 use super::exposition::Samples;

@@ -1,7 +1,7 @@
 //! Samples of an evaluator: what it has evaluated, and how the last one was. Also of any evaluation.
 
-use messages::message::MetricValue;
-use messages::observe::EvaluatorSnapshot;
+use pushpull_messages::message::MetricValue;
+use pushpull_messages::observe::EvaluatorSnapshot;
 
 use super::exposition::Samples;
 

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use messages::id::TaskId;
-use messages::message::StalenessHistogram;
-use messages::observe::TimeHistogram;
 use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+use pushpull_messages::id::TaskId;
+use pushpull_messages::message::StalenessHistogram;
+use pushpull_messages::observe::TimeHistogram;
 
 use super::table::{FAMILIES, Kind};
 

@@ -12,7 +12,7 @@ mod tests;
 mod worker;
 
 use actix_web::HttpResponse;
-use messages::observe::{RoleSnapshot, TaskSnapshot};
+use pushpull_messages::observe::{RoleSnapshot, TaskSnapshot};
 
 use self::exposition::Exposition;
 use super::body::shared;

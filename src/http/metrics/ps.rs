@@ -1,8 +1,8 @@
 //! Samples of a ps task: its connections, and each of its shards.
 
-use messages::id::ShardId;
-use messages::message::ShardSnapshot;
-use messages::observe::{PsSnapshot, ServerSnapshot, Traffic};
+use pushpull_messages::id::ShardId;
+use pushpull_messages::message::ShardSnapshot;
+use pushpull_messages::observe::{PsSnapshot, ServerSnapshot, Traffic};
 
 use super::exposition::Samples;
 

@@ -1,6 +1,6 @@
 //! Samples of any task: its life, and its actors.
 
-use messages::observe::{TaskSnapshot, TaskState};
+use pushpull_messages::observe::{TaskSnapshot, TaskState};
 
 use super::exposition::Samples;
 

@@ -4,14 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use messages::id::{GlobalStep, Incarnation, JobName, LocalStep, ShardId, TaskId, Version};
-use messages::message::{MetricValue, ShardCounters, ShardSnapshot, StalenessHistogram};
-use messages::observe::{
+use proptest::prelude::*;
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, LocalStep, ShardId, TaskId, Version};
+use pushpull_messages::message::{MetricValue, ShardCounters, ShardSnapshot, StalenessHistogram};
+use pushpull_messages::observe::{
     ActorSnapshot, Checkpoints, ChiefSnapshot, EvaluatorSnapshot, Finding, FindingKind, JobPhase, Phases,
     PsSnapshot, RoleSnapshot, RoundTrip, ServerSnapshot, ShardRow, ShardState, TaskRow, TaskSnapshot,
     TaskState, TimeHistogram, Traffic, VerdictCounters, WorkerRow, WorkerSnapshot, WorkerState,
 };
-use proptest::prelude::*;
 
 use self::promtool::promtool;
 use super::exposition::Exposition;

@@ -1,6 +1,6 @@
 //! Samples of a worker task: where its time goes, and what became of its pushes.
 
-use messages::observe::WorkerSnapshot;
+use pushpull_messages::observe::WorkerSnapshot;
 
 use super::exposition::Samples;
 use super::ps::traffic;

@@ -1,7 +1,7 @@
 //! The evaluator: a task of its own that evaluates each checkpoint as it comes, keeps the best one, and lets the job end when it
 //! gets no better.
 
-use messages::id::JobName;
+use pushpull_messages::id::JobName;
 use rustix::process::Signal;
 
 use crate::harness::{Cluster, Job, Program, Running, example, role};
@@ -38,7 +38,7 @@ fn an_evaluator_in_the_clusters_configuration_is_told_by_it_who_it_is() {
     let saved = directory(cluster.dir());
     cluster.chief_flags = vec![format!("--checkpoint-dir={}", saved.display())];
     // As Kubeflow has it, the evaluator is not among the cluster's addresses.
-    let config = cluster.spec.to_tf_config(messages::id::TaskId::new(JobName::Evaluator, 0));
+    let config = cluster.spec.to_tf_config(pushpull_messages::id::TaskId::new(JobName::Evaluator, 0));
     let mut command = example();
     command.env("TF_CONFIG", config).arg(format!("--checkpoint-dir={}", saved.display())).arg("--threads=1");
     let mut evaluator = Program::start(cluster.dir(), "evaluator", &mut command);

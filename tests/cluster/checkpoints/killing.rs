@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use messages::id::TaskId;
+use pushpull_messages::id::TaskId;
 
 use crate::harness::{Program, Running, linear_regression};
 

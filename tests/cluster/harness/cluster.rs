@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use messages::cluster::ClusterSpec;
-use messages::id::{JobName, TaskId};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{JobName, TaskId};
 use tempfile::TempDir;
 
 use super::job::Job;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use messages::id::JobName;
+use pushpull_messages::id::JobName;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::wait::{PATIENCE, wait_until};

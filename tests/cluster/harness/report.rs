@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use messages::sync::SyncSpec;
+use pushpull_messages::sync::SyncSpec;
 use serde_json::Value;
 
 /// What other programs rely on.

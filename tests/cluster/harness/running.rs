@@ -1,7 +1,7 @@
 //! A cluster with all its processes, one ps task and one shard like the other: for tests in which workers come and go.
 
-use messages::id::{JobName, ShardId, TaskId};
-use messages::message::ShardSnapshot;
+use pushpull_messages::id::{JobName, ShardId, TaskId};
+use pushpull_messages::message::ShardSnapshot;
 
 use super::cluster::Cluster;
 use super::job::Job;

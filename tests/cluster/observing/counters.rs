@@ -1,6 +1,6 @@
 //! After a run with faults the metrics say what the report says: V2 and V3.
 
-use messages::id::TaskId;
+use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
 
 use crate::harness::{Cluster, Endpoint, PATIENCE, Program, Proxy, Rates, free_port, wait_until};

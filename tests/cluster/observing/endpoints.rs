@@ -1,6 +1,6 @@
 //! Every role's endpoint while a job trains: what Prometheus, probes and people ask for is there, and is right.
 
-use messages::id::{JobName, TaskId};
+use pushpull_messages::id::{JobName, TaskId};
 use serde_json::Value;
 
 use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Program, role, wait_until};

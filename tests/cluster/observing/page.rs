@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use messages::id::TaskId;
+use pushpull_messages::id::TaskId;
 
 use crate::browser::Browser;
 use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Running};

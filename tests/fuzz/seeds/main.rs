@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use messages::graph::{GraphBuilder, GraphSpec, Padding, ReductionOp, Stride, UnaryOp, Window};
-use messages::id::NodeId;
-use messages::variable::InitializerSpec;
+use pushpull_messages::graph::{GraphBuilder, GraphSpec, Padding, ReductionOp, Stride, UnaryOp, Window};
+use pushpull_messages::id::NodeId;
+use pushpull_messages::variable::InitializerSpec;
 
 const ZEROS: InitializerSpec = InitializerSpec::Zeros;
 
@@ -104,7 +104,7 @@ fn clicks() -> GraphSpec {
     let off = g.mean_squared_error(label, score);
     let loss = g.sigmoid_cross_entropy(score, shares);
     let loss = g.add(loss, off);
-    let auc = g.push("auc", messages::graph::Op::AucCounts { bins: 16 }, &[score, clicked]);
+    let auc = g.push("auc", pushpull_messages::graph::Op::AucCounts { bins: 16 }, &[score, clicked]);
     g.finish(loss, &[("auc", auc)]).expect("a valid graph")
 }
 

@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use kernels::cpu::Threads;
+use pushpull_kernels::cpu::Threads;
 use libfuzzer_sys::fuzz_target;
-use messages::buffer::BufferPool;
-use messages::graph::{GraphSpec, Op};
-use messages::id::{PlacementEpoch, ShardId, VariableId};
-use messages::input::ColumnSpec;
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::tensor::DType;
-use worker::graph::{Executor, Feed, Program};
-use worker::input::{Batch, Column};
-use worker::{Gradients, Layout, Values};
+use pushpull_messages::buffer::BufferPool;
+use pushpull_messages::graph::{GraphSpec, Op};
+use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::tensor::DType;
+use pushpull_worker::graph::{Executor, Feed, Program};
+use pushpull_worker::input::{Batch, Column};
+use pushpull_worker::{Gradients, Layout, Values};
 
 /// Most elements of all variables, of a column, and of a step's working memory: so that a run takes milliseconds.
 const ELEMENTS_MAX: usize = 1 << 14;

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use messages::graph::GraphSpec;
-use messages::message::Evaluation;
+use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::message::Evaluation;
 
 /// What the mean over the test set is called beside the metrics.
 const LOSS: &str = "loss";
@@ -121,8 +121,8 @@ impl BestSpec {
 
 #[cfg(test)]
 mod tests {
-    use messages::message::MetricValue;
     use proptest::prelude::*;
+    use pushpull_messages::message::MetricValue;
 
     use super::*;
 

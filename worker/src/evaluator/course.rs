@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use messages::checkpoint::CheckpointName;
+use pushpull_messages::checkpoint::CheckpointName;
 
 /// A file that was just written may not be seen everywhere at once: only what fails so often is broken.
 pub(super) const ATTEMPTS_MAX: u32 = 3;
@@ -62,8 +62,8 @@ impl Course {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::{GlobalStep, Incarnation};
     use proptest::prelude::*;
+    use pushpull_messages::id::{GlobalStep, Incarnation};
 
     use super::*;
 

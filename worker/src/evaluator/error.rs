@@ -1,6 +1,6 @@
 //! Why an evaluator ended before the last checkpoint was evaluated.
 
-use messages::checkpoint::{CheckpointName, FileError, StoreError};
+use pushpull_messages::checkpoint::{CheckpointName, FileError, StoreError};
 
 use super::best::BestError;
 use crate::error::WorkerError;

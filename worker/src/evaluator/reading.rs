@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use messages::buffer::{BufferPool, Segment};
-use messages::checkpoint::{CheckpointName, ManifestSpec, Part, Store, missing_file, read_piece};
-use messages::id::VariableId;
+use pushpull_messages::buffer::{BufferPool, Segment};
+use pushpull_messages::checkpoint::{CheckpointName, ManifestSpec, Part, Store, missing_file, read_piece};
+use pushpull_messages::id::VariableId;
 
 use super::error::EvaluatorError;
 use crate::values::Values;

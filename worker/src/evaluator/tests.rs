@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
-use messages::buffer::{Buffer, Segment};
-use messages::checkpoint::{Catalog, FORMAT, FileSpec, NewTensor, Part, SavedTensorSpec, write_file};
-use messages::graph::GraphBuilder;
-use messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
-use messages::input::{DatasetSpec, InputSpec};
-use messages::message::Evaluation;
-use messages::observe::{EvaluatorSnapshot, Observed, RoleSnapshot, TaskState};
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::variable::InitializerSpec;
+use pushpull_messages::buffer::{Buffer, Segment};
+use pushpull_messages::checkpoint::{
+    Catalog, FORMAT, FileSpec, NewTensor, Part, SavedTensorSpec, write_file,
+};
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
+use pushpull_messages::input::{DatasetSpec, InputSpec};
+use pushpull_messages::message::Evaluation;
+use pushpull_messages::observe::{EvaluatorSnapshot, Observed, RoleSnapshot, TaskState};
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::variable::InitializerSpec;
 use tokio::sync::mpsc;
 
 use super::*;

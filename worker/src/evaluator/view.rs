@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use messages::checkpoint::EvaluationRecord;
-use messages::id::{Incarnation, JobName, TaskId};
-use messages::observe::{ActorSnapshot, EvaluatorSnapshot, Observed, RoleSnapshot, TaskSnapshot};
+use pushpull_messages::checkpoint::EvaluationRecord;
+use pushpull_messages::id::{Incarnation, JobName, TaskId};
+use pushpull_messages::observe::{ActorSnapshot, EvaluatorSnapshot, Observed, RoleSnapshot, TaskSnapshot};
 
 use crate::life::Life;
 

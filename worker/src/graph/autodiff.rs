@@ -1,8 +1,8 @@
 //! Reverse-mode differentiation ahead of time: the backward pass is more nodes, appended behind the forward pass.
 
-use kernels::cpu::{Binary, Broadcast, Extent, Reduction, Saved, Side, Unary};
-use messages::graph::GraphSpec;
-use messages::id::{NodeId, VariableId};
+use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Reduction, Saved, Side, Unary};
+use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::id::{NodeId, VariableId};
 
 use super::error::CompileError;
 use super::extent::extent;

@@ -1,8 +1,8 @@
 //! Why a graph cannot be made into a program, and why a program cannot finish a step. Each names the node.
 
-use kernels::cpu::{BadGeometry, BadShapes, IdOutOfRange, LabelOutOfRange};
-use messages::graph::GraphError;
-use messages::tensor::TensorSpec;
+use pushpull_kernels::cpu::{BadGeometry, BadShapes, IdOutOfRange, LabelOutOfRange};
+use pushpull_messages::graph::GraphError;
+use pushpull_messages::tensor::TensorSpec;
 
 use super::program::ARENA_ELEMENTS_MAX;
 

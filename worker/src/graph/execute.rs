@@ -1,6 +1,6 @@
 //! One instruction: which kernel is called on which memory, and how much scratch memory that takes.
 
-use kernels::cpu::{self, Key, Side, Step, Threads};
+use pushpull_kernels::cpu::{self, Key, Side, Step, Threads};
 
 use super::error::StepFault;
 use super::executor::{Feed, Rest};

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use messages::buffer::Buffer;
-use messages::id::VariableId;
+use pushpull_messages::buffer::Buffer;
+use pushpull_messages::id::VariableId;
 
 use super::error::{StepError, StepFault};
 use super::execute::{Outputs, Sources, execute};

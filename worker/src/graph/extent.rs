@@ -1,6 +1,6 @@
 //! How one tensor is repeated beside another: what element-wise passes and the gradients of broadcasts ask.
 
-use kernels::cpu::Extent;
+use pushpull_kernels::cpu::Extent;
 
 /// How a tensor of shape `of` is repeated within one of shape `within`, which it broadcasts to; none where it is repeated
 /// along an inner axis.

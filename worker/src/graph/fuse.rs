@@ -4,7 +4,7 @@
 //! Wanted properties: (A) every target is computed; (B) nothing that no target needs is; (C) a value that is taken into
 //! a later kernel is read by nobody else.
 
-use kernels::cpu::{Binary, Extent, Operand, Side, Step, Unary};
+use pushpull_kernels::cpu::{Binary, Extent, Operand, Side, Step, Unary};
 
 use super::extent::extent;
 use super::ir::{Epilogue, Ir, Kernel, Node, Value};

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use kernels::cpu::{AxisPart, Binary, Broadcast, Conv2d, Pool2d, Product, Reduction, Step, Unary};
-use messages::id::{NodeId, VariableId};
+use pushpull_kernels::cpu::{AxisPart, Binary, Broadcast, Conv2d, Pool2d, Product, Reduction, Step, Unary};
+use pushpull_messages::id::{NodeId, VariableId};
 
 /// What a node computes. The comments name its inputs and outputs, in order.
 #[derive(Clone, Debug, PartialEq)]

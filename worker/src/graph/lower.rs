@@ -1,11 +1,13 @@
 //! From the graph to kernels: every operation with the shapes that a batch of one size gives it.
 //! Knows nothing of gradients, fusion or memory.
 
-use kernels::cpu::{AxisPart, BadGeometry, Binary, Broadcast, Conv2d, Padding, Pool2d, Reduction, Unary};
-use messages::graph::{BinaryOp, GraphSpec, Op, ReductionOp, Stride, UnaryOp, Window};
-use messages::id::{NodeId, VariableId};
-use messages::input::ColumnSpec;
-use messages::tensor::{DType, TensorSpec};
+use pushpull_kernels::cpu::{
+    AxisPart, BadGeometry, Binary, Broadcast, Conv2d, Padding, Pool2d, Reduction, Unary,
+};
+use pushpull_messages::graph::{BinaryOp, GraphSpec, Op, ReductionOp, Stride, UnaryOp, Window};
+use pushpull_messages::id::{NodeId, VariableId};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::tensor::{DType, TensorSpec};
 
 use super::error::CompileError;
 use super::ir::{Epilogue, Factors, Ir, Kernel, Value};
@@ -269,10 +271,10 @@ fn stride([down, right]: [usize; 2], [_, height, width, _]: [usize; 4]) -> [usiz
     [down.min(height), right.min(width)]
 }
 
-const fn padding(padding: messages::graph::Padding) -> Padding {
+const fn padding(padding: pushpull_messages::graph::Padding) -> Padding {
     match padding {
-        messages::graph::Padding::Valid => Padding::Valid,
-        messages::graph::Padding::Same => Padding::Same,
+        pushpull_messages::graph::Padding::Valid => Padding::Valid,
+        pushpull_messages::graph::Padding::Same => Padding::Same,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use messages::id::{NodeId, VariableId};
+use pushpull_messages::id::{NodeId, VariableId};
 
 use super::fuse::{Draft, Fused};
 use super::ir::{Ir, Kernel, Value};

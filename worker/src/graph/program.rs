@@ -1,11 +1,11 @@
 //! A graph made ready to run on batches of one size, on one device: what is computed, in which order, and where
 //! everything lies.
 
-use kernels::cpu::Threads;
-use messages::graph::GraphSpec;
-use messages::id::{NodeId, VariableId};
-use messages::input::ColumnSpec;
-use messages::tensor::DType;
+use pushpull_kernels::cpu::Threads;
+use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::id::{NodeId, VariableId};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::tensor::DType;
 
 use super::autodiff::differentiate;
 use super::error::CompileError;
@@ -180,6 +180,6 @@ const fn can_fail(kernel: &Kernel) -> bool {
 
 fn add(ir: &mut super::ir::Ir, a: Value, b: Value) -> Value {
     let (origin, shape) = (ir.nodes[b.node].origin, ir.shape(b).to_vec());
-    let alike = kernels::cpu::Broadcast::new(&shape, &shape).expect("a shape fits itself");
-    ir.push(origin, Kernel::Binary(kernels::cpu::Binary::Add, alike), &[a, b], [shape])
+    let alike = pushpull_kernels::cpu::Broadcast::new(&shape, &shape).expect("a shape fits itself");
+    ir.push(origin, Kernel::Binary(pushpull_kernels::cpu::Binary::Add, alike), &[a, b], [shape])
 }

@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use messages::input::ColumnSpec;
-use messages::summary::{ImageSpec, SUMMARY_BYTES_MAX, SummarySpec, SummaryValue};
-use messages::tensor::DType;
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::summary::{ImageSpec, SUMMARY_BYTES_MAX, SummarySpec, SummaryValue};
+use pushpull_messages::tensor::DType;
 
 use crate::hook::{Hook, HookError, Start, StepInfo};
 use crate::plots::Plots;
@@ -96,9 +96,9 @@ fn pixels(values: &[f32]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use messages::id::{GlobalStep, LocalStep, TaskId};
-    use messages::tensor::{Shape, TensorSpec};
     use proptest::prelude::*;
+    use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
+    use pushpull_messages::tensor::{Shape, TensorSpec};
 
     use super::*;
     use crate::hooks::tests::{job, step};

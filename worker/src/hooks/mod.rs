@@ -12,11 +12,11 @@ pub use stop_on_nan::StopOnNan;
 mod tests {
     use std::sync::LazyLock;
 
-    use messages::graph::GraphBuilder;
-    use messages::id::{GlobalStep, LocalStep};
-    use messages::input::{DatasetSpec, InputSpec};
-    use messages::job::JobSpec;
-    use messages::message::Verdict;
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::id::{GlobalStep, LocalStep};
+    use pushpull_messages::input::{DatasetSpec, InputSpec};
+    use pushpull_messages::job::JobSpec;
+    use pushpull_messages::message::Verdict;
 
     use super::*;
     use crate::hook::{Hook, StepInfo};

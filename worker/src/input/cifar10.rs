@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use messages::input::ColumnSpec;
-use messages::tensor::Shape;
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::tensor::Shape;
 
 use super::source::Description;
 use super::unpacked::Unpacked;

@@ -1,8 +1,8 @@
 //! Coloured shapes drawn on the spot: five shapes, each in a warm or a cold colour, on a coloured ground.
 //! Uses only `+ − × ÷` and square roots, which are the same to the bit on every machine; no sine, no fused operation.
 
-use messages::input::ColumnSpec;
-use messages::tensor::Shape;
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::tensor::Shape;
 
 use super::random::SplitMix64;
 use super::{Dataset, InputError};

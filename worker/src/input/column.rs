@@ -1,7 +1,7 @@
 //! One column of a batch: the same named tensor of every example, one after the other.
 //! Knows neither its name nor where the numbers came from.
 
-use messages::tensor::DType;
+use pushpull_messages::tensor::DType;
 
 /// Row-major `[examples, ..example]`, of the type that the column's spec says.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use messages::input::ColumnSpec;
-use messages::tensor::{Shape, TensorSpec};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::tensor::{Shape, TensorSpec};
 
 use super::{Column, InputError, Storage};
 

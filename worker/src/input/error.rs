@@ -4,8 +4,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use messages::input::{ColumnSpec, InputSpecError};
-use messages::tensor::TensorSpec;
+use pushpull_messages::input::{ColumnSpec, InputSpecError};
+use pushpull_messages::tensor::TensorSpec;
 
 use super::RecordError;
 

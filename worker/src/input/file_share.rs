@@ -1,7 +1,7 @@
 //! Which files are whose, where each worker reads its own only.
 //! Knows no file's content.
 
-use messages::input::{CsvSpec, DatasetSpec, ShardSpec, TfRecordSpec};
+use pushpull_messages::input::{CsvSpec, DatasetSpec, ShardSpec, TfRecordSpec};
 
 use super::{DataShare, InputError};
 

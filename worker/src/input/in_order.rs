@@ -51,9 +51,9 @@ impl ExactSizeIterator for InOrder<'_> {}
 
 #[cfg(test)]
 mod tests {
-    use messages::input::{MapSpec, StageSpec};
-    use messages::tensor::Shape;
     use proptest::prelude::*;
+    use pushpull_messages::input::{MapSpec, StageSpec};
+    use pushpull_messages::tensor::Shape;
 
     use super::*;
     use crate::input::Dataset;

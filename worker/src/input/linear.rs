@@ -1,8 +1,8 @@
 //! Points on a plane, with noise, drawn on the spot: the smallest thing that can be learned.
 //! Uses only `+ − × ÷`, which are the same to the bit on every machine.
 
-use messages::input::ColumnSpec;
-use messages::tensor::TensorSpec;
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::tensor::TensorSpec;
 
 use super::dataset::{FEATURES, LABELS};
 use super::random::SplitMix64;

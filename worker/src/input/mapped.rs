@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use messages::input::{ColumnSpec, MapSpec};
+use pushpull_messages::input::{ColumnSpec, MapSpec};
 
 use super::random::SplitMix64;
 use super::stages::{Room, Stages};

@@ -7,7 +7,7 @@ use std::sync::mpsc as sync_mpsc;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-use messages::input::{ColumnSpec, PREFETCH, PREFETCH_MAX};
+use pushpull_messages::input::{ColumnSpec, PREFETCH, PREFETCH_MAX};
 use tokio::sync::mpsc;
 
 use super::stages::Room;

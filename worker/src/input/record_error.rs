@@ -1,7 +1,7 @@
 //! What can be wrong with one record of a file.
 //! Knows neither the file nor where in it the record lies.
 
-use messages::input::FieldSpec;
+use pushpull_messages::input::FieldSpec;
 
 /// Why a record is no example.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

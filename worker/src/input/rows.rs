@@ -1,7 +1,7 @@
 //! A data set while it grows, example by example; or only its size, where nobody wants the examples yet.
 //! Knows no format.
 
-use messages::input::ColumnSpec;
+use pushpull_messages::input::ColumnSpec;
 
 use super::source::Description;
 use super::{Dataset, InputError, Storage};

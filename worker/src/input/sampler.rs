@@ -1,7 +1,7 @@
 //! The order in which a worker reads its share: shuffled anew each epoch, in batches of one size.
 //! Knows no example, only numbers; the same seed gives the same order on every machine.
 
-use messages::input::{RepeatSpec, ShuffleSpec};
+use pushpull_messages::input::{RepeatSpec, ShuffleSpec};
 
 use super::random::SplitMix64;
 use super::{DataShare, InputError};

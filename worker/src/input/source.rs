@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use messages::input::{BabbleSpec, ColumnSpec, CsvSpec, DatasetSpec, InputSpec, MapSpec, TfRecordSpec};
-use messages::tensor::Shape;
+use pushpull_messages::input::{
+    BabbleSpec, ColumnSpec, CsvSpec, DatasetSpec, InputSpec, MapSpec, TfRecordSpec,
+};
+use pushpull_messages::tensor::Shape;
 
 use super::rows::Rows;
 use super::stages::Stages;

@@ -1,14 +1,14 @@
 //! The map stages, made ready for the columns that they are for.
 //! Knows neither the order of examples nor where chance comes from.
 
-use messages::input::{ColumnSpec, MapSpec, StageSpec};
-use messages::tensor::{DType, Shape, TensorSpec};
+use pushpull_messages::input::{ColumnSpec, MapSpec, StageSpec};
+use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 
 use super::random::SplitMix64;
 use super::{Dataset, InputError, Storage};
 
 /// Most elements that one example may grow to.
-const ELEMENTS_MAX: usize = messages::input::EXAMPLE_ELEMENTS_MAX;
+const ELEMENTS_MAX: usize = pushpull_messages::input::EXAMPLE_ELEMENTS_MAX;
 
 /// What is used again from example to example: an example before and behind a stage that changes its shape.
 #[derive(Debug, Default)]

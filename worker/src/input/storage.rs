@@ -4,7 +4,7 @@
 use std::collections::TryReserveError;
 use std::sync::Arc;
 
-use messages::tensor::DType;
+use pushpull_messages::tensor::DType;
 
 /// All elements of a column, one example after the other, each row-major.
 #[derive(Clone, PartialEq)]

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use messages::input::{ColumnSpec, WindowsSpec};
-use messages::tensor::TensorSpec;
+use pushpull_messages::input::{ColumnSpec, WindowsSpec};
+use pushpull_messages::tensor::TensorSpec;
 
 use super::dataset::{FEATURES, LABELS};
 use super::source::Description;

@@ -4,11 +4,13 @@ mod play;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use messages::cluster::ClusterSpec;
-use messages::id::{Incarnation, JobName};
-use messages::observe::{Micros, Observed, RoleSnapshot, SpanSpec, TaskSnapshot, TaskState, WorkerSnapshot};
-use messages::summary::SummarySpec;
-use messages::transport::InProcess;
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{Incarnation, JobName};
+use pushpull_messages::observe::{
+    Micros, Observed, RoleSnapshot, SpanSpec, TaskSnapshot, TaskState, WorkerSnapshot,
+};
+use pushpull_messages::summary::SummarySpec;
+use pushpull_messages::transport::InProcess;
 
 use self::play::{AHEAD_US, BATCH, Play, SHARDS, Script, play};
 use super::*;

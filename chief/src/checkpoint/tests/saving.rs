@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::checkpoint::{
+use object_store::local::LocalFileSystem;
+use pushpull_messages::checkpoint::{
     Catalog, CheckpointName, CheckpointState, SourceSpec, StartSpec, Store, StoreError,
 };
-use messages::id::{GlobalStep, VariableId};
-use messages::job::JobSpec;
-use messages::placement::{PartitionerSpec, PlacementSpec};
-use object_store::local::LocalFileSystem;
+use pushpull_messages::id::{GlobalStep, VariableId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::placement::{PartitionerSpec, PlacementSpec};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;

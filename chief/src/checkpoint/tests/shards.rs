@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use messages::buffer::Payload;
-use messages::checkpoint::{
+use pushpull_messages::buffer::Payload;
+use pushpull_messages::checkpoint::{
     CheckpointName, FileSpec, ManifestSpec, NewTensor, Part, SavedTensorSpec, StartSpec, Store, WorkerRecord,
     write_file,
 };
-use messages::cluster::ClusterSpec;
-use messages::id::*;
-use messages::job::JobSpec;
-use messages::message::*;
-use messages::placement::Placement;
-use messages::transport::{
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::*;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::*;
+use pushpull_messages::placement::Placement;
+use pushpull_messages::transport::{
     Client, Identity, InProcess, Patience, Peer, Reply, RetryConfig, Server, ServerConfig, Service,
     Transport, dial, serve,
 };
@@ -145,9 +145,9 @@ async fn write(
     placement: &Placement,
     shard: ShardId,
     save: &Save,
-) -> Result<FileSpec, messages::checkpoint::StoreError> {
+) -> Result<FileSpec, pushpull_messages::checkpoint::StoreError> {
     let own: Vec<_> = placement.on_shard(shard).collect();
-    let tensor = |&(id, slice): &(SliceId, messages::placement::SliceSpec)| {
+    let tensor = |&(id, slice): &(SliceId, pushpull_messages::placement::SliceSpec)| {
         let variable = &job.graph.variables[slice.variable.index()];
         let elements = slice.elements(variable);
         let bytes = (save.at.0 as f32).to_le_bytes().repeat(elements);
@@ -301,7 +301,7 @@ pub(super) async fn read_all(store: &Store, name: CheckpointName, manifest: &Man
     for (variable, id) in manifest.job.graph.variables.iter().zip(0u32..) {
         for piece in manifest.pieces(VariableId(id), Part::Value, 0..variable.rows() as u64) {
             let mut bytes = vec![0; (piece.from.end - piece.from.start) as usize];
-            messages::checkpoint::read_piece(store, name, &piece, &mut bytes).await.unwrap();
+            pushpull_messages::checkpoint::read_piece(store, name, &piece, &mut bytes).await.unwrap();
             let value = (name.step.0 as f32).to_le_bytes();
             assert!(bytes.chunks(4).all(|element| element == value), "{name} is of one version");
         }

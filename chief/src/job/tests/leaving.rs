@@ -1,6 +1,6 @@
 //! Workers that leave before the end, of their own or without a word, and jobs that fail.
 
-use messages::message::{Evaluated, Ready, Register};
+use pushpull_messages::message::{Evaluated, Ready, Register};
 
 use super::play::{Play, completed, evaluated, finish, input_ended, interrupted, report};
 use super::*;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use messages::message::{Evaluated, Finish, Ready, Register};
-use messages::sync::LeaveSpec;
+use pushpull_messages::message::{Evaluated, Finish, Ready, Register};
+use pushpull_messages::sync::LeaveSpec;
 
 use super::*;
 

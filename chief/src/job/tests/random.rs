@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use messages::message::{Ready, Register};
-use messages::sync::LeaveSpec;
 use proptest::prelude::*;
+use pushpull_messages::message::{Ready, Register};
+use pushpull_messages::sync::LeaveSpec;
 
 use super::play::*;
 use super::*;

@@ -1,7 +1,7 @@
 //! Jobs that stop before their last step, for good or for another one to go on; and jobs that go on from a checkpoint.
 
-use messages::checkpoint::CheckpointName;
-use messages::message::{Ready, Register};
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::message::{Ready, Register};
 
 use super::play::{Play, completed, evaluated, interrupted, report};
 use super::*;

@@ -5,9 +5,9 @@
 
 use candle_core::{Device, Result, Tensor, Var};
 use candle_nn::{loss, ops};
-use messages::graph::{BinaryOp, GraphBuilder, Padding, ReductionOp, Stride, UnaryOp, Window};
-use messages::id::NodeId;
-use messages::variable::InitializerSpec;
+use pushpull_messages::graph::{BinaryOp, GraphBuilder, Padding, ReductionOp, Stride, UnaryOp, Window};
+use pushpull_messages::id::NodeId;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::trial::{Bounds, Numbers, Trial};
 use crate::input::Column;
@@ -30,7 +30,7 @@ fn compare(
         .iter()
         .enumerate()
         .map(|(id, shape)| {
-            let shape = messages::tensor::Shape(shape.to_vec());
+            let shape = pushpull_messages::tensor::Shape(shape.to_vec());
             g.variable(&format!("v{id}"), shape, InitializerSpec::Zeros)
         })
         .collect();

@@ -3,9 +3,9 @@
 //!
 //! Tolerance: 10⁻⁴ of the largest gradient, since sums are taken in another order.
 
-use messages::graph::GraphBuilder;
-use messages::variable::InitializerSpec;
 use proptest::prelude::*;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::gradients::any_choices;
 use super::sketch::Sketch;
@@ -71,7 +71,7 @@ fn a_device_drops_what_the_whole_batch_would() {
     let scale = g.variable("scale", [1], InitializerSpec::Zeros);
     let scaled = g.mul(x, scale);
     let dropped = g.dropout(scaled, 0.5);
-    let loss = g.reduce(messages::graph::ReductionOp::Mean, dropped, &[0, 1], false);
+    let loss = g.reduce(pushpull_messages::graph::ReductionOp::Mean, dropped, &[0, 1], false);
     let graph = g.finish(loss, &[]).unwrap();
     let mut trial = Trial::new(&graph, &Bounds::new(), EXAMPLES, 1.0, 11);
     // Each element is another power of two, so that the sum tells which ones are there.

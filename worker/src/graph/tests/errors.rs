@@ -1,12 +1,12 @@
 //! Everything that a graph or a batch is refused for names the node.
 
-use kernels::cpu::Threads;
-use messages::device::{Device, DeviceKind};
-use messages::graph::{GraphBuilder, GraphSpec, Op, Stride};
-use messages::id::{NodeId, TaskId};
-use messages::input::ColumnSpec;
-use messages::tensor::TensorSpec;
-use messages::variable::InitializerSpec;
+use pushpull_kernels::cpu::Threads;
+use pushpull_messages::device::{Device, DeviceKind};
+use pushpull_messages::graph::{GraphBuilder, GraphSpec, Op, Stride};
+use pushpull_messages::id::{NodeId, TaskId};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::tensor::TensorSpec;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::trial::{Bounds, Trial};
 use crate::graph::{CompileError, Executor, Feed, Program, StepError, StepFault};
@@ -101,7 +101,7 @@ fn a_window_beyond_all_memory_is_named() {
     let mut g = GraphBuilder::new("wide");
     let x = g.input("x", [1 << 31, 1, 1]);
     let kernel = g.variable("kernel", [1, 1 << 31, 1, 1], ZEROS);
-    let geometry = Stride { stride: [1 << 30, 1], padding: messages::graph::Padding::Same };
+    let geometry = Stride { stride: [1 << 30, 1], padding: pushpull_messages::graph::Padding::Same };
     let y = g.conv2d(x, kernel, geometry);
     let loss = g.l2_loss(y);
     let graph = g.finish(loss, &[]).unwrap();

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use messages::graph::{GraphBuilder, GraphSpec, Op, Padding, Stride, Window};
-use messages::id::VariableId;
-use messages::variable::InitializerSpec;
 use proptest::prelude::*;
+use pushpull_messages::graph::{GraphBuilder, GraphSpec, Op, Padding, Stride, Window};
+use pushpull_messages::id::VariableId;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::sketch::{Choice, KINDS, Sketch};
 use super::trial::{Bounds, Numbers, Trained, Trial};
@@ -312,8 +312,8 @@ fn a_loss_that_is_a_variable_itself_runs() {
 fn equal_maxima_share_the_gradient() {
     let mut g = GraphBuilder::new("ties");
     let x = g.variable("x", [2, 2], InitializerSpec::Zeros);
-    let most = g.reduce(messages::graph::ReductionOp::Max, x, &[1], false);
-    let sum = g.reduce(messages::graph::ReductionOp::Sum, most, &[0], false);
+    let most = g.reduce(pushpull_messages::graph::ReductionOp::Max, x, &[1], false);
+    let sum = g.reduce(pushpull_messages::graph::ReductionOp::Sum, most, &[0], false);
     let graph = g.finish(sum, &[]).unwrap();
     let mut trial = Trial::new(&graph, &Bounds::new(), 1, 1.0, 1);
     trial.variables[0] = vec![3.0, 3.0, 1.0, 2.0];
@@ -346,8 +346,8 @@ fn what_differs_in_shape_alone_is_not_taken_for_the_same() {
     // One column, which is added to columns, and one row, which is added to rows.
     let mut g = GraphBuilder::new("sides");
     let square = g.variable("square", [3, 3], InitializerSpec::Zeros);
-    let row = g.reduce(messages::graph::ReductionOp::Sum, square, &[1], false);
-    let column = g.reduce(messages::graph::ReductionOp::Sum, square, &[1], true);
+    let row = g.reduce(pushpull_messages::graph::ReductionOp::Sum, square, &[1], false);
+    let column = g.reduce(pushpull_messages::graph::ReductionOp::Sum, square, &[1], true);
     let sum = g.mul(square, row);
     let sum = g.add(sum, column);
     let loss = g.l2_loss(sum);

@@ -1,6 +1,6 @@
 //! Images, and where the pixels of every window lie in them. It knows no operation.
 
-use messages::graph::Padding;
+use pushpull_messages::graph::Padding;
 
 /// Images `[n, h, w, c]`.
 pub(super) struct Images {

@@ -1,9 +1,9 @@
 //! The oracle: every node's value in f64, computed from the graph alone in the plainest way, for one batch.
 //! It knows nothing of kernels, but for the mask of a dropout, which is the kernel's own.
 
-use kernels::cpu::{self, Key};
-use messages::graph::{BinaryOp, GraphSpec, Op, ReductionOp, UnaryOp};
-use messages::id::VariableId;
+use pushpull_kernels::cpu::{self, Key};
+use pushpull_messages::graph::{BinaryOp, GraphSpec, Op, ReductionOp, UnaryOp};
+use pushpull_messages::id::VariableId;
 
 use super::images::Images;
 use super::index::{Index, broadcast};

@@ -1,12 +1,12 @@
 //! Random graphs over all operations: a list of choices becomes nodes that fit each other. It knows shapes and ranges,
 //! and computes nothing.
 
-use messages::graph::{
+use pushpull_messages::graph::{
     BinaryOp, GraphSpec, MetricSpec, NodeSpec, Op, Padding, ReductionOp, Stride, UnaryOp, Window,
 };
-use messages::id::{NodeId, VariableId};
-use messages::tensor::{Shape, TensorSpec};
-use messages::variable::{InitializerSpec, VariableSpec};
+use pushpull_messages::id::{NodeId, VariableId};
+use pushpull_messages::tensor::{Shape, TensorSpec};
+use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
 use super::trial::Bounds;
 
@@ -77,7 +77,7 @@ impl Sketch {
         let tensors = graph.infer(examples).unwrap();
         for (position, tensor) in tensors.iter().enumerate().rev().take(8) {
             let rank = tensor.shape.rank();
-            if tensor.dtype == messages::tensor::DType::F32 {
+            if tensor.dtype == pushpull_messages::tensor::DType::F32 {
                 let mut node = NodeId(position as u32);
                 let mut push = |op: Op, inputs: &[NodeId]| {
                     let name = format!("metric{}", graph.nodes.len());
@@ -105,7 +105,7 @@ impl Sketch {
                 let is_data = matches!(self.graph.nodes[id.index()].op, Op::Input { .. });
                 self.of_data.push(is_data || inputs.iter().any(|input| self.of_data[input.index()]));
                 self.shapes.push(tensor.shape.0);
-                if tensor.dtype == messages::tensor::DType::F32 {
+                if tensor.dtype == pushpull_messages::tensor::DType::F32 {
                     self.pool.push(id);
                 }
                 Some(id)

@@ -3,11 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use kernels::cpu::{Binary, Unary};
-use messages::graph::{GraphBuilder, GraphSpec, Stride, UnaryOp, Window};
-use messages::id::{NodeId, VariableId};
-use messages::variable::InitializerSpec;
 use proptest::prelude::*;
+use pushpull_kernels::cpu::{Binary, Unary};
+use pushpull_messages::graph::{GraphBuilder, GraphSpec, Stride, UnaryOp, Window};
+use pushpull_messages::id::{NodeId, VariableId};
+use pushpull_messages::variable::InitializerSpec;
 
 use super::gradients::any_choices;
 use super::sketch::Sketch;
@@ -15,7 +15,7 @@ use super::trial::{Bounds, Trial};
 use crate::graph::ir::{Epilogue, Kernel};
 use crate::graph::memory::{Instruction, Place};
 use crate::graph::{Executor, Feed, Program};
-use kernels::cpu::Step;
+use pushpull_kernels::cpu::Step;
 
 const ZEROS: InitializerSpec = InitializerSpec::Zeros;
 
@@ -50,7 +50,7 @@ fn cnn() -> GraphSpec {
         let inputs = g.example_shape(x).unwrap().0[2];
         let kernel = g.variable(&format!("conv{layer}/kernel"), [3, 3, inputs, channels], ZEROS);
         let bias = g.variable(&format!("conv{layer}/bias"), [channels], ZEROS);
-        x = g.conv2d(x, kernel, Stride { stride: [1, 1], padding: messages::graph::Padding::Same });
+        x = g.conv2d(x, kernel, Stride { stride: [1, 1], padding: pushpull_messages::graph::Padding::Same });
         x = g.bias_add(x, bias);
         x = g.relu(x);
         x = g.max_pool2d(x, Window::tiles(2));
@@ -156,7 +156,7 @@ fn functions_of_elements_that_follow_each_other_are_one_pass() {
     let y = g.unary(UnaryOp::Gelu, x);
     let y = g.mul(y, scale);
     let y = g.add(shift, y);
-    let loss = g.reduce(messages::graph::ReductionOp::Sum, y, &[0, 1], false);
+    let loss = g.reduce(pushpull_messages::graph::ReductionOp::Sum, y, &[0, 1], false);
     let graph = g.finish(loss, &[]).unwrap();
     let program = evaluation(&graph);
     let all = kernels(&program);
@@ -200,7 +200,7 @@ fn what_nobody_reads_is_not_computed() {
     let y = g.mul(x, scale);
     let dead = g.unary(UnaryOp::Exp, y);
     let deader = g.softmax(dead);
-    let aside = g.reduce(messages::graph::ReductionOp::Max, deader, &[0, 1], false);
+    let aside = g.reduce(pushpull_messages::graph::ReductionOp::Max, deader, &[0, 1], false);
     let loss = g.l2_loss(y);
     let graph = g.finish(loss, &[("aside", aside)]).unwrap();
     let program = training(&graph);

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use kernels::cpu::Threads;
-use messages::buffer::BufferPool;
-use messages::graph::{GraphSpec, Op};
-use messages::id::{PlacementEpoch, ShardId, VariableId};
-use messages::input::ColumnSpec;
-use messages::placement::{PlacedSlice, Placement, SliceSpec};
-use messages::tensor::DType;
+use pushpull_kernels::cpu::Threads;
+use pushpull_messages::buffer::BufferPool;
+use pushpull_messages::graph::{GraphSpec, Op};
+use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::tensor::DType;
 
 use super::interpreter::{Given, Interpretation, interpret};
 use crate::gradients::Gradients;

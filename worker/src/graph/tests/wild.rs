@@ -1,13 +1,13 @@
 //! Graphs as an enemy writes them: what passes the check compiles and runs, or is refused; nothing panics.
 
-use messages::graph::{
+use proptest::prelude::*;
+use pushpull_messages::graph::{
     Arity, BinaryOp, GraphSpec, MetricSpec, NodeSpec, Op, Padding, ReductionOp, Stride, UnaryOp, Window,
 };
-use messages::id::{NodeId, VariableId};
-use messages::input::ColumnSpec;
-use messages::tensor::{DType, Shape, TensorSpec};
-use messages::variable::{InitializerSpec, VariableSpec};
-use proptest::prelude::*;
+use pushpull_messages::id::{NodeId, VariableId};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::tensor::{DType, Shape, TensorSpec};
+use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
 use super::trial::{Bounds, Trial};
 use crate::graph::{Executor, Feed};
@@ -221,7 +221,7 @@ fn run(graph: &GraphSpec, seed: u64) -> bool {
     };
     if !columns.iter().all(fits) {
         // Still it must compile, or be refused.
-        let threads = kernels::cpu::Threads::One;
+        let threads = pushpull_kernels::cpu::Threads::One;
         let _ = crate::graph::Program::training(graph, EXAMPLES, &columns, threads);
         let _ = crate::graph::Program::evaluation(graph, EXAMPLES, &columns, threads);
         return false;

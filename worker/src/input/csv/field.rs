@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use messages::input::{CategorySpec, FieldSpec, NumberSpec, VocabularySpec};
+use pushpull_messages::input::{CategorySpec, FieldSpec, NumberSpec, VocabularySpec};
 
 use crate::input::RecordError;
 

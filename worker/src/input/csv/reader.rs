@@ -4,8 +4,8 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use messages::input::{ColumnSpec, CsvFieldsSpec, CsvSpec, FieldSpec};
-use messages::tensor::DType;
+use pushpull_messages::input::{ColumnSpec, CsvFieldsSpec, CsvSpec, FieldSpec};
+use pushpull_messages::tensor::DType;
 
 use super::field::{Category, Field, Number};
 use crate::input::rows::Rows;

@@ -1,10 +1,10 @@
 //! Rows as they should be, as nobody should write them, and the real Adult where it lies.
 
-use messages::input::{
+use proptest::prelude::*;
+use pushpull_messages::input::{
     CategorySpec, ColumnSpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, NumberSpec, VocabularySpec,
 };
-use messages::tensor::TensorSpec;
-use proptest::prelude::*;
+use pushpull_messages::tensor::TensorSpec;
 use tempfile::TempDir;
 
 use crate::input::damaged::{bad_inputs, data_dir, gzip, write};

@@ -1,7 +1,7 @@
 //! The hand that writes digits: picks a way to write one, bends it, and leaves it as a small grey image.
 //! Uses only `+ − × ÷` and square roots, which are the same to the bit on every machine; no sine, no fused operation.
 
-use messages::tensor::Shape;
+use pushpull_messages::tensor::Shape;
 
 use super::glyphs::{GLYPHS, Point};
 use super::ink::{PIXELS, SIDE, Sheet};

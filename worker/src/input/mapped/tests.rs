@@ -1,8 +1,8 @@
 //! Everything together, from a share to batches: that a saved position goes on to the bit, whatever is asked for.
 
-use messages::input::{RepeatSpec, ShuffleSpec, StageSpec};
-use messages::tensor::{Shape, TensorSpec};
 use proptest::prelude::*;
+use pushpull_messages::input::{RepeatSpec, ShuffleSpec, StageSpec};
+use pushpull_messages::tensor::{Shape, TensorSpec};
 
 use super::*;
 use crate::input::{Batch, DataShare, Position, Prefetch, Sampler, Storage};

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use messages::input::{MapSpec, RepeatSpec, ShuffleSpec, StageSpec};
-use messages::tensor::Shape;
+use pushpull_messages::input::{MapSpec, RepeatSpec, ShuffleSpec, StageSpec};
+use pushpull_messages::tensor::Shape;
 
 use super::*;
 use crate::input::{Column, DataShare, Dataset, Pick};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use messages::input::StageSpec;
+use pushpull_messages::input::StageSpec;
 use tempfile::TempDir;
 
 use super::*;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use messages::input::{ColumnSpec, FeatureKind, FeatureSpec, TfRecordSpec};
+use pushpull_messages::input::{ColumnSpec, FeatureKind, FeatureSpec, TfRecordSpec};
 
 use super::example::{Example, Values};
 use super::records::Records;

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use messages::record::{FrameError, HEAD_BYTES, RECORD_BYTES_MAX, TAIL_BYTES, check_data, read_head};
+use pushpull_messages::record::{
+    FrameError, HEAD_BYTES, RECORD_BYTES_MAX, TAIL_BYTES, check_data, read_head,
+};
 
 use crate::input::unpacked::Unpacked;
 use crate::input::{InputError, RecordError};

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use messages::input::{DatasetSpec, FeatureKind, FeatureSpec, TfRecordSpec};
-use messages::record::{RECORD_BYTES_MAX, masked_crc32c};
 use proptest::prelude::*;
+use pushpull_messages::input::{DatasetSpec, FeatureKind, FeatureSpec, TfRecordSpec};
+use pushpull_messages::record::{RECORD_BYTES_MAX, masked_crc32c};
 use tempfile::TempDir;
 
 use super::records::Records;

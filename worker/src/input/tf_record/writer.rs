@@ -8,7 +8,7 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use messages::record;
+use pushpull_messages::record;
 
 use super::example::Example;
 
