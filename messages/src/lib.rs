@@ -16,6 +16,7 @@ pub mod job;
 pub mod message;
 pub mod observe;
 pub mod optimizer;
+pub mod out_of_range;
 pub mod placement;
 pub mod record;
 pub mod summary;
