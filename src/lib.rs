@@ -9,6 +9,8 @@
 pub mod hooks;
 pub mod nn;
 
+#[cfg(doctest)]
+mod book;
 mod checkpoint;
 mod cli;
 mod cluster;
@@ -18,8 +20,6 @@ mod http;
 mod local;
 mod logging;
 mod progress;
-#[cfg(doctest)]
-mod readme;
 mod report;
 mod roles;
 mod signals;
