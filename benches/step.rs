@@ -14,13 +14,13 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use pushpull::nn::{Layer, conv2d, dense, flatten, max_pool};
 use pushpull::{GraphBuilder, GraphSpec};
+use pushpull_engine::{Executor, Feed, Program};
+use pushpull_input::{Batch, Mapped, in_order, load};
 use pushpull_kernels::cpu::{GradientTerms, Threads, sgd};
 use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
 use pushpull_messages::input::{ColumnSpec, DatasetSpec};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
-use pushpull_worker::graph::{Executor, Feed, Program};
-use pushpull_worker::input::{Batch, Mapped, in_order, load};
 use pushpull_worker::{Gradients, Layout, Values};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -208,8 +208,9 @@ impl Training {
         let mut gradients = Gradients::take(&self.layout, &self.pool);
         let batch = &self.batches[self.next % self.batches.len()];
         self.next += 1;
-        let loss = self.executor.run(Feed::whole(batch), &values, Some(&mut gradients), |_, _| ());
-        black_box(loss.expect("labels are classes")[0]);
+        let feed = Feed::whole(&batch.columns, batch.examples);
+        let loss = self.executor.train(feed, &values, &mut gradients);
+        black_box(loss.expect("labels are classes"));
         let update = |variable: usize| {
             let id = VariableId(variable as u32);
             let mut next = self.pool.take(values.bytes(id).len());

@@ -35,6 +35,7 @@ pub use hooks::Hooks;
 pub use pushpull_chief::summary::{EventError, EventWriter, SummaryConfig};
 pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
 pub use pushpull_chief::{Moment, WorkerReport};
+pub use pushpull_input::{Example, TfRecordWriter};
 pub use pushpull_messages::cluster::{ClusterConfig, ClusterFlags, ClusterSpec};
 pub use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
 pub use pushpull_messages::graph::{
@@ -54,6 +55,5 @@ pub use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 pub use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 pub use pushpull_messages::variable::{DeviceSpec, InitializerSpec};
 pub use pushpull_ps::{PsConfig, PsError};
-pub use pushpull_worker::input::{Example, TfRecordWriter};
 pub use pushpull_worker::{WorkerConfig, WorkerError};
 pub use report::Report;

@@ -12,10 +12,10 @@ use pushpull::{
     DatasetSpec, Embedded, GraphBuilder, GraphError, GraphSpec, InputSpec, JobProgress, JobSpec,
     OptimizerSpec, ScheduleSpec, SyncSpec,
 };
+use pushpull_engine::Feed;
+use pushpull_input::{Batch, Mapped, in_order, input_in_directory, load};
 use pushpull_messages::device::{Device, DeviceKind};
 use pushpull_messages::id::TaskId;
-use pushpull_worker::graph::Feed;
-use pushpull_worker::input::{Batch, Mapped, in_order, input_in_directory, load};
 use pushpull_worker::{
     Complete, Compute, Gradients, GraphReplica, Replica, ReplicaConfig, ReplicaError, Values,
 };

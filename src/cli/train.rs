@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use pushpull_chief::{ChiefConfig, JobProgress};
+use pushpull_input::{describe, input_in_directory};
 use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{JobName, TaskId};
@@ -13,7 +14,6 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
 use pushpull_ps::PsConfig;
 use pushpull_worker::WorkerConfig;
-use pushpull_worker::input::{describe, input_in_directory};
 use tokio::sync::watch;
 
 use super::evaluator::EvaluationArgs;

@@ -7,8 +7,8 @@ use pushpull::{
     DatasetSpec, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress, JobReport,
     JobSpec, OptimizerSpec, PartitionerSpec, PlacementSpec, ShuffleSpec, SyncSpec, UnaryOp,
 };
-use pushpull_worker::graph::Feed;
-use pushpull_worker::input::Batch;
+use pushpull_engine::Feed;
+use pushpull_input::Batch;
 use pushpull_worker::{Complete, Gradients, GraphReplica, Replica, ReplicaError, Values};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

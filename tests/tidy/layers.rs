@@ -21,6 +21,8 @@ const ROOMS: &[Room] = &[
         may_import: &[
             "pushpull-ps",
             "pushpull-worker",
+            "pushpull-engine",
+            "pushpull-input",
             "pushpull-chief",
             "pushpull-messages",
             "pushpull-kernels",
@@ -28,7 +30,26 @@ const ROOMS: &[Room] = &[
         never: &[],
     },
     Room { package: "pushpull-ps", may_import: &["pushpull-messages", "pushpull-kernels"], never: &[] },
-    Room { package: "pushpull-worker", may_import: &["pushpull-messages", "pushpull-kernels"], never: &[] },
+    Room {
+        package: "pushpull-worker",
+        may_import: &["pushpull-engine", "pushpull-input", "pushpull-messages", "pushpull-kernels"],
+        never: &["candle"],
+    },
+    Room {
+        package: "pushpull-engine",
+        may_import: &["pushpull-messages", "pushpull-kernels"],
+        never: &[ACTORS, "tokio", "serde", "candle"],
+    },
+    Room {
+        package: "pushpull-engine-oracle",
+        may_import: &["pushpull-engine", "pushpull-messages", "pushpull-kernels"],
+        never: &[ACTORS, "tokio"],
+    },
+    Room {
+        package: "pushpull-input",
+        may_import: &["pushpull-messages"],
+        never: &[ACTORS, "gemm", "pulp", "rayon", "cudarc", "candle"],
+    },
     Room {
         package: "pushpull-chief",
         may_import: &["pushpull-messages"],
@@ -43,8 +64,15 @@ const ROOMS: &[Room] = &[
 ];
 
 /// The crates of the rooms, as code spells them.
-const ROOM_CRATES: &[&str] =
-    &["pushpull_ps", "pushpull_worker", "pushpull_chief", "pushpull_messages", "pushpull_kernels"];
+const ROOM_CRATES: &[&str] = &[
+    "pushpull_ps",
+    "pushpull_worker",
+    "pushpull_engine",
+    "pushpull_input",
+    "pushpull_chief",
+    "pushpull_messages",
+    "pushpull_kernels",
+];
 
 #[test]
 fn rooms_import_only_what_lies_below_them() {

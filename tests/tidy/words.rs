@@ -9,7 +9,7 @@ const CORE: &[&str] = &[
     "ps/src/shard",
     "chief/src/placement",
     "chief/src/job",
-    "worker/src/graph",
+    "worker/engine/src",
     "messages/src/graph",
 ];
 /// State machines, which an actor drives and which know of none.

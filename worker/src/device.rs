@@ -9,10 +9,10 @@ use pushpull_messages::observe::Queued;
 
 use crate::error::WorkerError;
 use crate::gradients::Gradients;
-use crate::graph::Feed;
-use crate::input::Batch;
 use crate::replica::{Replica, ReplicaError};
 use crate::values::Values;
+use pushpull_engine::Feed;
+use pushpull_input::Batch;
 
 /// A replica on its thread.
 pub(crate) struct DeviceActor {
@@ -57,7 +57,7 @@ impl Handler<Step> for DeviceActor {
     fn handle(&mut self, step: Step, _: &mut Self::Context) -> Self::Result {
         let Step { batch, first, random, values, mut gradients, queued } = step;
         let handling = queued.handle();
-        let feed = Feed { batch: &batch, first, random };
+        let feed = Feed { columns: &batch.columns, examples: batch.examples, first, random };
         let loss = self.replica.step(feed, &values, &mut gradients, &mut Gradients::complete);
         drop((batch, values));
         MessageResult(Stepped { loss, gradients, took: [handling.began(), Instant::now()] })

@@ -14,10 +14,10 @@ use pushpull_messages::observe::Meter;
 use crate::device::{DeviceActor, Evaluate, Reduce, Reduced, Step, Stepped};
 use crate::error::WorkerError;
 use crate::gradients::Gradients;
-use crate::input::Batch;
 use crate::replica::{Replica, ReplicaError};
 use crate::trace::Work;
 use crate::values::Values;
+use pushpull_input::Batch;
 
 /// The devices of one worker, each on a thread of its own.
 pub(crate) struct Devices {

@@ -4,9 +4,9 @@ use pushpull_messages::message::RefusalCode;
 use pushpull_messages::transport::{CallError, DialError, RetryError};
 
 use crate::hook::HookError;
-use crate::input::InputError;
 use crate::replica::ReplicaError;
 use crate::values::ValuesError;
+use pushpull_input::InputError;
 
 /// Anything that ends a worker early.
 #[derive(Debug, thiserror::Error)]

@@ -11,9 +11,9 @@ use pushpull_messages::message::{Evaluation, MetricValue};
 
 use crate::devices::Devices;
 use crate::error::WorkerError;
-use crate::input::{Batch, Mapped, in_order};
 use crate::parameters::{Exchange, Parameters};
 use crate::values::Values;
+use pushpull_input::{Batch, Mapped, in_order};
 
 /// Examples that are evaluated at a time at most, and never more than are trained on at a time.
 const BATCH_MAX: usize = 250;

@@ -31,11 +31,11 @@ use crate::config::WorkerConfig;
 use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::evaluate::evaluate_values;
-use crate::input::{Mapped, input_in_directory};
 use crate::life::{Ends, Life};
 use crate::preparation::Preparation;
 use crate::values::Values;
 use crate::worker::blocking;
+use pushpull_input::{Mapped, input_in_directory};
 
 /// The folder of the store that the best checkpoint is kept in, as in a store of its own.
 const BEST: &str = "best";

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use pushpull_engine::GradientSink;
 use pushpull_kernels::cpu::{Threads, accumulate};
 use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
 use pushpull_messages::id::VariableId;
@@ -101,5 +102,15 @@ impl Gradients {
         let payloads = self.promise();
         self.complete_all();
         payloads
+    }
+}
+
+impl GradientSink for Gradients {
+    fn variable_mut(&mut self, variable: VariableId) -> &mut [f32] {
+        self.variable_mut(variable)
+    }
+
+    fn complete(&mut self, variable: VariableId) {
+        self.complete(variable);
     }
 }

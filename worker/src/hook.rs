@@ -8,9 +8,9 @@ use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Verdict;
 
-use crate::input::Batch;
 use crate::plots::Plots;
 use crate::values::Values;
+use pushpull_input::Batch;
 
 /// Something that goes along with one worker's training. Every call is made between two steps, which wait for it.
 ///

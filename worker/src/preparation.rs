@@ -13,11 +13,11 @@ use crate::config::WorkerConfig;
 use crate::devices::{parts, virtual_cpus};
 use crate::error::WorkerError;
 use crate::evaluate::batch_sizes;
-use crate::input::{
-    Description, FileShare, InputError, Mapped, Position, Sampler, check_ready_bytes, describe, load,
-};
 use crate::operations;
 use crate::replica::{Compute, Replica, ReplicaConfig};
+use pushpull_input::{
+    Description, FileShare, InputError, Mapped, Position, Sampler, check_ready_bytes, describe, load,
+};
 
 /// What is prepared.
 pub(crate) struct Preparation {

@@ -11,9 +11,9 @@ use pushpull_messages::id::VariableId;
 use pushpull_messages::input::ColumnSpec;
 
 use crate::gradients::Gradients;
-use crate::graph::{CompileError, Executor, Feed, Program, StepError};
-use crate::input::Batch;
 use crate::values::Values;
+use pushpull_engine::{CompileError, Executor, Feed, GradientSink, Program, StepError};
+use pushpull_input::Batch;
 
 /// Is told of a gradient that nothing changes any more, and may take it away.
 pub type Complete<'a> = dyn FnMut(&mut Gradients, VariableId) + Send + 'a;
@@ -164,6 +164,22 @@ impl GraphReplica {
     }
 }
 
+/// Gradients that are handed to `complete` one by one as they become complete.
+struct Announced<'a, 'c> {
+    gradients: &'a mut Gradients,
+    complete: &'a mut Complete<'c>,
+}
+
+impl GradientSink for Announced<'_, '_> {
+    fn variable_mut(&mut self, variable: VariableId) -> &mut [f32] {
+        self.gradients.variable_mut(variable)
+    }
+
+    fn complete(&mut self, variable: VariableId) {
+        (self.complete)(self.gradients, variable);
+    }
+}
+
 impl Replica for GraphReplica {
     fn step(
         &mut self,
@@ -173,7 +189,8 @@ impl Replica for GraphReplica {
         complete: &mut Complete<'_>,
     ) -> Result<f32, ReplicaError> {
         let Self { training, compute, .. } = self;
-        Ok(compute.run(|| training.run(feed, values, Some(gradients), complete).map(|results| results[0]))?)
+        let mut gradients = Announced { gradients, complete };
+        Ok(compute.run(|| training.train(feed, values, &mut gradients))?)
     }
 
     fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError> {
@@ -187,7 +204,40 @@ impl Replica for GraphReplica {
     fn evaluate(&mut self, batch: &Batch, values: &Values) -> Result<Vec<f32>, ReplicaError> {
         self.prepare(batch.examples)?;
         let executor = self.evaluation.get_mut(&batch.examples).expect("just prepared");
-        let feed = Feed::whole(batch);
-        Ok(self.compute.run(|| executor.run(feed, values, None, |_, _| ()).map(<[f32]>::to_vec))?)
+        let feed = Feed::whole(&batch.columns, batch.examples);
+        Ok(self.compute.run(|| executor.evaluate(feed, values).map(<[f32]>::to_vec))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::device::DeviceKind;
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::id::TaskId;
+    use pushpull_messages::tensor::{DType, Shape, TensorSpec};
+    use pushpull_messages::variable::InitializerSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_graph_that_fits_only_one_batch_is_refused_before_the_training() {
+        let mut g = GraphBuilder::new("fixed");
+        let x = g.input("x", [2]);
+        let labels = g.labels("labels");
+        let kernel = g.variable("kernel", [2, 2], InitializerSpec::Zeros);
+        let table = g.variable("table", [2, 2], InitializerSpec::Zeros);
+        let logits = g.matmul(x, kernel);
+        let logits = g.add(logits, table);
+        let loss = g.softmax_cross_entropy(logits, labels);
+        let graph = g.finish(loss, &[]).unwrap();
+        let example = |name: &str, example| ColumnSpec { name: name.into(), example };
+        let labels = TensorSpec { shape: Shape::scalar(), dtype: DType::I32 };
+        let columns = [example("x", TensorSpec::f32([2])), example("labels", labels)];
+        let device = Device { task: TaskId::worker(0), kind: DeviceKind::Cpu, index: 0 };
+        let compute = Compute::new(1, 1).unwrap();
+        let config = ReplicaConfig { graph: &graph, examples: 2, columns: &columns, device, compute };
+        let mut replica = GraphReplica::new(config).unwrap();
+        assert!(replica.prepare(2).is_ok());
+        assert!(replica.prepare(3).unwrap_err().to_string().contains("(add 'add')"));
     }
 }

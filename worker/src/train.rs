@@ -17,12 +17,12 @@ use crate::filter::Filter;
 use crate::gauge::Gauge;
 use crate::gradients::Gradients;
 use crate::hook::{Hook, StepContext, StepInfo};
-use crate::input::{Batch, Prefetch, SplitMix64};
 use crate::journal::{Journal, Taken};
 use crate::moments::Moments;
 use crate::parameters::{Exchange, Parameters};
 use crate::plots::Plots;
 use crate::trace::{TracedStep, Tracer, Work};
+use pushpull_input::{Batch, Prefetch, SplitMix64};
 
 /// The loss that a worker ends with is the mean over so many of its last steps.
 const LAST_LOSSES: usize = 100;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pushpull_engine::ValueSource;
 use pushpull_messages::buffer::{BufferPool, Payload, Segment};
 use pushpull_messages::id::{ShardId, VariableId};
 
@@ -96,6 +97,12 @@ impl Values {
     /// The bytes of one variable's value.
     pub fn bytes(&self, variable: VariableId) -> &[u8] {
         self.variables[variable.index()].as_bytes()
+    }
+}
+
+impl ValueSource for Values {
+    fn variable(&self, variable: VariableId) -> &[f32] {
+        self.variable(variable)
     }
 }
 

@@ -24,7 +24,6 @@ use crate::evaluate::evaluate;
 use crate::filter::Filter;
 use crate::gauge::Gauge;
 use crate::hook::{Hook, MakeHook, Start};
-use crate::input::{InputError, Prefetch, SplitMix64, input_in_directory};
 use crate::journal::Journal;
 use crate::life::{Ends, Life};
 use crate::parameters::Parameters;
@@ -35,6 +34,7 @@ use crate::spans::Spans;
 use crate::trace::Tracer;
 use crate::train::{Trained, Trainer};
 use crate::view::WorkerView;
+use pushpull_input::{InputError, Prefetch, SplitMix64, input_in_directory};
 
 /// So long a worker that leaves early tries to leave in good order.
 const FAREWELL: Duration = Duration::from_secs(5);

@@ -4,6 +4,8 @@
 use std::alloc::System;
 use std::sync::Arc;
 
+use pushpull_engine::{Executor, Feed, GradientSink, Program};
+use pushpull_input::{Batch, Column};
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::buffer::BufferPool;
 use pushpull_messages::device::{Device, DeviceKind};
@@ -13,8 +15,6 @@ use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::InitializerSpec;
-use pushpull_worker::graph::{Executor, Feed, Program};
-use pushpull_worker::input::{Batch, Column};
 use pushpull_worker::{Compute, Gradients, GraphReplica, Layout, Replica, ReplicaConfig, Values};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -202,10 +202,26 @@ impl Trial {
 
     fn run(&mut self, executor: &mut Executor, random: u64) {
         let Self { batch, values, gradients, .. } = self;
-        let mut told = 0;
-        let feed = Feed { random, ..Feed::whole(batch) };
-        let results = executor.run(feed, values, Some(gradients), |_, _| told += 1).unwrap();
-        assert!(results[0].is_finite() && told == self.graph.variables.len());
+        let feed = Feed { random, ..Feed::whole(&batch.columns, batch.examples) };
+        let mut counted = Counted { gradients, told: 0 };
+        let loss = executor.train(feed, values, &mut counted).unwrap();
+        assert!(loss.is_finite() && counted.told == self.graph.variables.len());
+    }
+}
+
+/// Gradients that count how many of them were complete.
+struct Counted<'a> {
+    gradients: &'a mut Gradients,
+    told: usize,
+}
+
+impl GradientSink for Counted<'_> {
+    fn variable_mut(&mut self, variable: VariableId) -> &mut [f32] {
+        self.gradients.variable_mut(variable)
+    }
+
+    fn complete(&mut self, _: VariableId) {
+        self.told += 1;
     }
 }
 
@@ -235,7 +251,7 @@ fn replica(trial: &mut Trial) -> usize {
     let config = ReplicaConfig { graph, examples: EXAMPLES, columns, device, compute };
     let mut replica = GraphReplica::new(config).unwrap();
     let mut step = |random| {
-        let feed = Feed { random, ..Feed::whole(batch) };
+        let feed = Feed { random, ..Feed::whole(&batch.columns, batch.examples) };
         replica.step(feed, values, gradients, &mut |_, _| ()).unwrap();
     };
     step(0);

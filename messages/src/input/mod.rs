@@ -12,7 +12,7 @@ pub(crate) mod tests;
 mod tf_record;
 mod windows;
 
-pub use column::ColumnSpec;
+pub use column::{Column, ColumnSpec};
 pub use csv::{CategorySpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, FieldSpec, NumberSpec, VocabularySpec};
 pub use dataset::{DatasetSpec, FILES_MAX};
 pub use error::InputSpecError;

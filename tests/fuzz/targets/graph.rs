@@ -3,19 +3,13 @@
 
 #![no_main]
 
-use std::sync::Arc;
-
-use pushpull_kernels::cpu::Threads;
 use libfuzzer_sys::fuzz_target;
-use pushpull_messages::buffer::BufferPool;
+use pushpull_engine::{Executor, Feed, GradientSink, Program};
+use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::{GraphSpec, Op};
-use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
-use pushpull_messages::input::ColumnSpec;
-use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::id::VariableId;
+use pushpull_messages::input::{Column, ColumnSpec};
 use pushpull_messages::tensor::DType;
-use pushpull_worker::graph::{Executor, Feed, Program};
-use pushpull_worker::input::{Batch, Column};
-use pushpull_worker::{Gradients, Layout, Values};
 
 /// Most elements of all variables, of a column, and of a step's working memory: so that a run takes milliseconds.
 const ELEMENTS_MAX: usize = 1 << 14;
@@ -65,32 +59,42 @@ fn run(graph: &GraphSpec, examples: usize, how: u8) {
             DType::I32 => Column::I32(numbers.map(|i| (i % (1 + usize::from(how / 8) % 4)) as i32).collect()),
         }
     });
-    let batch = Batch { columns: fed.collect(), examples, resume_at: None };
-    let shard = ShardId::new(0, 0);
-    let slices = graph.variables.iter().enumerate().map(|(id, variable)| PlacedSlice {
-        slice: SliceSpec::whole(VariableId(id as u32), variable),
-        shard,
-    });
-    let placement = Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices: slices.collect() };
-    let (layout, pool) = (Arc::new(Layout::new(&placement, &graph.variables)), BufferPool::default());
-    let mut gradients = Gradients::take(&layout, &pool);
-    for id in 0..graph.variables.len() {
-        let variable = gradients.variable_mut(VariableId(id as u32));
+    let fed: Vec<Column> = fed.collect();
+    let zeros: Vec<Vec<f32>> =
+        graph.variables.iter().map(|variable| vec![0.0; variable.shape.elements()]).collect();
+    let mut values = zeros.clone();
+    for variable in &mut values {
         variable.iter_mut().enumerate().for_each(|(i, x)| *x = (i % 11) as f32 / 5.0 - 1.0);
     }
-    let values = Values::assemble(&layout, &gradients.into_payloads(), &pool).expect("what was laid out");
-    let feed = Feed { random: u64::from(how), ..Feed::whole(&batch) };
+    let feed = Feed { random: u64::from(how), ..Feed::whole(&fed, examples) };
     if let Ok(program) = training
         && program.arena_bytes() <= 4 * ELEMENTS_MAX
     {
         let order: Vec<VariableId> = program.gradient_order().collect();
-        let (mut told, mut gradients) = (Vec::new(), Gradients::take(&layout, &pool));
-        let ran = Executor::new(program).run(feed, &values, Some(&mut gradients), |id| told.push(id)).is_ok();
+        let mut gradients = Told { gradients: zeros, told: Vec::new() };
+        let ran = Executor::new(program).train(feed, &values, &mut gradients).is_ok();
+        let told = gradients.told;
         assert!(!ran || told == order, "{told:?} was told, and should be {order:?}");
     }
     if let Ok(program) = evaluation
         && program.arena_bytes() <= 4 * ELEMENTS_MAX
     {
-        let _ = Executor::new(program).run(feed, &values, None, |_, _| ());
+        let _ = Executor::new(program).evaluate(feed, &values);
+    }
+}
+
+/// Gradients, and which of them were complete, in order.
+struct Told {
+    gradients: Vec<Vec<f32>>,
+    told: Vec<VariableId>,
+}
+
+impl GradientSink for Told {
+    fn variable_mut(&mut self, variable: VariableId) -> &mut [f32] {
+        &mut self.gradients[variable.index()]
+    }
+
+    fn complete(&mut self, variable: VariableId) {
+        self.told.push(variable);
     }
 }

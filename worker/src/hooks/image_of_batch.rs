@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
     use crate::hooks::tests::{job, step};
-    use crate::input::{Batch, Column as Numbers};
+    use pushpull_input::{Batch, Column as Numbers};
 
     proptest! {
         /// (A), (B) and (C).

@@ -20,9 +20,9 @@ mod tests {
 
     use super::*;
     use crate::hook::{Hook, StepInfo};
-    use crate::input::Batch;
     use crate::plots::Plots;
     use crate::values::Values;
+    use pushpull_input::Batch;
 
     pub(super) fn job() -> JobSpec {
         let mut g = GraphBuilder::new("one");

@@ -1,0 +1,121 @@
+//! Runs a program on batches: the instructions in order, all working memory in one arena that is there from the start.
+//! A step allocates nothing.
+
+use std::ops::Range;
+
+use super::arena::Arena;
+use super::error::{StepError, StepFault};
+use super::execute::{Outputs, Sources, execute};
+use super::feed::Feed;
+use super::gradients::GradientSink;
+use super::memory::{Instruction, Place};
+use super::program::Program;
+use super::rest::{OUTPUTS, carve};
+use super::values::ValueSource;
+
+/// A program and its arena.
+pub struct Executor {
+    program: Program,
+    arena: Arena,
+    results: Vec<f32>,
+}
+
+impl Executor {
+    /// Allocates all the memory that the program needs; later steps allocate nothing.
+    pub fn new(program: Program) -> Self {
+        let arena = Arena::zeroed(program.arena);
+        let results = Vec::with_capacity(program.results.iter().map(|(_, elements)| elements).sum());
+        Self { program, arena, results }
+    }
+
+    /// Returns the program.
+    pub const fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Runs a training program forward and backward, and returns the loss.
+    ///
+    /// The loss is the mean over the program's examples. The gradients are those of this mean times the share of the
+    /// batch that these examples are, so that the gradients of several devices add up to those of the whole batch.
+    /// `gradients` is told of each gradient as soon as it is complete, in the program's
+    /// [`gradient_order`](Program::gradient_order).
+    ///
+    /// # Errors
+    /// If a label is none of the classes or an id none of the rows; the gradients must not be used then.
+    ///
+    /// # Panics
+    /// If the batch is not what the program was compiled for.
+    pub fn train(
+        &mut self,
+        feed: Feed<'_>,
+        values: &dyn ValueSource,
+        gradients: &mut dyn GradientSink,
+    ) -> Result<f32, StepError> {
+        for &variable in &self.program.unused {
+            gradients.variable_mut(variable).fill(0.0);
+            gradients.complete(variable);
+        }
+        self.run(feed, values, Some(gradients))?;
+        Ok(self.results[0])
+    }
+
+    /// Runs an evaluation program, and returns the loss, then each metric's numbers.
+    ///
+    /// # Errors
+    /// If a label is none of the classes or an id none of the rows.
+    ///
+    /// # Panics
+    /// If the batch is not what the program was compiled for, or the program computes gradients.
+    pub fn evaluate(&mut self, feed: Feed<'_>, values: &dyn ValueSource) -> Result<&[f32], StepError> {
+        self.run(feed, values, None)?;
+        Ok(&self.results)
+    }
+
+    /// Runs all instructions, and writes down the results.
+    fn run(
+        &mut self,
+        feed: Feed<'_>,
+        values: &dyn ValueSource,
+        mut gradients: Option<&mut dyn GradientSink>,
+    ) -> Result<(), StepError> {
+        let Self { program, arena, results } = self;
+        assert!(feed.first + program.batch <= feed.examples, "the program was compiled for a larger batch");
+        let arena = arena.floats_mut();
+        for instruction in &program.instructions {
+            let ([mut output, second, third, scratch], rest) = carve(arena, &written(instruction));
+            if let [Place::Gradient(variable)] = instruction.outputs[..] {
+                let gradients = gradients.as_deref_mut().expect("this program computes gradients");
+                output = gradients.variable_mut(variable);
+            }
+            let sources = Sources { rest, values, feed, program };
+            let outputs = Outputs { output, more: [second, third], scratch };
+            execute(instruction, outputs, &sources)
+                .map_err(|fault: StepFault| StepError { node: program.label(instruction.origin), fault })?;
+            if let (Some(variable), Some(gradients)) = (instruction.completes, gradients.as_deref_mut()) {
+                gradients.complete(variable);
+            }
+        }
+        results.clear();
+        for (place, elements) in &program.results {
+            match place {
+                Place::Arena(range) => results.extend_from_slice(&arena[range.clone()]),
+                Place::Variable(variable) => results.extend_from_slice(values.variable(*variable)),
+                other => unreachable!("{other:?} of {elements} is no result"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the ranges of the arena that an instruction writes: its outputs, then its scratch memory. Empty where it has
+/// fewer outputs, or writes an output elsewhere.
+fn written(instruction: &Instruction) -> [Range<usize>; OUTPUTS + 1] {
+    let mut ranges = [const { 0..0 }; OUTPUTS + 1];
+    ranges[OUTPUTS] = instruction.scratch.clone();
+    for (range, output) in ranges.iter_mut().zip(&instruction.outputs) {
+        if let Place::Arena(place) = output {
+            *range = place.clone();
+        }
+    }
+    ranges
+}

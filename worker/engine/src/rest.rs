@@ -1,0 +1,50 @@
+//! The arena while an instruction runs: what it writes is cut out, and the rest can be read.
+//! Knows no instruction.
+
+use std::ops::Range;
+
+/// Most outputs of one kernel.
+pub(super) const OUTPUTS: usize = 3;
+
+/// Cuts out of the arena what an instruction writes, and leaves the rest to be read. The plan keeps all of these apart;
+/// where it did not, this would panic rather than mix them up.
+pub(super) fn carve<'a, const N: usize>(
+    arena: &'a mut [f32],
+    wanted: &[Range<usize>; N],
+) -> ([&'a mut [f32]; N], Rest<'a>) {
+    let mut order: [usize; N] = std::array::from_fn(|position| position);
+    order.sort_unstable_by_key(|&position| wanted[position].start);
+    let mut cut: [&'a mut [f32]; N] = std::array::from_fn(|_| Default::default());
+    let mut gaps: [(usize, &'a [f32]); GAPS] = [(0, &[]); GAPS];
+    let (mut behind, mut start, mut gap) = (arena, 0, 0);
+    for position in order {
+        let range = &wanted[position];
+        if range.is_empty() {
+            continue;
+        }
+        let (before, at) = behind.split_at_mut(range.start - start);
+        let (taken, after) = at.split_at_mut(range.len());
+        gaps[gap] = (start, before);
+        cut[position] = taken;
+        (behind, start, gap) = (after, range.end, gap + 1);
+    }
+    gaps[gap] = (start, behind);
+    (cut, Rest { gaps })
+}
+
+/// Around the ranges that are cut out there are at most so many gaps.
+const GAPS: usize = OUTPUTS + 2;
+
+/// The arena without what is being written.
+pub(super) struct Rest<'a> {
+    /// Where each begins in the arena, in order.
+    gaps: [(usize, &'a [f32]); GAPS],
+}
+
+impl<'a> Rest<'a> {
+    pub fn get(&self, range: &Range<usize>) -> &'a [f32] {
+        let holds = |(start, gap): &&(usize, &[f32])| *start <= range.start && range.end <= start + gap.len();
+        let (start, gap) = self.gaps.iter().find(holds).expect("what is read is not being written");
+        &gap[range.start - start..range.end - start]
+    }
+}

@@ -1,0 +1,382 @@
+//! G1: every gradient agrees with central finite differences, taken in f64 of the interpreter; and the compiled program
+//! computes what the interpreter does, whatever was fused and written over.
+//!
+//! Tolerances: a loss 10⁻⁴ of itself (and at least of 1), a gradient 3·10⁻⁴ of the largest gradient of the graph (and at
+//! least of 0.1): what f32 leaves of numbers below 100. The differences themselves are right to 10⁻⁸.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use pushpull_messages::graph::{GraphBuilder, GraphSpec, Op, Padding, Stride, Window};
+use pushpull_messages::id::VariableId;
+use pushpull_messages::input::Column;
+use pushpull_messages::variable::InitializerSpec;
+
+use super::interpreter::Pass;
+use super::sketch::{Choice, KINDS, Sketch};
+use super::trial::{Bounds, Numbers, Trained, Trial};
+
+/// The step of a central difference.
+const STEP: f64 = 1e-5;
+
+/// Holds a training step against the interpreter.
+fn check(trial: &Trial, seed: u64) -> Result<(), TestCaseError> {
+    let Trained { loss, gradients, order } = trial.train();
+    let expected = trial.interpret(Pass::Training);
+    let wanted = expected.values[trial.graph.loss.index()][0];
+    prop_assert!(
+        (f64::from(loss) - wanted).abs() <= 1e-4 * (1.0 + wanted.abs()),
+        "loss {loss}, not {wanted}"
+    );
+
+    let mut told = order.clone();
+    told.sort();
+    let all: Vec<VariableId> = (0..gradients.len() as u32).map(VariableId).collect();
+    prop_assert_eq!(told, all, "each gradient is told once");
+    let program = trial.training().unwrap();
+    prop_assert_eq!(order, program.gradient_order().collect::<Vec<_>>());
+
+    let largest = gradients.iter().flatten().fold(0.0f64, |most, &x| most.max(f64::from(x).abs()));
+    let tolerance = 3e-4 * largest.max(0.1);
+    let mut numbers = Numbers::new(seed ^ 0x5eed);
+    let slope = |direction: &[Vec<f64>]| {
+        let at = |step: f64| {
+            let mut variables = trial.variables.clone();
+            for (variable, direction) in variables.iter_mut().zip(direction) {
+                variable.iter_mut().zip(direction).for_each(|(x, d)| *x += step * d);
+            }
+            trial.loss_at(&variables)
+        };
+        (at(STEP) - at(-STEP)) / (2.0 * STEP)
+    };
+    let nowhere: Vec<Vec<f64>> = trial.variables.iter().map(|variable| vec![0.0; variable.len()]).collect();
+    let mut along_all = nowhere.clone();
+    for (id, variable) in trial.graph.variables.iter().enumerate() {
+        let computed = &gradients[id];
+        if !variable.trainable {
+            let mut wanted = vec![0.0; computed.len()];
+            for (_, update) in expected.updates.iter().filter(|(of, _)| of.index() == id) {
+                wanted.iter_mut().zip(update).for_each(|(sum, update)| *sum += update);
+            }
+            for (&got, wanted) in computed.iter().zip(wanted) {
+                let error = (f64::from(got) - wanted).abs();
+                prop_assert!(error <= 1e-4 * (1.0 + wanted.abs()), "{}: {got}, not {wanted}", variable.name);
+            }
+            continue;
+        }
+        // Some elements one by one, and then all together, in a random direction.
+        let elements = computed.len();
+        let some: BTreeSet<usize> = match elements {
+            0..=4 => (0..elements).collect(),
+            _ => (0..4).map(|_| numbers.below(elements)).collect(),
+        };
+        for element in some {
+            let mut direction = nowhere.clone();
+            direction[id][element] = 1.0;
+            let (got, wanted) = (f64::from(computed[element]), slope(&direction));
+            prop_assert!(
+                (got - wanted).abs() <= tolerance,
+                "{}[{element}]: {got}, and by differences {wanted}; at most {tolerance} apart",
+                variable.name
+            );
+        }
+        along_all[id] = (0..elements).map(|_| numbers.next().signum()).collect();
+    }
+    let got: f64 = gradients
+        .iter()
+        .flatten()
+        .zip(along_all.iter().flatten())
+        .filter(|(_, direction)| **direction != 0.0)
+        .map(|(&gradient, direction)| f64::from(gradient) * direction)
+        .sum();
+    let wanted = slope(&along_all);
+    let elements = along_all.iter().map(Vec::len).sum::<usize>() as f64;
+    prop_assert!(
+        (got - wanted).abs() <= tolerance * elements.sqrt().max(1.0),
+        "along all variables: {got}, and by differences {wanted}"
+    );
+    Ok(())
+}
+
+/// Holds an evaluation against the interpreter: the loss, and the means of some nodes.
+fn check_evaluation(trial: &Trial) -> Result<(), TestCaseError> {
+    let results = trial.evaluate();
+    let expected = trial.interpret(Pass::Evaluation).values;
+    let nodes = std::iter::once(trial.graph.loss).chain(trial.graph.metrics.iter().map(|metric| metric.node));
+    for (got, node) in results.into_iter().zip(nodes) {
+        let wanted = expected[node.index()][0];
+        let error = (f64::from(got) - wanted).abs();
+        let label = trial.graph.label(node);
+        prop_assert!(error <= 1e-4 * (1.0 + wanted.abs()) || error.is_nan(), "{label}: {got}, not {wanted}");
+    }
+    Ok(())
+}
+
+pub(super) fn any_choices(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Choice>> {
+    prop::collection::vec((0..KINDS, any::<[u8; 6]>()), length)
+}
+
+/// Cases of which too many lie at a kink would check nothing: one for every five may.
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { max_global_rejects: cases / 5, ..ProptestConfig::with_cases(cases) }
+}
+
+proptest! {
+    #![proptest_config(cases(3000))]
+
+    #[test]
+    fn random_graphs_agree_with_finite_differences(
+        choices in any_choices(1..14),
+        end: [u8; 6],
+        examples in 1usize..4,
+        seed: u64,
+    ) {
+        let (graph, bounds) = Sketch::new(examples, false).draw(&choices, end);
+        let trial = Trial::smooth(&graph, &bounds, examples, seed);
+        prop_assume!(trial.is_some());
+        check(&trial.unwrap(), seed)?;
+    }
+
+    #[test]
+    fn random_graphs_evaluate_as_the_interpreter_does(
+        choices in any_choices(1..14),
+        end: [u8; 6],
+        examples in 1usize..4,
+        seed: u64,
+    ) {
+        let drawn = Sketch::new(examples, false).draw(&choices, end);
+        let (graph, bounds) = Sketch::measure(drawn, examples);
+        let trial = Trial::smooth(&graph, &bounds, examples, seed);
+        prop_assume!(trial.is_some());
+        check_evaluation(&trial.unwrap())?;
+    }
+}
+
+/// Every operation by itself, near the loss, so that none is missed by chance.
+#[test]
+fn every_operation_alone_agrees_with_finite_differences() {
+    let mut seen = BTreeSet::new();
+    let mut numbers = Numbers::new(7);
+    let mut smooth = 0;
+    for round in 0..24u64 {
+        for kind in 0..KINDS {
+            let picks = [(); 6].map(|()| numbers.below(256) as u8);
+            let end = [(); 6].map(|()| numbers.below(256) as u8);
+            let examples = 1 + round as usize % 3;
+            // The last node is the one that the loss is made of.
+            let end = [end[0], 1, end[2], 0, 0, end[5]];
+            let (graph, bounds) = Sketch::new(examples, false).draw(&[(kind, picks)], end);
+            let Some(trial) = Trial::smooth(&graph, &bounds, examples, round) else { continue };
+            smooth += 1;
+            seen.extend(graph.nodes.iter().map(|node| node.op.name()));
+            if let Err(error) = check(&trial, round) {
+                panic!("{error}\n{graph:#?}");
+            }
+        }
+    }
+    let metrics = ["accuracy", "top_k", "auc"];
+    let missing: Vec<&str> = every_name().into_iter().filter(|name| !seen.contains(name)).collect();
+    assert_eq!(missing, metrics, "every operation but those that have no gradient");
+    assert!(smooth > 500, "{smooth} of 624 away from kinks");
+}
+
+fn every_name() -> Vec<&'static str> {
+    let text = "input variable constant to_float neg abs square sqrt exp log sigmoid tanh relu leaky_relu gelu add \
+                sub mul div reduce_sum reduce_mean reduce_max reshape transpose concat slice mat_mul bias_add \
+                embedding conv2d max_pool2d average_pool2d global_average_pool batch_norm layer_norm dropout softmax \
+                log_softmax softmax_cross_entropy sigmoid_cross_entropy mean_squared_error accuracy top_k auc";
+    text.split_whitespace().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Metrics that count: all that the classes and places allow, ties included.
+    #[test]
+    fn metrics_count_as_the_interpreter_does(
+        examples in 1usize..9,
+        classes in 2usize..5,
+        k in 1usize..4,
+        coarse: bool,
+        seed: u64,
+    ) {
+        let mut g = GraphBuilder::new("metrics");
+        let x = g.input("x", [classes]);
+        let labels = g.labels("labels");
+        let scores = g.input("scores", [2]);
+        let clicks = g.ids("clicks", [2]);
+        let bias = g.variable("bias", [classes], InitializerSpec::Zeros);
+        let logits = g.bias_add(x, bias);
+        let loss = g.softmax_cross_entropy(logits, labels);
+        let (accuracy, top) = (g.accuracy(logits, labels), g.top_k(logits, labels, k));
+        let auc = g.push("auc", Op::AucCounts { bins: 8 }, &[scores, clicks]);
+        let graph = g.finish(loss, &[("accuracy", accuracy), ("top", top), ("auc", auc)]).unwrap();
+        let bounds = Bounds::from([("labels".into(), classes), ("clicks".into(), 2)]);
+        let mut trial = Trial::new(&graph, &bounds, examples, 4.0, seed);
+        if coarse {
+            // Ties.
+            trial.variables[0].fill(0.0);
+            for column in &mut trial.batch.columns {
+                if let Column::F32(numbers) = column {
+                    numbers.iter_mut().for_each(|x| *x = x.round().clamp(-1.0, 1.0));
+                }
+            }
+        }
+        let results = trial.evaluate();
+        let expected = trial.interpret(Pass::Evaluation).values;
+        prop_assert!((f64::from(results[1]) - expected[accuracy.index()][0]).abs() < 1e-6);
+        prop_assert!((f64::from(results[2]) - expected[top.index()][0]).abs() < 1e-6);
+        let counts: Vec<f64> = results[3..].iter().map(|&count| f64::from(count)).collect();
+        prop_assert_eq!(&counts, &expected[auc.index()]);
+    }
+}
+
+fn one_normalisation_twice(again: bool) -> GraphSpec {
+    let mut g = GraphBuilder::new("twice");
+    let x = g.input("x", [3]);
+    let one = InitializerSpec::Constant { value: 1.0 };
+    let gamma = g.variable("gamma", [3], one.clone());
+    let beta = g.variable("beta", [3], InitializerSpec::Zeros);
+    let mean = g.untrained("mean", [3], InitializerSpec::Zeros);
+    let variance = g.untrained("variance", [3], one);
+    let mut y = g.batch_norm(x, [gamma, beta], [mean, variance], 1e-3, 0.75);
+    if again {
+        let squared = g.mul(y, x);
+        y = g.batch_norm(squared, [gamma, beta], [mean, variance], 1e-3, 0.75);
+    }
+    let zero = g.constant(0.5);
+    let off = g.sub(y, zero);
+    let loss = g.l2_loss(off);
+    g.finish(loss, &[]).unwrap()
+}
+
+#[test]
+fn moving_statistics_go_towards_the_batch_s_and_halfway_to_each_where_they_are_shared() {
+    for again in [false, true] {
+        let graph = one_normalisation_twice(again);
+        let trial = Trial::smooth(&graph, &Bounds::new(), 5, 3).unwrap();
+        let trained = trial.train();
+        let updates = trial.interpret(Pass::Training).updates;
+        assert_eq!(updates.len(), if again { 4 } else { 2 });
+        for (variable, moving) in [(2, &trial.variables[2]), (3, &trial.variables[3])] {
+            let mut wanted = [0.0; 3];
+            for (_, update) in updates.iter().filter(|(of, _)| of.index() == variable) {
+                wanted.iter_mut().zip(update).for_each(|(sum, one)| *sum += one);
+            }
+            for (channel, wanted) in wanted.iter().enumerate() {
+                let got = f64::from(trained.gradients[variable][channel]);
+                assert!((got - wanted).abs() < 1e-5, "{got} {wanted} {moving:?}");
+            }
+        }
+        check(&trial, 3).unwrap();
+    }
+}
+
+#[test]
+fn a_variable_beside_the_loss_has_a_zero_gradient_and_one_used_twice_the_sum() {
+    let mut g = GraphBuilder::new("odd");
+    let x = g.input("x", [2]);
+    let labels = g.labels("labels");
+    let kernel = g.variable("kernel", [2, 2], InitializerSpec::Zeros);
+    let aside = g.variable("aside", [2, 2], InitializerSpec::Zeros);
+    let logits = g.matmul(x, kernel);
+    let again = g.push("again", Op::Variable { variable: VariableId(0) }, &[]);
+    let more = g.matmul(x, again);
+    let both = g.add(logits, more);
+    let beside = g.matmul(x, aside);
+    let metric = g.accuracy(beside, labels);
+    let loss = g.softmax_cross_entropy(both, labels);
+    let graph = g.finish(loss, &[("beside", metric)]).unwrap();
+    let mut trial = Trial::new(&graph, &Bounds::from([("labels".into(), 1)]), 1, 1.0, 1);
+    trial.variables.iter_mut().for_each(|variable| variable.fill(0.0));
+    trial.batch.columns[0] = Column::F32(vec![1.0, 2.0]);
+    let trained = trial.train();
+    // softmax is even, so dlogits = (−1/2, 1/2), and the kernel is there twice.
+    assert_eq!(trained.gradients, [vec![-1.0, 1.0, -2.0, 2.0], vec![0.0; 4]]);
+    assert_eq!(trained.order, [VariableId(1), VariableId(0)]);
+}
+
+#[test]
+fn a_loss_that_is_a_variable_itself_runs() {
+    let mut g = GraphBuilder::new("odd");
+    let loss = g.variable("loss", [], InitializerSpec::Zeros);
+    let graph = g.finish(loss, &[]).unwrap();
+    let mut trial = Trial::new(&graph, &Bounds::new(), 1, 1.0, 1);
+    trial.variables[0] = vec![2.5];
+    let trained = trial.train();
+    assert_eq!((trained.loss, &trained.gradients[0][..]), (2.5, &[1.0][..]));
+    assert_eq!(trial.evaluate(), [2.5]);
+}
+
+/// Of equal elements none is before the others: each has its share of the gradient of their maximum.
+#[test]
+fn equal_maxima_share_the_gradient() {
+    let mut g = GraphBuilder::new("ties");
+    let x = g.variable("x", [2, 2], InitializerSpec::Zeros);
+    let most = g.reduce(pushpull_messages::graph::ReductionOp::Max, x, &[1], false);
+    let sum = g.reduce(pushpull_messages::graph::ReductionOp::Sum, most, &[0], false);
+    let graph = g.finish(sum, &[]).unwrap();
+    let mut trial = Trial::new(&graph, &Bounds::new(), 1, 1.0, 1);
+    trial.variables[0] = vec![3.0, 3.0, 1.0, 2.0];
+    assert_eq!(trial.train().gradients[0], [0.5, 0.5, 0.0, 1.0]);
+}
+
+/// The same kernel on the same inputs gives another shape where it is asked for one: these are not one value.
+#[test]
+fn what_differs_in_shape_alone_is_not_taken_for_the_same() {
+    // The adjoint of both sums is the same, and one bias has 3 elements, the other 6.
+    let mut g = GraphBuilder::new("rows");
+    let x = g.input("x", [2, 3]);
+    let narrow = g.variable("narrow", [3], InitializerSpec::Zeros);
+    let wide = g.variable("wide", [2, 3], InitializerSpec::Zeros);
+    let sum = g.add(x, narrow);
+    let sum = g.add(sum, wide);
+    let loss = g.l2_loss(sum);
+    let rows = g.finish(loss, &[]).unwrap();
+
+    // So it is of both rows, and one table has 2, the other 4.
+    let mut g = GraphBuilder::new("tables");
+    let ids = g.ids("ids", [2]);
+    let short = g.variable("short", [2, 3], InitializerSpec::Zeros);
+    let long = g.variable("long", [4, 3], InitializerSpec::Zeros);
+    let (a, b) = (g.embedding(short, ids), g.embedding(long, ids));
+    let sum = g.add(a, b);
+    let loss = g.l2_loss(sum);
+    let tables = g.finish(loss, &[]).unwrap();
+
+    // One column, which is added to columns, and one row, which is added to rows.
+    let mut g = GraphBuilder::new("sides");
+    let square = g.variable("square", [3, 3], InitializerSpec::Zeros);
+    let row = g.reduce(pushpull_messages::graph::ReductionOp::Sum, square, &[1], false);
+    let column = g.reduce(pushpull_messages::graph::ReductionOp::Sum, square, &[1], true);
+    let sum = g.mul(square, row);
+    let sum = g.add(sum, column);
+    let loss = g.l2_loss(sum);
+    let sides = g.finish(loss, &[]).unwrap();
+
+    for graph in [rows, tables, sides] {
+        let trial = Trial::smooth(&graph, &Bounds::from([("ids".into(), 2)]), 3, 1).unwrap();
+        check(&trial, 1).unwrap();
+    }
+}
+
+/// A stride that no image is as large as leaves one window, whatever the stride is multiplied with on the way.
+#[test]
+fn a_stride_beyond_the_image_leaves_one_window() {
+    for padding in [Padding::Valid, Padding::Same] {
+        for stride in [[usize::MAX, usize::MAX], [usize::MAX / 2 + 1, 1], [3, 1 << 62]] {
+            let mut g = GraphBuilder::new("stride");
+            let x = g.input("x", [3, 3, 2]);
+            let kernel = g.variable("kernel", [2, 2, 2, 3], InitializerSpec::Zeros);
+            let around = g.variable("around", [3, 3, 1], InitializerSpec::Zeros);
+            let x = g.mul(x, around);
+            let y = g.conv2d(x, kernel, Stride { stride, padding });
+            let window = Window { window: [2, 2], stride, padding };
+            let (most, mean) = (g.max_pool2d(x, window), g.average_pool2d(x, window));
+            let losses = [y, most, mean].map(|y| g.l2_loss(y));
+            let loss = losses.into_iter().reduce(|sum, loss| g.add(sum, loss)).unwrap();
+            let graph = g.finish(loss, &[]).unwrap();
+            check(&Trial::smooth(&graph, &Bounds::new(), 2, 1).unwrap(), 1).unwrap();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What one field of a row becomes: a number, or the id of a word.
+//! Knows neither the file nor the row.
+
+use std::collections::BTreeMap;
+
+use pushpull_messages::input::{CategorySpec, FieldSpec, NumberSpec, VocabularySpec};
+
+use crate::RecordError;
+
+/// Most bytes of a field that an error shows.
+const SHOWN_BYTES_MAX: usize = 40;
+
+/// A field of every row.
+pub(super) struct Field<'a> {
+    pub(super) spec: &'a FieldSpec,
+    /// Its position, once it is known.
+    pub(super) index: usize,
+}
+
+impl Field<'_> {
+    /// The field of this row.
+    fn of<'r>(&self, row: &'r csv::ByteRecord) -> Result<&'r [u8], RecordError> {
+        let missing = || RecordError::NoField { field: self.spec.clone(), fields: row.len() };
+        row.get(self.index).ok_or_else(missing)
+    }
+
+    fn bad(&self, expected: &'static str, got: &[u8]) -> RecordError {
+        let shown = String::from_utf8_lossy(&got[..got.len().min(SHOWN_BYTES_MAX)]);
+        // Whatever it holds, the error stays one line.
+        let got = shown.chars().flat_map(char::escape_debug).collect();
+        RecordError::Field { field: self.spec.clone(), expected, got }
+    }
+}
+
+/// A field that is a number.
+pub(super) struct Number<'a> {
+    pub(super) field: Field<'a>,
+    missing: Option<f32>,
+}
+
+impl<'a> Number<'a> {
+    pub(super) fn new(spec: &'a NumberSpec) -> Self {
+        Self { field: Field { spec: &spec.field, index: 0 }, missing: spec.missing }
+    }
+
+    pub(super) fn read(&self, row: &csv::ByteRecord) -> Result<f32, RecordError> {
+        let bytes = self.field.of(row)?;
+        if let (true, Some(missing)) = (bytes.is_empty(), self.missing) {
+            return Ok(missing);
+        }
+        let number = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
+        number
+            .filter(|number: &f32| number.is_finite())
+            .ok_or_else(|| self.field.bad("a finite number", bytes))
+    }
+}
+
+/// A field that is a word.
+pub(super) struct Category<'a> {
+    pub(super) field: Field<'a>,
+    /// `None`: the field is the id.
+    ids: Option<BTreeMap<&'a [u8], i32>>,
+    unknown: Option<i32>,
+}
+
+impl<'a> Category<'a> {
+    pub(super) fn new(spec: &'a CategorySpec) -> Self {
+        let ids = match &spec.vocabulary {
+            VocabularySpec::Ids => None,
+            VocabularySpec::Words(words) => Some(words.iter().map(String::as_bytes).zip(0..).collect()),
+            VocabularySpec::Map(words) => {
+                Some(words.iter().map(|(word, &id)| (word.as_bytes(), id)).collect())
+            }
+        };
+        Self { field: Field { spec: &spec.field, index: 0 }, ids, unknown: spec.unknown }
+    }
+
+    pub(super) fn read(&self, row: &csv::ByteRecord) -> Result<i32, RecordError> {
+        let bytes = self.field.of(row)?;
+        let (id, expected) = match &self.ids {
+            Some(ids) => (ids.get(bytes).copied(), "a word of its vocabulary"),
+            None => {
+                let text = std::str::from_utf8(bytes).ok();
+                (text.and_then(|text| text.parse().ok()), "a whole number that fits in 32 bits")
+            }
+        };
+        id.or(self.unknown).ok_or_else(|| self.field.bad(expected, bytes))
+    }
+}

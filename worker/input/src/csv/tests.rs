@@ -1,0 +1,233 @@
+//! Rows as they should be, as nobody should write them, and the real Adult where it lies.
+
+use proptest::prelude::*;
+use pushpull_messages::input::{
+    CategorySpec, ColumnSpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, NumberSpec, VocabularySpec,
+};
+use pushpull_messages::tensor::TensorSpec;
+use tempfile::TempDir;
+
+use crate::tests::damaged::{bad_inputs, data_dir, gzip, write};
+use crate::{Column, Dataset, InputError, RecordError, describe, load};
+
+fn column(name: &str, fields: CsvFieldsSpec) -> CsvColumnSpec {
+    CsvColumnSpec { name: name.to_owned(), fields }
+}
+
+/// Two numbers, two categories and a label.
+fn spec() -> CsvSpec {
+    CsvSpec {
+        columns: vec![
+            column(
+                "numeric",
+                CsvFieldsSpec::Numbers(vec![
+                    NumberSpec::new(0),
+                    NumberSpec { missing: Some(-1.0), ..NumberSpec::new(2) },
+                ]),
+            ),
+            column(
+                "categorical",
+                CsvFieldsSpec::Categories(vec![
+                    CategorySpec::new(1, &["red", "blue"], Some(2)),
+                    CategorySpec { field: 3.into(), vocabulary: VocabularySpec::Ids, unknown: Some(-7) },
+                ]),
+            ),
+            column(
+                "label",
+                CsvFieldsSpec::Category(CategorySpec::map(4, &[("no", 0), ("no.", 0), ("yes", 1)])),
+            ),
+        ],
+        trim: true,
+        ..CsvSpec::default()
+    }
+}
+
+fn read(spec: &CsvSpec, bytes: &[u8]) -> Result<Dataset, InputError> {
+    let folder = TempDir::new().unwrap();
+    let files = vec![write(folder.path(), "data.csv", bytes)];
+    let spec = DatasetSpec::Csv(CsvSpec { files, ..spec.clone() });
+    let loaded = load(&spec, None);
+    // What is counted is what is read.
+    match (&loaded, describe(&spec, &[])) {
+        (Ok(set), Ok(described)) => {
+            assert_eq!((set.len() as u64, set.columns()), (described.examples, &described.columns[..]));
+        }
+        (Err(error), Err(same)) => assert_eq!(error.to_string(), same.to_string()),
+        other => panic!("{other:?}"),
+    }
+    loaded
+}
+
+fn columns(set: &Dataset) -> Vec<Column> {
+    let mut columns = Vec::new();
+    set.fill(&(0..set.len() as u32).collect::<Vec<_>>(), &mut columns);
+    columns
+}
+
+#[test]
+fn fields_become_columns() {
+    let rows = "1.5, red,2,  12, no\n\n-3e2,green,,x,yes\r\n\"7\",\"blue\" ,8,,no.";
+    let expected = [
+        Column::F32(vec![1.5, 2.0, -300.0, -1.0, 7.0, 8.0]),
+        Column::I32(vec![0, 12, 2, -7, 1, -7]),
+        Column::I32(vec![0, 1, 0]),
+    ];
+    for bytes in [rows.as_bytes().to_vec(), gzip(rows.as_bytes())] {
+        let set = read(&spec(), &bytes).unwrap();
+        assert_eq!(columns(&set), expected);
+        let named = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
+        assert_eq!(
+            set.columns(),
+            [
+                named("numeric", TensorSpec::f32([2])),
+                named("categorical", TensorSpec::i32([2])),
+                named("label", TensorSpec::i32([])),
+            ]
+        );
+    }
+}
+
+#[test]
+fn fields_are_found_by_the_header_behind_lines_that_are_skipped() {
+    let spec = CsvSpec {
+        columns: vec![
+            column("x", CsvFieldsSpec::Number(NumberSpec::new("width"))),
+            column("y", CsvFieldsSpec::Number(NumberSpec::new("a name; of two"))),
+        ],
+        header: true,
+        delimiter: ';',
+        skip_lines: 2,
+        ..CsvSpec::default()
+    };
+    let text = "a comment\n\"another\n\"a name; of two\";more;width\n1;2;3\n4;5;6\n";
+    assert_eq!(
+        columns(&read(&spec, text.as_bytes()).unwrap()),
+        [Column::F32(vec![3.0, 6.0]), Column::F32(vec![1.0, 4.0])]
+    );
+    let error = read(&spec, b"\n\na;b\n1;2\n").unwrap_err().to_string();
+    assert!(error.contains("line 3: no field 'width' in the header, which has a, b"), "{error}");
+    let error = read(&spec, b"\n\n").unwrap_err();
+    assert!(error.to_string().contains("'width'"), "{error}");
+    let header_only = read(&spec, b"\n\na name; of two;width\n").unwrap_err();
+    assert!(header_only.to_string().contains("'a name; of two'"), "{header_only}");
+    let error = read(&spec, b"\n\n\"a name; of two\";width\n").unwrap_err();
+    assert!(matches!(error, InputError::NoExample { .. }), "{error}");
+}
+
+#[test]
+fn rows_that_are_no_examples_are_named() {
+    let refused = |text: &str| read(&spec(), text.as_bytes()).unwrap_err().to_string();
+    let good = "1,red,2,3,no\n";
+    for (row, words) in [
+        ("x,red,2,3,no", "field 0 is 'x', expected a finite number"),
+        (",red,2,3,no", "field 0 is '', expected a finite number"),
+        ("nan,red,2,3,no", "field 0 is 'nan', expected a finite number"),
+        ("1e99,red,2,3,no", "field 0 is '1e99'"),
+        ("1,red,2,3,maybe", "field 4 is 'maybe', expected a word of its vocabulary"),
+        ("1,red,2,3", "no field 4 among the row's 4"),
+        ("|1x3 Cross validator", "field 0 is '|1x3"),
+    ] {
+        let error = refused(&format!("{good}{row}\n{good}"));
+        assert!(error.contains(words) && error.contains("data.csv, line 2"), "{error}");
+        assert!(refused(row).contains("line 1"));
+    }
+    let error = refused(&format!("1,red,2,3,\"{}\n\n\"", "very long ".repeat(99)));
+    assert!(error.len() < 200 && error.lines().count() == 1, "{error}");
+    let bytes = read(&spec(), b"\xff\xfe,red,2,3,no").unwrap_err();
+    assert!(
+        matches!(&bytes, InputError::Row { line: 1, problem, .. } if matches!(**problem, RecordError::Field { .. }))
+    );
+}
+
+#[test]
+fn bad_files_are_refused() {
+    let good = "1,red,2,3,no\n4,blue,5,6,yes";
+    // Cut behind a row, with or without its line end, it is a shorter file.
+    bad_inputs(good.as_bytes(), |bytes| read(&spec(), bytes).map(drop), &[12, 13]);
+}
+
+#[test]
+fn a_quote_that_is_never_closed_does_not_take_the_whole_file_into_memory() {
+    let mut text = b"1,red,2,3,no\n\"".to_vec();
+    text.resize(20 << 20, b'x');
+    let error = read(&spec(), &gzip(&text)).unwrap_err();
+    assert!(error.to_string().contains("bytes of one row"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), pack: bool) {
+        let read = read(&spec(), &if pack { gzip(&bytes) } else { bytes });
+        if let Err(error) = read {
+            prop_assert_eq!(error.to_string().lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn any_row_of_pieces_is_read_or_refused(
+        pieces in prop::collection::vec(prop::sample::select(vec!["1", "red", ",", ",", "\n", "\"", "no", " ", "-", "9999999999"]), 0..60),
+    ) {
+        let _ = read(&spec(), pieces.concat().as_bytes());
+    }
+
+    #[test]
+    fn what_is_written_is_read(rows in prop::collection::vec((any::<i16>(), 0usize..3, any::<i32>(), any::<bool>()), 1..30)) {
+        let words = ["red", "blue", "?"];
+        let text: String = rows
+            .iter()
+            .map(|&(x, word, id, yes)| format!("{x},{},{},{id},{}\n", words[word], f32::from(x) / 8.0, if yes { "yes" } else { "no" }))
+            .collect();
+        let set = read(&spec(), text.as_bytes()).unwrap();
+        let expected = [
+            Column::F32(rows.iter().flat_map(|row| [f32::from(row.0), f32::from(row.0) / 8.0]).collect()),
+            Column::I32(rows.iter().flat_map(|row| [row.1 as i32, row.2]).collect()),
+            Column::I32(rows.iter().map(|row| row.3.into()).collect()),
+        ];
+        prop_assert_eq!(columns(&set), expected);
+    }
+}
+
+#[test]
+fn reads_the_real_adult() {
+    let Some(folder) = data_dir("adult") else { return };
+    let sexes = ["Female", "Male"];
+    let spec = |file: &str, skip_lines| {
+        DatasetSpec::Csv(CsvSpec {
+            files: vec![folder.join(file)],
+            columns: vec![
+                column("numeric", CsvFieldsSpec::Numbers([0, 2, 4, 10, 11, 12].map(NumberSpec::new).into())),
+                column(
+                    "categorical",
+                    CsvFieldsSpec::Categories(vec![
+                        CategorySpec::new(1, &["Private", "State-gov", "Local-gov"], Some(3)),
+                        CategorySpec::new(9, &sexes, None),
+                    ]),
+                ),
+                column(
+                    "labels",
+                    CsvFieldsSpec::Category(CategorySpec::map(
+                        14,
+                        &[("<=50K", 0), ("<=50K.", 0), (">50K", 1), (">50K.", 1)],
+                    )),
+                ),
+            ],
+            trim: true,
+            skip_lines,
+            ..CsvSpec::default()
+        })
+    };
+    for (file, skip_lines, below, above) in [("adult.data", 0, 24_720, 7841), ("adult.test", 1, 12_435, 3846)]
+    {
+        let spec = spec(file, skip_lines);
+        assert_eq!(describe(&spec, &[]).unwrap().examples, below + above);
+        let set = load(&spec, None).unwrap();
+        let all = columns(&set);
+        let labels = all[2].i32().unwrap();
+        assert_eq!(labels.iter().filter(|&&label| label == 0).count() as u64, below);
+        assert_eq!(labels.iter().filter(|&&label| label == 1).count() as u64, above);
+        let ages = all[0].f32().unwrap().chunks(6).map(|row| row[0]);
+        assert!(ages.clone().all(|age| (17.0..=90.0).contains(&age)));
+    }
+    let error = load(&spec("adult.test", 0), None).unwrap_err();
+    assert!(error.to_string().contains("adult.test, line 1: field 0 is '|1x3 Cross validator'"), "{error}");
+}

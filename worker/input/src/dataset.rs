@@ -1,0 +1,274 @@
+//! Examples in memory: named columns, each kept as small as it came.
+//! Knows neither files nor the order in which anyone wants them.
+
+use std::fmt;
+
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::tensor::{Shape, TensorSpec};
+
+use super::{Column, InputError, Storage};
+
+/// The column that a data set of images or of texts keeps its examples in.
+pub(super) const FEATURES: &str = "features";
+/// The column that it keeps their classes in.
+pub(super) const LABELS: &str = "labels";
+
+/// Examples that all have the same columns. Never empty.
+#[derive(Clone, PartialEq)]
+pub struct Dataset {
+    examples: usize,
+    columns: Vec<ColumnSpec>,
+    /// Of each column its elements per example, and where they lie.
+    storage: Vec<(usize, Storage)>,
+}
+
+impl Dataset {
+    /// Of `examples` examples, with these columns in this order.
+    ///
+    /// # Errors
+    /// [`InputError::Extent`] for no example, no element, or more examples than a `u32` counts;
+    /// [`InputError::Column`] where a column's name comes twice, or its elements are of another type or number than
+    /// its spec says; [`InputError::NoColumn`] where there is none at all.
+    pub fn new(examples: usize, columns: Vec<(ColumnSpec, Storage)>) -> Result<Self, InputError> {
+        if columns.is_empty() {
+            return Err(InputError::NoColumn);
+        }
+        let mut set = Self { examples, columns: Vec::new(), storage: Vec::new() };
+        for (spec, storage) in columns {
+            let elements = spec.example.shape.checked_elements().unwrap_or(0);
+            if elements == 0 || examples == 0 || u32::try_from(examples).is_err() {
+                return Err(InputError::Extent { examples: examples as u64, elements, max: u32::MAX.into() });
+            }
+            let twice = set.columns.iter().any(|column| column.name == spec.name);
+            let fits = storage.dtype() == spec.example.dtype && storage.holds(examples, elements);
+            if twice || !fits {
+                let got = match twice {
+                    true => "another column of that name".to_owned(),
+                    false => format!("{} elements of {}", storage.elements(), storage.dtype()),
+                };
+                return Err(InputError::Column { name: spec.name, expected: spec.example, examples, got });
+            }
+            set.columns.push(spec);
+            set.storage.push((elements, storage));
+        }
+        Ok(set)
+    }
+
+    /// Images and their classes: `features`, scaled from 0..255 to 0..1, one image after the other, each row-major of
+    /// `shape`; and `labels`, an `i32` scalar.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`InputError::Label`] for a label below 0, or not below `classes` where that is known.
+    pub fn images(
+        shape: Shape,
+        pixels: Vec<u8>,
+        labels: Vec<i32>,
+        classes: Option<u32>,
+    ) -> Result<Self, InputError> {
+        let max = classes.map_or(i32::MAX, |count| i32::try_from(i64::from(count) - 1).unwrap_or(i32::MAX));
+        if let Some(example) = labels.iter().position(|&label| !(0..=max).contains(&label)) {
+            return Err(InputError::Label { example, label: labels[example], max });
+        }
+        let [features, classes] = Self::image_columns(shape);
+        Self::new(labels.len(), vec![(features, Storage::Pixels(pixels)), (classes, Storage::I32(labels))])
+    }
+
+    /// The columns of [`images`](Self::images).
+    pub(super) fn image_columns(shape: Shape) -> [ColumnSpec; 2] {
+        [
+            ColumnSpec { name: FEATURES.to_owned(), example: TensorSpec::f32(shape) },
+            ColumnSpec { name: LABELS.to_owned(), example: TensorSpec::i32([]) },
+        ]
+    }
+
+    /// How many examples there are; at least 1.
+    #[expect(clippy::len_without_is_empty, reason = "a data set is never empty")]
+    pub fn len(&self) -> usize {
+        self.examples
+    }
+
+    /// What every example has, in the order of a batch's columns: at least one.
+    pub fn columns(&self) -> &[ColumnSpec] {
+        &self.columns
+    }
+
+    /// The elements of a column, as they are kept.
+    pub fn storage(&self, name: &str) -> Option<&Storage> {
+        let column = self.columns.iter().position(|column| column.name == name)?;
+        Some(&self.storage[column].1)
+    }
+
+    /// The elements of the column at that position.
+    pub(super) fn storage_at(&self, position: usize) -> &Storage {
+        &self.storage[position].1
+    }
+
+    /// Writes these examples, in the order asked for, one column each, in the order of [`columns`](Self::columns).
+    /// Allocates only what `columns` has no room for.
+    ///
+    /// # Panics
+    /// Where there is no such example.
+    pub fn fill(&self, examples: &[u32], columns: &mut Vec<Column>) {
+        columns.truncate(self.columns.len());
+        for (index, (spec, (elements, storage))) in self.columns.iter().zip(&self.storage).enumerate() {
+            if columns.len() == index {
+                columns.push(Column::F32(Vec::new()));
+            }
+            let column = &mut columns[index];
+            column.resize(spec.example.dtype, examples.len() * elements);
+            match column {
+                Column::F32(rows) => {
+                    for (&example, row) in examples.iter().zip(rows.chunks_exact_mut(*elements)) {
+                        storage.fill_f32(example, row);
+                    }
+                }
+                Column::I32(rows) => {
+                    for (&example, row) in examples.iter().zip(rows.chunks_exact_mut(*elements)) {
+                        storage.fill_i32(example, row);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Dataset {
+    /// The labels of all examples.
+    pub(crate) fn labels(&self) -> &[i32] {
+        match self.storage(LABELS) {
+            Some(Storage::I32(labels)) => labels,
+            _ => panic!("a data set without labels"),
+        }
+    }
+
+    /// The pixels of one image, unscaled.
+    pub(crate) fn pixels(&self, example: u32) -> &[u8] {
+        match &self.storage[0] {
+            (elements, Storage::Pixels(pixels)) => &pixels[example as usize * elements..][..*elements],
+            _ => panic!("a data set without images"),
+        }
+    }
+
+    /// The shape of one example's features.
+    pub(crate) fn feature_shape(&self) -> &Shape {
+        &self.columns[0].example.shape
+    }
+}
+
+/// Says what the set looks like instead of printing millions of numbers.
+impl fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dataset")
+            .field("examples", &self.examples)
+            .field("columns", &format_args!("{}", ColumnSpec::list(&self.columns)))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn three_of_two() -> Dataset {
+        Dataset::images(Shape::from([2, 1]), vec![0, 255, 51, 102, 153, 204], vec![4, 0, 9], Some(10))
+            .unwrap()
+    }
+
+    fn named(name: &str, example: TensorSpec) -> ColumnSpec {
+        ColumnSpec { name: name.to_owned(), example }
+    }
+
+    #[test]
+    fn fills_scaled_features_in_the_order_asked_for() {
+        let set = three_of_two();
+        let mut columns = vec![Column::I32(vec![7]), Column::I32(vec![7; 9]), Column::F32(vec![])];
+        set.fill(&[2, 0, 2], &mut columns);
+        assert_eq!(columns, [Column::F32(vec![0.6, 0.8, 0.0, 1.0, 0.6, 0.8]), Column::I32(vec![9, 4, 9])]);
+        assert_eq!(set.len(), 3);
+        assert_eq!(
+            set.columns(),
+            [named("features", TensorSpec::f32([2, 1])), named("labels", TensorSpec::i32([]))]
+        );
+    }
+
+    #[test]
+    fn every_storage_gives_its_elements() {
+        let tokens: Arc<[u8]> = Arc::from(&b"abcdefg"[..]);
+        let window = |begin| Storage::Windows { tokens: Arc::clone(&tokens), begin, stride: 2 };
+        let set = Dataset::new(
+            2,
+            vec![
+                (named("x", TensorSpec::f32([2])), Storage::F32(vec![1.0, 2.0, 3.0, 4.0])),
+                (named("raw", TensorSpec::i32([1])), Storage::Bytes(vec![255, 3])),
+                (named("id", TensorSpec::i32([])), Storage::I32(vec![-5, 6])),
+                (named("text", TensorSpec::i32([4])), window(0)),
+                (named("next", TensorSpec::i32([4])), window(1)),
+            ],
+        )
+        .unwrap();
+        let mut columns = Vec::new();
+        set.fill(&[1], &mut columns);
+        let ints = |text: &[u8]| Column::I32(text.iter().map(|&byte| byte.into()).collect());
+        let expected = [
+            Column::F32(vec![3.0, 4.0]),
+            Column::I32(vec![3]),
+            Column::I32(vec![6]),
+            ints(b"cdef"),
+            ints(b"defg"),
+        ];
+        assert_eq!(columns, expected);
+    }
+
+    #[test]
+    #[should_panic(expected = "range end index 8 out of range")]
+    fn an_example_beyond_the_end_is_our_bug() {
+        three_of_two().fill(&[3], &mut Vec::new());
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit_together() {
+        let new = |shape: &[usize], features: usize, labels: &[i32], classes| {
+            Dataset::images(Shape(shape.to_vec()), vec![0; features], labels.to_vec(), classes).unwrap_err()
+        };
+        assert!(matches!(new(&[2], 0, &[], None), InputError::Extent { examples: 0, .. }));
+        assert!(matches!(new(&[2, 0], 0, &[1], None), InputError::Extent { elements: 0, .. }));
+        assert!(matches!(new(&[usize::MAX, 2], 4, &[1], None), InputError::Extent { elements: 0, .. }));
+        let error = new(&[2], 3, &[1], None);
+        assert!(
+            matches!(&error, InputError::Column { name, examples: 1, .. } if name == "features"),
+            "{error}"
+        );
+        assert!(matches!(new(&[1], 2, &[0, -1], None), InputError::Label { example: 1, label: -1, .. }));
+        assert!(matches!(
+            new(&[1], 2, &[9, 10], Some(10)),
+            InputError::Label { example: 1, label: 10, max: 9 }
+        ));
+        assert!(matches!(new(&[1], 1, &[0], Some(0)), InputError::Label { example: 0, label: 0, max: -1 }));
+    }
+
+    #[test]
+    fn refuses_columns_that_are_not_as_they_say() {
+        let x = |storage| (named("x", TensorSpec::i32([2])), storage);
+        let refused = |columns| Dataset::new(2, columns).unwrap_err().to_string();
+        assert!(refused(vec![x(Storage::F32(vec![0.0; 4]))]).contains("'x'"));
+        assert!(refused(vec![x(Storage::I32(vec![0; 5]))]).contains("5 elements of i32"));
+        assert!(
+            refused(vec![x(Storage::I32(vec![0; 4])), x(Storage::I32(vec![0; 4]))]).contains("that name")
+        );
+        let tokens: Arc<[u8]> = Arc::from(&b"abcde"[..]);
+        for (begin, stride) in [(0, 0), (3, 1), (0, 4), (usize::MAX, 1), (0, usize::MAX)] {
+            let windows = Storage::Windows { tokens: Arc::clone(&tokens), begin, stride };
+            assert!(refused(vec![x(windows)]).contains("'x'"), "{begin} {stride}");
+        }
+        assert!(Dataset::new(2, vec![x(Storage::Windows { tokens, begin: 2, stride: 1 })]).is_ok());
+        assert!(matches!(Dataset::new(2, vec![]), Err(InputError::NoColumn)));
+    }
+
+    #[test]
+    fn debug_is_short() {
+        assert!(format!("{:?}", three_of_two()).len() < 120);
+    }
+}

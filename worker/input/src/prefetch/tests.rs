@@ -1,0 +1,219 @@
+//! The thread that prepares batches: order, memory, panics and its end.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pushpull_messages::input::{MapSpec, RepeatSpec, ShuffleSpec, StageSpec};
+use pushpull_messages::tensor::Shape;
+
+use super::*;
+use crate::{Column, DataShare, Dataset, Pick};
+
+fn ten_examples() -> Mapped {
+    let features = (0..20).map(|i| i * 10).collect();
+    let set = Dataset::images(Shape::from([2]), features, (0..10).collect(), Some(10)).unwrap();
+    Mapped::training(set, &[], 0).unwrap()
+}
+
+fn sampler(set: &Mapped) -> Sampler {
+    Sampler::new(DataShare::new(0, 1, set.len()).unwrap(), 4, 9).unwrap()
+}
+
+/// Starts with what never ends.
+fn start_filling(
+    ready: usize,
+    mut fill: impl FnMut(&mut Batch) + Send + 'static,
+) -> Result<Prefetch, InputError> {
+    Prefetch::start_with(ready, move |batch| {
+        fill(batch);
+        Ok(())
+    })
+}
+
+/// What is dropped when the thread ends.
+struct Guard(Arc<AtomicUsize>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn gives_the_samplers_batches_in_order_with_their_positions() {
+    let set = ten_examples();
+    let mut expected = sampler(&set);
+    let mut prefetch = Prefetch::start(set.clone(), sampler(&set), READY_BATCHES).unwrap();
+    for _ in 0..30 {
+        let mut picks = Vec::new();
+        expected.next_into(&mut picks).unwrap();
+        let mut wanted = Batch::default();
+        wanted.set(&set, &picks, Some(expected.position()), &mut Room::default());
+        let batch = prefetch.next_blocking().unwrap();
+        assert_eq!(batch, wanted);
+        assert_eq!(batch.examples, 4);
+        prefetch.recycle(batch);
+    }
+}
+
+#[test]
+fn batches_that_would_take_all_memory_are_refused_before_they_are_allocated() {
+    let set = |classes| {
+        let set = Dataset::images(Shape::from([2]), vec![0; 20], (0..10).collect(), Some(10)).unwrap();
+        Mapped::training(set, &[MapSpec::new("labels", StageSpec::OneHot { classes })], 0).unwrap()
+    };
+    let start = |classes, batch, ready| {
+        let set = set(classes);
+        let sampler = Sampler::new(DataShare::new(0, 1, set.len()).unwrap(), batch, 9).unwrap();
+        Prefetch::start(set, sampler, ready)
+    };
+    let error = start(1 << 28, 64, 2).unwrap_err().to_string();
+    let bytes = ((1u64 << 28) + 2) * 4 * 64 * 4;
+    let expected = format!("4 batches of 64 examples would take {bytes} bytes, expected at most 1073741824");
+    assert!(error.contains(&expected) && error.contains("'labels' f32[268435456]"), "{error}");
+    // However many are asked for, 66 is the most.
+    assert!(matches!(start(1 << 16, 64, usize::MAX), Err(InputError::ReadyBytes { batches: 66, .. })));
+    assert!(start(1 << 16, 4, 1).is_ok());
+}
+
+#[tokio::test]
+async fn can_be_awaited() {
+    let set = ten_examples();
+    let mut prefetch = Prefetch::start(set.clone(), sampler(&set), 1).unwrap();
+    let expected: Vec<Vec<u32>> = sampler(&set).take(10).collect();
+    for examples in expected {
+        let batch = prefetch.next().await.unwrap();
+        assert_eq!(batch.columns[1], Column::I32(examples.iter().map(|&example| example as i32).collect()));
+        prefetch.recycle(batch);
+    }
+}
+
+#[test]
+fn recycled_batches_are_all_the_memory_there_is() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&made);
+    let mut prefetch = start_filling(3, move |batch| {
+        if batch.columns.is_empty() {
+            count.fetch_add(1, Ordering::SeqCst);
+            batch.columns.push(Column::F32(vec![0.0; 8]));
+        }
+    })
+    .unwrap();
+    for _ in 0..200 {
+        let batch = prefetch.next_blocking().unwrap();
+        prefetch.recycle(batch);
+    }
+    let made = made.load(Ordering::SeqCst);
+    assert!(made <= 5, "{made} batches were allocated for 3 ready ones");
+}
+
+#[test]
+fn a_batch_is_filled_again_in_its_own_memory() {
+    let set = ten_examples();
+    let mut batch = Batch::default();
+    let mut room = Room::default();
+    let mut set = |batch: &mut Batch, examples: &[u32]| {
+        let picks: Vec<Pick> = examples.iter().map(|&example| Pick { epoch: 0, example }).collect();
+        batch.set(&set, &picks, None, &mut room);
+    };
+    set(&mut batch, &[1, 2, 3]);
+    let place = |batch: &Batch| batch.columns[0].f32().unwrap().as_ptr();
+    let first = place(&batch);
+    for examples in [&[4, 5][..], &[], &[9, 8, 7]] {
+        set(&mut batch, examples);
+        assert_eq!((place(&batch), batch.examples), (first, examples.len()));
+    }
+    assert_eq!(batch.columns[1], Column::I32(vec![9, 8, 7]));
+}
+
+#[test]
+fn runs_ahead_no_further_than_asked() {
+    let filled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&filled);
+    let mut prefetch = start_filling(2, move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+    })
+    .unwrap();
+    for taken in 1..50 {
+        let batch = prefetch.next_blocking().unwrap();
+        prefetch.recycle(batch);
+        // Two wait and one is in the thread's hand.
+        assert!(filled.load(Ordering::SeqCst) <= taken + 3);
+    }
+}
+
+#[test]
+fn dropping_it_ends_the_thread() {
+    for taken in [0, 1, 5] {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let guard = Guard(Arc::clone(&ended));
+        let mut prefetch = start_filling(2, move |_| {
+            let _moved_here = &guard;
+        })
+        .unwrap();
+        for _ in 0..taken {
+            prefetch.next_blocking().unwrap();
+        }
+        drop(prefetch);
+        assert_eq!(ended.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[tokio::test]
+async fn can_be_dropped_by_a_task_that_waits_for_it() {
+    let (go, wait) = sync_mpsc::channel::<()>();
+    let mut prefetch = start_filling(1, move |_| {
+        // Fills nothing until the test says so, so that `next` below waits for certain.
+        let _ = wait.recv();
+    })
+    .unwrap();
+    tokio::select! {
+        biased;
+        batch = prefetch.next() => panic!("nothing is ready, got {batch:?}"),
+        () = std::future::ready(()) => {}
+    }
+    drop(go);
+    drop(prefetch);
+}
+
+#[tokio::test]
+async fn a_panic_comes_out_as_an_error_every_time() {
+    let mut left = 2;
+    let mut prefetch = start_filling(1, move |batch| {
+        assert!(left > 0, "no batch\nleft");
+        batch.examples = left;
+        left -= 1;
+    })
+    .unwrap();
+    assert_eq!(prefetch.next().await.unwrap().examples, 2);
+    assert_eq!(prefetch.next().await.unwrap().examples, 1);
+    for _ in 0..3 {
+        let error = prefetch.next().await.unwrap_err();
+        assert!(matches!(&error, InputError::Panicked { message } if message == "no batch; left"), "{error}");
+        prefetch.recycle(Batch::default());
+    }
+}
+
+#[test]
+#[should_panic(expected = "a sampler for another data set")]
+fn a_sampler_for_another_set_is_our_bug() {
+    let set = ten_examples();
+    let share = DataShare::new(0, 1, 11).unwrap();
+    let _ = Prefetch::start(set, Sampler::new(share, 1, 0).unwrap(), 1);
+}
+
+#[tokio::test]
+async fn an_end_comes_out_as_an_error_behind_the_last_batch_every_time() {
+    let set = ten_examples();
+    let share = DataShare::new(0, 1, set.len()).unwrap();
+    let sampler = Sampler::with(share, 4, 0, ShuffleSpec::None, RepeatSpec::Epochs(2)).unwrap();
+    let mut prefetch = Prefetch::start(set, sampler, 3).unwrap();
+    for first in [0, 4, 8, 2, 6] {
+        let batch = prefetch.next().await.unwrap();
+        assert_eq!(batch.columns[1].i32().unwrap()[0], first);
+    }
+    for _ in 0..3 {
+        let error = prefetch.next().await.unwrap_err();
+        assert!(matches!(error, InputError::Ended { epochs: 2, examples: 10, batch: 4 }), "{error}");
+        prefetch.recycle(Batch::default());
+    }
+}

@@ -1,0 +1,3 @@
+//! What the readers' tests share.
+
+pub(crate) mod damaged;
