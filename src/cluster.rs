@@ -6,9 +6,7 @@ use anyhow::{Context, anyhow};
 use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::Incarnation;
-use pushpull_messages::transport::{
-    DialError, Identity, Listener, Patience, Tcp, Transport, TransportError, dial,
-};
+use pushpull_transport::{DialError, Identity, Listener, Patience, Tcp, Transport, TransportError, dial};
 
 /// A new life begins: later ones have greater numbers, as far as the clock is right.
 pub(crate) fn incarnation() -> Incarnation {

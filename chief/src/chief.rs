@@ -8,13 +8,14 @@ use std::time::{Duration, Instant, SystemTime};
 use actix::Actor;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use pushpull_messages::checkpoint::{CheckpointName, Store};
+use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::StopReason;
 use pushpull_messages::observe::{Clock, Micros, SpanSpec, TaskState};
-use pushpull_messages::transport::{Identity, Listener, ServerConfig, Transport, serve};
-use pushpull_messages::wire::Limits;
+use pushpull_storage::Store;
+use pushpull_transport::wire::Limits;
+use pushpull_transport::{Identity, Listener, ServerConfig, Transport, serve};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 

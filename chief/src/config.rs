@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pushpull_messages::observe::TraceSpec;
-use pushpull_messages::transport::{RetryConfig, ServerConfig};
+use pushpull_transport::{RetryConfig, ServerConfig};
 
 use crate::checkpoint::{CheckpointConfig, WarmStartConfig};
 use crate::error::ChiefError;

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use actix::dev::SendError;
 use actix::{Actor, Addr, AsyncContext, Context, Handler, MessageResult, SpawnHandle};
-use pushpull_messages::buffer::Payload;
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName};
 use pushpull_messages::message::{Message, Refusal, RefusalCode, Report};
 use pushpull_messages::observe::{Clock, JobPhase, Meter, Queued, WorkerState};
 use pushpull_messages::placement::Placement;
-use pushpull_messages::transport::{Peer, Reply, Service};
+use pushpull_transport::buffer::Payload;
+use pushpull_transport::{Peer, Reply, Service};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::checkpoint::SaveStatus;
@@ -345,9 +345,7 @@ mod tests {
     use pushpull_messages::cluster::ClusterSpec;
     use pushpull_messages::id::{LocalStep, TaskId};
     use pushpull_messages::message::{Go, Ready, Register, Registered, Reported};
-    use pushpull_messages::transport::{
-        Client, Identity, InProcess, Patience, ServerConfig, Transport, dial, serve,
-    };
+    use pushpull_transport::{Client, Identity, InProcess, Patience, ServerConfig, Transport, dial, serve};
 
     use super::*;
     use crate::job::tests::{job, placement};

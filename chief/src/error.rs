@@ -1,10 +1,10 @@
 //! Why a job did not train to its end.
 
-use pushpull_messages::checkpoint::StoreError;
 use pushpull_messages::id::{GlobalStep, ShardId, TaskId, Version};
 use pushpull_messages::message::ShardCounters;
 use pushpull_messages::sync::SyncSpec;
-use pushpull_messages::transport::{CallError, DialError, RetryError};
+use pushpull_storage::StoreError;
+use pushpull_transport::{CallError, DialError, RetryError};
 
 use crate::checkpoint::RestoreError;
 use crate::placement::PlaceError;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::message::Report;
 use pushpull_messages::observe::{Micros, SpanSpec};
-use pushpull_messages::transport::Peer;
+use pushpull_transport::Peer;
 
 use crate::moment::{Reports, WorkerReport};
 use crate::overview::Told;

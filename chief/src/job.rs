@@ -21,7 +21,7 @@ use pushpull_messages::message::{
 };
 use pushpull_messages::observe::TraceSpec;
 use pushpull_messages::placement::Placement;
-use pushpull_messages::transport::Peer;
+use pushpull_transport::Peer;
 
 use crate::checkpoint::SaveStatus;
 use crate::error::ChiefError;

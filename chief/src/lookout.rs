@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use pushpull_messages::buffer::Payload;
 use pushpull_messages::id::ShardId;
 use pushpull_messages::message::{Observe, ShardSnapshot};
+use pushpull_transport::buffer::Payload;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -93,7 +93,7 @@ impl Lookout {
         &self,
         shard: ShardId,
         asked: Instant,
-        answer: Result<ShardSnapshot, pushpull_messages::transport::CallError>,
+        answer: Result<ShardSnapshot, pushpull_transport::CallError>,
     ) {
         if let Some(known) = self.shards.borrow_mut().get_mut(&shard) {
             known.asking = false;

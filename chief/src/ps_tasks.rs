@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
-use pushpull_messages::buffer::Payload;
 use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
@@ -15,9 +14,8 @@ use pushpull_messages::message::{
     Stop, StopAt, StopReason, Stopped, StoppingAt,
 };
 use pushpull_messages::placement::Placement;
-use pushpull_messages::transport::{
-    CallError, Caller, DialError, Identity, Patience, RetryConfig, Transport,
-};
+use pushpull_transport::buffer::Payload;
+use pushpull_transport::{CallError, Caller, DialError, Identity, Patience, RetryConfig, Transport};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::ChiefError;

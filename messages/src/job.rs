@@ -98,7 +98,7 @@ pub enum JobError {
 }
 
 /// What an error in a file says, which may quote the file: not as long as the file may be, and on one line.
-pub(crate) fn told(error: &serde_json::Error) -> String {
+pub fn told(error: &serde_json::Error) -> String {
     /// Letters on either side of what is left out.
     const SIDE: usize = 200;
     let text: Vec<char> = error.to_string().chars().collect();

@@ -3,10 +3,15 @@
 
 #![forbid(unsafe_code)]
 
-pub mod buffer;
+#[cfg(test)]
+extern crate self as pushpull_messages; // The fixtures are shared with the crates above.
+
 pub mod checkpoint;
 pub mod cluster;
 pub mod device;
+#[cfg(test)]
+#[path = "../tests/fixtures/mod.rs"]
+mod fixtures;
 mod float;
 pub mod gradient;
 pub mod graph;
@@ -18,10 +23,7 @@ pub mod observe;
 pub mod optimizer;
 pub mod out_of_range;
 pub mod placement;
-pub mod record;
 pub mod summary;
 pub mod sync;
 pub mod tensor;
-pub mod transport;
 pub mod variable;
-pub mod wire;

@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    pub(crate) fn any_sync() -> impl Strategy<Value = SyncSpec> {
+    fn any_sync() -> impl Strategy<Value = SyncSpec> {
         prop_oneof![
             any::<bool>().prop_map(|staleness_lr| SyncSpec::Async { staleness_lr }),
             any::<u32>().prop_map(|staleness| SyncSpec::Bounded { staleness }),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
-use pushpull_messages::transport::ServerConfig;
+use pushpull_transport::ServerConfig;
 
 use crate::error::PsError;
 

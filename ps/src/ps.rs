@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, Context};
 use actix_rt::Arbiter;
-use pushpull_messages::buffer::{BufferPool, Payload};
 use pushpull_messages::id::{JobName, ShardId, TaskId};
 use pushpull_messages::message::{Message, RefusalCode, StopReason, Stopped};
 use pushpull_messages::observe::{Clock, Meter};
-use pushpull_messages::transport::{Identity, Listener, Peer, Reply, Server, ServerConfig, Service, serve};
+use pushpull_transport::buffer::{BufferPool, Payload};
+use pushpull_transport::{Identity, Listener, Peer, Reply, Server, ServerConfig, Service, serve};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 

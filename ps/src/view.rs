@@ -13,12 +13,12 @@ use std::time::Duration;
 use actix::Recipient;
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use pushpull_messages::buffer::BufferPool;
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::observe::{
     ActorSnapshot, Meter, Observed, PsSnapshot, RoleSnapshot, TaskSnapshot, TaskState,
 };
-use pushpull_messages::transport::ServerObserver;
+use pushpull_transport::ServerObserver;
+use pushpull_transport::buffer::BufferPool;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 

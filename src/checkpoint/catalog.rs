@@ -1,6 +1,7 @@
 //! Which checkpoints a store holds, as far as manifests and sizes say. Reads no tensor.
 
-use pushpull_messages::checkpoint::{Catalog, CheckpointName, CheckpointState, StoreError};
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_storage::{Catalog, CheckpointState, StoreError};
 
 /// A folder that is called as a checkpoint is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,11 +5,10 @@
 use std::collections::HashMap;
 
 use anyhow::{bail, ensure};
-use pushpull_messages::checkpoint::{
-    BLOCK_BYTES, CheckpointName, FileWriter, ManifestSpec, Part, Piece, Store, read_piece,
-};
+use pushpull_messages::checkpoint::{BLOCK_BYTES, CheckpointName, Part};
 use pushpull_messages::id::VariableId;
 use pushpull_messages::variable::VariableSpec;
+use pushpull_storage::{FileWriter, ManifestSpec, Piece, Store, read_piece};
 
 use super::shown::plain;
 

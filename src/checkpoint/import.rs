@@ -5,15 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{bail, ensure};
 use bytes::Bytes;
-use pushpull_messages::checkpoint::{
-    BLOCK_BYTES, CheckpointName, FORMAT, FileSpec, FileWriter, FoundTensor, ManifestSpec, Part,
-    SavedTensorSpec, Store, read_header,
-};
+use pushpull_messages::checkpoint::{BLOCK_BYTES, CheckpointName, FileSpec, Part, SavedTensorSpec};
 use pushpull_messages::id::{PlacementEpoch, ShardId, SliceId, VariableId, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::VariableSpec;
+use pushpull_storage::{FORMAT, FileWriter, FoundTensor, ManifestSpec, Store, read_header};
 
 use super::shown::plain;
 

@@ -1,7 +1,8 @@
 //! Which checkpoint is meant: by its step, by its name, or the latest.
 
 use anyhow::bail;
-use pushpull_messages::checkpoint::{Catalog, CheckpointName, Store};
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_storage::{Catalog, Store};
 
 use super::shown::plain;
 

@@ -5,10 +5,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use pushpull_messages::checkpoint::{
-    BLOCK_BYTES, Catalog, CheckpointName, FORMAT, FileSpec, ManifestSpec, NewTensor, Part, SavedTensorSpec,
-    Store, read_header, read_piece, write_file,
-};
+use pushpull_messages::checkpoint::{BLOCK_BYTES, CheckpointName, FileSpec, Part, SavedTensorSpec};
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
 use pushpull_messages::input::{DatasetSpec, InputSpec};
@@ -17,6 +14,9 @@ use pushpull_messages::optimizer::OptimizerSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::InitializerSpec;
+use pushpull_storage::{
+    Catalog, FORMAT, ManifestSpec, NewTensor, Store, read_header, read_piece, write_file,
+};
 
 use super::*;
 

@@ -5,11 +5,11 @@
 
 use std::fmt;
 
-use pushpull_messages::checkpoint::{
-    BLOCK_BYTES, Catalog, CheckpointName, FileError, FileSpec, FoundTensor, ManifestSpec, Piece,
-    SavedTensorSpec, Store, StoreError, read_header, read_piece,
-};
+use pushpull_messages::checkpoint::{BLOCK_BYTES, CheckpointName, FileSpec, SavedTensorSpec};
 use pushpull_messages::tensor::Shape;
+use pushpull_storage::{
+    Catalog, FileError, FoundTensor, ManifestSpec, Piece, Store, StoreError, read_header, read_piece,
+};
 use serde::Serialize;
 
 use super::shown::plain;

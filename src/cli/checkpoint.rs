@@ -5,8 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use clap::Subcommand;
-use pushpull_messages::checkpoint::{Catalog, CheckpointName, ManifestSpec, Store};
+use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
+use pushpull_storage::{Catalog, ManifestSpec, Store};
 use serde_json::{Value, json};
 
 use super::flags::read_job;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use pushpull_chief::summary::{EventWriter, evaluated};
-use pushpull_messages::checkpoint::{EVALUATIONS, EvaluationRecord};
+use pushpull_storage::{EVALUATIONS, EvaluationRecord};
 use pushpull_worker::{BestSpec, EvaluatorConfig, WorkerConfig};
 
 use super::flags::{DeviceArgs, threads};

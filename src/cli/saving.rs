@@ -9,9 +9,9 @@ use pushpull_chief::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfi
 use pushpull_chief::hooks::{Better, EarlyStopping, SummaryEvery, TraceFile};
 use pushpull_chief::summary::SummaryConfig;
 use pushpull_chief::{ChiefConfig, Hook, MakeHook};
-use pushpull_messages::checkpoint::{EVALUATIONS, EvaluationRecord};
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::observe::TraceSpec;
+use pushpull_storage::{EVALUATIONS, EvaluationRecord};
 
 use super::evaluator::plotter;
 use super::flags::absolute;

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
-use pushpull_messages::checkpoint::without_passwords;
+use pushpull_storage::without_passwords;
 use serde::Serialize;
 
 use crate::http::TOKEN_ENV;

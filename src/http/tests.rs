@@ -17,7 +17,7 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{
     ActorSnapshot, Observed, RoleSnapshot, TaskSnapshot, TaskState, TimeHistogram, WorkerSnapshot,
 };
-use pushpull_messages::transport::{Identity, InProcess};
+use pushpull_transport::{Identity, InProcess};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

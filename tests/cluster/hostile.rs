@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use pushpull_messages::buffer::{BufferPool, Payload, Segment};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{
     GlobalStep, Incarnation, LocalStep, PlacementEpoch, RequestId, Sequence, SliceId, TaskId, Version,
@@ -14,8 +13,9 @@ use pushpull_messages::message::{
     Finish, Finished, Message, Observe, PROTOCOL, Pull, PullAt, Pulled, Push, PushId, Pushed, Register,
     Registered, Report, Reported, ShardSnapshot, Stop, StopReason, Stopped, TrainingResult,
 };
-use pushpull_messages::transport::{CallError, Client, DialError, Identity};
-use pushpull_messages::wire::{Envelope, Limits, PREFIX_BYTES, Prefix, encode_head};
+use pushpull_transport::buffer::{BufferPool, Payload, Segment};
+use pushpull_transport::wire::{Envelope, Limits, PREFIX_BYTES, Prefix, encode_head};
+use pushpull_transport::{CallError, Client, DialError, Identity};
 
 use crate::harness::{Cluster, Program, wait_for_version, whisper};
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pushpull::{OptimizerSpec, PsConfig, SyncSpec};
-use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
 use pushpull_messages::checkpoint::StartSpec;
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::*;
 use pushpull_messages::message::*;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
-use pushpull_messages::transport::{Identity, InProcess, Patience, Transport, dial};
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
+use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_transport::{Identity, InProcess, Patience, Transport, dial};
 use pushpull_worker::{Parameters, WorkerConfig};
 use tokio_util::sync::CancellationToken;
 

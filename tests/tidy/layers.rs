@@ -25,14 +25,27 @@ const ROOMS: &[Room] = &[
             "pushpull-input",
             "pushpull-chief",
             "pushpull-messages",
+            "pushpull-storage",
+            "pushpull-transport",
             "pushpull-kernels",
         ],
         never: &[],
     },
-    Room { package: "pushpull-ps", may_import: &["pushpull-messages", "pushpull-kernels"], never: &[] },
+    Room {
+        package: "pushpull-ps",
+        may_import: &["pushpull-messages", "pushpull-storage", "pushpull-transport", "pushpull-kernels"],
+        never: &[],
+    },
     Room {
         package: "pushpull-worker",
-        may_import: &["pushpull-engine", "pushpull-input", "pushpull-messages", "pushpull-kernels"],
+        may_import: &[
+            "pushpull-engine",
+            "pushpull-input",
+            "pushpull-messages",
+            "pushpull-storage",
+            "pushpull-transport",
+            "pushpull-kernels",
+        ],
         never: &["candle"],
     },
     Room {
@@ -47,18 +60,28 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "pushpull-input",
-        may_import: &["pushpull-messages"],
+        may_import: &["pushpull-messages", "pushpull-storage"],
         never: &[ACTORS, "gemm", "pulp", "rayon", "cudarc", "candle"],
     },
     Room {
         package: "pushpull-chief",
-        may_import: &["pushpull-messages"],
+        may_import: &["pushpull-messages", "pushpull-storage", "pushpull-transport"],
         never: &["gemm", "pulp", "rayon", "cudarc"],
     },
     Room {
         package: "pushpull-messages",
         may_import: &[],
+        never: &[ACTORS, "tokio", "object_store", "safetensors", "gemm", "pulp", "rayon", "cudarc"],
+    },
+    Room {
+        package: "pushpull-storage",
+        may_import: &["pushpull-messages"],
         never: &[ACTORS, "gemm", "pulp", "rayon", "cudarc"],
+    },
+    Room {
+        package: "pushpull-transport",
+        may_import: &["pushpull-messages"],
+        never: &[ACTORS, "object_store", "safetensors", "gemm", "pulp", "rayon", "cudarc"],
     },
     Room { package: "pushpull-kernels", may_import: &[], never: &[ACTORS, "tokio", "serde"] },
 ];
@@ -71,6 +94,8 @@ const ROOM_CRATES: &[&str] = &[
     "pushpull_input",
     "pushpull_chief",
     "pushpull_messages",
+    "pushpull_storage",
+    "pushpull_transport",
     "pushpull_kernels",
 ];
 

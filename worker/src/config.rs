@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pushpull_messages::message::{REPORT_EVERY_MAX, REPORT_EVERY_MIN};
-use pushpull_messages::transport::RetryConfig;
+use pushpull_transport::RetryConfig;
 
 use crate::error::WorkerError;
 use crate::hook::MakeHook;

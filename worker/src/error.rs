@@ -1,7 +1,7 @@
 //! Why a worker ended before the job's last step.
 
 use pushpull_messages::message::RefusalCode;
-use pushpull_messages::transport::{CallError, DialError, RetryError};
+use pushpull_transport::{CallError, DialError, RetryError};
 
 use crate::hook::HookError;
 use crate::replica::ReplicaError;

@@ -12,13 +12,14 @@ mod view;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pushpull_messages::buffer::BufferPool;
-use pushpull_messages::checkpoint::{
-    Catalog, CheckpointName, EVALUATIONS, EvaluationRecord, ManifestSpec, RECORD_BYTES_MAX, Store, StoreError,
-};
+use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
+use pushpull_storage::{
+    Catalog, EVALUATIONS, EvaluationRecord, ManifestSpec, RECORD_BYTES_MAX, Store, StoreError,
+};
+use pushpull_transport::buffer::BufferPool;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use pushpull_messages::buffer::Budget;
 use pushpull_messages::id::ShardId;
 use pushpull_messages::message::{Pushed, StalenessHistogram, Verdict};
 use pushpull_messages::observe::{RoundTrip, TimeHistogram, VerdictCounters, WorkerSnapshot};
-use pushpull_messages::transport::{Caller, CallsSnapshot};
+use pushpull_transport::buffer::Budget;
+use pushpull_transport::{Caller, CallsSnapshot};
 
 /// Of one worker with all shards; shared.
 #[derive(Clone, Debug)]

@@ -136,10 +136,10 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use pushpull_messages::buffer::BufferPool;
     use pushpull_messages::id::{PlacementEpoch, ShardId};
     use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
     use pushpull_messages::variable::InitializerSpec;
+    use pushpull_transport::buffer::BufferPool;
 
     use super::*;
     use crate::layout::Layout;

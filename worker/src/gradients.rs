@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pushpull_engine::GradientSink;
 use pushpull_kernels::cpu::{Threads, accumulate};
-use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
 use pushpull_messages::id::VariableId;
+use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
 
 use crate::layout::Layout;
 use crate::values::Values;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::{Either, try_join_all};
-use pushpull_messages::buffer::{Budget, BufferPool, Payload};
 use pushpull_messages::id::{GlobalStep, LocalStep, Sequence, ShardId, TaskId, Version};
 use pushpull_messages::message::{Pull, PullAt, Pulled, Push, PushId, Pushed, Verdict};
 use pushpull_messages::placement::Placement;
 use pushpull_messages::sync::SyncSpec;
-use pushpull_messages::transport::{Caller, Identity, Patience, Transport};
 use pushpull_messages::variable::VariableSpec;
+use pushpull_transport::buffer::{Budget, BufferPool, Payload};
+use pushpull_transport::{Caller, Identity, Patience, Transport};
 
 use crate::config::WorkerConfig;
 use crate::error::WorkerError;
@@ -334,7 +334,7 @@ struct Answer {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use pushpull_messages::buffer::{Buffer, Promise};
+    use pushpull_transport::buffer::{Buffer, Promise};
     use tokio::sync::oneshot;
 
     use super::*;

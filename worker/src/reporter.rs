@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pushpull_messages::buffer::Payload;
 use pushpull_messages::id::LocalStep;
 use pushpull_messages::message::{Report, Reported};
 use pushpull_messages::observe::Clock;
-use pushpull_messages::transport::{CallError, Caller};
+use pushpull_transport::buffer::Payload;
+use pushpull_transport::{CallError, Caller};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 

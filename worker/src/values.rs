@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pushpull_engine::ValueSource;
-use pushpull_messages::buffer::{BufferPool, Payload, Segment};
 use pushpull_messages::id::{ShardId, VariableId};
+use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
 use crate::layout::Layout;
 
@@ -109,10 +109,10 @@ impl ValueSource for Values {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use pushpull_messages::buffer::Buffer;
     use pushpull_messages::id::PlacementEpoch;
     use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
     use pushpull_messages::variable::{InitializerSpec, VariableSpec};
+    use pushpull_transport::buffer::Buffer;
 
     use super::*;
     use crate::gradients::Gradients;

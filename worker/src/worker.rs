@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pushpull_messages::buffer::{BufferPool, Payload};
 use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
@@ -12,7 +11,8 @@ use pushpull_messages::message::{
     Evaluated, Finish, Finished, Go, Ready, Register, Registered, Resume, TrainingResult,
 };
 use pushpull_messages::observe::{Clock, TraceSpec};
-use pushpull_messages::transport::{CallError, Caller, Identity, Patience, Transport};
+use pushpull_transport::buffer::{BufferPool, Payload};
+use pushpull_transport::{CallError, Caller, Identity, Patience, Transport};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use pushpull_engine::{Executor, Feed, GradientSink, Program};
 use pushpull_input::{Batch, Column};
 use pushpull_kernels::cpu::Threads;
-use pushpull_messages::buffer::BufferPool;
 use pushpull_messages::device::{Device, DeviceKind};
 use pushpull_messages::graph::{GraphBuilder, GraphSpec, Op, Padding, Stride, UnaryOp, Window};
 use pushpull_messages::id::{NodeId, PlacementEpoch, ShardId, TaskId, VariableId};
@@ -15,6 +14,7 @@ use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::InitializerSpec;
+use pushpull_transport::buffer::BufferPool;
 use pushpull_worker::{Compute, Gradients, GraphReplica, Layout, Replica, ReplicaConfig, Values};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 

@@ -4,11 +4,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pushpull_messages::checkpoint::{CheckpointName, ManifestSpec, StartSpec, Store};
+use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
 use pushpull_messages::id::Version;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
 use pushpull_messages::placement::Placement;
+use pushpull_storage::{ManifestSpec, Store};
 use tokio::time::Instant;
 
 use super::choose::{Search, fits};
@@ -19,7 +20,7 @@ use super::saver::Begun;
 use super::warm_start::WarmStartConfig;
 use crate::error::ChiefError;
 use crate::ps_tasks::{CreateError, PsTasks};
-use pushpull_messages::checkpoint::{Catalog, CheckpointState};
+use pushpull_storage::{Catalog, CheckpointState};
 
 /// How a job begins.
 pub(crate) struct Begin<'a> {

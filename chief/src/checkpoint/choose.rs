@@ -2,13 +2,14 @@
 //! properties: (A) `latest-valid` takes the newest that is whole, and says which newer ones are not; (B) no job begins
 //! anew where there is a checkpoint, whole or not, unless it is told to; (C) `latest` and a step take that one or none.
 
-use pushpull_messages::checkpoint::{CheckpointName, ManifestSpec};
+use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::job::JobSpec;
+use pushpull_storage::ManifestSpec;
 
 use super::config::RestoreChoice;
 use super::error::{BrokenCheckpoint, RestoreError};
-use pushpull_messages::checkpoint::newest_first;
+use pushpull_storage::newest_first;
 
 /// Most steps that an error names.
 const NAMED_MAX: usize = 20;

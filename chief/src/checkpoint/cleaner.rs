@@ -5,11 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pushpull_messages::checkpoint::{CheckpointName, StoreError};
+use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::Incarnation;
+use pushpull_storage::StoreError;
 
 use super::retention::to_delete;
-use pushpull_messages::checkpoint::{Catalog, CheckpointState};
+use pushpull_storage::{Catalog, CheckpointState};
 
 #[derive(Debug)]
 pub(super) struct Cleaner {

@@ -16,7 +16,7 @@ pub const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// Where checkpoints go, when they are made, which are kept, and with which one the job begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointConfig {
-    /// A directory that all hosts share, or a bucket, as [`Store::open`](pushpull_messages::checkpoint::Store::open) takes it.
+    /// A directory that all hosts share, or a bucket, as [`Store::open`](pushpull_storage::Store::open) takes it.
     pub location: String,
     /// One at every multiple of so many steps.
     pub save_steps: Option<u64>,

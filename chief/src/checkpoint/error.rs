@@ -1,8 +1,9 @@
 //! Why a job cannot begin with the checkpoint that it was told to. Words only.
 
-use pushpull_messages::checkpoint::{CheckpointName, StoreError};
+use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::tensor::Shape;
+use pushpull_storage::StoreError;
 
 /// A checkpoint that is not whole, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use pushpull_messages::checkpoint::{CheckpointName, EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, Store};
+use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, Incarnation};
 use pushpull_messages::message::Evaluation;
+use pushpull_storage::{EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, Store};
 
-use pushpull_messages::checkpoint::Catalog;
+use pushpull_storage::Catalog;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);

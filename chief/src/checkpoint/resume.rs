@@ -2,9 +2,10 @@
 //! batches as large go on exactly where they were; (B) others share the examples that were read evenly, none twice in
 //! the count.
 
-use pushpull_messages::checkpoint::{ManifestSpec, WorkerRecord};
+use pushpull_messages::checkpoint::WorkerRecord;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
+use pushpull_storage::ManifestSpec;
 
 /// Of each worker of the job, by index.
 pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> Vec<Resume> {

@@ -6,18 +6,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
-use pushpull_messages::checkpoint::{
-    CheckpointName, FORMAT, FileSpec, ManifestSpec, StoreError, WorkerRecord,
-};
+use pushpull_messages::checkpoint::{CheckpointName, FileSpec, WorkerRecord};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::SaveResult;
 use pushpull_messages::placement::Placement;
+use pushpull_storage::{FORMAT, ManifestSpec, StoreError};
 use tokio::time::Instant;
 
 use crate::ps_tasks::PsTasks;
-use pushpull_messages::checkpoint::{Catalog, missing_file};
+use pushpull_storage::{Catalog, missing_file};
 
 /// How checkpoints of one life of the chief are made.
 #[derive(Clone, Debug)]

@@ -1,12 +1,13 @@
 //! Makes checkpoints beside the training, which never waits for them, and the last one when it has ended. When they are
 //! due, how one is made, and which are deleted, is decided in the files beside this one.
 
-use pushpull_messages::checkpoint::{CheckpointName, Store, StoreError};
+use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, Incarnation, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::TimeHistogram;
 use pushpull_messages::placement::Placement;
-use pushpull_messages::transport::Identity;
+use pushpull_storage::{Store, StoreError};
+use pushpull_transport::Identity;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use super::save::{Committed, NotSaved, Save};
 use super::schedule::{Next, Schedule};
 use crate::ps_tasks::PsTasks;
 use crate::report::JobProgress;
-use pushpull_messages::checkpoint::Catalog;
+use pushpull_storage::Catalog;
 
 /// How often shards that are not at the same version are looked at again.
 const LOOKS_MAX: u32 = 5;

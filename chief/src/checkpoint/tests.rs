@@ -4,10 +4,11 @@ mod failing;
 mod saving;
 pub(crate) mod shards;
 
-use pushpull_messages::checkpoint::{CheckpointName, FORMAT, FileSpec, ManifestSpec, Part, SavedTensorSpec};
+use pushpull_messages::checkpoint::{CheckpointName, FileSpec, Part, SavedTensorSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_storage::{FORMAT, ManifestSpec};
 
 /// A name without ceremony.
 pub(super) fn named(step: u64, life: u64) -> CheckpointName {

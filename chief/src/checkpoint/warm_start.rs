@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use pushpull_messages::checkpoint::{ManifestSpec, SourceSpec};
+use pushpull_messages::checkpoint::SourceSpec;
 use pushpull_messages::id::{GlobalStep, VariableId};
 use pushpull_messages::job::JobSpec;
+use pushpull_storage::ManifestSpec;
 
 use super::error::RestoreError;
 use crate::error::ChiefError;

@@ -1,19 +1,19 @@
 //! Whole runs of the chief beside a ps task that only counts and workers that only talk: jobs that are told to stop.
 
-use pushpull_messages::buffer::Payload;
-use pushpull_messages::checkpoint::Store;
 use pushpull_messages::message::{
     Evaluated, Evaluation, Finish, Finished, Go, Ready, Register, Registered, TrainingResult,
 };
 use pushpull_messages::observe::{ChiefSnapshot, JobPhase, Observed, TraceSpec, WorkerState};
-use pushpull_messages::transport::Client;
+use pushpull_storage::Store;
+use pushpull_transport::Client;
+use pushpull_transport::buffer::Payload;
 use tempfile::TempDir;
 
 use super::*;
 use crate::checkpoint::CheckpointConfig;
 use crate::checkpoint::tests::shards::{FakeCluster, PATIENCE};
 use crate::job::tests::job;
-use pushpull_messages::checkpoint::{Catalog, CheckpointState};
+use pushpull_storage::{Catalog, CheckpointState};
 
 /// A chief that runs, and what it leads.
 struct Run {

@@ -2,7 +2,7 @@
 
 use pushpull_messages::id::{GlobalStep, Incarnation};
 use pushpull_messages::observe::{JobPhase, WorkerState};
-use pushpull_messages::transport::Peer;
+use pushpull_transport::Peer;
 
 use super::worker::{State, Worker};
 use super::{JobState, Phase};

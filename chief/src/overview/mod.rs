@@ -13,7 +13,7 @@ mod workers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pushpull_messages::checkpoint::{CheckpointName, without_passwords};
+use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, JobName, ShardId, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, MetricValue, ShardSnapshot};
@@ -22,7 +22,8 @@ use pushpull_messages::observe::{
     ShardRow, ShardState, TaskRow, TimeHistogram, WorkerRow, WorkerState,
 };
 use pushpull_messages::placement::Placement;
-use pushpull_messages::transport::Identity;
+use pushpull_storage::without_passwords;
+use pushpull_transport::Identity;
 
 use crate::checkpoint::SaveStatus;
 use crate::job::JobSeen;

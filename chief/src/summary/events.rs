@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use prost::Message;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::record;
 use pushpull_messages::summary::{HistogramSpec, SummaryError, SummarySpec, SummaryValue};
+use pushpull_storage::record;
 
 use super::proto::{
     DT_STRING, Event, FILE_VERSION, Histogram, Image, Metadata, Plugin, SessionLog, Shown, Summary, Tensor,
@@ -171,8 +171,8 @@ fn distribution(histogram: &HistogramSpec) -> Histogram {
 
 #[cfg(test)]
 mod tests {
-    use pushpull_messages::record::{HEAD_BYTES, TAIL_BYTES, check_data, read_head};
     use pushpull_messages::summary::ImageSpec;
+    use pushpull_storage::record::{HEAD_BYTES, TAIL_BYTES, check_data, read_head};
 
     use super::*;
     use crate::job::tests::job;

@@ -14,7 +14,7 @@ pub enum StartSpec {
     Initialise,
     /// All that a checkpoint of the same variables has: values, averages, slots, the step and the memory of pushes.
     Resume {
-        /// The store, as [`Store::open`](super::Store::open) takes it.
+        /// The store, as `Store::open` takes it.
         store: String,
         /// Which of its checkpoints.
         checkpoint: CheckpointName,

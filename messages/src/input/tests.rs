@@ -1,48 +1,7 @@
 //! Inputs as data: what travels, what a job file may leave out, and what is refused.
 
-use std::collections::BTreeMap;
-
 use super::*;
-
-fn number(field: impl Into<FieldSpec>) -> NumberSpec {
-    NumberSpec::new(field)
-}
-
-/// One of every kind.
-pub(crate) fn every_dataset() -> Vec<DatasetSpec> {
-    let windows = WindowsSpec::apart(8, 0.5, 1.0);
-    let ids = BTreeMap::from([("<=50K".to_owned(), 0), ("<=50K.".to_owned(), 0)]);
-    let label = CategorySpec { field: 3.into(), vocabulary: VocabularySpec::Map(ids), unknown: None };
-    let csv = CsvSpec {
-        files: vec!["a.csv".into()],
-        columns: vec![
-            CsvColumnSpec {
-                name: "x".into(),
-                fields: CsvFieldsSpec::Numbers(vec![number(0), number("width")]),
-            },
-            CsvColumnSpec { name: "y".into(), fields: CsvFieldsSpec::Number(number(7)) },
-            CsvColumnSpec {
-                name: "c".into(),
-                fields: CsvFieldsSpec::Categories(vec![CategorySpec::new("sex", &["a", "b"], Some(2))]),
-            },
-            CsvColumnSpec { name: "label".into(), fields: CsvFieldsSpec::Category(label) },
-        ],
-        header: true,
-        ..CsvSpec::default()
-    };
-    let features = vec![FeatureSpec::new("image/raw", "features", FeatureKind::Pixels, [4, 4, 3])];
-    vec![
-        DatasetSpec::Idx { images: "a".into(), labels: "b".into() },
-        DatasetSpec::Digits { seed: 1, examples: 2 },
-        DatasetSpec::Cifar10 { files: vec!["a".into(), "b".into()] },
-        DatasetSpec::Csv(csv),
-        DatasetSpec::TfRecord(TfRecordSpec { files: vec!["a".into()], features }),
-        DatasetSpec::Text(TextSpec { file: "text".into(), windows }),
-        DatasetSpec::Babble(BabbleSpec { seed: 3, bytes: 100, windows }),
-        DatasetSpec::ColorImages { seed: 1, examples: 2 },
-        DatasetSpec::Linear { seed: 1, examples: 2, weights: vec![1.0, -2.5], bias: 0.1, noise: 0.0 },
-    ]
-}
+use crate::fixtures::datasets::{every_dataset, number};
 
 #[test]
 fn every_data_set_travels() {

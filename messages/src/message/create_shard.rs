@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
-use crate::buffer::ALIGNMENT;
 use crate::checkpoint::StartSpec;
 use crate::id::{GlobalStep, ShardId, Version};
 use crate::optimizer::UpdateSpec;
 use crate::placement::{Placement, SliceSpec};
 use crate::sync::SyncSpec;
+use crate::tensor::ALIGNMENT;
 use crate::variable::VariableSpec;
 
 /// Most workers of a job.

@@ -5,6 +5,8 @@
 mod create_shard;
 mod evaluate;
 mod finish;
+#[cfg(test)]
+mod golden;
 mod heartbeat;
 mod hello;
 mod leave;
@@ -18,7 +20,7 @@ mod save;
 mod stop;
 mod stop_at;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -78,15 +80,28 @@ fn text_within(what: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> 
     }
 }
 
-/// Why a header could not be read.
+/// The error for a header that is not a message of this version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ContentError {
+pub enum ContentError {
+    /// The kind belongs to no message.
     #[error("message kind {0} is unknown to this version")]
     UnknownKind(u16),
+    /// The bytes are not the MessagePack of this kind.
     #[error("{kind} cannot be decoded: {error}")]
-    Undecodable { kind: &'static str, error: String },
+    Undecodable {
+        /// The message's name.
+        kind: &'static str,
+        /// The decoder's error.
+        error: String,
+    },
+    /// The message was decoded and breaks a rule.
     #[error("{kind} is not valid: {error}")]
-    Invalid { kind: &'static str, error: Invalid },
+    Invalid {
+        /// The message's name.
+        kind: &'static str,
+        /// The rule.
+        error: Invalid,
+    },
 }
 
 /// Deepest nesting in a header. Graphs are flat; this only has to stop a stack overflow.
@@ -127,6 +142,9 @@ macro_rules! messages {
         })*
 
         impl Message {
+            /// The kinds of all messages, in order.
+            pub const KINDS: &'static [u16] = &[$($kind),*];
+
             /// Its name, for logs and errors.
             pub const fn name(&self) -> &'static str {
                 match self {
@@ -141,13 +159,18 @@ macro_rules! messages {
                 }
             }
 
-            pub(crate) fn encode(&self) -> Vec<u8> {
+            /// Encodes the message, without its kind, as MessagePack with field names.
+            pub fn encode(&self) -> Vec<u8> {
                 match self {
                     $(Self::$name(content) => rmp_serde::to_vec_named(content).expect("plain data encodes"),)*
                 }
             }
 
-            pub(crate) fn decode(kind: u16, bytes: &[u8], segments: &[u64]) -> Result<Self, ContentError> {
+            /// Decodes and checks a message; `segments` are the lengths of its payload's segments, in bytes.
+            ///
+            /// # Errors
+            /// Where the kind is unknown, the bytes cannot be read, or the content breaks a rule.
+            pub fn decode(kind: u16, bytes: &[u8], segments: &[u64]) -> Result<Self, ContentError> {
                 match kind {
                     $($kind => decode::<$name>(stringify!($name), bytes, segments).map(Self::from),)*
                     unknown => Err(ContentError::UnknownKind(unknown)),

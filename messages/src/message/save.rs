@@ -12,7 +12,7 @@ use crate::id::Version;
 pub struct Save {
     /// Which shard of the ps task.
     pub shard: u32,
-    /// Where, as [`Store::open`](crate::checkpoint::Store::open) takes it.
+    /// Where, as `Store::open` takes it.
     pub store: String,
     /// Of what.
     pub checkpoint: CheckpointName,

@@ -22,7 +22,6 @@ pub use evaluator::EvaluatorSnapshot;
 pub use meter::{Handling, Meter, Queued};
 pub use ps::{PsSnapshot, ServerSnapshot, Traffic};
 pub use task::{Observed, RoleSnapshot, TaskSnapshot, TaskState};
-pub(crate) use times::SharedTimes;
-pub use times::TimeHistogram;
+pub use times::{SharedTimes, TimeHistogram};
 pub use trace::{LANE_BYTES_MAX, PushTimes, SPANS_MAX, SpanSpec, TraceSpec};
 pub use worker::{Phases, RoundTrip, VerdictCounters, WorkerSnapshot};

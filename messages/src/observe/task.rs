@@ -82,8 +82,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fixtures::any_message::{any_actor, any_shard};
     use crate::id::ShardId;
-    use crate::message::tests::{any_actor, any_shard};
     use crate::observe::{ServerSnapshot, Traffic};
 
     proptest! {

@@ -114,21 +114,21 @@ impl TimeHistogram {
 
 /// The same, counted by many threads at a time without a lock.
 #[derive(Debug, Default)]
-pub(crate) struct SharedTimes {
+pub struct SharedTimes {
     buckets: [AtomicU64; TimeHistogram::BUCKETS],
     sum_us: AtomicU64,
 }
 
 impl SharedTimes {
     /// Counts one.
-    pub(crate) fn record(&self, took: Duration) {
+    pub fn record(&self, took: Duration) {
         let (bucket, us) = TimeHistogram::place(took);
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
     /// What is counted; a time that is recorded meanwhile may be in a bucket and not in the sum yet.
-    pub(crate) fn snapshot(&self) -> TimeHistogram {
+    pub fn snapshot(&self) -> TimeHistogram {
         TimeHistogram {
             buckets: self.buckets.each_ref().map(|count| count.load(Ordering::Relaxed)),
             sum_us: self.sum_us.load(Ordering::Relaxed),

@@ -7,16 +7,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pushpull_messages::buffer::{Buffer, BufferPool};
-use pushpull_messages::checkpoint::{
-    Catalog, CheckpointName, FileError, Index, ManifestSpec, Part, Piece, PieceReader, SourceSpec, StartSpec,
-    Store, StoreError,
-};
+use pushpull_messages::checkpoint::{CheckpointName, Part, SourceSpec, StartSpec};
 use pushpull_messages::id::{SliceId, VariableId, Version};
 use pushpull_messages::message::{CreateShard, Refusal, RefusalCode};
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::VariableSpec;
+use pushpull_storage::{Catalog, FileError, Index, ManifestSpec, Piece, PieceReader, Store, StoreError};
+use pushpull_transport::buffer::{Buffer, BufferPool};
 
 use crate::shard::{Restored, SliceState, slot_names};
 

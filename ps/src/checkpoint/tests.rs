@@ -6,10 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
-use pushpull_messages::checkpoint::{
-    CheckpointName, FORMAT, ManifestSpec, Part, SourceSpec, StartSpec, Store, WorkerRecord, read_header,
-};
+use pushpull_messages::checkpoint::{CheckpointName, Part, SourceSpec, StartSpec, WorkerRecord};
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::*;
 use pushpull_messages::input::{DatasetSpec, InputSpec};
@@ -19,6 +16,8 @@ use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
+use pushpull_storage::{FORMAT, ManifestSpec, Store, read_header};
+use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 use super::{read, write};
 use crate::shard::{Answer, Cut, Order, ShardLimits, ShardState};

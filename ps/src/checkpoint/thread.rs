@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use actix::Recipient;
-use pushpull_messages::buffer::BufferPool;
 use pushpull_messages::message::{Refusal, RefusalCode, SaveResult};
 use pushpull_messages::observe::{Meter, Queued};
+use pushpull_transport::buffer::BufferPool;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

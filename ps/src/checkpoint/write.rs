@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use pushpull_messages::buffer::Buffer;
-use pushpull_messages::checkpoint::{
-    CheckpointName, FileSpec, NewTensor, Part, SavedTensorSpec, Store, StoreError, write_file,
-};
+use pushpull_messages::checkpoint::{CheckpointName, FileSpec, Part, SavedTensorSpec};
 use pushpull_messages::id::SliceId;
 use pushpull_messages::message::SaveResult;
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::VariableSpec;
+use pushpull_storage::{NewTensor, Store, StoreError, write_file};
+use pushpull_transport::buffer::Buffer;
 
 use crate::shard::{Cut, SliceState, slot_names};
 

@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
-use pushpull_messages::buffer::Payload;
 use pushpull_messages::message::{Message, Refusal, RefusalCode, SaveResult, ShardSnapshot};
 use pushpull_messages::observe::{ActorSnapshot, Clock, Queued, TimeHistogram};
-use pushpull_messages::transport::Reply;
+use pushpull_transport::Reply;
+use pushpull_transport::buffer::Payload;
 use tokio_util::sync::CancellationToken;
 
 use super::state::{Reader, ShardState};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use pushpull_kernels::cpu::{Threads, accumulate, add_into};
-use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 /// Gradients for the next update.
 #[derive(Debug, Default)]

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use pushpull_messages::buffer::Buffer;
 use pushpull_messages::checkpoint::WorkerRecord;
 use pushpull_messages::id::{SliceId, Version};
 use pushpull_messages::message::{CreateShard, Save};
+use pushpull_transport::buffer::Buffer;
 
 /// A shard at the version that a save was asked for: of all its slices, and of what it remembers.
 #[derive(Debug)]

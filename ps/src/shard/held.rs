@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pushpull_kernels::cpu::all_finite;
-use pushpull_messages::buffer::{BufferPool, Payload};
 use pushpull_messages::id::{GlobalStep, PlacementEpoch, SliceId, Version};
 use pushpull_messages::message::{CreateShard, Push, Refusal, RefusalCode, Save, ShardCreated};
+use pushpull_transport::buffer::{BufferPool, Payload};
 
 use super::aggregate::Aggregate;
 use super::cut::{Cut, Restored};

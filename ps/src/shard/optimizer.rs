@@ -6,8 +6,8 @@ use pushpull_kernels::cpu::{
     AdagradStep, AdamStep, AdamWStep, FtrlStep, MomentumStep, RmsPropStep, adagrad, adam, adamw, ftrl,
     momentum, rmsprop, sgd,
 };
-use pushpull_messages::buffer::Buffer;
 use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_transport::buffer::Buffer;
 
 use super::update::Update;
 

@@ -3,9 +3,9 @@
 //! Wanted properties: (A) every question is answered once, and the newer of two equal ones with what became of the save;
 //! (B) a cut is of the version that was asked for; (C) there are two cuts at most; (D) what is written is not written again.
 
-use pushpull_messages::buffer::Payload;
 use pushpull_messages::id::Version;
 use pushpull_messages::message::{Save, SaveResult, Saved};
+use pushpull_transport::buffer::Payload;
 
 use super::cut::Cut;
 use super::waiting::{Answer, Asker};

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
 use pushpull_messages::checkpoint::{CheckpointName, FileSpec, StartSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::message::*;
 use pushpull_messages::sync::SyncSpec;
+use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 use super::cut::{Cut, Restored};
 use super::state::{Order, ShardLimits, ShardState};

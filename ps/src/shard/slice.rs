@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use pushpull_kernels::cpu::average;
-use pushpull_messages::buffer::{Buffer, BufferPool, Segment};
 use pushpull_messages::id::SliceId;
 use pushpull_messages::optimizer::UpdateSpec;
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::variable::VariableSpec;
+use pushpull_transport::buffer::{Buffer, BufferPool, Segment};
 
 use super::cut::SliceState;
 use super::update::Update;

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pushpull_messages::buffer::{BufferPool, Payload, Segment};
 use pushpull_messages::checkpoint::StartSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, ShardId, Version};
 use pushpull_messages::message::{
     CreateShard, Leave, Left, Pull, PullAt, Push, PushId, Pushed, Refusal, RefusalCode, Save, SaveResult,
     ShardCounters, ShardSnapshot, StalenessHistogram, StopAt, StoppingAt, Verdict, WORKERS_MAX,
 };
+use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
 use super::cut::{Cut, Restored};
 use super::held::{Held, misfit, unavailable};

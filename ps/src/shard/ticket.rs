@@ -3,10 +3,10 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use pushpull_messages::buffer::Payload;
 use pushpull_messages::message::Message;
 use pushpull_messages::observe::{Clock, Micros, PushTimes};
-use pushpull_messages::transport::Reply;
+use pushpull_transport::Reply;
+use pushpull_transport::buffer::Payload;
 
 /// The right to answer, and what the answer is to tell beside what was asked for.
 #[derive(Debug)]

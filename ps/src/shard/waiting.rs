@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use pushpull_messages::buffer::Payload;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::{Message, Pulled, Pushed, Refusal, RefusalCode, Verdict};
+use pushpull_transport::buffer::Payload;
 
 use super::held::Values;
 use super::state::Reader;

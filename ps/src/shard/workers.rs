@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
 use pushpull_messages::checkpoint::StartSpec;
 use pushpull_messages::id::*;
 use pushpull_messages::message::*;
@@ -13,6 +12,7 @@ use pushpull_messages::optimizer::OptimizerSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
+use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 use super::state::{Reader, ShardLimits, ShardState};
 use super::waiting::Answer;

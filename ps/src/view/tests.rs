@@ -6,7 +6,7 @@ use actix::{Actor, Context, Handler};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, ShardId};
 use pushpull_messages::message::ShardSnapshot;
-use pushpull_messages::transport::{Identity, InProcess, Transport};
+use pushpull_transport::{Identity, InProcess, Transport};
 
 use super::*;
 use crate::{Ps, PsConfig};

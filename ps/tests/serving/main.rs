@@ -6,8 +6,7 @@ mod observing;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pushpull_messages::buffer::{Buffer, BufferPool, Payload, Segment};
-use pushpull_messages::checkpoint::{CheckpointName, FORMAT, ManifestSpec, StartSpec, Store};
+use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::*;
@@ -17,9 +16,11 @@ use pushpull_messages::message::*;
 use pushpull_messages::optimizer::OptimizerSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::sync::SyncSpec;
-use pushpull_messages::transport::{CallError, Client, Identity, InProcess, Patience, Transport, dial};
 use pushpull_messages::variable::InitializerSpec;
 use pushpull_ps::{Ps, PsConfig, PsError, PsView};
+use pushpull_storage::{FORMAT, ManifestSpec, Store};
+use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_transport::{CallError, Client, Identity, InProcess, Patience, Transport, dial};
 use tokio_util::sync::CancellationToken;
 
 /// Long enough for anything that happens at all.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use pushpull_messages::checkpoint::Store;
+use pushpull_storage::Store;
 
 use crate::harness::{Program, Running, tool};
 
@@ -66,7 +66,7 @@ fn what_is_read_into_other_slices_and_saved_at_once_is_the_same_in_every_bit() {
     assert_eq!(tensors(&got), tensors(&expected));
     let store = Store::open(dir.to_str().expect("a path in UTF-8")).expect("a directory");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let found = runtime.block_on(pushpull_messages::checkpoint::read_header(&store, "model.safetensors"));
+    let found = runtime.block_on(pushpull_storage::read_header(&store, "model.safetensors"));
     let names: Vec<String> =
         found.expect("a safetensors file").into_iter().map(|tensor| tensor.name).collect();
     assert!(names.contains(&"dense1/kernel".to_owned()), "{names:?}");

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use pushpull_messages::buffer::Payload;
 use pushpull_messages::id::{Incarnation, ShardId, TaskId};
 use pushpull_messages::message::{Observe, ShardSnapshot};
-use pushpull_messages::transport::{Client, DialError, Identity, Patience, Tcp, dial};
+use pushpull_transport::buffer::Payload;
+use pushpull_transport::{Client, DialError, Identity, Patience, Tcp, dial};
 use tokio::time::Instant;
 
 use super::cluster::Cluster;

@@ -1,6 +1,7 @@
 //! Why an evaluator ended before the last checkpoint was evaluated.
 
-use pushpull_messages::checkpoint::{CheckpointName, FileError, StoreError};
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_storage::{FileError, StoreError};
 
 use super::best::BestError;
 use crate::error::WorkerError;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use pushpull_messages::buffer::{BufferPool, Segment};
-use pushpull_messages::checkpoint::{CheckpointName, ManifestSpec, Part, Store, missing_file, read_piece};
+use pushpull_messages::checkpoint::{CheckpointName, Part};
 use pushpull_messages::id::VariableId;
+use pushpull_storage::{ManifestSpec, Store, missing_file, read_piece};
+use pushpull_transport::buffer::{BufferPool, Segment};
 
 use super::error::EvaluatorError;
 use crate::values::Values;

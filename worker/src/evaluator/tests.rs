@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use pushpull_messages::buffer::{Buffer, Segment};
-use pushpull_messages::checkpoint::{
-    Catalog, FORMAT, FileSpec, NewTensor, Part, SavedTensorSpec, write_file,
-};
+use pushpull_messages::checkpoint::{FileSpec, Part, SavedTensorSpec};
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
 use pushpull_messages::input::{DatasetSpec, InputSpec};
@@ -13,6 +10,8 @@ use pushpull_messages::message::Evaluation;
 use pushpull_messages::observe::{EvaluatorSnapshot, Observed, RoleSnapshot, TaskState};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::variable::InitializerSpec;
+use pushpull_storage::{Catalog, FORMAT, NewTensor, write_file};
+use pushpull_transport::buffer::{Buffer, Segment};
 use tokio::sync::mpsc;
 
 use super::*;

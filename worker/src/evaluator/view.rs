@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pushpull_messages::checkpoint::EvaluationRecord;
 use pushpull_messages::id::{Incarnation, JobName, TaskId};
 use pushpull_messages::observe::{ActorSnapshot, EvaluatorSnapshot, Observed, RoleSnapshot, TaskSnapshot};
+use pushpull_storage::EvaluationRecord;
 
 use crate::life::Life;
 

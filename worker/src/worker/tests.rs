@@ -10,7 +10,7 @@ use pushpull_messages::observe::{
     Micros, Observed, RoleSnapshot, SpanSpec, TaskSnapshot, TaskState, WorkerSnapshot,
 };
 use pushpull_messages::summary::SummarySpec;
-use pushpull_messages::transport::InProcess;
+use pushpull_transport::InProcess;
 
 use self::play::{AHEAD_US, BATCH, Play, SHARDS, Script, play};
 use super::*;

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::local::LocalFileSystem;
-use pushpull_messages::checkpoint::{
-    Catalog, CheckpointName, CheckpointState, SourceSpec, StartSpec, Store, StoreError,
-};
+use pushpull_messages::checkpoint::{CheckpointName, SourceSpec, StartSpec};
 use pushpull_messages::id::{GlobalStep, VariableId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PartitionerSpec, PlacementSpec};
+use pushpull_storage::{Catalog, CheckpointState, Store, StoreError};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;

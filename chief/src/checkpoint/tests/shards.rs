@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use pushpull_messages::buffer::Payload;
 use pushpull_messages::checkpoint::{
-    CheckpointName, FileSpec, ManifestSpec, NewTensor, Part, SavedTensorSpec, StartSpec, Store, WorkerRecord,
-    write_file,
+    CheckpointName, FileSpec, Part, SavedTensorSpec, StartSpec, WorkerRecord,
 };
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::*;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::*;
 use pushpull_messages::placement::Placement;
-use pushpull_messages::transport::{
+use pushpull_storage::{ManifestSpec, NewTensor, Store, write_file};
+use pushpull_transport::buffer::Payload;
+use pushpull_transport::{
     Client, Identity, InProcess, Patience, Peer, Reply, RetryConfig, Server, ServerConfig, Service,
     Transport, dial, serve,
 };
@@ -145,7 +145,7 @@ async fn write(
     placement: &Placement,
     shard: ShardId,
     save: &Save,
-) -> Result<FileSpec, pushpull_messages::checkpoint::StoreError> {
+) -> Result<FileSpec, pushpull_storage::StoreError> {
     let own: Vec<_> = placement.on_shard(shard).collect();
     let tensor = |&(id, slice): &(SliceId, pushpull_messages::placement::SliceSpec)| {
         let variable = &job.graph.variables[slice.variable.index()];
@@ -301,7 +301,7 @@ pub(super) async fn read_all(store: &Store, name: CheckpointName, manifest: &Man
     for (variable, id) in manifest.job.graph.variables.iter().zip(0u32..) {
         for piece in manifest.pieces(VariableId(id), Part::Value, 0..variable.rows() as u64) {
             let mut bytes = vec![0; (piece.from.end - piece.from.start) as usize];
-            pushpull_messages::checkpoint::read_piece(store, name, &piece, &mut bytes).await.unwrap();
+            pushpull_storage::read_piece(store, name, &piece, &mut bytes).await.unwrap();
             let value = (name.step.0 as f32).to_le_bytes();
             assert!(bytes.chunks(4).all(|element| element == value), "{name} is of one version");
         }

@@ -3,9 +3,7 @@
 
 use std::path::Path;
 
-use pushpull_messages::record::{
-    FrameError, HEAD_BYTES, RECORD_BYTES_MAX, TAIL_BYTES, check_data, read_head,
-};
+use pushpull_storage::record::{FrameError, HEAD_BYTES, RECORD_BYTES_MAX, TAIL_BYTES, check_data, read_head};
 
 use crate::unpacked::Unpacked;
 use crate::{InputError, RecordError};

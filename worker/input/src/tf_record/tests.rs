@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use pushpull_messages::input::{DatasetSpec, FeatureKind, FeatureSpec, TfRecordSpec};
-use pushpull_messages::record::{RECORD_BYTES_MAX, masked_crc32c};
+use pushpull_storage::record::{RECORD_BYTES_MAX, masked_crc32c};
 use tempfile::TempDir;
 
 use super::records::Records;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pushpull_messages::record;
+use pushpull_storage::record;
 
 use super::example::Example;
 

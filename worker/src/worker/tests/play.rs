@@ -3,7 +3,6 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
 
-use pushpull_messages::buffer::{Buffer, Segment};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::{Incarnation, JobName, PlacementEpoch, ShardId, SliceId, VariableId, Version};
@@ -11,10 +10,9 @@ use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::message::{Message, Pulled, Push, Pushed, RefusalCode, Report, Reported, Verdict};
 use pushpull_messages::observe::{Micros, Observed, PushTimes, TaskSnapshot, TaskState};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
-use pushpull_messages::transport::{
-    InProcess, Listener, Peer, Reply, Server, ServerConfig, Service, Tcp, serve,
-};
 use pushpull_messages::variable::InitializerSpec;
+use pushpull_transport::buffer::{Buffer, Segment};
+use pushpull_transport::{InProcess, Listener, Peer, Reply, Server, ServerConfig, Service, Tcp, serve};
 
 use super::super::*;
 

@@ -1,0 +1,277 @@
+//! The manifest of a checkpoint: which tensor of which slice lies where, with its checksums. Written last, so that a
+//! checkpoint without one does not count (C1).
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use pushpull_messages::checkpoint::{
+    BLOCK_BYTES, CheckpointName, FileSpec, Part, SavedTensorSpec, WorkerRecord,
+};
+use pushpull_messages::id::{GlobalStep, SliceId, VariableId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::placement::{PlacedSlice, Placement};
+
+/// The only format so far.
+pub const FORMAT: u32 = 1;
+/// Most bytes of a manifest.
+pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+
+/// Everything that is needed to go on from a checkpoint, apart from the tensors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManifestSpec {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The updates that are in it.
+    pub step: GlobalStep,
+    /// When it was committed, in milliseconds since 1970.
+    pub saved_ms: u64,
+    /// The job that made it.
+    pub job: JobSpec,
+    /// Where its slices lived.
+    pub placement: Placement,
+    /// One of each shard of the placement.
+    pub files: Vec<FileSpec>,
+    /// What the shards remember of every worker.
+    pub workers: Vec<WorkerRecord>,
+}
+
+/// A run of elements of a slice's tensor that lie one behind the other in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// The file.
+    pub file: &'a str,
+    /// The tensor.
+    pub tensor: &'a str,
+    /// Where the tensor begins in the file.
+    pub tensor_offset: u64,
+    /// Of the whole tensor.
+    pub tensor_bytes: u64,
+    /// Its checksums.
+    pub crc32c: &'a [u32],
+    /// Which bytes of the tensor.
+    pub from: Range<u64>,
+    /// Where these go in what was asked for, in bytes.
+    pub to: u64,
+}
+
+/// Why a manifest cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// It is no manifest.
+    #[error("not a manifest: {0}")]
+    Json(String),
+    /// Its bytes have changed.
+    #[error("the manifest's checksum is {got:08x}, and should be {expected:08x}")]
+    Checksum {
+        /// As written in it.
+        expected: u32,
+        /// Of what is there.
+        got: u32,
+    },
+    /// Another version wrote it.
+    #[error("the manifest has format {0}, and this program reads format {FORMAT}")]
+    Format(u32),
+    /// A part of it breaks a rule.
+    #[error("the manifest contradicts itself: {0}")]
+    Invalid(String),
+    /// It is too large.
+    #[error("the manifest has {0} bytes, and may have at most {MANIFEST_BYTES_MAX}")]
+    TooLarge(u64),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    crc32c: u32,
+    manifest: Box<RawValue>,
+}
+
+fn invalid(what: impl std::fmt::Display) -> ManifestError {
+    ManifestError::Invalid(what.to_string())
+}
+
+/// The checksums that a tensor of these bytes bears.
+pub fn block_checksums(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks(BLOCK_BYTES).map(crc32c::crc32c).collect()
+}
+
+impl ManifestSpec {
+    /// What its file holds: JSON, with a checksum of the rest.
+    ///
+    /// # Errors
+    /// Where that is longer than a manifest may be.
+    pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
+        let text = serde_json::to_string(self).expect("plain data encodes");
+        let crc32c = crc32c::crc32c(text.as_bytes());
+        let manifest = RawValue::from_string(text).expect("it has just been encoded");
+        let bytes = serde_json::to_vec(&Envelope { crc32c, manifest }).expect("plain data encodes");
+        if bytes.len() as u64 > MANIFEST_BYTES_MAX {
+            return Err(ManifestError::TooLarge(bytes.len() as u64));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads and checks one.
+    ///
+    /// # Errors
+    /// Where it is cut, changed, of another format, or contradicts itself.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() as u64 > MANIFEST_BYTES_MAX {
+            return Err(ManifestError::TooLarge(bytes.len() as u64));
+        }
+        let json = |error: serde_json::Error| ManifestError::Json(pushpull_messages::job::told(&error));
+        let Envelope { crc32c: expected, manifest } = serde_json::from_slice(bytes).map_err(json)?;
+        let got = crc32c::crc32c(manifest.get().as_bytes());
+        if expected != got {
+            return Err(ManifestError::Checksum { expected, got });
+        }
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let Format { format } = serde_json::from_str(manifest.get()).map_err(json)?;
+        if format != FORMAT {
+            return Err(ManifestError::Format(format));
+        }
+        let manifest: Self = serde_json::from_str(manifest.get()).map_err(json)?;
+        manifest.validate()?;
+        Ok(manifest)
+    }
+
+    /// Checks everything that can be checked without the files.
+    ///
+    /// # Errors
+    /// The first rule that does not hold.
+    pub fn validate(&self) -> Result<(), ManifestError> {
+        let variables = &self.job.graph.variables;
+        self.job.validate().map_err(invalid)?;
+        self.placement.validate(variables).map_err(invalid)?;
+        let mut files = BTreeMap::new();
+        for file in &self.files {
+            let own = CheckpointName::shard_file(file.shard);
+            if file.name != own {
+                return Err(invalid(format!(
+                    "the file of {} is called '{}', and not {own}",
+                    file.shard, file.name
+                )));
+            }
+            if file.version.0 != self.step.0 {
+                let (shard, version, step) = (file.shard, file.version, self.step);
+                return Err(invalid(format!(
+                    "{shard} is of version {version}, and the checkpoint of step {step}"
+                )));
+            }
+            if files.insert(file.shard, file).is_some() {
+                return Err(invalid(format!("{} has two files", file.shard)));
+            }
+        }
+        for shard in &self.placement.shards {
+            let file = files.remove(shard).ok_or_else(|| invalid(format!("{shard} has no file")))?;
+            self.validate_file(file)?;
+        }
+        match files.keys().next() {
+            Some(odd) => Err(invalid(format!("{odd} has a file, and no place"))),
+            None => self.validate_workers(),
+        }
+    }
+
+    fn validate_file(&self, file: &FileSpec) -> Result<(), ManifestError> {
+        let mut missing: BTreeMap<SliceId, u64> = self
+            .placement
+            .on_shard(file.shard)
+            .map(|(id, slice)| {
+                (id, slice.elements(&self.job.graph.variables[slice.variable.index()]) as u64 * 4)
+            })
+            .collect();
+        let sizes = missing.clone();
+        let (mut end, mut seen) = (0u64, std::collections::BTreeSet::new());
+        for tensor in &file.tensors {
+            let SavedTensorSpec { name, slice, part, offset, bytes, crc32c } = tensor;
+            let fits = sizes.get(slice) == Some(bytes)
+                && *offset >= end
+                && offset.checked_add(*bytes).is_some_and(|end| end <= file.bytes)
+                && crc32c.len() as u64 == bytes.div_ceil(BLOCK_BYTES as u64);
+            if !fits || !seen.insert((*slice, *part)) {
+                return Err(invalid(format!("tensor '{name}' of {} does not fit its slice", file.name)));
+            }
+            end = offset + bytes;
+            if *part == Part::Value {
+                missing.remove(slice);
+            }
+        }
+        match missing.keys().next() {
+            Some(slice) => Err(invalid(format!("{} lacks slice {slice}", file.name))),
+            None => Ok(()),
+        }
+    }
+
+    fn validate_workers(&self) -> Result<(), ManifestError> {
+        match self.workers.windows(2).find(|pair| pair[0].worker >= pair[1].worker) {
+            Some(pair) => Err(invalid(format!("worker/{} is out of order", pair[1].worker))),
+            None => Ok(()),
+        }
+    }
+
+    /// The variable of that name.
+    pub fn variable(&self, name: &str) -> Option<VariableId> {
+        let position = self.job.graph.variables.iter().position(|variable| variable.name == name)?;
+        Some(VariableId(position as u32))
+    }
+
+    /// Where everything lies, to be asked often.
+    pub fn index(&self) -> Index<'_> {
+        let files = self.files.iter();
+        let tensors = files.flat_map(|file| {
+            file.tensors.iter().map(move |tensor| ((tensor.slice, tensor.part), (file, tensor)))
+        });
+        Index { manifest: self, tensors: tensors.collect() }
+    }
+
+    /// As [`Index::pieces`], to be asked once.
+    pub fn pieces(&self, variable: VariableId, part: Part, rows: Range<u64>) -> Vec<Piece<'_>> {
+        self.index().pieces(variable, part, rows)
+    }
+}
+
+/// A manifest whose tensors are found without a search.
+#[derive(Debug)]
+pub struct Index<'a> {
+    manifest: &'a ManifestSpec,
+    tensors: HashMap<(SliceId, Part), (&'a FileSpec, &'a SavedTensorSpec)>,
+}
+
+impl<'a> Index<'a> {
+    /// Where that part of these rows of a variable lies, in the order of rows. Empty where that part is not kept; of a
+    /// manifest that holds its rules, the pieces of a value cover all rows.
+    pub fn pieces(&self, variable: VariableId, part: Part, rows: Range<u64>) -> Vec<Piece<'a>> {
+        let Some(spec) = self.manifest.job.graph.variables.get(variable.index()) else { return Vec::new() };
+        let row_bytes = spec.row_elements() as u64 * 4;
+        let slices = &self.manifest.placement.slices;
+        // They are in the order of variables, and of rows.
+        let last = |placed: &PlacedSlice| placed.slice.row + placed.slice.rows;
+        let begin =
+            slices.partition_point(|placed| (placed.slice.variable, last(placed)) <= (variable, rows.start));
+        let mut pieces = Vec::new();
+        for (position, placed) in slices.iter().enumerate().skip(begin) {
+            let first = placed.slice.row;
+            let (from, to) = (first.max(rows.start), last(placed).min(rows.end));
+            if placed.slice.variable != variable || from >= to {
+                break;
+            }
+            let Some(&(file, tensor)) = self.tensors.get(&(SliceId(position as u32), part)) else { continue };
+            pieces.push(Piece {
+                file: &file.name,
+                tensor: &tensor.name,
+                tensor_offset: tensor.offset,
+                tensor_bytes: tensor.bytes,
+                crc32c: &tensor.crc32c,
+                from: (from - first) * row_bytes..(to - first) * row_bytes,
+                to: (from - rows.start) * row_bytes,
+            });
+        }
+        pieces
+    }
+}

@@ -1,0 +1,232 @@
+//! Manifests and stores: what is written is read again, and whatever is changed is noticed.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fixtures::{file_spec, job, placement, worker_record};
+use pushpull_messages::checkpoint::*;
+use pushpull_messages::id::*;
+
+/// A manifest of one shard with one variable.
+pub(crate) fn manifest(step: u64) -> ManifestSpec {
+    ManifestSpec {
+        format: FORMAT,
+        step: GlobalStep(step),
+        saved_ms: 5,
+        job: job(4, 1),
+        placement: placement(),
+        files: vec![file_spec(step)],
+        workers: vec![worker_record()],
+    }
+}
+
+#[test]
+fn a_manifest_is_read_as_it_was_written_and_every_change_is_noticed() {
+    let manifest = manifest(12);
+    let bytes = manifest.encode().unwrap();
+    assert_eq!(ManifestSpec::decode(&bytes).unwrap(), manifest);
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x01;
+        // A change may leave the same text in another spelling, such as an escape; never another manifest.
+        match ManifestSpec::decode(&changed) {
+            Ok(read) => assert_eq!(read, manifest, "byte {at}"),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+        assert!(ManifestSpec::decode(&bytes[..at]).is_err(), "cut at {at}");
+    }
+}
+
+#[test]
+fn what_contradicts_itself_is_named() {
+    let with = |change: fn(&mut ManifestSpec)| {
+        let mut manifest = manifest(12);
+        change(&mut manifest);
+        manifest.validate().unwrap_err().to_string()
+    };
+    assert!(
+        with(|m| m.files[0].version = Version(11))
+            .contains("is of version 11, and the checkpoint of step 12")
+    );
+    assert!(with(|m| m.files[0].name = "../x".into()).contains("is called '../x'"));
+    assert!(with(|m| m.files.clear()).contains("ps/0/shard/0 has no file"));
+    assert!(with(|m| m.files[0].tensors[0].part = Part::Average).contains("lacks slice 0"));
+    assert!(with(|m| m.files[0].tensors[1].bytes = 4).contains("does not fit"));
+    assert!(with(|m| m.files[0].tensors[2].offset = u64::MAX).contains("does not fit"));
+    assert!(with(|m| m.files[0].tensors[2].part = Part::Slot(0)).contains("does not fit"));
+    assert!(with(|m| m.files[0].tensors[0].crc32c.clear()).contains("does not fit"));
+    assert!(with(|m| m.workers.push(m.workers[0])).contains("worker/0 is out of order"));
+    assert!(with(|m| m.files.push(m.files[0].clone())).contains("two files"));
+}
+
+#[test]
+fn names_are_read_as_they_are_written_and_nothing_else_is() {
+    let name = CheckpointName { step: GlobalStep(1200), life: Incarnation(0x6_4432_fa1b) };
+    assert_eq!(name.to_string(), "step-1200-000000064432fa1b");
+    assert_eq!(name.to_string().parse(), Ok(name));
+    for other in
+        ["step-1200", "step-01200-000000064432fa1b", "step-1-64432", "eval", "step-1-000000064432FA1B", ""]
+    {
+        assert!(other.parse::<CheckpointName>().is_err(), "{other}");
+    }
+    assert!(name < CheckpointName { step: GlobalStep(1201), life: Incarnation(0) });
+}
+
+proptest! {
+    /// Whatever rows are asked for, each is found once.
+    #[test]
+    fn pieces_cover_the_rows_that_are_asked_for(cut in 1u64..3, start in 0u64..3, rows in 1u64..4) {
+        let mut manifest = manifest(1);
+        let second = ShardId::new(1, 0);
+        manifest.placement.shards.push(second);
+        let whole = manifest.placement.slices[0];
+        let slice = |row, rows, shard| pushpull_messages::placement::PlacedSlice {
+            slice: pushpull_messages::placement::SliceSpec { row, rows, ..whole.slice },
+            shard,
+        };
+        manifest.placement.slices = vec![slice(0, cut, whole.shard), slice(cut, 3 - cut, second)];
+        let row_bytes = 8;
+        let file = |shard: ShardId, id: u32, rows: u64| FileSpec {
+            name: CheckpointName::shard_file(shard),
+            shard,
+            version: Version(1),
+            bytes: 8 + rows * row_bytes,
+            tensors: vec![SavedTensorSpec {
+                name: "kernel".into(),
+                slice: SliceId(id),
+                part: Part::Value,
+                offset: 8,
+                bytes: rows * row_bytes,
+                crc32c: vec![0],
+            }],
+        };
+        manifest.files = vec![file(second, 1, 3 - cut), file(whole.shard, 0, cut)];
+        manifest.validate().unwrap();
+        let end = (start + rows).min(3);
+        let pieces = manifest.pieces(VariableId(0), Part::Value, start..end);
+        let mut next = 0;
+        for piece in &pieces {
+            prop_assert_eq!(piece.to, next);
+            let first_row = if piece.file == CheckpointName::shard_file(second) { cut } else { 0 };
+            prop_assert_eq!(first_row * row_bytes + piece.from.start, start * row_bytes + next);
+            next += piece.from.end - piece.from.start;
+        }
+        prop_assert_eq!(next, end.saturating_sub(start) * row_bytes);
+        prop_assert!(manifest.pieces(VariableId(0), Part::Average, 0..3).is_empty());
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn a_directory_keeps_what_is_put_there_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new").to_str().unwrap().to_owned();
+    assert!(matches!(Store::open(&path), Err(StoreError::Directory { .. })));
+    let store = Store::create(&path).unwrap();
+    block_on(async {
+        store.put("a/one", "first").await.unwrap();
+        store.put("a/one", "second").await.unwrap();
+        let mut upload = store.upload("a/two").await.unwrap();
+        upload.part(["12".into(), "34".into()]).await.unwrap();
+        let half = store.size("a/two").await.unwrap_err().to_string();
+        assert!(half.starts_with("a/two is missing in "), "{half}");
+        upload.part(["5".into()]).await.unwrap();
+        upload.finish().await.unwrap();
+        assert_eq!(store.get("a/one", 6).await.unwrap(), "second");
+        assert_eq!(store.read("a/two", 1..4).await.unwrap(), "234");
+        assert!(store.read("a/two", 1..9).await.is_err());
+        assert!(matches!(store.get("a/one", 5).await, Err(StoreError::TooLarge { bytes: 6, max: 5, .. })));
+        store.copy("a/one", "b/one").await.unwrap();
+        let mut unfinished = store.upload("b/three").await.unwrap();
+        unfinished.part(["1".into()]).await.unwrap();
+        drop(unfinished);
+        let mut folders = store.folders().await.unwrap();
+        folders.sort();
+        assert_eq!(folders, ["a", "b"]);
+        assert_eq!(store.files("b").await.unwrap(), ["one"]);
+        assert!(store.files("none").await.unwrap().is_empty());
+        store.delete_folder("b").await.unwrap();
+        store.delete("a/none").await.unwrap();
+        assert_eq!(store.folders().await.unwrap(), ["a"]);
+        assert!(!directory.path().join("new/b").exists(), "what was half written is gone too");
+    });
+}
+
+#[test]
+fn a_file_is_read_by_parts_as_it_was_written_and_every_change_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let store = Store::create(path).unwrap();
+    let name = CheckpointName { step: GlobalStep(1), life: Incarnation(2) };
+    // Longer than a block, in pieces that are not blocks; and one that is short.
+    let long: Vec<u8> = (0..BLOCK_BYTES * 2 + 4096).map(|at| (at / 7) as u8).collect();
+    let whole = bytes::Bytes::from(long.clone());
+    let pieces = vec![whole.slice(..1000), whole.slice(1000..5_000_000), whole.slice(5_000_000..)];
+    let tensors = [
+        NewTensor { name: "a/long".into(), shape: [long.len() / 4].into(), bytes: pieces },
+        NewTensor { name: "b:m".into(), shape: [1, 2].into(), bytes: vec![vec![1u8; 8].into()] },
+    ];
+    block_on(async {
+        let file = CheckpointName::shard_file(ShardId::new(0, 0));
+        let (written, bytes) =
+            write_file(&store, &name.file(&file), tensors.to_vec(), Default::default()).await.unwrap();
+        assert_eq!(store.size(&name.file(&file)).await.unwrap(), bytes);
+        assert_eq!(written[0].crc32c, block_checksums(&long));
+        assert_eq!(written[0].offset % 64, 0);
+        let found = read_header(&store, &name.file(&file)).await.unwrap();
+        let shown: Vec<_> =
+            found.iter().map(|f| (f.name.as_str(), f.offset, f.bytes, f.dtype.as_str())).collect();
+        assert_eq!(
+            shown,
+            [("a/long", written[0].offset, written[0].bytes, "F32"), ("b:m", written[1].offset, 8, "F32")]
+        );
+        let piece = |from: std::ops::Range<u64>| Piece {
+            file: &file,
+            tensor: "a/long",
+            tensor_offset: written[0].offset,
+            tensor_bytes: written[0].bytes,
+            crc32c: &written[0].crc32c,
+            from,
+            to: 0,
+        };
+        let block = BLOCK_BYTES as u64;
+        for from in [0..4, block - 4..block + 4, 8..2 * block + 4000, 0..written[0].bytes, 12..12] {
+            let mut to = vec![0; (from.end - from.start) as usize];
+            read_piece(&store, name, &piece(from.clone()), &mut to).await.unwrap();
+            assert_eq!(to, long[from.start as usize..from.end as usize]);
+        }
+        let local = std::path::Path::new(path).join(name.file(&file));
+        let good = std::fs::read(&local).unwrap();
+        let mut changed = good.clone();
+        changed[written[0].offset as usize + BLOCK_BYTES + 5] ^= 4;
+        std::fs::write(&local, &changed).unwrap();
+        read_piece(&store, name, &piece(0..100), &mut [0; 100]).await.unwrap();
+        let error =
+            read_piece(&store, name, &piece(block..block + 4), &mut [0; 4]).await.unwrap_err().to_string();
+        assert!(error.contains("tensor 'a/long' from byte 4194304"), "{error}");
+        for cut in [0, 7, 8, 100, good.len() - 1, good.len() - 200] {
+            std::fs::write(&local, &good[..cut]).unwrap();
+            assert!(read_header(&store, &name.file(&file)).await.is_err(), "cut at {cut}");
+        }
+        assert!(
+            read_piece(&store, name, &piece(block..2 * block + 4096), &mut vec![0; BLOCK_BYTES + 4096])
+                .await
+                .is_err()
+        );
+    });
+}
+
+#[test]
+fn a_place_that_is_none_is_told() {
+    for (location, words) in [("ftp://host/x", "expected a directory"), ("s3://bucket/x", "feature `cloud`")]
+    {
+        let error = Store::create(location);
+        if cfg!(feature = "cloud") && location.starts_with("s3") {
+            continue;
+        }
+        assert!(error.unwrap_err().to_string().contains(words));
+    }
+}

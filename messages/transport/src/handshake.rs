@@ -1,0 +1,68 @@
+//! Who may talk to whom: the rules of the first frame each way.
+
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{Incarnation, TaskId};
+use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
+
+/// Who this task is, as it tells every peer.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Which task.
+    pub task: TaskId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// The cluster it was started in.
+    pub cluster: ClusterSpec,
+    /// The digest of the graph it was started with, where it was started with one.
+    pub graph: Option<u32>,
+    /// Where it can be observed, as `host:port`.
+    pub http: Option<String>,
+}
+
+impl Identity {
+    /// What this task says first when it has dialled `to`.
+    pub fn hello(&self, to: TaskId) -> Hello {
+        Hello {
+            protocol: PROTOCOL,
+            task: self.task,
+            incarnation: self.incarnation,
+            to,
+            cluster: self.cluster.clone(),
+            graph: self.graph,
+            http: self.http.clone(),
+        }
+    }
+
+    /// Whether the peer that said `hello` belongs here.
+    ///
+    /// # Errors
+    /// What differs, in one line that both ends log.
+    pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
+        let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason));
+        let (me, peer) = (self.task, hello.task);
+        if hello.protocol != PROTOCOL {
+            return Err(Refusal::new(
+                RefusalCode::Protocol,
+                format!("{peer} speaks protocol version {}, and {me} speaks {PROTOCOL}", hello.protocol),
+            ));
+        }
+        if let Some(difference) = self.cluster.difference(&hello.cluster) {
+            return mismatch(format!(
+                "the cluster specs of {me} (here) and {peer} (there) differ: {difference}"
+            ));
+        }
+        if hello.to != me {
+            return mismatch(format!("{peer} looks for {}, and this is {me}", hello.to));
+        }
+        let known = self.cluster.address(peer).is_some() || peer == TaskId::CHIEF;
+        if !known {
+            return mismatch(format!("{peer} is not in the cluster spec"));
+        }
+        match (self.graph, hello.graph) {
+            (Some(mine), Some(theirs)) if mine != theirs => mismatch(format!(
+                "the graphs of {me} ({mine:08x}) and {peer} ({theirs:08x}) differ: start every task with the same model and flags"
+            )),
+            _ => Ok(()),
+        }
+    }
+}

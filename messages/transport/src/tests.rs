@@ -1,0 +1,444 @@
+//! One body, every transport: calls, refusals, limits, and an end in good order.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::*;
+use pushpull_messages::message::*;
+
+const PS: TaskId = TaskId::ps(0);
+
+fn identity(task: TaskId) -> Identity {
+    let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:2"])];
+    let cluster = ClusterSpec::new(jobs).unwrap();
+    Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None }
+}
+
+/// Answers a pull with the floats it was given; keeps the reply to an `Observe` until it is asked to let go.
+#[derive(Default)]
+struct Echo {
+    kept: Mutex<Vec<Reply>>,
+    /// What was pushed, where it is to be kept; the answers bear no values then.
+    keeps: Mutex<Option<Vec<Payload>>>,
+    gone: tokio::sync::Notify,
+}
+
+impl Service for Echo {
+    fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
+        if peer.task == TaskId::worker(1) {
+            return Err(Refusal::new(RefusalCode::Mismatch, "worker/1 is not wanted"));
+        }
+        Ok(())
+    }
+
+    fn call(&self, _peer: &Peer, message: Message, payload: Payload, reply: Reply) {
+        match message {
+            Message::Push(push) => {
+                let Push { version, slices, .. } = *push;
+                let mut keeps = self.keeps.lock().unwrap();
+                let (slices, payload) = match &mut *keeps {
+                    Some(kept) => {
+                        kept.push(payload);
+                        (Vec::new(), Payload::EMPTY)
+                    }
+                    None => (slices, payload),
+                };
+                let pushed = Pushed {
+                    verdict: Verdict::Applied,
+                    version,
+                    last_step: GlobalStep(9),
+                    slices,
+                    staleness: 0,
+                    times: None,
+                };
+                reply.send(pushed, payload);
+            }
+            Message::Observe(_) => self.kept.lock().unwrap().push(reply),
+            Message::Stop(_) => {
+                reply.send(Stopped {}, Payload::EMPTY);
+                self.kept.lock().unwrap().clear();
+            }
+            other => reply.refuse(RefusalCode::Malformed, format!("no {} here", other.name())),
+        }
+    }
+
+    fn disconnected(&self, _peer: &Peer) {
+        self.gone.notify_one();
+    }
+}
+
+struct Setup {
+    transport: Box<dyn Transport>,
+    address: String,
+    server: Server,
+    echo: Arc<Echo>,
+}
+
+async fn setup(transport: Box<dyn Transport>, address: &str, config: ServerConfig) -> Setup {
+    let listener = transport.listen(address).await.unwrap();
+    let echo = Arc::new(Echo::default());
+    let server = serve(listener, identity(PS), Arc::clone(&echo) as Arc<dyn Service>, config);
+    Setup { transport, address: server.address().to_owned(), server, echo }
+}
+
+async fn both(check: impl AsyncFn(Setup)) {
+    let config = ServerConfig { requests_max: 2, ..Default::default() };
+    check(setup(Box::new(InProcess::new()), "p:1", config.clone()).await).await;
+    let tcp = Tcp::new(BufferPool::default());
+    check(setup(Box::new(tcp.clone()), "127.0.0.1:0", config.clone()).await).await;
+    check(setup(Box::new(tcp.with_payload_crc(true)), "127.0.0.1:0", config).await).await;
+}
+
+async fn client(setup: &Setup, task: TaskId) -> Result<Client, DialError> {
+    let patience = Patience::of(Duration::from_secs(20));
+    dial(&*setup.transport, &setup.address, &identity(task), PS, patience).await
+}
+
+fn push(version: u64, slices: u32) -> Push {
+    Push {
+        shard: 0,
+        id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(1) },
+        local_step: LocalStep(0),
+        epoch: PlacementEpoch(1),
+        placement_digest: 0,
+        version: Version(version),
+        slices: (0..slices).map(SliceId).collect(),
+        drawn: 0,
+        pull: false,
+        traced: false,
+    }
+}
+
+#[tokio::test]
+async fn calls_of_any_size_come_back_whole() {
+    both(async |setup| {
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        for lengths in [vec![], vec![1], vec![3, 0, 5_000_000, 17, 100]] {
+            let values: Vec<Vec<f32>> =
+                lengths.iter().map(|&length| (0..length).map(|i| i as f32).collect()).collect();
+            let segments = values.iter().map(|values| Segment::whole(Arc::new(Buffer::from_f32(values))));
+            let payload = Payload::new(segments.collect());
+            let (pushed, back): (Pushed, _) =
+                client.call(push(7, lengths.len() as u32), payload).await.unwrap();
+            assert_eq!(pushed.version, Version(7));
+            let back: Vec<&[f32]> = back.segments().iter().map(Segment::as_f32).collect();
+            assert_eq!(back, values);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn replies_find_their_requests_in_any_order() {
+    both(async |setup| {
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        let kept = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
+        let later = async {
+            while setup.echo.kept.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let (pushed, _): (Pushed, _) = client.call(push(1, 0), Payload::EMPTY).await.unwrap();
+            assert_eq!(pushed.version, Version(1));
+            let reply = setup.echo.kept.lock().unwrap().pop().unwrap();
+            reply.send(ShardSnapshot { pulls: 5, ..Default::default() }, Payload::EMPTY);
+        };
+        let (kept, ()) = tokio::join!(kept, later);
+        assert_eq!(kept.unwrap().0.pulls, 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refusal_an_unexpected_reply_and_a_dropped_reply_are_errors() {
+    both(async |setup| {
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        let refused = client.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
+        assert_eq!(refused.to_string(), "ps/0: no Register here");
+        let odd = client.call::<Registered>(push(1, 0), Payload::EMPTY).await.unwrap_err();
+        assert_eq!(odd.to_string(), "ps/0 answered with Pushed where Registered was expected");
+        let kept = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
+        let drop_it = async {
+            while setup.echo.kept.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let stop = Stop { reason: StopReason::Completed };
+            client.call::<Stopped>(stop, Payload::EMPTY).await.unwrap();
+        };
+        let (dropped, ()) = tokio::join!(kept, drop_it);
+        assert!(dropped.unwrap_err().to_string().contains("ended before it could answer"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_belong_is_refused_with_the_difference() {
+    both(async |setup| {
+        let refused = async |change: fn(&mut Identity)| {
+            let mut identity = identity(TaskId::worker(0));
+            change(&mut identity);
+            let patience = Patience::of(Duration::from_secs(20));
+            dial(&*setup.transport, &setup.address, &identity, PS, patience).await.unwrap_err().to_string()
+        };
+        let other = |identity: &mut Identity| {
+            let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:3"])];
+            identity.cluster = ClusterSpec::new(jobs).unwrap();
+        };
+        let message = refused(other).await;
+        assert!(
+            message.contains("worker/1") && message.contains("w:2") && message.contains("w:3"),
+            "{message}"
+        );
+        assert!(refused(|identity| identity.task = TaskId::worker(7)).await.contains("worker/7 is not in"));
+        assert!(refused(|identity| identity.task = TaskId::worker(1)).await.contains("not wanted"));
+        let elsewhere = async {
+            let patience = Patience::of(Duration::from_secs(20));
+            let me = identity(TaskId::worker(0));
+            dial(&*setup.transport, &setup.address, &me, TaskId::CHIEF, patience)
+                .await
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(elsewhere.await.contains("worker/0 looks for chief/0, and this is ps/0"));
+        assert_eq!(setup.server.observer().snapshot().closed.get("refused"), Some(&4));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_hears_of_a_lost_connection_and_a_service_of_a_lost_peer() {
+    both(async |setup| {
+        let Setup { server, echo, .. } = &setup;
+        let client_to_drop = client(&setup, TaskId::worker(0)).await.unwrap();
+        drop(client_to_drop);
+        echo.gone.notified().await;
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        assert_eq!(server.observer().snapshot().accepted, 2);
+        setup.server.stop().await;
+        let error = client.call::<Pushed>(push(1, 0), Payload::EMPTY).await.unwrap_err();
+        assert!(matches!(error, CallError::Lost { .. }), "{error}");
+        assert!(client.is_lost());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stopping_server_still_writes_what_it_has_answered() {
+    both(async |setup| {
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        let kept = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
+        let echo = Arc::clone(&setup.echo);
+        let stop = async {
+            while echo.kept.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let reply = echo.kept.lock().unwrap().pop().unwrap();
+            reply.send(ShardSnapshot { pulls: 9, ..Default::default() }, Payload::EMPTY);
+            setup.server.stop().await;
+        };
+        let (kept, ()) = tokio::join!(kept, stop);
+        assert_eq!(kept.unwrap().0.pulls, 9);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_has_come_over_a_socket_is_in_flight_until_it_is_let_go() {
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    let observer = setup.server.observer();
+    *setup.echo.keeps.lock().unwrap() = Some(Vec::new());
+    let client = client(&setup, TaskId::worker(0)).await.unwrap();
+    let payload = || Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0; 1024])))]);
+    client.call::<Pushed>(push(1, 1), payload()).await.unwrap();
+    client.call::<Pushed>(push(2, 1), payload()).await.unwrap();
+    assert_eq!(observer.snapshot().in_flight_bytes, 2 * 4096);
+    *setup.echo.keeps.lock().unwrap() = None;
+    assert_eq!(observer.snapshot().in_flight_bytes, 0);
+}
+
+#[tokio::test]
+async fn bytes_of_anything_else_close_their_own_connection_and_are_counted() {
+    let config = ServerConfig { handshake_ms: 200, ..Default::default() };
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", config).await;
+    let good = client(&setup, TaskId::worker(0)).await.unwrap();
+    let talk = async |bytes: &[u8]| {
+        let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        // However it ends, it ends: the server closes this connection and no other.
+        let _ = stream.read_to_end(&mut answer).await;
+    };
+    talk(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n-------------------------").await;
+    let mut huge = crate::wire::Prefix {
+        kind: 1,
+        request: RequestId(0),
+        header_bytes: 0,
+        payload_bytes: 1 << 40,
+        payload_crc: None,
+    }
+    .encode(&[]);
+    talk(&huge).await;
+    huge[4] = 99;
+    talk(&huge).await;
+    talk(b"PPU").await;
+    talk(b"").await;
+    let closed = setup.server.observer().snapshot().closed;
+    assert_eq!(closed.get("magic"), Some(&1), "{closed:?}");
+    assert_eq!(closed.get("too_large"), Some(&1), "{closed:?}");
+    assert_eq!(closed.get("version"), Some(&1), "{closed:?}");
+    assert_eq!(closed.get("no_handshake"), Some(&2), "{closed:?}");
+    let (pushed, _): (Pushed, _) = good.call(push(3, 0), Payload::EMPTY).await.unwrap();
+    assert_eq!(pushed.version, Version(3));
+}
+
+#[tokio::test]
+async fn another_version_is_told_both_versions() {
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    // What a later version would send: its prefix differs in the version alone.
+    let mut later = crate::wire::Prefix {
+        kind: 1,
+        request: RequestId(0),
+        header_bytes: 0,
+        payload_bytes: 0,
+        payload_crc: None,
+    }
+    .encode(&[]);
+    later[4] = 9;
+    let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+    stream.write_all(&later).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.contains("speaks protocol version 9, and this task speaks 1"), "{text}");
+    // And the other way round: a server of a later version is a refusal, not something to wait for.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let answer = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(&later).await.unwrap();
+        stream
+    };
+    let (me, patience) = (identity(TaskId::worker(0)), Patience::of(Duration::from_secs(600)));
+    let tcp = Tcp::default();
+    let (dialled, _stream) = tokio::join!(dial(&tcp, &address, &me, PS, patience), answer);
+    let error = dialled.unwrap_err();
+    assert!(
+        matches!(&error, DialError::Refused { refusal, .. } if refusal.code == RefusalCode::Protocol),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_peer_that_falls_silent_is_lost_and_one_with_nothing_to_say_is_not() {
+    // A stranger's server that shakes hands and then says nothing: what a stopped process looks like.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent_address = listener.local_addr().unwrap().to_string();
+    let lost_after = LOST_AFTER_MIN;
+    let tcp = Tcp::default().with_lost_after(lost_after);
+    let real = setup(Box::new(tcp.clone()), "127.0.0.1:0", ServerConfig::default()).await;
+    let silent = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let welcome = Welcome {
+            protocol: PROTOCOL,
+            task: PS,
+            incarnation: Incarnation(1),
+            shards: 1,
+            payload_bytes_max: 0,
+            requests_max: 1,
+            http: None,
+        };
+        let envelope =
+            crate::wire::Envelope { request: RequestId(0), message: welcome.into(), payload: Payload::EMPTY };
+        stream.write_all(&crate::wire::encode_head(&envelope, false).unwrap().bytes).await.unwrap();
+        // Reads, as the operating system does for a stopped process, until it is given up.
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes).await;
+    });
+    let me = identity(TaskId::worker(0));
+    let patience = || Patience::of(Duration::from_secs(20));
+    let quiet = dial(&tcp, &real.address, &me, PS, patience()).await.unwrap();
+    let doomed = dial(&tcp, &silent_address, &me, PS, patience()).await.unwrap();
+    let error =
+        doomed.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap_err();
+    assert!(error.to_string().contains("nothing came for 3 s"), "{error}");
+    silent.await.unwrap();
+    // As long without a call, and as well as ever, at both ends.
+    let (pushed, _): (Pushed, _) = quiet.call(push(4, 0), Payload::EMPTY).await.unwrap();
+    assert_eq!(pushed.version, Version(4));
+    let seen = real.server.observer().snapshot();
+    assert!(seen.closed.is_empty());
+    assert_eq!(seen.received.messages, 1, "no heartbeat counts");
+}
+
+#[tokio::test]
+async fn a_reply_to_a_request_that_was_never_made_closes_the_connection() {
+    let transport = InProcess::new();
+    let mut listener = transport.listen("p:1").await.unwrap();
+    let me = identity(TaskId::worker(0));
+    let envelope = |request, message: Message| crate::wire::Envelope {
+        request: RequestId(request),
+        message,
+        payload: Payload::EMPTY,
+    };
+    let welcome = Welcome {
+        protocol: PROTOCOL,
+        task: PS,
+        incarnation: Incarnation(1),
+        shards: 1,
+        payload_bytes_max: 0,
+        requests_max: 1,
+        http: None,
+    };
+    let odd = async {
+        let Connection { mut sender, mut receiver, .. } = listener.accept().await.unwrap();
+        receiver.receive().await.unwrap().unwrap();
+        sender.send(envelope(0, welcome.into())).await.unwrap();
+        let asked = receiver.receive().await.unwrap().unwrap();
+        // The answer twice is odd, but only that.
+        for _ in 0..2 {
+            sender.send(envelope(asked.request.0, Stopped {}.into())).await.unwrap();
+        }
+        sender.send(envelope(asked.request.0 + 1, Stopped {}.into())).await.unwrap();
+        (sender, receiver)
+    };
+    let call = async {
+        let patience = Patience::of(Duration::from_secs(20));
+        let client = dial(&transport, "p:1", &me, PS, patience).await.unwrap();
+        client.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap();
+        client.wait_lost().await
+    };
+    let (_halves, reason) = tokio::join!(odd, call);
+    assert_eq!(reason, "a reply to request 2, which was never made");
+}
+
+#[tokio::test]
+async fn a_stranger_that_says_nothing_does_not_hold_up_the_end() {
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    let _stranger = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+    while setup.server.observer().snapshot().accepted == 0 {
+        tokio::task::yield_now().await;
+    }
+    // Far below the time that a stranger has to introduce itself.
+    tokio::time::timeout(Duration::from_secs(5), setup.server.stop()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_address_in_use_and_a_peer_that_never_comes_are_named() {
+    for transport in [Box::new(InProcess::new()) as Box<dyn Transport>, Box::new(Tcp::default())] {
+        let first = transport.listen("127.0.0.1:0").await.unwrap();
+        let error = transport.listen(&first.address()).await.err().unwrap();
+        assert!(error.to_string().contains("already in use"), "{error}");
+        let address = first.address();
+        drop(first);
+        let patience = Patience { deadline: tokio::time::Instant::now(), log_every: Duration::from_secs(1) };
+        let error = dial(&*transport, &address, &identity(TaskId::worker(0)), PS, patience)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with(&format!("ps/0 at {address} did not come up in time")), "{error}");
+    }
+}

@@ -1,0 +1,189 @@
+//! A message with its payload, and the two halves of its way over the wire: encode, decode.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::WireError;
+use super::prefix::{PREFIX_BYTES, Prefix};
+use crate::buffer::{Buffer, Payload, Segment, payload_layout};
+use pushpull_messages::id::RequestId;
+use pushpull_messages::message::Message;
+use pushpull_messages::tensor::ALIGNMENT;
+
+/// Most payload segments in a frame.
+const SEGMENTS_MAX: usize = 1 << 20;
+
+/// What travels on a connection, whatever the transport.
+#[derive(Clone, Debug)]
+pub struct Envelope {
+    /// Which request it is, or answers.
+    pub request: RequestId,
+    /// What is said.
+    pub message: Message,
+    /// The tensor bytes beside it.
+    pub payload: Payload,
+}
+
+/// A header as it is encoded: the message is a run of bytes in it, so that its type need not be known to read
+/// the segments.
+#[derive(Serialize, Deserialize)]
+struct Header<'a>(#[serde(deserialize_with = "segments")] Vec<u64>, #[serde(with = "raw")] &'a [u8]);
+
+/// A list of lengths that is refused before it is longer than it may be: one byte on the wire is eight in memory.
+fn segments<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+    struct Lengths;
+
+    impl<'de> serde::de::Visitor<'de> for Lengths {
+        type Value = Vec<u64>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "at most {SEGMENTS_MAX} segment lengths")
+        }
+
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Vec<u64>, A::Error> {
+            let mut lengths = Vec::new();
+            while let Some(length) = list.next_element()? {
+                if lengths.len() == SEGMENTS_MAX {
+                    return Err(serde::de::Error::invalid_length(SEGMENTS_MAX + 1, &self));
+                }
+                lengths.push(length);
+            }
+            Ok(lengths)
+        }
+    }
+
+    deserializer.deserialize_seq(Lengths)
+}
+
+/// MessagePack's `bin`, borrowed from the header.
+mod raw {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &&[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'de [u8], D::Error> {
+        <&[u8]>::deserialize(deserializer)
+    }
+}
+
+/// Everything of a frame but the payload, ready to be written, and where each segment lies in the payload.
+#[derive(Debug)]
+pub struct FrameHead {
+    /// Prefix and header.
+    pub bytes: Vec<u8>,
+    /// The start of each segment.
+    pub starts: Vec<u64>,
+}
+
+/// The first half of a frame. With `payload_crc` the payload is read once more, for its checksum.
+///
+/// # Errors
+/// Where the frame is beyond what any peer takes; nothing has been written then.
+pub fn encode_head(envelope: &Envelope, payload_crc: bool) -> Result<FrameHead, WireError> {
+    let segments = envelope.payload.segments();
+    let lengths: Vec<u64> = segments.iter().map(|segment| segment.len() as u64).collect();
+    let (starts, payload_bytes) =
+        payload_layout(lengths.iter().copied()).expect("buffers in memory fit in a u64");
+    let message = envelope.message.encode();
+    let header = rmp_serde::to_vec(&Header(lengths, &message)).expect("plain data encodes");
+    let header_bytes = u32::try_from(header.len()).ok().filter(|&bytes| bytes <= super::HEADER_BYTES_MAX);
+    let Some(header_bytes) = header_bytes else {
+        return Err(WireError::TooLarge {
+            what: "header",
+            max: u64::from(super::HEADER_BYTES_MAX),
+            got: header.len() as u64,
+        });
+    };
+    let payload_crc = payload_crc.then(|| payload_checksum(&envelope.payload, &starts));
+    let prefix = Prefix {
+        kind: envelope.message.kind(),
+        request: envelope.request,
+        header_bytes,
+        payload_bytes,
+        payload_crc,
+    };
+    let mut bytes = Vec::with_capacity(PREFIX_BYTES + header.len());
+    bytes.extend_from_slice(&prefix.encode(&header));
+    bytes.extend_from_slice(&header);
+    Ok(FrameHead { bytes, starts })
+}
+
+fn payload_checksum(payload: &Payload, starts: &[u64]) -> u32 {
+    let (mut crc, mut end) = (0, 0u64);
+    for (segment, &start) in payload.segments().iter().zip(starts) {
+        crc = crc32c::crc32c_append(crc, &PADDING[..(start - end) as usize]);
+        crc = crc32c::crc32c_append(crc, segment.as_bytes());
+        end = start + segment.len() as u64;
+    }
+    crc
+}
+
+/// What lies between segments on the wire.
+pub(crate) const PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
+
+/// A frame whose header has been read and checked, and whose payload is still to come.
+#[derive(Debug)]
+pub struct Incoming {
+    prefix: Prefix,
+    message: Message,
+    starts: Vec<u64>,
+    lengths: Vec<u64>,
+}
+
+impl Incoming {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// Where a checksum, the segments or the message are wrong.
+    pub fn decode(
+        prefix_bytes: &[u8; PREFIX_BYTES],
+        prefix: Prefix,
+        header: &[u8],
+    ) -> Result<Self, WireError> {
+        Prefix::check_header(prefix_bytes, header)?;
+        let mut decoder = rmp_serde::Deserializer::from_read_ref(header);
+        decoder.set_max_depth(8);
+        let Header(lengths, message) =
+            Header::deserialize(&mut decoder).map_err(|error| WireError::Message(error.to_string()))?;
+        let got = prefix.payload_bytes;
+        let (starts, described) = payload_layout(lengths.iter().copied())
+            .ok_or(WireError::Segments { described: u64::MAX, got })?;
+        if described != got {
+            return Err(WireError::Segments { described, got });
+        }
+        let message = Message::decode(prefix.kind, message, &lengths)
+            .map_err(|error| WireError::Message(error.to_string()))?;
+        Ok(Self { prefix, message, starts, lengths })
+    }
+
+    /// How many payload bytes are still to come.
+    pub fn payload_bytes(&self) -> usize {
+        self.prefix.payload_bytes as usize
+    }
+
+    /// The whole envelope, once the payload is there.
+    ///
+    /// # Errors
+    /// Where the payload's checksum is wrong.
+    ///
+    /// # Panics
+    /// Where the buffer has not [`payload_bytes`](Self::payload_bytes) bytes.
+    pub fn complete(self, payload: Buffer) -> Result<Envelope, WireError> {
+        assert_eq!(payload.len(), self.payload_bytes());
+        if let Some(expected) = self.prefix.payload_crc {
+            let got = crc32c::crc32c(payload.as_bytes());
+            if expected != got {
+                return Err(WireError::Checksum { what: "payload", expected, got });
+            }
+        }
+        let payload = Arc::new(payload);
+        let segment = |(&start, &bytes): (&u64, &u64)| {
+            Segment::new(Arc::clone(&payload), start as usize, bytes as usize)
+        };
+        let segments = self.starts.iter().zip(&self.lengths).map(segment).collect();
+        Ok(Envelope { request: self.prefix.request, message: self.message, payload: Payload::new(segments) })
+    }
+}

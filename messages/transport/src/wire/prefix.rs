@@ -1,0 +1,100 @@
+//! The fixed part of a frame: enough to know how much to read, and to refuse it.
+
+use super::error::WireError;
+use super::limits::Limits;
+use pushpull_messages::id::RequestId;
+use pushpull_messages::message::PROTOCOL;
+
+/// How long it is.
+pub const PREFIX_BYTES: usize = 40;
+/// "PPUL" in the order of the wire.
+const MAGIC: u32 = u32::from_le_bytes(*b"PPUL");
+/// The payload's crc32c is in the prefix.
+const FLAG_PAYLOAD_CRC: u32 = 1;
+/// Everything but the checksum at the end.
+const CHECKED_BYTES: usize = PREFIX_BYTES - 4;
+
+/// What stands in front of every header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// Which message the header is.
+    pub kind: u16,
+    /// Which request it is, or answers.
+    pub request: RequestId,
+    /// Bytes of the header.
+    pub header_bytes: u32,
+    /// Bytes of the payload, padding between segments included.
+    pub payload_bytes: u64,
+    /// The payload's crc32c, where the sender was asked for it.
+    pub payload_crc: Option<u32>,
+}
+
+impl Prefix {
+    /// The bytes, with the checksum over them and `header`.
+    pub fn encode(&self, header: &[u8]) -> [u8; PREFIX_BYTES] {
+        debug_assert_eq!(header.len(), self.header_bytes as usize);
+        let mut bytes = [0; PREFIX_BYTES];
+        bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..6].copy_from_slice(&PROTOCOL.to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.kind.to_le_bytes());
+        let flags = if self.payload_crc.is_some() { FLAG_PAYLOAD_CRC } else { 0 };
+        bytes[8..12].copy_from_slice(&flags.to_le_bytes());
+        bytes[12..20].copy_from_slice(&self.request.0.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.header_bytes.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.payload_crc.unwrap_or(0).to_le_bytes());
+        let crc = checksum(&bytes, header);
+        bytes[36..40].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a prefix, and refuses what is not ours or beyond the limits.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in the order of the bytes.
+    pub fn decode(bytes: &[u8; PREFIX_BYTES], limits: &Limits) -> Result<Self, WireError> {
+        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        if u32_at(0) != MAGIC {
+            return Err(WireError::Magic { expected: MAGIC, got: u32_at(0) });
+        }
+        if u16_at(4) != PROTOCOL {
+            return Err(WireError::Version { expected: PROTOCOL, got: u16_at(4) });
+        }
+        let flags = u32_at(8);
+        if flags & !FLAG_PAYLOAD_CRC != 0 {
+            return Err(WireError::Flags(flags));
+        }
+        let (header_bytes, payload_bytes) = (u32_at(20), u64_at(24));
+        for (what, max, got) in [
+            ("header", u64::from(limits.header_bytes_max), u64::from(header_bytes)),
+            ("payload", limits.payload_bytes_max, payload_bytes),
+        ] {
+            if got > max {
+                return Err(WireError::TooLarge { what, max, got });
+            }
+        }
+        Ok(Self {
+            kind: u16_at(6),
+            request: RequestId(u64_at(12)),
+            header_bytes,
+            payload_bytes,
+            payload_crc: (flags & FLAG_PAYLOAD_CRC != 0).then(|| u32_at(32)),
+        })
+    }
+
+    /// Compares the checksum over prefix and header with what was computed when it was sent.
+    ///
+    /// # Errors
+    /// Where they differ.
+    pub fn check_header(bytes: &[u8; PREFIX_BYTES], header: &[u8]) -> Result<(), WireError> {
+        let expected = u32::from_le_bytes(bytes[CHECKED_BYTES..].try_into().expect("4 bytes"));
+        let got = checksum(bytes, header);
+        if expected == got { Ok(()) } else { Err(WireError::Checksum { what: "header", expected, got }) }
+    }
+}
+
+fn checksum(prefix: &[u8; PREFIX_BYTES], header: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&prefix[..CHECKED_BYTES]), header)
+}
