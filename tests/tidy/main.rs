@@ -6,6 +6,7 @@ mod contents;
 mod door;
 mod layers;
 mod machine;
+mod metrics;
 mod names;
 mod safety;
 mod source;
