@@ -1,15 +1,15 @@
-//! A text that is made on the spot: sentences of a small language, in which much of what follows can be guessed.
+//! A generated text: sentences of a small, predictable language, for language models without a download.
 //! Knows no file and no model.
 
 use super::InputError;
 use super::random::SplitMix64;
 use super::unpacked::UNPACKED_BYTES_MAX;
 
-/// Sets these random streams apart from all others of the same seed.
+/// Separates these random streams from all others of the same seed.
 const STREAM: u64 = 0x4241_4242_4c45; // "BABBLE"
 
 const ADJECTIVES: &[&str] = &["old", "small", "green", "quiet", "tall", "bright", "cold", "young"];
-/// Each with its plural.
+/// Singular and plural.
 const ANIMALS: &[[&str; 2]] = &[
     ["dog", "dogs"],
     ["fox", "foxes"],
@@ -20,20 +20,21 @@ const ANIMALS: &[[&str; 2]] = &[
 ];
 const THINGS: &[[&str; 2]] =
     &[["apple", "apples"], ["house", "houses"], ["river", "rivers"], ["leaf", "leaves"], ["stone", "stones"]];
-/// Of one, and of many: the verb agrees with its subject.
+/// The form after a singular and after a plural subject.
 const VERBS: &[[&str; 2]] =
     &[["sees", "see"], ["finds", "find"], ["wants", "want"], ["carries", "carry"], ["likes", "like"]];
 const PLACES: &[&str] =
     &["near the hill", "in the forest", "by the sea", "under the bridge", "behind the barn"];
 const TIMES: &[&str] = &["today", "at night", "every morning", "in winter"];
 
-/// Sentences of a paragraph.
+/// Sentences per paragraph.
 const PARAGRAPH: u64 = 8;
 
-/// A text of exactly so many bytes, all of them ASCII. A longer text begins with the shorter one of the same seed.
+/// Generates a text of exactly `bytes` bytes, all ASCII. A longer text begins with the shorter one of the
+/// same seed.
 ///
 /// # Errors
-/// [`InputError::Extent`] for no byte, or more than are unpacked from a file.
+/// [`InputError::Extent`] for 0 bytes or more than [`UNPACKED_BYTES_MAX`].
 pub(super) fn text(seed: u64, bytes: u64) -> Result<Vec<u8>, InputError> {
     let bytes = check(bytes)? as usize;
     let mut text = String::with_capacity(bytes + 200);
@@ -48,7 +49,7 @@ pub(super) fn text(seed: u64, bytes: u64) -> Result<Vec<u8>, InputError> {
     Ok(text.into_bytes())
 }
 
-/// `bytes`, where a text can be so long.
+/// Returns `bytes` if a text of this length is allowed.
 pub(super) fn check(bytes: u64) -> Result<u64, InputError> {
     if (1..=UNPACKED_BYTES_MAX).contains(&bytes) {
         Ok(bytes)
@@ -78,7 +79,7 @@ fn sentence(random: &mut SplitMix64, text: &mut String) {
     text[begin..=begin].make_ascii_uppercase();
 }
 
-/// `the old dog`, `a dog`, `the dogs` or `two small dogs`.
+/// Appends a noun phrase, such as `the old dog`, `a dog`, `the dogs` or `two small dogs`.
 fn noun(random: &mut SplitMix64, nouns: &[[&str; 2]], many: usize, text: &mut String) {
     let noun = pick(random, nouns)[many];
     let adjective = if random.below(2) == 0 { Some(pick(random, ADJECTIVES)) } else { None };
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_sentences_that_agree() {
+    fn verbs_agree_with_their_subjects() {
         let text = String::from_utf8(text(1, 100_000).unwrap()).unwrap();
         let sentences: Vec<&str> = text.split_inclusive('.').map(str::trim).collect();
         for sentence in &sentences[..sentences.len() - 1] {
@@ -131,9 +132,9 @@ mod tests {
         }
     }
 
-    /// A model that knows the last four letters needs far fewer bits than one that knows none.
+    /// A model that sees the last four letters needs far fewer bits per letter than one that sees none.
     #[test]
-    fn what_follows_can_be_guessed() {
+    fn the_next_letter_is_predictable() {
         let text = text(2, 200_000).unwrap();
         let entropy = |order: usize| {
             let mut windows: Vec<&[u8]> = text.windows(order + 1).collect();
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_none_and_too_many() {
+    fn refuses_an_empty_text_and_one_too_long() {
         assert!(matches!(text(0, 0), Err(InputError::Extent { .. })));
         assert!(matches!(text(0, UNPACKED_BYTES_MAX + 1), Err(InputError::Extent { .. })));
     }

@@ -1,31 +1,31 @@
-//! One batch, ready to be trained or tested on.
-//! Knows neither where its examples came from nor what becomes of it.
+//! One batch, ready for training or testing.
+//! Knows neither where its examples come from nor what it is used for.
 
-use super::stages::Room;
+use super::stages::Scratch;
 use super::{Column, Mapped, Pick, Position};
 
-/// Some examples, laid out as a graph's inputs want them.
+/// A batch of examples, laid out as a graph's inputs expect them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    /// As [`Mapped::columns`] says, in the same order.
+    /// The columns, as [`Mapped::columns`] lists them.
     pub columns: Vec<Column>,
-    /// How many examples there are.
+    /// The number of examples.
     pub examples: usize,
-    /// Where the sampler goes on after this batch: save it once the batch has been trained on. `None` where no
+    /// The sampler's position after this batch; save it once the batch has been trained on. `None` if no
     /// sampler chose the batch.
     pub resume_at: Option<Position>,
 }
 
 impl Batch {
-    /// Makes this the batch of these examples. Allocates only where the last batch was smaller.
+    /// Fills this batch with `picks`. Allocates only if the previous contents were smaller.
     pub(super) fn set(
         &mut self,
         mapped: &Mapped,
         picks: &[Pick],
         resume_at: Option<Position>,
-        room: &mut Room,
+        scratch: &mut Scratch,
     ) {
-        mapped.fill(picks, &mut self.columns, room);
+        mapped.fill(picks, &mut self.columns, scratch);
         self.examples = picks.len();
         self.resume_at = resume_at;
     }

@@ -1,5 +1,6 @@
-//! Coloured shapes drawn on the spot: five shapes, each in a warm or a cold colour, on a coloured ground.
-//! Uses only `+ − × ÷` and square roots, which are the same to the bit on every machine; no sine, no fused operation.
+//! Generated images: five shapes, each in a warm or a cold colour, on a coloured background.
+//! Uses only `+ − × ÷` and square roots, whose results are the same bits on every machine: no sine, no fused
+//! operation.
 
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::Shape;
@@ -7,7 +8,7 @@ use pushpull_messages::tensor::Shape;
 use super::random::SplitMix64;
 use super::{Dataset, InputError};
 
-/// Sets these random streams apart from all others of the same seed.
+/// Separates these random streams from all others of the same seed.
 const STREAM: u64 = 0x434f_4c4f_5253; // "COLORS"
 
 const SIDE: usize = 32;
@@ -18,12 +19,12 @@ const CLASSES: u32 = 10;
 /// Most examples in one set: 4 GiB of pixels.
 const EXAMPLES_MAX: u64 = (4 << 30) / ELEMENTS as u64;
 
-/// `features`, `[32, 32, 3]`, and `labels`.
+/// Returns the columns: `features`, `[32, 32, 3]`, and `labels`.
 pub(super) fn columns() -> Vec<ColumnSpec> {
     Dataset::image_columns(Shape::from([SIDE, SIDE, CHANNELS])).into()
 }
 
-/// `examples`, where that many can be drawn.
+/// Returns `examples` if a set of this size is allowed.
 pub(super) fn check(examples: u64) -> Result<u64, InputError> {
     if (1..=EXAMPLES_MAX).contains(&examples) {
         Ok(examples)
@@ -32,7 +33,7 @@ pub(super) fn check(examples: u64) -> Result<u64, InputError> {
     }
 }
 
-/// Draws `examples` images. Example `i` depends on `seed` and `i` only.
+/// Draws `examples` images. Example `i` depends only on `seed` and `i`.
 pub(super) fn draw(seed: u64, examples: u64) -> Result<Dataset, InputError> {
     let examples = check(examples)?;
     let mut pixels = Vec::with_capacity(examples as usize * ELEMENTS);
@@ -46,7 +47,7 @@ pub(super) fn draw(seed: u64, examples: u64) -> Result<Dataset, InputError> {
     Dataset::images(Shape::from([SIDE, SIDE, CHANNELS]), pixels, labels, Some(CLASSES))
 }
 
-/// Appends one image.
+/// Appends the pixels of one image.
 fn paint(class: u32, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     let (shape, cold) = (class / 2, class % 2 == 1);
     let mut ink = [random.between(170.0, 250.0), random.between(40.0, 170.0), random.between(20.0, 90.0)];
@@ -77,7 +78,7 @@ fn paint(class: u32, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     }
 }
 
-/// About how far a point lies outside of a shape about 0; negative inside.
+/// Returns roughly how far a point lies outside a shape centred at 0; negative inside.
 fn outside(shape: u32, x: f32, y: f32, radius: f32) -> f32 {
     let (across, down) = (x.abs(), y.abs());
     let away = (x * x + y * y).sqrt();
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_depends_on_seed_and_index_only() {
+    fn an_image_depends_only_on_seed_and_index() {
         let (short, long) = (draw(3, 20).unwrap(), draw(3, 50).unwrap());
         assert_eq!(short.labels(), &long.labels()[..20]);
         assert!((0..20).all(|i| short.pixels(i) == long.pixels(i)));
@@ -104,9 +105,9 @@ mod tests {
         assert_eq!(short.columns(), columns());
     }
 
-    /// The same on every machine, debug or release: a checksum (FNV-1a) that was computed once.
+    /// Compares a checksum (FNV-1a) with one computed earlier: machine and build profile must not matter.
     #[test]
-    fn images_are_the_same_everywhere() {
+    fn images_are_the_same_on_every_machine() {
         let set = draw(2026, 50).unwrap();
         let hash = (0..50).flat_map(|i| set.pixels(i)).fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -124,8 +125,7 @@ mod tests {
         }
     }
 
-    /// The brightest part of a warm image is red, that of a cold one blue; and the nearest of the ten mean images
-    /// tells more than chance would.
+    /// Classifies by the nearest of the ten mean images; this must do better than chance.
     #[test]
     fn classes_can_be_told_apart() {
         let (train, test) = (draw(1, 2000).unwrap(), draw(2, 500).unwrap());
@@ -145,11 +145,11 @@ mod tests {
             best == Some(test.labels()[example as usize] as usize)
         });
         let right = right.count();
-        assert!(right > 100, "{right} of 500, and chance has 50");
+        assert!(right > 100, "{right} of 500; chance gives 50");
     }
 
     #[test]
-    fn refuses_none_and_too_many() {
+    fn refuses_an_empty_set_and_one_too_large() {
         assert!(matches!(draw(0, 0), Err(InputError::Extent { examples: 0, .. })));
         assert!(matches!(draw(0, EXAMPLES_MAX + 1), Err(InputError::Extent { max: EXAMPLES_MAX, .. })));
     }

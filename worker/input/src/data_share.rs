@@ -1,10 +1,12 @@
-//! Which examples are whose: every worker its own part of the training set.
+//! Which examples of the training set each worker reads.
 //! Knows neither the examples nor the order in which they are read.
 
 use super::InputError;
 
-/// The part of a data set that one worker reads: the examples whose index is `worker` modulo `workers`, or all.
+/// The part of a data set that one worker reads: the examples whose index is `worker` modulo `workers`, or
+/// all.
 ///
+/// Properties:
 /// (A) The shares of all workers are disjoint and cover the set. (B) Their sizes differ by at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataShare {
@@ -15,11 +17,11 @@ pub struct DataShare {
 }
 
 impl DataShare {
-    /// The share of `worker`, counted from 0, of `workers`, in a set of `examples`.
+    /// Returns the share of `worker`, counted from 0, of `workers`, in a set of `examples`.
     ///
     /// # Errors
-    /// [`InputError::Share`] where there is no such worker, or fewer examples than workers, so that someone would
-    /// have none; [`InputError::Extent`] for more examples than a `u32` counts.
+    /// [`InputError::Share`] if `worker` is not below `workers`, or if there are fewer examples than workers,
+    /// so that one would have none; [`InputError::Extent`] for more examples than a `u32` counts.
     pub fn new(worker: u32, workers: u32, examples: usize) -> Result<Self, InputError> {
         let examples = u32::try_from(examples).map_err(|_| InputError::Extent {
             examples: examples as u64,
@@ -32,8 +34,8 @@ impl DataShare {
         Ok(Self { worker, begin: worker, step: workers, examples })
     }
 
-    /// Everything: the files are this worker's own, or nothing is shared out. The worker's index sets its order
-    /// apart from that of the others.
+    /// Returns a share of all examples, for a worker with files of its own or without sharding. The worker's
+    /// index still gives it an order different from the others'.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -42,23 +44,23 @@ impl DataShare {
         Ok(Self { worker, begin: 0, step: 1, examples })
     }
 
-    /// How many examples are in the share; at least 1.
+    /// Returns the number of examples in the share; at least 1.
     #[expect(clippy::len_without_is_empty, reason = "a share is never empty")]
     pub fn len(&self) -> u32 {
         (self.examples - self.begin).div_ceil(self.step)
     }
 
-    /// The share's examples, as indices into the whole set, rising.
+    /// Returns the share's examples as ascending indices into the whole set.
     pub fn examples(&self) -> impl Iterator<Item = u32> + use<> {
         (self.begin..self.examples).step_by(self.step as usize)
     }
 
-    /// The worker whose share this is.
+    /// Returns the index of the worker.
     pub fn worker(&self) -> u32 {
         self.worker
     }
 
-    /// How many examples the whole set has.
+    /// Returns the number of examples in the whole set.
     pub fn examples_of_all(&self) -> u32 {
         self.examples
     }
@@ -72,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_are_disjoint_cover_the_set_and_differ_by_one(workers in 1u32..20, more in 0usize..200) {
+        fn shares_are_disjoint_even_and_cover_the_set(workers in 1u32..20, more in 0usize..200) {
             let examples = workers as usize + more;
             let mut owners = vec![0; examples];
             let mut sizes = Vec::new();

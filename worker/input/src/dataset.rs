@@ -1,5 +1,5 @@
-//! Examples in memory: named columns, each kept as small as it came.
-//! Knows neither files nor the order in which anyone wants them.
+//! Examples in memory: named columns, each stored in the element type of its source.
+//! Knows neither files nor the order in which examples are read.
 
 use std::fmt;
 
@@ -8,27 +8,27 @@ use pushpull_messages::tensor::{Shape, TensorSpec};
 
 use super::{Column, InputError, Storage};
 
-/// The column that a data set of images or of texts keeps its examples in.
+/// The name of the feature column of images and texts.
 pub(super) const FEATURES: &str = "features";
-/// The column that it keeps their classes in.
+/// The name of the label column of images and texts.
 pub(super) const LABELS: &str = "labels";
 
-/// Examples that all have the same columns. Never empty.
+/// A set of examples that all have the same columns. Never empty.
 #[derive(Clone, PartialEq)]
 pub struct Dataset {
     examples: usize,
     columns: Vec<ColumnSpec>,
-    /// Of each column its elements per example, and where they lie.
+    /// For each column, its elements per example and their storage.
     storage: Vec<(usize, Storage)>,
 }
 
 impl Dataset {
-    /// Of `examples` examples, with these columns in this order.
+    /// Makes a data set of `examples` examples from these columns, in this order.
     ///
     /// # Errors
     /// [`InputError::Extent`] for no example, no element, or more examples than a `u32` counts;
-    /// [`InputError::Column`] where a column's name comes twice, or its elements are of another type or number than
-    /// its spec says; [`InputError::NoColumn`] where there is none at all.
+    /// [`InputError::Column`] if two columns have one name, or if the type or number of a column's elements
+    /// differs from its spec; [`InputError::NoColumn`] without a column.
     pub fn new(examples: usize, columns: Vec<(ColumnSpec, Storage)>) -> Result<Self, InputError> {
         if columns.is_empty() {
             return Err(InputError::NoColumn);
@@ -54,11 +54,12 @@ impl Dataset {
         Ok(set)
     }
 
-    /// Images and their classes: `features`, scaled from 0..255 to 0..1, one image after the other, each row-major of
-    /// `shape`; and `labels`, an `i32` scalar.
+    /// Makes a data set of images and their classes: `features`, row-major of `shape`, scaled from 0..255 to
+    /// 0..1; and `labels`, an `i32` scalar.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`InputError::Label`] for a label below 0, or not below `classes` where that is known.
+    /// As [`new`](Self::new); [`InputError::Label`] for a label below 0, or not below `classes` if that is
+    /// given.
     pub fn images(
         shape: Shape,
         pixels: Vec<u8>,
@@ -73,7 +74,7 @@ impl Dataset {
         Self::new(labels.len(), vec![(features, Storage::Pixels(pixels)), (classes, Storage::I32(labels))])
     }
 
-    /// The columns of [`images`](Self::images).
+    /// Returns the columns of [`images`](Self::images).
     pub(super) fn image_columns(shape: Shape) -> [ColumnSpec; 2] {
         [
             ColumnSpec { name: FEATURES.to_owned(), example: TensorSpec::f32(shape) },
@@ -81,33 +82,33 @@ impl Dataset {
         ]
     }
 
-    /// How many examples there are; at least 1.
+    /// Returns the number of examples; at least 1.
     #[expect(clippy::len_without_is_empty, reason = "a data set is never empty")]
     pub fn len(&self) -> usize {
         self.examples
     }
 
-    /// What every example has, in the order of a batch's columns: at least one.
+    /// Returns the columns, in the order of a batch's columns; at least one.
     pub fn columns(&self) -> &[ColumnSpec] {
         &self.columns
     }
 
-    /// The elements of a column, as they are kept.
+    /// Returns the stored elements of the column called `name`.
     pub fn storage(&self, name: &str) -> Option<&Storage> {
         let column = self.columns.iter().position(|column| column.name == name)?;
         Some(&self.storage[column].1)
     }
 
-    /// The elements of the column at that position.
+    /// Returns the stored elements of the column at `position`.
     pub(super) fn storage_at(&self, position: usize) -> &Storage {
         &self.storage[position].1
     }
 
-    /// Writes these examples, in the order asked for, one column each, in the order of [`columns`](Self::columns).
-    /// Allocates only what `columns` has no room for.
+    /// Writes `examples`, in the given order, to `columns`, in the order of [`columns`](Self::columns).
+    /// Allocates only what exceeds the capacity of `columns`.
     ///
     /// # Panics
-    /// Where there is no such example.
+    /// If an index is not below [`len`](Self::len).
     pub fn fill(&self, examples: &[u32], columns: &mut Vec<Column>) {
         columns.truncate(self.columns.len());
         for (index, (spec, (elements, storage))) in self.columns.iter().zip(&self.storage).enumerate() {
@@ -134,29 +135,29 @@ impl Dataset {
 
 #[cfg(test)]
 impl Dataset {
-    /// The labels of all examples.
+    /// Returns the labels of all examples.
     pub(crate) fn labels(&self) -> &[i32] {
         match self.storage(LABELS) {
             Some(Storage::I32(labels)) => labels,
-            _ => panic!("a data set without labels"),
+            _ => panic!("the data set has no labels"),
         }
     }
 
-    /// The pixels of one image, unscaled.
+    /// Returns the unscaled pixels of one image.
     pub(crate) fn pixels(&self, example: u32) -> &[u8] {
         match &self.storage[0] {
             (elements, Storage::Pixels(pixels)) => &pixels[example as usize * elements..][..*elements],
-            _ => panic!("a data set without images"),
+            _ => panic!("the data set has no images"),
         }
     }
 
-    /// The shape of one example's features.
+    /// Returns the shape of one example's features.
     pub(crate) fn feature_shape(&self) -> &Shape {
         &self.columns[0].example.shape
     }
 }
 
-/// Says what the set looks like instead of printing millions of numbers.
+/// Shows the columns instead of millions of numbers.
 impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dataset")
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn fills_scaled_features_in_the_order_asked_for() {
+    fn fills_scaled_features_in_the_given_order() {
         let set = three_of_two();
         let mut columns = vec![Column::I32(vec![7]), Column::I32(vec![7; 9]), Column::F32(vec![])];
         set.fill(&[2, 0, 2], &mut columns);
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_storage_gives_its_elements() {
+    fn every_kind_of_storage_returns_its_elements() {
         let tokens: Arc<[u8]> = Arc::from(&b"abcdefg"[..]);
         let window = |begin| Storage::Windows { tokens: Arc::clone(&tokens), begin, stride: 2 };
         let set = Dataset::new(
@@ -224,12 +225,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "range end index 8 out of range")]
-    fn an_example_beyond_the_end_is_our_bug() {
+    fn an_index_beyond_the_end_panics() {
         three_of_two().fill(&[3], &mut Vec::new());
     }
 
     #[test]
-    fn refuses_what_does_not_fit_together() {
+    fn refuses_images_and_labels_that_do_not_match() {
         let new = |shape: &[usize], features: usize, labels: &[i32], classes| {
             Dataset::images(Shape(shape.to_vec()), vec![0; features], labels.to_vec(), classes).unwrap_err()
         };
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_columns_that_are_not_as_they_say() {
+    fn refuses_columns_that_differ_from_their_spec() {
         let x = |storage| (named("x", TensorSpec::i32([2])), storage);
         let refused = |columns| Dataset::new(2, columns).unwrap_err().to_string();
         assert!(refused(vec![x(Storage::F32(vec![0.0; 4]))]).contains("'x'"));

@@ -1,5 +1,5 @@
-//! What can be wrong with the input: each error says where, what was expected, what came and what to do.
-//! Knows nothing of how an error is shown or whether the job goes on.
+//! The errors of a worker's input: each says where, what was found, what was expected and what to do.
+//! Does not know how an error is shown or whether the job goes on.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,49 +9,56 @@ use pushpull_messages::tensor::TensorSpec;
 
 use super::RecordError;
 
-/// Why examples could not be read, drawn, shared out or handed over.
+/// An error in reading, generating, sharding or batching examples.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// Neither the file named nor its twin with or without `.gz` exists.
-    #[error("no file {} and none named {}: name a file that this worker can see", file.display(), twin.display())]
+    /// Neither the named file nor its twin with or without `.gz` exists.
+    #[error(
+        "found neither {} nor {}, expected one of them: name a file that this worker can read",
+        file.display(),
+        twin.display()
+    )]
     Missing {
-        /// As it was named.
+        /// The file as it was named.
         file: PathBuf,
-        /// The other name that was tried.
+        /// The other path that was tried.
         twin: PathBuf,
     },
-    /// The operating system, or the gzip stream, did not give the bytes.
+    /// The operating system or the gzip decoder failed.
     #[error("cannot read {} at unpacked byte {offset}: {source}", file.display())]
     Read {
         /// The file that was read.
         file: PathBuf,
-        /// How many unpacked bytes came before.
+        /// The unpacked bytes read before the failure.
         offset: u64,
-        /// What the operating system or the unpacking said.
+        /// The error of the operating system or the decoder.
         source: io::Error,
     },
-    /// The first four bytes are not those of the IDX file that is wanted here.
-    #[error("{} begins at byte 0 with {got:#010x}, expected {expected}: name an IDX file of that kind", file.display())]
+    /// The first four bytes are not those of the expected kind of IDX file.
+    #[error("{} begins with {got:#010x} at byte 0, expected {expected}: name an IDX file of that kind", file.display())]
     Magic {
         /// The file that was read.
         file: PathBuf,
-        /// The number wanted, and its meaning.
+        /// The expected number and its meaning.
         expected: &'static str,
-        /// The number that came.
+        /// The number that was found.
         got: u32,
     },
-    /// The header's extents multiply to no record, or to records of no element.
-    #[error("{} has no example: its extents at byte 4 are {extents:?}, expected none of them 0", file.display())]
+    /// One of the header's extents is 0.
+    #[error(
+        "{} has no example: its extents at byte 4 are {extents:?}, expected all above 0; name another file",
+        file.display()
+    )]
     Empty {
         /// The file that was read.
         file: PathBuf,
         /// The extents in the header.
         extents: Vec<u32>,
     },
-    /// The header promises more than a worker is ready to hold.
+    /// The header declares more data than a worker may hold.
     #[error(
-        "{} promises too much: extents {extents:?} at byte 4, expected at most {max} bytes in all; \
+        "{} is too large: its extents at byte 4 are {extents:?}, expected at most {max} bytes in all; \
          split the file or correct its header",
         file.display()
     )]
@@ -63,182 +70,189 @@ pub enum InputError {
         /// Most bytes that are unpacked from one file.
         max: u64,
     },
-    /// The file ends before the data that its header promises.
+    /// The file ends before the data that its header declares.
     #[error(
-        "{} ends too early: expected {expected} bytes from unpacked byte {offset} on, got {got}; fetch the file again",
+        "{} ends too early: found {got} bytes from unpacked byte {offset} on, expected {expected}; \
+         fetch the file again",
         file.display()
     )]
     Truncated {
         /// The file that was read.
         file: PathBuf,
-        /// Where the part that is not complete begins.
+        /// The offset of the incomplete part.
         offset: u64,
-        /// How many bytes that part has.
+        /// The bytes that the part should have.
         expected: u64,
-        /// How many of them came; for a gzip that is not unpacked because it is too short, how many could come.
+        /// The bytes found; for a gzip too short to be unpacked, the most that it could unpack to.
         got: u64,
     },
-    /// More bytes follow the data that the header promises.
+    /// More bytes follow the data that the header declares.
     #[error(
-        "{} goes on at unpacked byte {offset}, expected its end there: its header and its data disagree; \
+        "{} has bytes after unpacked byte {offset}, expected its end there: its header and its data disagree; \
          fetch the file again",
         file.display()
     )]
     Trailing {
         /// The file that was read.
         file: PathBuf,
-        /// Where it should have ended.
+        /// The offset at which the file should end.
         offset: u64,
     },
-    /// A record of a file is no example.
+    /// A record of a file is not a valid example.
     #[error("{}, record {record} at unpacked byte {offset}: {problem}", file.display())]
     Record {
         /// The file that was read.
         file: PathBuf,
-        /// Which record, counted from 0.
+        /// The record's index, counted from 0.
         record: u64,
-        /// Where it begins.
+        /// The unpacked byte at which the record begins.
         offset: u64,
-        /// What is wrong with it.
+        /// The fault in the record.
         problem: Box<RecordError>,
     },
-    /// A row of a text file is no example.
+    /// A row of a text file is not a valid example.
     #[error("{}, line {line}: {problem}", file.display())]
     Row {
         /// The file that was read.
         file: PathBuf,
         /// The line in which the row begins, counted from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The fault in the row.
         problem: Box<RecordError>,
     },
-    /// A file without a record.
-    #[error("{} has no example, expected at least one: name another file", file.display())]
+    /// The file has no record.
+    #[error("{} has no examples, expected at least one: name another file", file.display())]
     NoExample {
         /// The file that was read.
         file: PathBuf,
     },
-    /// More examples than a worker is ready to hold.
+    /// The data set has more examples than a worker may hold.
     #[error(
-        "more than {examples} examples of {bytes} bytes each, expected at most {max} bytes in all: \
+        "the data set has more than {examples} examples of {bytes} bytes each, expected at most {max} bytes in all: \
          use fewer files or more workers"
     )]
     Held {
-        /// How many there are so far.
+        /// The examples read so far.
         examples: u64,
-        /// Bytes of one.
+        /// The bytes of one example.
         bytes: u64,
-        /// Most bytes of all.
+        /// The most bytes of all examples.
         max: u64,
     },
     /// The system has no memory left for the examples.
     #[error(
-        "no memory for column '{column}' of {examples} examples: use a smaller data set or a larger host"
+        "out of memory for column '{column}' of {examples} examples: use a smaller data set or a larger host"
     )]
     NoRoom {
-        /// The column that was to grow.
+        /// The column that could not grow.
         column: String,
-        /// How many examples there would be.
+        /// The number of examples that it would have had.
         examples: u64,
     },
-    /// A text that is shorter than one window.
+    /// The text is shorter than one window.
     #[error(
-        "the part of {text} that is read has {got} bytes, expected at least {expected}: shorten the windows"
+        "{text} has {got} bytes between the windows' begin and end, expected at least {expected}: \
+         shorten the windows or read a larger part"
     )]
     ShortText {
-        /// The file, or what the text is.
+        /// The file, or a name for the generated text.
         text: String,
-        /// A window and the token that follows it.
+        /// The bytes of one window and the token that follows it.
         expected: u64,
-        /// What there is.
+        /// The bytes found.
         got: u64,
     },
-    /// The input's description cannot be right, whatever the files are.
+    /// The input spec is invalid, whatever the files hold.
     #[error(transparent)]
     Spec(#[from] InputSpecError),
-    /// The images and the labels do not belong together.
+    /// The files of images and of labels have different counts.
     #[error(
-        "{} counts {image_count} images at byte 4, but {} counts {label_count} labels: name two files of one set",
+        "{} declares {image_count} images, but {} declares {label_count} labels, expected equal counts at byte 4: \
+         name two files of one set",
         images.display(),
         labels.display()
     )]
     CountMismatch {
         /// The file of images.
         images: PathBuf,
-        /// How many it has.
+        /// The number of images.
         image_count: u64,
         /// The file of labels.
         labels: PathBuf,
-        /// How many it has.
+        /// The number of labels.
         label_count: u64,
     },
-    /// The system has no memory left for the data.
-    #[error("no memory for {bytes} more bytes of {}: use a smaller data set or a larger host", file.display())]
+    /// The system has no memory left for a file's data.
+    #[error("out of memory for {bytes} more bytes of {}: use a smaller data set or a larger host", file.display())]
     Memory {
         /// The file that was read.
         file: PathBuf,
-        /// How many were asked for.
+        /// The number of bytes requested.
         bytes: usize,
     },
-    /// A path cannot be moved to another directory, as it does not end in a file's name.
-    #[error("{} does not end in a file's name, so the data directory cannot be put before it", path.display())]
+    /// A path cannot be moved to another directory because it does not end in a file name.
+    #[error(
+        "{} does not end in a file name, expected one to place in the data directory: name the file",
+        path.display()
+    )]
     NoFileName {
         /// The path.
         path: PathBuf,
     },
-    /// Two files of a job would become one in another directory.
+    /// Two files of a job would have the same path in another directory.
     #[error(
         "{} and {} would both be {}: give them different names, or leave the data directory out",
         first.display(), second.display(), moved.display()
     )]
     SameFile {
-        /// One of them.
+        /// The first file.
         first: PathBuf,
-        /// The other.
+        /// The second file.
         second: PathBuf,
-        /// What both would be.
+        /// The path that both would have.
         moved: PathBuf,
     },
-    /// A column of a data set in memory is not what its spec says.
+    /// A column of a data set differs from its spec.
     #[error(
-        "column '{name}' of {examples} examples has {got}, expected {expected} per example and its name once"
+        "column '{name}' of {examples} examples has {got}, expected {expected} per example and a unique name"
     )]
     Column {
         /// The column.
         name: String,
-        /// What one example should have.
+        /// The spec of one example.
         expected: TensorSpec,
-        /// How many examples there are.
+        /// The number of examples.
         examples: usize,
-        /// What came.
+        /// The elements found.
         got: String,
     },
-    /// A data set without a column.
-    #[error("a data set without a column, expected at least one: name what is to be read")]
+    /// The data set has no column.
+    #[error("the data set has no columns, expected at least one: name the fields or features to read")]
     NoColumn,
-    /// The test set has other columns than the training set.
+    /// The test set's columns differ from the training set's.
     #[error(
         "column {position} of the test set is {got}, expected {expected} as in the training set: \
-         both must have the same columns in the same order"
+         give both sets the same columns in the same order"
     )]
     TestColumn {
-        /// The column, counted from 0.
+        /// The column's position, counted from 0.
         position: usize,
-        /// The training set's.
+        /// The training set's column.
         expected: String,
-        /// The test set's.
+        /// The test set's column.
         got: String,
     },
-    /// A data set of no example, of no element per example, or of more examples than can be counted or held.
+    /// The data set has no example, no element per example, or more examples than can be counted or held.
     #[error(
-        "{examples} examples of {elements} elements each, expected at least 1 of 1 and at most {max} examples"
+        "the data set has {examples} examples of {elements} elements each, \
+         expected at least 1 element and 1 to {max} examples: correct its size"
     )]
     Extent {
-        /// How many came.
+        /// The number of examples.
         examples: u64,
-        /// How many elements one example has; 0 where their number does not fit.
+        /// The elements of one example; 0 if their number overflows.
         elements: usize,
-        /// Most examples of that many elements.
+        /// The most examples of this many elements.
         max: u64,
     },
     /// A label is not the number of a class.
@@ -246,136 +260,145 @@ pub enum InputError {
         "example {example} has label {label}, expected 0 to {max}: correct the label or the number of classes"
     )]
     Label {
-        /// The example.
+        /// The example's index.
         example: usize,
-        /// Its label.
+        /// The label found.
         label: i32,
         /// The last class.
         max: i32,
     },
-    /// No such worker, or more workers than examples.
+    /// The worker does not exist, or there are more workers than examples.
     #[error(
-        "worker {worker} of {workers} has no share of {examples} examples: \
-         expected a worker below {workers} and no more workers than examples"
+        "worker {worker} of {workers} has no share of {examples} examples, \
+         expected a worker below {workers} and at least one example per worker: use fewer workers or more data"
     )]
     Share {
         /// The worker's index.
         worker: u32,
-        /// How many workers there are.
+        /// The number of workers.
         workers: u32,
-        /// How many examples there are.
+        /// The number of examples.
         examples: u32,
     },
-    /// A share by file of fewer files than workers.
+    /// Sharding by file was requested for fewer files than workers.
     #[error(
-        "{files} files cannot be shared by file among {workers} workers: \
-         expected at least one file each; split the files or shard by data"
+        "{files} files cannot be shared by file among {workers} workers, \
+         expected at least one file each: split the files or shard by data"
     )]
     FileShare {
-        /// How many files there are; none where the examples are made on the spot.
+        /// The number of files; 0 if the examples are generated.
         files: usize,
-        /// How many workers there are.
+        /// The number of workers.
         workers: u32,
     },
     /// A map stage does not fit its column.
-    #[error("a map stage of column '{name}' expects {expected}, got {got}")]
+    #[error(
+        "a map stage of column '{name}' found {got}, expected {expected}: correct the stage or its column"
+    )]
     Stage {
         /// The column.
         name: String,
-        /// What the stage is for.
+        /// The columns that the stage accepts.
         expected: String,
-        /// What there is.
+        /// The column found.
         got: String,
     },
-    /// An integer that becomes one-hot is no class.
-    #[error("column '{column}' of example {example} has {id}, expected 0 to {} to make it one-hot", classes - 1)]
+    /// An integer cannot become one-hot because it is not a class.
+    #[error(
+        "column '{column}' of example {example} has {id}, expected 0 to {} for one-hot: \
+         correct the data or the number of classes",
+        classes - 1
+    )]
     Class {
         /// The column.
         column: String,
-        /// The example.
+        /// The example's index.
         example: u32,
-        /// Its integer.
+        /// The integer found.
         id: i32,
-        /// How many classes there are; at least 1.
+        /// The number of classes; at least 1.
         classes: usize,
     },
-    /// The input is at its end, and another batch was asked for.
+    /// The input has ended, and another batch was requested.
     #[error(
         "the input has ended after {epochs} epochs of {examples} examples in batches of {batch}, before the job's \
-         last step: repeat it more often, or lower the last step"
+         last step: repeat it more often or lower the last step"
     )]
     Ended {
-        /// How often it was to be read.
+        /// The number of epochs requested.
         epochs: u64,
-        /// How many examples this worker has.
+        /// The number of examples in this worker's share.
         examples: u32,
-        /// Examples of a batch.
+        /// The number of examples in a batch.
         batch: usize,
     },
-    /// A batch of no example, or of far too many.
-    #[error("a batch of {got} examples, expected 1 to {max}: correct the batch size")]
+    /// The batch size is 0 or too large.
+    #[error("the batch has {got} examples, expected 1 to {max}: correct the batch size")]
     Batch {
-        /// The size asked for.
+        /// The requested size.
         got: usize,
-        /// The largest.
+        /// The largest size.
         max: usize,
     },
-    /// The batches that are kept ready would take more memory than a worker is ready to give.
+    /// The batches that are kept ready would take more memory than a worker may use.
     #[error(
         "{batches} batches of {examples} examples would take {bytes} bytes, expected at most {max}: the widest column is \
          {column} per example, whether or not the model reads it; use a smaller batch, a lower prefetch or fewer classes"
     )]
     ReadyBytes {
-        /// Batches that are held at a time.
+        /// The number of batches held at a time.
         batches: usize,
-        /// Examples of one of them.
+        /// The number of examples in a batch.
         examples: usize,
-        /// Bytes of all columns of all of them.
+        /// The bytes of all columns of all batches.
         bytes: u64,
-        /// Most bytes.
+        /// The most bytes.
         max: u64,
         /// The column with the most elements.
         column: ColumnSpec,
     },
-    /// More examples for one worker than it can put in order.
+    /// A worker's share has more examples than it can put in order.
     #[error(
-        "{examples} examples for one worker, expected at most {max}: use more workers, or of a text a larger stride"
+        "the worker's share has {examples} examples, expected at most {max}: \
+         use more workers, or a larger stride for a text"
     )]
     OrderLength {
-        /// How many there are.
+        /// The number of examples.
         examples: u32,
-        /// The most.
+        /// The most examples.
         max: u32,
     },
     /// The system has no memory left for the order of the examples.
-    #[error("no memory for the order of {examples} examples: use more workers, or of a text a larger stride")]
+    #[error(
+        "out of memory for the order of {examples} examples: use more workers, or a larger stride for a text"
+    )]
     OrderMemory {
-        /// How many there are.
+        /// The number of examples.
         examples: u32,
     },
-    /// A saved position is not one of this sampler's.
+    /// A saved position lies outside this sampler's share.
     #[error(
         "position {offset} in epoch {epoch} lies outside the share, expected an offset below {len}: \
-         it was saved with other data or another number of workers"
+         it was saved with other data or another number of workers; use the same, or start anew"
     )]
     Position {
-        /// The epoch saved.
+        /// The saved epoch.
         epoch: u64,
-        /// The offset saved.
+        /// The saved offset.
         offset: u32,
-        /// How many examples an epoch has here.
+        /// The number of examples in the share.
         len: u32,
     },
-    /// The operating system gave no thread.
-    #[error("no thread to prepare batches: {source}")]
+    /// The operating system could not start a thread.
+    #[error("cannot start the thread that prepares batches: {source}")]
     Thread {
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The thread that prepares batches panicked.
-    #[error("the thread that prepares batches panicked: {message}; no batch will come any more")]
+    #[error("the thread that prepares batches panicked: {message}; there are no more batches")]
     Panicked {
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }

@@ -1,31 +1,31 @@
-//! Which files are whose, where each worker reads its own only.
-//! Knows no file's content.
+//! Which files each worker reads if they are sharded by file.
+//! Does not know the files' contents.
 
 use pushpull_messages::input::{CsvSpec, DatasetSpec, ShardSpec, TfRecordSpec};
 
 use super::{DataShare, InputError};
 
-/// What one worker reads.
+/// The part of a data set that one worker reads, by file or by example.
 ///
-/// (A) By file or by example, the parts of all workers are disjoint and cover the set.
+/// (A) By file or by example, the shares of all workers are disjoint and cover the set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileShare {
-    /// The data set, with this worker's files only where it reads no others.
+    /// The data set; has only this worker's files if it is sharded by file.
     pub dataset: DatasetSpec,
     worker: u32,
     workers: u32,
-    /// Whether the worker keeps all examples of its files.
+    /// Whether the worker reads all examples of its files.
     whole: bool,
 }
 
 impl FileShare {
-    /// The share of `worker`, counted from 0, of `workers`, by that policy.
+    /// Returns the share of `worker`, counted from 0, of `workers`, under `policy`.
     ///
     /// # Errors
-    /// [`InputError::FileShare`] for a share by file of fewer files than workers.
+    /// [`InputError::FileShare`] if the policy is [`ShardSpec::File`] and there are fewer files than workers.
     pub fn new(spec: &DatasetSpec, policy: ShardSpec, worker: u32, workers: u32) -> Result<Self, InputError> {
         let files = match spec {
-            // A pair is read as one.
+            // The images and their labels count as one file.
             DatasetSpec::Idx { .. } | DatasetSpec::Text(_) => 1,
             other => other.files().len(),
         };
@@ -52,7 +52,7 @@ impl FileShare {
         Ok(Self { dataset, worker, workers, whole: by_file || policy == ShardSpec::Off })
     }
 
-    /// Which examples of the data set are this worker's.
+    /// Returns this worker's share of `examples`, the number of examples in [`dataset`](Self::dataset).
     ///
     /// # Errors
     /// As [`DataShare::new`].
@@ -78,7 +78,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A): every example of every file is read by exactly one worker, or by all of them where nothing is shared.
+        /// (A): exactly one worker reads each example, or all workers do if sharding is off.
         #[test]
         fn shares_are_disjoint_and_cover_the_set(files in 1usize..12, workers in 1u32..6, each in 6usize..20, policy in 0..4) {
             let policy = [ShardSpec::Auto, ShardSpec::File, ShardSpec::Data, ShardSpec::Off][policy as usize];
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_goes_by_file_where_they_come_out_even() {
+    fn auto_shards_by_file_if_the_files_divide_evenly() {
         for (files, workers, mine) in [(4, 2, 2), (2, 2, 1), (3, 2, 3), (1, 2, 1), (6, 3, 2)] {
             let share = FileShare::new(&cifar(files), ShardSpec::Auto, 1, workers).unwrap();
             assert_eq!(share.dataset.files().len(), mine, "{files} {workers}");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_on_the_spot_has_no_files_to_share() {
+    fn generated_data_is_not_sharded_by_file() {
         let digits = DatasetSpec::Digits { seed: 0, examples: 10 };
         let error = FileShare::new(&digits, ShardSpec::File, 0, 1).unwrap_err().to_string();
         assert!(error.contains("0 files"), "{error}");

@@ -1,23 +1,24 @@
-//! A test set read once, from its first example to its last.
+//! Reads a test set once, from its first example to its last.
 //! Knows no shuffling and no epoch.
 
 use super::prefetch::check_ready_bytes;
 use super::sampler::check_batch;
-use super::stages::Room;
+use super::stages::Scratch;
 use super::{Batch, InputError, Mapped, Pick};
 
-/// Every example of `dataset` once, in order, in batches of `batch`; the last one may be shorter.
+/// Returns an iterator over `dataset` in batches of `batch` examples, in order; the last batch may be
+/// shorter.
 ///
 /// # Errors
-/// [`InputError::Batch`] for a batch of no example or of more than [`super::BATCH_EXAMPLES_MAX`];
-/// [`InputError::ReadyBytes`] where one batch would take more than [`super::READY_BYTES_MAX`].
+/// [`InputError::Batch`] for a batch of no example or more than [`super::BATCH_EXAMPLES_MAX`];
+/// [`InputError::ReadyBytes`] if one batch would take more than [`super::READY_BYTES_MAX`].
 pub fn in_order(dataset: &Mapped, batch: usize) -> Result<InOrder<'_>, InputError> {
     check_batch(batch)?;
     check_ready_bytes(dataset.columns(), batch.min(dataset.len()), 1)?;
     Ok(InOrder { dataset, batch, read: 0 })
 }
 
-/// See [`in_order`].
+/// An iterator over the batches of a test set; made by [`in_order`].
 #[derive(Clone, Debug)]
 pub struct InOrder<'a> {
     dataset: &'a Mapped,
@@ -36,7 +37,7 @@ impl Iterator for InOrder<'_> {
         let pick = |example| Pick { epoch: 0, example };
         let picks: Vec<Pick> = (self.read as u32..end as u32).map(pick).collect();
         let mut batch = Batch::default();
-        batch.set(self.dataset, &picks, None, &mut Room::default());
+        batch.set(self.dataset, &picks, None, &mut Scratch::default());
         self.read = end;
         Some(batch)
     }
@@ -60,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_every_example_once_and_in_order(examples in 1usize..70, batch in 1usize..80) {
+        fn every_example_is_read_once_in_order(examples in 1usize..70, batch in 1usize..80) {
             let features: Vec<u8> = (0..examples as u8).flat_map(|example| [example, 255]).collect();
             let labels: Vec<i32> = (0..examples as i32).collect();
             let set = Dataset::images(Shape::from([2]), features, labels.clone(), None).unwrap();
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_batch_that_would_take_all_memory() {
+    fn refuses_a_batch_too_large_for_memory() {
         let set = Dataset::images(Shape::from([1]), vec![0; 9], vec![0; 9], None).unwrap();
         let classes = StageSpec::OneHot { classes: 1 << 28 };
         let set = Mapped::testing(set, &[MapSpec::new("labels", classes)]).unwrap();

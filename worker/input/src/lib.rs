@@ -1,5 +1,5 @@
-//! What a worker trains on: examples in memory, which part of them is this worker's, and in which order they come
-//! as batches. Knows no graph, no device and no variable, and talks to nobody.
+//! What a worker trains on: examples in memory, this worker's share of them, and the order in which they
+//! become batches. Knows no graph, no device and no variable, and opens no connection.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Points on a plane, with noise, drawn on the spot: the smallest thing that can be learned.
-//! Uses only `+ − × ÷`, which are the same to the bit on every machine.
+//! Generated points on a plane, with noise: the smallest data set that can be learned.
+//! Uses only `+ − × ÷`, whose results are the same bits on every machine.
 
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::TensorSpec;
@@ -8,19 +8,19 @@ use super::dataset::{FEATURES, LABELS};
 use super::random::SplitMix64;
 use super::{Dataset, HELD_BYTES_MAX, InputError, Storage};
 
-/// Sets these random streams apart from all others of the same seed.
+/// Separates these random streams from all others of the same seed.
 const STREAM: u64 = 0x4c49_4e45_4152; // "LINEAR"
 
-/// The reach of a triangular distribution about 0 whose standard deviation is 1: √6.
+/// The reach of a triangular distribution around 0 with standard deviation 1: √6.
 const REACH: f32 = 2.449_489_8;
 
-/// `features`, `[weights]`, and `labels`, a scalar.
+/// Returns the columns: `features`, `[weights]`, and `labels`, a scalar.
 pub(super) fn columns(weights: usize) -> [ColumnSpec; 2] {
     let column = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
     [column(FEATURES, TensorSpec::f32([weights])), column(LABELS, TensorSpec::f32([]))]
 }
 
-/// `examples`, where so many points of that many dimensions can be drawn.
+/// Returns `examples` if a set of this many points of `dimensions` dimensions is allowed.
 pub(super) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError> {
     let max = (HELD_BYTES_MAX / 4 / (dimensions as u64 + 1)).min(u32::MAX.into());
     if dimensions > 0 && (1..=max).contains(&examples) {
@@ -30,7 +30,7 @@ pub(super) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError>
     }
 }
 
-/// Example `i` depends on `seed` and `i` only.
+/// Draws `examples` points and their labels. Example `i` depends only on `seed`, `i` and the plane.
 pub(super) fn draw(
     seed: u64,
     examples: u64,
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_lie_on_the_plane_but_for_the_noise() {
+    fn labels_lie_on_the_plane_except_for_the_noise() {
         let weights = [2.0, -3.0, 0.5];
         for (noise, wide) in [(0.0, 1e-5), (0.1, 0.1)] {
             let set = draw(7, 4000, &weights, 1.5, noise).unwrap();
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn an_example_depends_on_seed_and_index_only() {
+    fn an_example_depends_only_on_seed_and_index() {
         let draw = |seed, examples| values(&draw(seed, examples, &[1.0, 2.0], 0.0, 0.3).unwrap(), "features");
         assert_eq!(draw(3, 10), draw(3, 50)[..20]);
         assert_ne!(draw(3, 10), draw(4, 10));
     }
 
     #[test]
-    fn refuses_none_and_too_many() {
+    fn refuses_an_empty_set_and_one_too_large() {
         for (examples, dimensions) in [(0, 2), (1, 0), (u64::MAX, 2), (1 << 29, 2)] {
             assert!(matches!(check(examples, dimensions), Err(InputError::Extent { .. })), "{examples}");
         }

@@ -1,7 +1,7 @@
-//! Random numbers that are the same on every machine: for the order of examples and for the digits.
-//! Knows neither clock nor operating system; not fit for secrets.
+//! Random numbers that are the same on every machine, for the order of examples and for generated data.
+//! Knows neither clock nor operating system; not suitable for secrets.
 
-/// The generator SplitMix64.
+/// A SplitMix64 generator.
 ///
 /// From G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the
 /// constants of S. Vigna's `splitmix64.c` (public domain, <https://prng.di.unimi.it/splitmix64.c>).
@@ -14,24 +14,27 @@ pub struct SplitMix64 {
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl SplitMix64 {
-    /// The stream that belongs to these numbers, in this order: a seed and what the stream is for.
+    /// Returns the stream of these numbers, in this order: a constant for its purpose, a seed and indices.
     ///
-    /// The numbers are mixed one after the other, so that seed 1, index 0 and seed 0, index 1 are far apart; two
-    /// streams that differ in their last number only begin in different states, always.
+    /// The numbers are mixed one after the other, so seed 1, index 0 and seed 0, index 1 give unrelated
+    /// streams. Two streams that differ only in their last number always begin in different states.
     pub fn stream(numbers: &[u64]) -> Self {
         Self { state: numbers.iter().fold(0, |state, &number| mix(state.wrapping_add(GAMMA) ^ number)) }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GAMMA);
         mix(self.state)
     }
 
-    /// A whole number from 0 to `end` − 1, each equally likely.
+    /// Returns an integer from 0 to `end` − 1, each equally likely.
     ///
-    /// By multiplication instead of division, with rejection of the few values that would favour some numbers:
-    /// D. Lemire, "Fast random integer generation in an interval", 2019.
+    /// Multiplies instead of dividing, and rejects the few values that would favour some integers: D. Lemire,
+    /// "Fast random integer generation in an interval", 2019.
+    ///
+    /// # Panics
+    /// If `end` is 0.
     pub(super) fn below(&mut self, end: u32) -> u32 {
         assert!(end > 0, "there is no number below 0");
         let unfair = end.wrapping_neg() % end;
@@ -43,23 +46,23 @@ impl SplitMix64 {
         }
     }
 
-    /// A number from 0 (included) to 1 (excluded), in steps of 2⁻²⁴, which `f32` holds exactly.
+    /// Returns a number from 0 (inclusive) to 1 (exclusive), a multiple of 2⁻²⁴, which `f32` holds exactly.
     pub(super) fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 * (1.0 / 16_777_216.0)
     }
 
-    /// A number between `low` and `high`.
+    /// Returns a number between `low` and `high`, uniformly distributed.
     pub(super) fn between(&mut self, low: f32, high: f32) -> f32 {
         low + (high - low) * self.unit()
     }
 
-    /// A number between −`reach` and `reach` that is near 0 more often than not (triangular distribution).
+    /// Returns a number between −`reach` and `reach`, with a triangular distribution around 0.
     pub(super) fn about_zero(&mut self, reach: f32) -> f32 {
         (self.unit() - self.unit()) * reach
     }
 }
 
-/// A bijection of 64 bits in which every bit of the input moves half of the output's bits.
+/// Maps 64 bits to 64 bits bijectively; each input bit flips about half of the output bits.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -71,7 +74,7 @@ mod tests {
     use super::SplitMix64;
 
     #[test]
-    fn gives_the_published_numbers() {
+    fn generates_the_published_numbers() {
         let mut random = SplitMix64 { state: 1_234_567 };
         let first: Vec<u64> = (0..5).map(|_| random.bits()).collect();
         let published = [
@@ -85,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn below_is_even_and_stays_below() {
+    fn integers_are_uniform_and_below_the_end() {
         let mut random = SplitMix64::stream(&[3]);
         let mut counts = [0u32; 7];
         for _ in 0..70_000 {
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn reals_stay_in_their_interval_and_have_the_right_mean() {
+    fn reals_have_the_right_range_and_mean() {
         let mut random = SplitMix64::stream(&[4]);
         let mut sums = [0.0f64; 2];
         for _ in 0..10_000 {
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_depend_on_every_number_and_on_their_order() {
+    fn streams_depend_on_each_number_and_their_order() {
         let mut firsts: Vec<u64> = [&[0, 1][..], &[1, 0], &[0, 0], &[1, 1], &[0], &[1], &[0, 0, 0]]
             .map(|n| SplitMix64::stream(n).bits())
             .into();

@@ -1,115 +1,115 @@
-//! What can be wrong with one record of a file.
-//! Knows neither the file nor where in it the record lies.
+//! The errors of one record of a file.
+//! Knows neither the file nor the record's place in it.
 
 use pushpull_messages::input::FieldSpec;
 
-/// Why a record is no example.
+/// The reason why a record is not a valid example.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The file ends inside the record.
-    #[error("expected {expected} bytes of {part}, got {got}: the file ends there; fetch it again")]
+    #[error("the file ends inside {part}: got {got} bytes, expected {expected}; fetch the file again")]
     Short {
-        /// The part that is not complete.
+        /// The incomplete part.
         part: &'static str,
-        /// How many bytes it has.
+        /// The bytes that the part should have.
         expected: u64,
-        /// How many there are.
+        /// The bytes found.
         got: u64,
     },
-    /// The record is longer than any that is read.
+    /// The record is longer than the limit.
     #[error("the record has {bytes} bytes, expected at most {max}: split it")]
     TooLong {
-        /// What it says of itself.
+        /// The length that the record declares.
         bytes: u64,
-        /// Most bytes.
+        /// The most bytes of a record.
         max: u64,
     },
     /// A label is not the number of a class.
-    #[error("label {label}, expected 0 to {max}: name a file of that format")]
+    #[error("the label is {label}, expected 0 to {max}: name a file of this format")]
     Label {
-        /// The label.
+        /// The label found.
         label: u8,
         /// The last class.
         max: u8,
     },
-    /// A checksum is not that of the bytes it stands for.
+    /// A stored checksum does not match the bytes.
     #[error(
-        "the checksum of its {part} is {stored:#010x}, and its bytes have {computed:#010x}: fetch the file again"
+        "the {part} has checksum {computed:#010x}, expected {stored:#010x} as stored: fetch the file again"
     )]
     Checksum {
-        /// What it stands for: the length or the data.
+        /// The part that is checked: the length or the data.
         part: &'static str,
         /// The checksum in the file.
         stored: u32,
         /// The checksum of the bytes in the file.
         computed: u32,
     },
-    /// The record's bytes are no `tf.train.Example`.
-    #[error("not a tf.train.Example: {0}")]
+    /// The record is not a `tf.train.Example`.
+    #[error("the record is not a tf.train.Example: {0}")]
     NotAnExample(String),
     /// The record lacks a feature.
-    #[error("no feature '{feature}', but {there}: correct the name or the file")]
+    #[error("the record has no feature '{feature}', only [{there}]: correct the name or the file")]
     NoFeature {
-        /// Its name.
+        /// The feature's name.
         feature: String,
-        /// What there is instead.
+        /// The names of the features found.
         there: String,
     },
     /// A feature has values of another kind.
-    #[error("feature '{feature}' has {got}, expected {expected}")]
+    #[error("feature '{feature}' has {got}, expected {expected}: correct its kind or the file")]
     Kind {
-        /// Its name.
+        /// The feature's name.
         feature: String,
-        /// The kind wanted.
+        /// The expected kind.
         expected: &'static str,
-        /// The kind that came.
+        /// The kind found.
         got: &'static str,
     },
     /// A feature has another number of values.
     #[error("feature '{feature}' has {got} {what}, expected {expected}: correct its shape or the file")]
     Count {
-        /// Its name.
+        /// The feature's name.
         feature: String,
-        /// What is counted.
+        /// The kind of values counted.
         what: &'static str,
-        /// How many were wanted.
+        /// The expected number.
         expected: usize,
-        /// How many came.
+        /// The number found.
         got: usize,
     },
     /// An integer does not fit in a column of integers.
-    #[error("feature '{feature}' has {value}, expected a number that fits in 32 bits")]
+    #[error("feature '{feature}' has {value}, expected an integer of 32 bits: correct the file")]
     Integer {
-        /// Its name.
+        /// The feature's name.
         feature: String,
-        /// The number.
+        /// The integer found.
         value: i64,
     },
     /// A row lacks a field.
-    #[error("no {field} among the row's {fields}: correct the delimiter, the position or the row")]
+    #[error("the row has {fields} fields and no {field}: correct the delimiter, the position or the row")]
     NoField {
-        /// Which one.
+        /// The missing field.
         field: FieldSpec,
-        /// How many fields the row has.
+        /// The number of fields in the row.
         fields: usize,
     },
     /// A header lacks a field.
-    #[error("no {field} in the header, which has {there}")]
+    #[error("the header has no {field}, only {there}: correct the name or the delimiter")]
     NotInHeader {
-        /// Which one.
+        /// The missing field.
         field: FieldSpec,
-        /// What the header has.
+        /// The names in the header.
         there: String,
     },
-    /// A field holds something else.
-    #[error("{field} is '{got}', expected {expected}")]
+    /// A field holds another kind of value.
+    #[error("{field} is '{got}', expected {expected}: correct the row or the column's fields")]
     Field {
-        /// Which one.
+        /// The field.
         field: FieldSpec,
-        /// What it should hold.
+        /// The expected kind of value.
         expected: &'static str,
-        /// What it holds, shortened.
+        /// The value found, shortened.
         got: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A data set while it grows, example by example; or only its size, where nobody wants the examples yet.
+//! A data set that grows example by example, or only its size if the examples are not needed.
 //! Knows no format.
 
 use pushpull_messages::input::ColumnSpec;
@@ -6,23 +6,26 @@ use pushpull_messages::input::ColumnSpec;
 use super::source::Description;
 use super::{Dataset, InputError, Storage};
 
-/// Most bytes of examples that one data set holds.
+/// The most bytes of examples in one data set.
 pub const HELD_BYTES_MAX: u64 = 4 << 30;
 
-/// Columns that grow by one example at a time.
+/// A data set that grows by one example at a time.
 pub(super) struct Rows {
     columns: Vec<(ColumnSpec, Storage)>,
-    /// Of each column per example.
+    /// The elements per example of each column.
     elements: Vec<usize>,
-    /// Of all columns per example.
+    /// The bytes per example of all columns.
     bytes: u64,
     examples: u64,
-    /// Whether examples are kept, or only counted.
+    /// Whether examples are kept or only counted.
     keep: bool,
 }
 
 impl Rows {
-    /// No example yet, of these columns, each of which begins empty.
+    /// Starts without examples; every column must be empty.
+    ///
+    /// # Errors
+    /// [`InputError::Extent`] for a column without elements.
     pub(super) fn new(columns: Vec<(ColumnSpec, Storage)>, keep: bool) -> Result<Self, InputError> {
         let elements: Vec<usize> =
             columns.iter().map(|(spec, _)| spec.example.shape.checked_elements().unwrap_or(0)).collect();
@@ -37,7 +40,11 @@ impl Rows {
         Ok(Self { columns, elements, bytes, examples: 0, keep })
     }
 
-    /// Makes room for one more example.
+    /// Reserves memory for one more example.
+    ///
+    /// # Errors
+    /// [`InputError::Held`] if the set would exceed [`HELD_BYTES_MAX`]; [`InputError::NoRoom`] if the system
+    /// has no memory left.
     pub(super) fn begin(&mut self) -> Result<(), InputError> {
         if self.keep && (self.examples + 1).saturating_mul(self.bytes) > HELD_BYTES_MAX {
             return Err(InputError::Held { examples: self.examples, bytes: self.bytes, max: HELD_BYTES_MAX });
@@ -50,12 +57,12 @@ impl Rows {
         Ok(())
     }
 
-    /// The column that the example's elements are appended to.
+    /// Returns the column at `position`, to append the example's elements.
     pub(super) fn column(&mut self, position: usize) -> &mut Storage {
         &mut self.columns[position].1
     }
 
-    /// The example is complete.
+    /// Completes the example that was begun.
     pub(super) fn end(&mut self) {
         self.examples += 1;
         if self.keep {
@@ -63,26 +70,23 @@ impl Rows {
             let whole = |((_, storage), elements): (&(ColumnSpec, Storage), &usize)| {
                 storage.elements() == examples * elements
             };
-            debug_assert!(
-                self.columns.iter().zip(&self.elements).all(whole),
-                "an example that is not complete"
-            );
+            debug_assert!(self.columns.iter().zip(&self.elements).all(whole), "an example is incomplete");
         } else {
             self.columns.iter_mut().for_each(|(_, storage)| storage.clear());
         }
     }
 
-    /// How many examples there are.
+    /// Returns the number of examples.
     pub(super) fn examples(&self) -> u64 {
         self.examples
     }
 
-    /// The examples, where they were kept.
+    /// Returns the examples, which must have been kept.
     pub(super) fn into_dataset(self) -> Result<Dataset, InputError> {
         Dataset::new(self.examples as usize, self.columns)
     }
 
-    /// What can be said of them in any case.
+    /// Returns the number of examples and the columns.
     pub(super) fn into_description(self) -> Description {
         let columns = self.columns.into_iter().map(|(spec, _)| spec).collect();
         Description { examples: self.examples, columns }

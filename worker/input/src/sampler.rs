@@ -1,31 +1,32 @@
 //! The order in which a worker reads its share: shuffled anew each epoch, in batches of one size.
-//! Knows no example, only numbers; the same seed gives the same order on every machine.
+//! Knows only the indices of examples; the same seed gives the same order on every machine.
 
 use pushpull_messages::input::{RepeatSpec, ShuffleSpec};
 
 use super::random::SplitMix64;
 use super::{DataShare, InputError};
 
-/// Most examples in one batch.
+/// The most examples in one batch.
 pub const BATCH_EXAMPLES_MAX: usize = 1 << 20;
 
-/// Most examples of one worker, as their order is kept in memory: 1 GiB, and once more for a shuffle buffer.
+/// The most examples of one worker. Their order takes at most 1 GiB of memory, and a shuffle buffer as much
+/// again.
 pub const ORDER_EXAMPLES_MAX: u32 = 1 << 28;
 
-/// Sets the sampler's random streams apart from all others of the same seed.
+/// Separates the sampler's random streams from all others of the same seed.
 const STREAM: u64 = 0x5341_4d50_4c45; // "SAMPLE"
 
-/// A place in the endless sequence of examples: what to save so that a worker can go on where it was.
+/// A place in the sequence of examples, saved so that a worker can resume there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// How often the whole share has been read.
+    /// The number of complete passes over the share.
     pub epoch: u64,
-    /// How many examples of this epoch have been read; less than the share's length.
+    /// The number of examples read in this epoch; below the share's length.
     pub offset: u32,
 }
 
 impl Position {
-    /// After so many examples of that share.
+    /// Returns the position after `examples` examples of `share`.
     pub fn after(examples: u64, share: DataShare) -> Self {
         let length = u64::from(share.len());
         Self { epoch: examples / length, offset: (examples % length) as u32 }
@@ -35,18 +36,18 @@ impl Position {
 /// One example of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
-    /// The epoch that it is read in: what random stages draw from.
+    /// The epoch in which it is read; random stages depend on it.
     pub epoch: u64,
-    /// Its index in the whole set.
+    /// The example's index in the whole set.
     pub example: u32,
 }
 
-/// Batches of example indices.
+/// A sampler that returns batches of example indices.
 ///
-/// (A) An epoch reads every example of the share exactly once. (B) Every batch has exactly `batch` examples: where an
-/// epoch ends inside a batch, the next one begins there. (C) The order depends on seed, worker and epoch only, so
-/// that a [`Position`] is enough to go on. (D) Through a buffer of n, no example comes more than n − 1 places early.
-/// (E) Of n epochs, as many batches come as can be filled.
+/// (A) An epoch reads every example of the share exactly once. (B) Every batch has exactly `batch` examples:
+/// if an epoch ends inside a batch, the next epoch begins there. (C) The order depends only on seed, worker
+/// and epoch, so a [`Position`] is enough to resume. (D) A shuffle buffer of n moves no example more than n −
+/// 1 places ahead. (E) n epochs give as many batches as can be filled.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     share: DataShare,
@@ -57,23 +58,23 @@ pub struct Sampler {
     position: Position,
     /// This epoch's order.
     order: Vec<u32>,
-    /// What a shuffle buffer holds while an order is made.
+    /// The contents of the shuffle buffer while an order is made.
     buffer: Vec<u32>,
 }
 
 impl Sampler {
-    /// Over `share`, in batches of `batch` examples, shuffled by the job's `seed`, without end; starts at the first
-    /// epoch's begin.
+    /// Makes a sampler of `share` in batches of `batch` examples, fully shuffled by the job's `seed`, without
+    /// end. It starts at the beginning of epoch 0.
     ///
     /// # Errors
-    /// [`InputError::Batch`] for a batch of no example or of more than [`BATCH_EXAMPLES_MAX`];
-    /// [`InputError::OrderLength`] for a share of more than [`ORDER_EXAMPLES_MAX`]; [`InputError::OrderMemory`] where
-    /// the system has no room for their order.
+    /// [`InputError::Batch`] for a batch of no example or more than [`BATCH_EXAMPLES_MAX`];
+    /// [`InputError::OrderLength`] for a share of more than [`ORDER_EXAMPLES_MAX`];
+    /// [`InputError::OrderMemory`] if the system has no memory for the order.
     pub fn new(share: DataShare, batch: usize, seed: u64) -> Result<Self, InputError> {
         Self::with(share, batch, seed, ShuffleSpec::Full, RepeatSpec::Endless)
     }
 
-    /// The same, in another order, or with an end.
+    /// Makes a sampler as [`new`](Self::new) does, with the given order and number of epochs.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -93,36 +94,36 @@ impl Sampler {
             ShuffleSpec::Buffer(size) => size.clamp(1, examples),
             ShuffleSpec::Full | ShuffleSpec::None => 0,
         };
-        let room = |numbers: u32| {
-            let mut room = Vec::new();
-            let reserved = room.try_reserve_exact(numbers as usize);
-            reserved.map(|()| room).map_err(|_| InputError::OrderMemory { examples })
+        let reserve = |numbers: u32| {
+            let mut indices = Vec::new();
+            let reserved = indices.try_reserve_exact(numbers as usize);
+            reserved.map(|()| indices).map_err(|_| InputError::OrderMemory { examples })
         };
-        let (position, order, buffer) = (Position::default(), room(examples)?, room(buffered)?);
+        let (position, order, buffer) = (Position::default(), reserve(examples)?, reserve(buffered)?);
         let mut sampler = Self { share, batch, seed, shuffle, repeat, position, order, buffer };
         sampler.shuffle();
         Ok(sampler)
     }
 
-    /// The share that is read.
+    /// Returns the share that is read.
     pub fn share(&self) -> DataShare {
         self.share
     }
 
-    /// How many examples every batch has.
+    /// Returns the number of examples in each batch.
     pub fn batch(&self) -> usize {
         self.batch
     }
 
-    /// Where the next batch begins.
+    /// Returns the position at which the next batch begins.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Goes to a position that a sampler with the same seed and share gave.
+    /// Moves to a position of a sampler with the same seed and share.
     ///
     /// # Errors
-    /// [`InputError::Position`] where the share has no such offset; the sampler then stays where it was.
+    /// [`InputError::Position`] if the share has no such offset; the position then stays unchanged.
     pub fn restore(&mut self, position: Position) -> Result<(), InputError> {
         let Position { epoch, offset } = position;
         if offset >= self.share.len() {
@@ -133,10 +134,12 @@ impl Sampler {
         Ok(())
     }
 
-    /// Replaces what is in `picks` by the next batch. Does not allocate where `picks` has room.
+    /// Replaces the contents of `picks` with the next batch. Does not allocate if the capacity of `picks`
+    /// suffices.
     ///
     /// # Errors
-    /// [`InputError::Ended`] where the epochs that are left fill no batch, now and on every later call.
+    /// [`InputError::Ended`] if the remaining epochs do not fill a batch; every later call returns the same
+    /// error.
     pub fn next_into(&mut self, picks: &mut Vec<Pick>) -> Result<(), InputError> {
         picks.clear();
         if let RepeatSpec::Epochs(epochs) = self.repeat {
@@ -161,8 +164,8 @@ impl Sampler {
         Ok(())
     }
 
-    /// Puts the share in this epoch's order. Begins from the rising order every time, as the order must not depend on
-    /// the epochs before, which a restored sampler has not seen.
+    /// Puts the share in this epoch's order. Always begins with the ascending order, because the result must
+    /// not depend on earlier epochs, which a restored sampler has not seen.
     fn shuffle(&mut self) {
         let mut random =
             SplitMix64::stream(&[STREAM, self.seed, self.share.worker().into(), self.position.epoch]);
@@ -193,7 +196,7 @@ impl Sampler {
     }
 }
 
-/// The examples of each batch, a new `Vec` every time, up to the end.
+/// Returns the examples of each batch as a new `Vec`, up to the input's end.
 impl Iterator for Sampler {
     type Item = Vec<u32>;
 
@@ -204,7 +207,7 @@ impl Iterator for Sampler {
     }
 }
 
-/// Whether batches of this size are allowed.
+/// Checks that batches of this size are allowed.
 pub(super) fn check_batch(batch: usize) -> Result<(), InputError> {
     if (1..=BATCH_EXAMPLES_MAX).contains(&batch) {
         Ok(())
@@ -225,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_epoch_has_every_example_of_the_share_once(
+        fn an_epoch_reads_each_example_of_the_share_once(
             workers in 1u32..5, more in 0usize..60, batch in 1usize..40, seed: u64, pick: u32,
         ) {
             let worker = pick % workers;
@@ -246,7 +249,7 @@ mod tests {
 
         /// (A), (D)
         #[test]
-        fn a_buffer_moves_examples_only_so_far(examples in 1usize..100, size in 1u32..120, seed: u64) {
+        fn a_buffer_bounds_how_far_examples_move(examples in 1usize..100, size in 1u32..120, seed: u64) {
             let share = DataShare::new(0, 1, examples).unwrap();
             let shuffle = ShuffleSpec::Buffer(size);
             let epoch = |shuffle| {
@@ -269,7 +272,7 @@ mod tests {
 
         /// (E)
         #[test]
-        fn ends_after_the_last_batch_that_can_be_filled(
+        fn ends_after_the_last_full_batch(
             examples in 1usize..40, batch in 1usize..50, epochs in 1u64..5, restore: bool,
         ) {
             let share = DataShare::new(0, 1, examples).unwrap();
@@ -294,7 +297,7 @@ mod tests {
         }
 
         #[test]
-        fn goes_on_as_if_it_had_never_stopped(
+        fn a_restored_sampler_continues_the_sequence(
             examples in 1usize..80, batch in 1usize..30, seed: u64, before in 0usize..12,
         ) {
             let mut first = sampler(0, 1, examples, batch, seed);
@@ -310,11 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn the_order_differs_by_seed_worker_and_epoch() {
+    fn the_order_depends_on_seed_worker_and_epoch() {
         let order = |worker, seed, epoch| {
             let mut sampler = sampler(worker, 2, 200, 100, seed);
             sampler.restore(Position { epoch, offset: 0 }).unwrap();
-            // Worker 1 reads odd numbers: halved, its order can be compared with worker 0's.
+            // Worker 1 reads the odd indices; halved, they can be compared with worker 0's.
             sampler.next().unwrap().into_iter().map(|example| example / 2).collect::<Vec<_>>()
         };
         let base = order(0, 7, 0);
@@ -322,13 +325,12 @@ mod tests {
         for other in [order(0, 8, 0), order(1, 7, 0), order(0, 7, 1), (0..100).collect()] {
             let same = base.iter().zip(&other).filter(|(a, b)| a == b).count();
             // A random order keeps one example in its place on average.
-            assert!(same < 10, "{same} of 100 examples at the same place");
+            assert!(same < 10, "{same} of 100 examples are in the same place");
         }
     }
 
     #[test]
-    fn an_order_is_fair() {
-        // Over many epochs every example comes first about equally often.
+    fn every_example_comes_first_equally_often() {
         let mut first = [0; 5];
         for batch in sampler(0, 1, 5, 5, 11).take(10_000) {
             first[batch[0] as usize] += 1;
@@ -351,22 +353,20 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_would_take_all_memory_is_refused() {
-        // As many windows as a text of 4 GiB has at a stride of 1.
+    fn refuses_a_share_too_large_to_order() {
+        // The number of windows in a text of 4 GiB at a stride of 1.
         let share = DataShare::new(0, 1, u32::MAX as usize).unwrap();
         for shuffle in [ShuffleSpec::Full, ShuffleSpec::None, ShuffleSpec::Buffer(u32::MAX)] {
             let error = Sampler::with(share, 1, 0, shuffle, RepeatSpec::Endless).unwrap_err();
             assert!(matches!(error, InputError::OrderLength { examples: u32::MAX, .. }), "{error}");
-            assert!(
-                error.to_string().contains("4294967295 examples for one worker, expected at most 268435456")
-            );
+            assert!(error.to_string().contains("share has 4294967295 examples, expected at most 268435456"));
         }
         let share = DataShare::new(0, 1, ORDER_EXAMPLES_MAX as usize + 1).unwrap();
         assert!(matches!(Sampler::new(share, 1, 0), Err(InputError::OrderLength { .. })));
     }
 
     #[test]
-    fn does_not_allocate_anew() {
+    fn reuses_the_memory_of_the_picks() {
         let mut sampler = sampler(0, 1, 10, 4, 0);
         let mut examples = Vec::with_capacity(4);
         let place = examples.as_ptr();

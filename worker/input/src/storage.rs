@@ -1,36 +1,36 @@
-//! How the elements of a column lie in memory between two batches: as small as they came.
-//! Knows neither the column's name nor who asks for which example.
+//! The elements of a column in memory, in the element type of their source.
+//! Knows neither the column's name nor which examples are read.
 
 use std::collections::TryReserveError;
 use std::sync::Arc;
 
 use pushpull_messages::tensor::DType;
 
-/// All elements of a column, one example after the other, each row-major.
+/// The elements of a column, example by example, each row-major.
 #[derive(Clone, PartialEq)]
 pub enum Storage {
-    /// Of an `f32` column: bytes that are scaled from 0..255 to 0..1.
+    /// Bytes of an `f32` column, scaled from 0..255 to 0..1 when read.
     Pixels(Vec<u8>),
-    /// Of an `i32` column: bytes that stay what they are, such as tokens.
+    /// Bytes of an `i32` column, such as tokens.
     Bytes(Vec<u8>),
     /// Floats.
     F32(Vec<f32>),
     /// Integers.
     I32(Vec<i32>),
-    /// Of an `i32` column: windows into one text, which columns and workers share. Example `i` begins at
+    /// Windows of an `i32` column into one text, which columns and workers share. Example `i` begins at
     /// `begin + i * stride`.
     Windows {
         /// The text.
         tokens: Arc<[u8]>,
-        /// Where the first example begins.
+        /// The beginning of the first example.
         begin: usize,
-        /// From one example's begin to the next one's; at least 1.
+        /// The distance between the beginnings of two successive examples; at least 1.
         stride: usize,
     },
 }
 
 impl Storage {
-    /// The type of the elements that come out.
+    /// Returns the type of the elements when read.
     pub const fn dtype(&self) -> DType {
         match self {
             Self::Pixels(_) | Self::F32(_) => DType::F32,
@@ -38,7 +38,8 @@ impl Storage {
         }
     }
 
-    /// Whether it holds exactly `examples` examples of `elements` each; windows may leave a rest.
+    /// Returns true if it holds exactly `examples` examples of `elements` elements; windows may leave a
+    /// remainder.
     pub(super) fn holds(&self, examples: usize, elements: usize) -> bool {
         let Some(all) = examples.checked_mul(elements) else { return false };
         match self {
@@ -53,7 +54,7 @@ impl Storage {
         }
     }
 
-    /// Bytes of one element in memory.
+    /// Returns the bytes of one element in memory.
     pub(super) const fn element_bytes(&self) -> u64 {
         match self {
             Self::Pixels(_) | Self::Bytes(_) | Self::Windows { .. } => 1,
@@ -61,7 +62,7 @@ impl Storage {
         }
     }
 
-    /// Makes room for more elements; not for windows, which have a text already.
+    /// Reserves memory for `elements` more elements; does nothing for windows, which already have their text.
     pub(super) fn reserve(&mut self, elements: usize) -> Result<(), TryReserveError> {
         match self {
             Self::Pixels(bytes) | Self::Bytes(bytes) => bytes.try_reserve(elements),
@@ -71,7 +72,7 @@ impl Storage {
         }
     }
 
-    /// Throws away all elements, and keeps the room.
+    /// Removes all elements and keeps the memory.
     pub(super) fn clear(&mut self) {
         match self {
             Self::Pixels(bytes) | Self::Bytes(bytes) => bytes.clear(),
@@ -81,7 +82,7 @@ impl Storage {
         }
     }
 
-    /// How many elements it holds.
+    /// Returns the number of elements.
     pub(super) fn elements(&self) -> usize {
         match self {
             Self::Pixels(bytes) | Self::Bytes(bytes) => bytes.len(),
@@ -91,7 +92,7 @@ impl Storage {
         }
     }
 
-    /// Writes one example of a column of floats.
+    /// Writes one example of a column of floats to `row`.
     pub(super) fn fill_f32(&self, example: u32, row: &mut [f32]) {
         let begin = example as usize * row.len();
         let range = begin..begin + row.len();
@@ -106,7 +107,7 @@ impl Storage {
         }
     }
 
-    /// Writes one example of a column of integers.
+    /// Writes one example of a column of integers to `row`.
     pub(super) fn fill_i32(&self, example: u32, row: &mut [i32]) {
         let begin = example as usize * row.len();
         let range = begin..begin + row.len();

@@ -1,5 +1,5 @@
-//! The bytes of a file, unpacked where it is gzipped, counted and bounded.
-//! Knows no format, and trusts no size.
+//! The bytes of a file, unpacked if it is gzipped, counted and bounded.
+//! Knows no format and trusts no declared size.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,34 +10,38 @@ use flate2::read::MultiGzDecoder;
 
 use super::InputError;
 
-/// Most bytes of data that are unpacked from one file.
+/// The most bytes that are unpacked from one file.
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
 
-/// How much is allocated before any data has arrived; from there on, never more than twice what has arrived.
+/// The bytes allocated before any data has arrived; after that, at most twice the data that has arrived.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
-/// Most unpacked bytes for a packed one that deflate can reach (zlib's technical details).
+/// The largest ratio of unpacked to packed bytes in deflate (zlib's technical details).
 pub(super) const DEFLATE_RATIO_MAX: u64 = 1032;
 
-/// What a gzip file begins with, whatever its name is. No IDX file does: those begin with two zeros.
+/// The first bytes of a gzip file, whatever its name. An IDX file begins with two zeros instead.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// A file that is read once from its begin to its end. Reading fails beyond a limit, so that no packed file unpacks to
-/// more than a worker is ready to hold.
+/// A file that is read once, from start to end. Reading fails beyond a limit, so that no gzip unpacks to more
+/// than a worker may hold.
 pub(super) struct Unpacked {
     path: PathBuf,
     input: Box<dyn Read + Send>,
-    /// Unpacked bytes that have been read.
+    /// The unpacked bytes read so far.
     offset: u64,
-    /// Where reading fails, and what for.
+    /// The offset beyond which reading fails.
     limit: u64,
+    /// The part of the file that the limit bounds.
     limited: &'static str,
-    /// Of a plain file that is no pipe.
+    /// The size of a plain file; `None` for a gzip or a pipe.
     size: Option<u64>,
 }
 
 impl Unpacked {
-    /// Opens `path`, or where there is no such file the same name with `.gz` added or taken away.
+    /// Opens `path`, or if it does not exist, the same name with `.gz` added or removed.
+    ///
+    /// # Errors
+    /// [`InputError::Missing`] if neither exists; [`InputError::Read`].
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let (path, file) = open_either(path)?;
         let metadata = file.metadata();
@@ -50,34 +54,35 @@ impl Unpacked {
         Ok(Self { path, input, offset: 0, limit: UNPACKED_BYTES_MAX, limited: "one file", size })
     }
 
-    /// The file that was opened, which may be the one with or without `.gz`.
+    /// Returns the path of the opened file, with or without `.gz`.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How many unpacked bytes have been read.
+    /// Returns the number of unpacked bytes read so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many bytes there are, where that is known before they are read.
+    /// Returns the number of bytes if it is known before they are read.
     pub(super) fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// From here on at most so many bytes, which are what `part` says.
+    /// Limits reading to `bytes` bytes from the current offset; `part` describes them in the error.
     pub(super) fn limit(&mut self, bytes: u64, part: &'static str) {
         let limit = self.offset.saturating_add(bytes);
         (self.limit, self.limited) =
             if limit < UNPACKED_BYTES_MAX { (limit, part) } else { (UNPACKED_BYTES_MAX, "one file") };
     }
 
-    /// Fills `buffer` as far as the file reaches; says how far.
+    /// Fills `buffer` up to the end of the file; returns the number of bytes read.
     pub(super) fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, InputError> {
         read_up_to(self, buffer).map_err(|source| self.error(source))
     }
 
-    /// Appends `expected` bytes, or what is left of the file; says how many. Room is made as data arrives.
+    /// Appends up to `expected` bytes, fewer at the end of the file; returns their number. Allocates as data
+    /// arrives.
     pub(super) fn append(&mut self, expected: usize, data: &mut Vec<u8>) -> Result<usize, InputError> {
         let mut added = 0;
         while added < expected {
@@ -95,7 +100,7 @@ impl Unpacked {
         Ok(added)
     }
 
-    /// What went wrong, where.
+    /// Returns an error with the file and the offset.
     pub(super) fn error(&self, source: io::Error) -> InputError {
         InputError::Read { file: self.path.clone(), offset: self.offset, source }
     }
@@ -104,11 +109,11 @@ impl Unpacked {
 impl Read for Unpacked {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.limit - self.offset;
-        // One byte more than is allowed shows whether the file goes on.
+        // Reading one byte more than allowed shows whether the file continues.
         let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1));
         let got = self.input.read(&mut buffer[..most])?;
         if got as u64 > left {
-            let text = format!("more than {} bytes of {}; split it", self.limit, self.limited);
+            let text = format!("found more than {} bytes of {}; split it", self.limit, self.limited);
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
         self.offset += got as u64;
@@ -116,7 +121,7 @@ impl Read for Unpacked {
     }
 }
 
-/// Opens the file, or its twin with or without `.gz`.
+/// Opens the file or its twin with or without `.gz`; returns the path that was opened.
 pub(super) fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
     let open = |file: PathBuf| match File::open(&file) {
         Ok(opened) => Ok(Some((file, opened))),
@@ -136,21 +141,21 @@ pub(super) fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
     open(twin.clone())?.ok_or_else(|| InputError::Missing { file: path.to_path_buf(), twin })
 }
 
-/// The file's unpacked bytes from its begin on, and whether it is packed.
+/// Returns the file's unpacked bytes, and whether it is gzipped.
 pub(super) fn unpacked(file: File) -> io::Result<(Box<dyn Read + Send>, bool)> {
     let mut input = BufReader::new(file);
     let mut first = [0; 2];
     let got = read_up_to(&mut input, &mut first)?;
     let whole = Cursor::new(first).take(got as u64).chain(input);
     if got == 2 && first == GZIP_MAGIC {
-        // The decoder asks for small pieces, and a chain hands on the buffer's rest in one.
+        // Buffered because callers read small pieces; the plain input has its own buffer.
         Ok((Box::new(BufReader::new(MultiGzDecoder::new(whole))), true))
     } else {
         Ok((Box::new(whole), false))
     }
 }
 
-/// Fills `buffer` as far as the input reaches; says how far.
+/// Fills `buffer` up to the end of the input; returns the number of bytes read.
 pub(super) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -164,9 +169,10 @@ pub(super) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result
     Ok(filled)
 }
 
-/// Appends exactly `expected` bytes. Room is made as data arrives, so that a header that lies costs nothing.
+/// Appends exactly `expected` bytes. Allocates as data arrives, so a false header costs no memory.
 ///
-/// What has arrived stays in `data` on every error; `UnexpectedEof` and `OutOfMemory` are errors of this function.
+/// On an error, `data` keeps the bytes that arrived. `UnexpectedEof` and `OutOfMemory` come from this
+/// function.
 pub(super) fn read_exactly(input: &mut impl Read, expected: usize, data: &mut Vec<u8>) -> io::Result<()> {
     while data.len() < expected {
         let step = (expected - data.len()).min(data.len().max(CHUNK_BYTES));
@@ -201,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_plain_and_packed_alike_and_counts() {
+    fn reads_and_counts_plain_and_gzipped_bytes() {
         for bytes in [b"0123456789".to_vec(), gzip(b"0123456789")] {
             let (_folder, path) = file(&bytes);
             let mut input = Unpacked::open(&path).unwrap();
@@ -215,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_where_it_is_told_to() {
+    fn reading_beyond_the_limit_fails() {
         let (_folder, path) = file(b"0123456789");
         let mut input = Unpacked::open(&path).unwrap();
         input.limit(10, "one row");
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gzip_that_is_cut_is_an_error_and_no_end() {
+    fn a_cut_gzip_is_an_error() {
         let packed = gzip(b"0123456789");
         for len in 2..packed.len() {
             let (_folder, path) = file(&packed[..len]);

@@ -1,4 +1,4 @@
-//! CIFAR-10 files as they should be, as nobody should write them, and the real ones where they lie.
+//! Good and damaged CIFAR-10 files, and the real ones if they are present.
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::tests::damaged::{bad_inputs, gzip, write};
 
-/// Records whose pixels are numbered.
+/// Returns records whose pixels are numbered.
 fn records(labels: &[u8]) -> Vec<u8> {
     let record = |&label: &u8| {
         let planes =
@@ -20,13 +20,13 @@ fn read_bytes(bytes: &[u8]) -> Result<Dataset, InputError> {
     let folder = TempDir::new().unwrap();
     let files = [write(folder.path(), "data.bin", bytes)];
     let loaded = load(&files);
-    // What is counted is what is read.
+    // `describe` must agree with `load`.
     match (&loaded, describe(&files)) {
         (Ok(set), Ok(described)) => {
             assert_eq!((set.len() as u64, set.columns()), (described.examples, &described.columns[..]));
         }
         (Err(_), Err(_)) => {}
-        // A label is not looked at where the size tells the number.
+        // Labels are not checked when the file size alone gives the count.
         (Err(error), Ok(_)) => assert!(error.to_string().contains("label"), "{error}"),
         (Ok(_), Err(error)) => panic!("{error}"),
     }

@@ -1,4 +1,4 @@
-//! What one field of a row becomes: a number, or the id of a word.
+//! Parses one field of a row into a number or the id of a word.
 //! Knows neither the file nor the row.
 
 use std::collections::BTreeMap;
@@ -7,18 +7,18 @@ use pushpull_messages::input::{CategorySpec, FieldSpec, NumberSpec, VocabularySp
 
 use crate::RecordError;
 
-/// Most bytes of a field that an error shows.
+/// Most bytes of a field that an error quotes.
 const SHOWN_BYTES_MAX: usize = 40;
 
-/// A field of every row.
+/// A field that every row has.
 pub(super) struct Field<'a> {
     pub(super) spec: &'a FieldSpec,
-    /// Its position, once it is known.
+    /// Its position in a row; set once the header has been read.
     pub(super) index: usize,
 }
 
 impl Field<'_> {
-    /// The field of this row.
+    /// Returns this field of `row`.
     fn of<'r>(&self, row: &'r csv::ByteRecord) -> Result<&'r [u8], RecordError> {
         let missing = || RecordError::NoField { field: self.spec.clone(), fields: row.len() };
         row.get(self.index).ok_or_else(missing)
@@ -26,13 +26,13 @@ impl Field<'_> {
 
     fn bad(&self, expected: &'static str, got: &[u8]) -> RecordError {
         let shown = String::from_utf8_lossy(&got[..got.len().min(SHOWN_BYTES_MAX)]);
-        // Whatever it holds, the error stays one line.
+        // Escaped, so that the error stays one line.
         let got = shown.chars().flat_map(char::escape_debug).collect();
         RecordError::Field { field: self.spec.clone(), expected, got }
     }
 }
 
-/// A field that is a number.
+/// A field that holds a number.
 pub(super) struct Number<'a> {
     pub(super) field: Field<'a>,
     missing: Option<f32>,
@@ -55,10 +55,10 @@ impl<'a> Number<'a> {
     }
 }
 
-/// A field that is a word.
+/// A field that holds a word of a vocabulary, or an id.
 pub(super) struct Category<'a> {
     pub(super) field: Field<'a>,
-    /// `None`: the field is the id.
+    /// The ids of the words; `None` if the field holds the id itself.
     ids: Option<BTreeMap<&'a [u8], i32>>,
     unknown: Option<i32>,
 }
@@ -78,10 +78,10 @@ impl<'a> Category<'a> {
     pub(super) fn read(&self, row: &csv::ByteRecord) -> Result<i32, RecordError> {
         let bytes = self.field.of(row)?;
         let (id, expected) = match &self.ids {
-            Some(ids) => (ids.get(bytes).copied(), "a word of its vocabulary"),
+            Some(ids) => (ids.get(bytes).copied(), "a word of the vocabulary"),
             None => {
                 let text = std::str::from_utf8(bytes).ok();
-                (text.and_then(|text| text.parse().ok()), "a whole number that fits in 32 bits")
+                (text.and_then(|text| text.parse().ok()), "an integer of 32 bits")
             }
         };
         id.or(self.unknown).ok_or_else(|| self.field.bad(expected, bytes))

@@ -1,5 +1,5 @@
-//! Text files of rows and fields.
-//! Knows nothing of what the numbers and words mean.
+//! CSV files: rows of delimited fields.
+//! Does not know what the numbers and words mean.
 
 mod field;
 mod reader;

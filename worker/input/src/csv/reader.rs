@@ -1,5 +1,5 @@
-//! Reads the rows of a file into columns. A row that is no example is named by file and line.
-//! Knows neither other formats nor who reads the examples.
+//! Reads the rows of a file into columns. An error about a row names the file and the line.
+//! Knows neither other formats nor what the examples are used for.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::rows::Rows;
 use crate::unpacked::Unpacked;
 use crate::{InputError, RecordError, Storage};
 
-/// Most bytes of a row: without a limit, a quote that is never closed would take the whole file for one field.
+/// Most bytes of a row. Without a limit, an unclosed quote would make the whole file one field.
 const ROW_BYTES_MAX: u64 = 16 << 20;
 
-/// Most bytes of a header that an error shows.
+/// Most bytes of a header that an error quotes.
 const SHOWN_BYTES_MAX: usize = 400;
 
-/// The columns, empty.
+/// Returns the columns of `spec`, without elements.
 pub(crate) fn columns(spec: &CsvSpec) -> Vec<(ColumnSpec, Storage)> {
     let column = |spec: ColumnSpec| match spec.example.dtype {
         DType::F32 => (spec, Storage::F32(Vec::new())),
@@ -27,7 +27,7 @@ pub(crate) fn columns(spec: &CsvSpec) -> Vec<(ColumnSpec, Storage)> {
     spec.columns.iter().map(|spec| column(spec.column())).collect()
 }
 
-/// What a column is made of.
+/// The fields that make up a column.
 enum Fields<'a> {
     Numbers(Vec<Number<'a>>),
     Categories(Vec<Category<'a>>),
@@ -54,7 +54,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Appends what the row has.
+    /// Appends the values of one row.
     fn read(&self, row: &csv::ByteRecord, column: &mut Storage) -> Result<(), RecordError> {
         match (self, column) {
             (Self::Numbers(numbers), Storage::F32(values)) => {
@@ -117,7 +117,7 @@ pub(crate) fn read(path: &Path, spec: &CsvSpec, rows: &mut Rows) -> Result<(), I
     Ok(())
 }
 
-/// The next row, if there is one.
+/// Reads the next row into `row`; returns false at the end of the file.
 fn next(reader: &mut csv::Reader<Unpacked>, row: &mut csv::ByteRecord) -> Result<bool, InputError> {
     reader.get_mut().limit(ROW_BYTES_MAX, "one row");
     match reader.read_byte_record(row) {
@@ -132,7 +132,7 @@ fn next(reader: &mut csv::Reader<Unpacked>, row: &mut csv::ByteRecord) -> Result
     }
 }
 
-/// The position of a field.
+/// Returns the position of a field.
 fn find(field: &FieldSpec, header: Option<&csv::ByteRecord>) -> Result<usize, RecordError> {
     match field {
         FieldSpec::Index(index) => Ok(*index as usize),
@@ -148,7 +148,7 @@ fn find(field: &FieldSpec, header: Option<&csv::ByteRecord>) -> Result<usize, Re
     }
 }
 
-/// Reads over the lines at the begin.
+/// Skips the first `lines` lines.
 fn skip_lines(input: &mut Unpacked, lines: u32) -> Result<(), InputError> {
     for _ in 0..lines {
         input.limit(ROW_BYTES_MAX, "one line");

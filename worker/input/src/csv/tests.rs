@@ -1,4 +1,4 @@
-//! Rows as they should be, as nobody should write them, and the real Adult where it lies.
+//! Good and damaged CSV files, and the real Adult data set if it is present.
 
 use proptest::prelude::*;
 use pushpull_messages::input::{
@@ -14,7 +14,7 @@ fn column(name: &str, fields: CsvFieldsSpec) -> CsvColumnSpec {
     CsvColumnSpec { name: name.to_owned(), fields }
 }
 
-/// Two numbers, two categories and a label.
+/// Returns a spec of two numbers, two categories and a label.
 fn spec() -> CsvSpec {
     CsvSpec {
         columns: vec![
@@ -47,7 +47,7 @@ fn read(spec: &CsvSpec, bytes: &[u8]) -> Result<Dataset, InputError> {
     let files = vec![write(folder.path(), "data.csv", bytes)];
     let spec = DatasetSpec::Csv(CsvSpec { files, ..spec.clone() });
     let loaded = load(&spec, None);
-    // What is counted is what is read.
+    // `describe` must agree with `load`.
     match (&loaded, describe(&spec, &[])) {
         (Ok(set), Ok(described)) => {
             assert_eq!((set.len() as u64, set.columns()), (described.examples, &described.columns[..]));
@@ -88,7 +88,7 @@ fn fields_become_columns() {
 }
 
 #[test]
-fn fields_are_found_by_the_header_behind_lines_that_are_skipped() {
+fn fields_are_found_by_name_after_skipped_lines() {
     let spec = CsvSpec {
         columns: vec![
             column("x", CsvFieldsSpec::Number(NumberSpec::new("width"))),
@@ -105,7 +105,7 @@ fn fields_are_found_by_the_header_behind_lines_that_are_skipped() {
         [Column::F32(vec![3.0, 6.0]), Column::F32(vec![1.0, 4.0])]
     );
     let error = read(&spec, b"\n\na;b\n1;2\n").unwrap_err().to_string();
-    assert!(error.contains("line 3: no field 'width' in the header, which has a, b"), "{error}");
+    assert!(error.contains("line 3: the header has no field 'width', only a, b:"), "{error}");
     let error = read(&spec, b"\n\n").unwrap_err();
     assert!(error.to_string().contains("'width'"), "{error}");
     let header_only = read(&spec, b"\n\na name; of two;width\n").unwrap_err();
@@ -115,7 +115,7 @@ fn fields_are_found_by_the_header_behind_lines_that_are_skipped() {
 }
 
 #[test]
-fn rows_that_are_no_examples_are_named() {
+fn an_error_names_the_bad_row_and_field() {
     let refused = |text: &str| read(&spec(), text.as_bytes()).unwrap_err().to_string();
     let good = "1,red,2,3,no\n";
     for (row, words) in [
@@ -123,8 +123,8 @@ fn rows_that_are_no_examples_are_named() {
         (",red,2,3,no", "field 0 is '', expected a finite number"),
         ("nan,red,2,3,no", "field 0 is 'nan', expected a finite number"),
         ("1e99,red,2,3,no", "field 0 is '1e99'"),
-        ("1,red,2,3,maybe", "field 4 is 'maybe', expected a word of its vocabulary"),
-        ("1,red,2,3", "no field 4 among the row's 4"),
+        ("1,red,2,3,maybe", "field 4 is 'maybe', expected a word of the vocabulary"),
+        ("1,red,2,3", "the row has 4 fields and no field 4"),
         ("|1x3 Cross validator", "field 0 is '|1x3"),
     ] {
         let error = refused(&format!("{good}{row}\n{good}"));
@@ -142,12 +142,12 @@ fn rows_that_are_no_examples_are_named() {
 #[test]
 fn bad_files_are_refused() {
     let good = "1,red,2,3,no\n4,blue,5,6,yes";
-    // Cut behind a row, with or without its line end, it is a shorter file.
+    // Cut after a row, with or without its line end, the file is a good, shorter one.
     bad_inputs(good.as_bytes(), |bytes| read(&spec(), bytes).map(drop), &[12, 13]);
 }
 
 #[test]
-fn a_quote_that_is_never_closed_does_not_take_the_whole_file_into_memory() {
+fn an_unclosed_quote_does_not_read_the_file_into_memory() {
     let mut text = b"1,red,2,3,no\n\"".to_vec();
     text.resize(20 << 20, b'x');
     let error = read(&spec(), &gzip(&text)).unwrap_err();
@@ -164,14 +164,14 @@ proptest! {
     }
 
     #[test]
-    fn any_row_of_pieces_is_read_or_refused(
+    fn any_row_of_fragments_is_read_or_refused(
         pieces in prop::collection::vec(prop::sample::select(vec!["1", "red", ",", ",", "\n", "\"", "no", " ", "-", "9999999999"]), 0..60),
     ) {
         let _ = read(&spec(), pieces.concat().as_bytes());
     }
 
     #[test]
-    fn what_is_written_is_read(rows in prop::collection::vec((any::<i16>(), 0usize..3, any::<i32>(), any::<bool>()), 1..30)) {
+    fn rows_are_read_as_they_were_written(rows in prop::collection::vec((any::<i16>(), 0usize..3, any::<i32>(), any::<bool>()), 1..30)) {
         let words = ["red", "blue", "?"];
         let text: String = rows
             .iter()
@@ -229,5 +229,5 @@ fn reads_the_real_adult() {
         assert!(ages.clone().all(|age| (17.0..=90.0).contains(&age)));
     }
     let error = load(&spec("adult.test", 0), None).unwrap_err();
-    assert!(error.to_string().contains("adult.test, line 1: field 0 is '|1x3 Cross validator'"), "{error}");
+    assert!(error.to_string().contains("adult.test, line 1: field 0 is '|1x3 Cross validator',"), "{error}");
 }

@@ -1,13 +1,13 @@
-//! How the ten digits are written: the pen's way, for several hands. Data only; whoever draws it bends it.
+//! The strokes of the ten digits, in several styles. Data only; `handwriting` distorts and draws them.
 
-/// A point of the pen's way: right, down; a digit fills about 0..1 in height.
+/// A point on a stroke: right, down. A digit is about 0..1 high.
 pub(super) type Point = (f32, f32);
 
-/// The strokes of one way to write a digit. A stroke is a smooth curve through its points; a point that comes twice
-/// in a row is a corner.
+/// The strokes of one style of a digit. A stroke is a smooth curve through its points; a repeated point is a
+/// corner.
 pub(super) type Glyph = &'static [&'static [Point]];
 
-/// The ways to write 0, 1, .. 9.
+/// The styles of the digits 0 to 9.
 pub(super) const GLYPHS: [&[Glyph]; 10] = [ZERO, ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN, EIGHT, NINE];
 
 const ZERO: &[Glyph] = &[
@@ -151,7 +151,7 @@ const FOUR: &[Glyph] = &[
 ];
 
 const FIVE: &[Glyph] = &[
-    // The hat last.
+    // The top stroke last.
     &[
         &[
             (0.3, 0.04),
@@ -179,7 +179,7 @@ const FIVE: &[Glyph] = &[
         (0.62, 0.94),
         (0.2, 0.94),
     ]],
-    // In haste.
+    // Written in haste.
     &[&[
         (0.82, 0.06),
         (0.56, 0.04),
@@ -242,7 +242,7 @@ const SEVEN: &[Glyph] = &[
 ];
 
 const EIGHT: &[Glyph] = &[
-    // In one stroke, that crosses itself.
+    // In one stroke that crosses itself.
     &[&[
         (0.74, 0.12),
         (0.5, 0.0),

@@ -1,5 +1,6 @@
-//! The hand that writes digits: picks a way to write one, bends it, and leaves it as a small grey image.
-//! Uses only `+ − × ÷` and square roots, which are the same to the bit on every machine; no sine, no fused operation.
+//! Draws handwritten digits: picks a style, distorts it and renders it as a small grey image.
+//! Uses only `+ − × ÷` and square roots, whose results are the same bits on every machine: no sine, no fused
+//! operation.
 
 use pushpull_messages::tensor::Shape;
 
@@ -8,19 +9,19 @@ use super::ink::{PIXELS, SIDE, Sheet};
 use crate::random::SplitMix64;
 use crate::{Dataset, InputError};
 
-/// Sets the digits' random streams apart from all others of the same seed.
+/// Separates these random streams from all others of the same seed.
 const STREAM: u64 = 0x4449_4749_5453; // "DIGITS"
 
 /// Most examples in one set: 4 GiB of pixels.
 const EXAMPLES_MAX: u64 = (4 << 30) / PIXELS as u64;
 
-/// Pixels from a digit's top to its bottom, before it is scaled.
+/// Pixels from a digit's top to its bottom before scaling.
 const HEIGHT: f32 = 20.0;
 
-/// Straight pieces between two points of a glyph.
+/// Straight segments between two points of a glyph.
 const PIECES: u16 = 6;
 
-/// Digits as if written by hand: 28×28 pixels, 0 = paper, 255 = ink, labels 0 to 9, each equally likely.
+/// A generator of handwritten digits: 28×28 pixels, 0 = paper, 255 = ink, labels 0 to 9, each equally likely.
 #[derive(Clone, Copy, Debug)]
 pub struct Digits;
 
@@ -28,11 +29,11 @@ impl Digits {
     /// Pixels along each side.
     pub const SIDE: usize = SIDE;
 
-    /// Draws `examples` digits. Example `i` depends on `seed` and `i` only, so that a longer set begins with the
+    /// Draws `examples` digits. Example `i` depends only on `seed` and `i`, so a longer set begins with the
     /// shorter one; other seeds give other images.
     ///
     /// # Errors
-    /// [`InputError::Extent`] for no example, or for more than 4 GiB of them.
+    /// [`InputError::Extent`] for no example or more than 4 GiB of them.
     pub fn draw(seed: u64, examples: u64) -> Result<Dataset, InputError> {
         let examples = Self::check(examples)?;
         let mut features = Vec::with_capacity(examples as usize * PIXELS);
@@ -46,7 +47,7 @@ impl Digits {
         Dataset::images(Shape::from([SIDE, SIDE]), features, labels, Some(10))
     }
 
-    /// `examples`, where that many can be drawn.
+    /// Returns `examples` if a set of this size is allowed.
     pub(crate) fn check(examples: u64) -> Result<u64, InputError> {
         if (1..=EXAMPLES_MAX).contains(&examples) {
             Ok(examples)
@@ -56,14 +57,14 @@ impl Digits {
     }
 }
 
-/// How one digit is bent: from a glyph's coordinates to pixels.
+/// The distortion of one digit, from a glyph's coordinates to pixels.
 struct Bend {
-    /// Rows of a matrix: rotation × shear × scale.
+    /// The rows of a matrix: rotation × shear × scale.
     across: Point,
     down: Point,
-    /// Where the digit's centre lies, in pixels.
+    /// The digit's centre, in pixels.
     centre: Point,
-    /// How much the upper, the lower, the left and the right half are drawn to a side.
+    /// The curvature: lean, sag and swell.
     bow: [f32; 3],
 }
 
@@ -95,7 +96,7 @@ impl Bend {
     }
 }
 
-/// Appends one image.
+/// Appends the pixels of one image.
 fn write(digit: usize, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     let glyphs = GLYPHS[digit];
     let glyph = glyphs[random.below(glyphs.len() as u32) as usize];
@@ -111,7 +112,7 @@ fn write(digit: usize, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
         points.clear();
         let mut last = None;
         for &(x, y) in *stroke {
-            // A corner is one point that comes twice, and must stay one.
+            // A corner is a repeated point, and both must be moved alike.
             let point = match last {
                 Some((same, bent)) if same == (x, y) => bent,
                 _ => bend.apply((x + random.about_zero(unsteady), y + random.about_zero(unsteady))),
@@ -125,7 +126,7 @@ fn write(digit: usize, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     let ink = random.between(200.0, 255.0);
     let mut noise = 0;
     pixels.extend(sheet.coverage(fade).enumerate().map(|(pixel, coverage)| {
-        // Eight pixels' noise from one draw: a byte each, −8 to 7.
+        // One draw gives the noise of eight pixels: a byte each, −8 to 7.
         if pixel % 8 == 0 {
             noise = random.bits();
         }
@@ -167,15 +168,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_depends_on_seed_and_index_only() {
+    fn an_image_depends_only_on_seed_and_index() {
         let (short, long) = (Digits::draw(3, 20).unwrap(), Digits::draw(3, 50).unwrap());
         assert_eq!(short.labels(), &long.labels()[..20]);
         assert!((0..20).all(|i| short.pixels(i) == long.pixels(i)));
     }
 
-    /// The same on every machine, debug or release: a checksum (FNV-1a) that was computed once.
+    /// Compares a checksum (FNV-1a) with one computed earlier: machine and build profile must not matter.
     #[test]
-    fn images_are_the_same_everywhere() {
+    fn images_are_the_same_on_every_machine() {
         let set = Digits::draw(2026, 200).unwrap();
         let hash = (0..200).flat_map(|i| set.pixels(i)).fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn no_image_comes_twice_in_one_set_or_in_two() {
+    fn images_are_unique_within_and_across_sets() {
         let sets = [0, 1, 2, u64::MAX].map(|seed| Digits::draw(seed, 1500).unwrap());
         let images: BTreeSet<&[u8]> = sets.iter().flat_map(|set| (0..1500).map(|i| set.pixels(i))).collect();
         assert_eq!(images.len(), 4 * 1500);
@@ -198,24 +199,24 @@ mod tests {
             // 500 is expected, with a standard deviation of 21.
             assert!((400..600).contains(&count), "{count} of class {class}");
         }
-        // Not in turn: the label before says nothing about the next one.
+        // Labels do not take turns: one says nothing about the next.
         let repeats = set.labels().windows(2).filter(|pair| pair[0] == pair[1]).count();
         assert!((400..600).contains(&repeats), "{repeats} labels follow themselves");
     }
 
     #[test]
-    fn digits_lie_on_the_sheet_with_enough_ink() {
+    fn digits_are_on_the_sheet_with_enough_ink() {
         let set = Digits::draw(4, 2000).unwrap();
         let mut total = 0;
         for example in 0..2000 {
             let pixels = set.pixels(example);
             let ink: u32 = pixels.iter().map(|&pixel| u32::from(pixel)).sum();
-            let rim: u32 = (0..SIDE)
+            let border: u32 = (0..SIDE)
                 .flat_map(|i| [i, (SIDE - 1) * SIDE + i, i * SIDE, i * SIDE + SIDE - 1])
                 .map(|at| u32::from(pixels[at]))
                 .sum();
             assert!(ink > 255 * 20, "example {example} is nearly empty");
-            assert!(rim * 5 < ink, "example {example} is cut off");
+            assert!(border * 5 < ink, "example {example} is cut off");
             assert!(pixels.iter().any(|&pixel| pixel > 180), "example {example} is pale");
             total += u64::from(ink);
         }
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_none_and_too_many() {
+    fn refuses_an_empty_set_and_one_too_large() {
         assert!(matches!(Digits::draw(0, 0), Err(InputError::Extent { examples: 0, .. })));
         assert!(matches!(
             Digits::draw(0, EXAMPLES_MAX + 1),

@@ -1,33 +1,34 @@
-//! A small sheet on which a pen leaves ink, anti-aliased by each pixel's distance from the pen's way.
-//! Knows no digit and no chance.
+//! A small sheet on which strokes are drawn, anti-aliased by each pixel's distance from the stroke.
+//! Knows no digit and no randomness.
 
-/// Pixels along an edge.
+/// Pixels along each edge.
 pub(super) const SIDE: usize = 28;
 
 /// Pixels of a sheet.
 pub(super) const PIXELS: usize = SIDE * SIDE;
 
-/// Half the width, in pixels, over which ink fades at most.
+/// The largest fade: half the width, in pixels, over which ink fades.
 const FADE_MAX: f32 = 1.0;
 
-/// For every pixel, how far from the nearest stroke's edge its centre lies: negative inside the stroke.
+/// A sheet that stores, for each pixel, its centre's distance from the nearest stroke's edge; negative inside
+/// the stroke.
 pub(super) struct Sheet {
     distance: [f32; PIXELS],
 }
 
 impl Sheet {
-    /// Without ink.
+    /// Returns a sheet without ink.
     pub(super) fn blank() -> Self {
         Self { distance: [f32::MAX; PIXELS] }
     }
 
-    /// Draws a straight line as wide as two `radius`, in pixels; pixel centres have whole coordinates.
+    /// Draws a straight line of width 2 · `radius`, in pixels; pixel centres have whole coordinates.
     pub(super) fn line(&mut self, from: (f32, f32), to: (f32, f32), radius: f32) {
         let reach = radius + FADE_MAX;
         let (columns, rows) = (span(from.0, to.0, reach), span(from.1, to.1, reach));
         let (along_x, along_y) = (to.0 - from.0, to.1 - from.1);
         let length_squared = along_x * along_x + along_y * along_y;
-        // Of a line without length, every point is its begin.
+        // On a line without length, the start is the nearest point.
         let scale = if length_squared > 0.0 { 1.0 / length_squared } else { 0.0 };
         for row in rows {
             for column in columns.clone() {
@@ -41,8 +42,11 @@ impl Sheet {
         }
     }
 
-    /// How much ink each pixel has, from 0 to 1: full where the stroke is deeper than `fade`, none where the edge is
-    /// farther than `fade`, in pixels.
+    /// Returns the ink of each pixel, from 0 to 1: full if it lies more than `fade` pixels inside a stroke,
+    /// none if it lies more than `fade` pixels outside.
+    ///
+    /// # Panics
+    /// If `fade` is not above 0 and at most `FADE_MAX`.
     pub(super) fn coverage(&self, fade: f32) -> impl Iterator<Item = f32> + '_ {
         assert!(fade > 0.0 && fade <= FADE_MAX, "lines are drawn for a fade up to {FADE_MAX}");
         let scale = 0.5 / fade;
@@ -50,7 +54,7 @@ impl Sheet {
     }
 }
 
-/// The whole numbers on the sheet from `reach` below both to `reach` above both.
+/// Returns the coordinates on the sheet from `reach` below both ends to `reach` above both.
 fn span(one: f32, other: f32, reach: f32) -> std::ops::Range<usize> {
     let last = SIDE as f32;
     let begin = (one.min(other) - reach).ceil().clamp(0.0, last);
@@ -63,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_as_wide_as_asked_for() {
+    fn a_line_has_the_requested_width() {
         let mut sheet = Sheet::blank();
         sheet.line((5.0, 10.0), (20.0, 10.0), 2.0);
         let ink: Vec<f32> = sheet.coverage(0.5).collect();
@@ -74,11 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn no_pixel_in_reach_is_left_out() {
+    fn every_pixel_in_reach_is_drawn() {
         let mut sheet = Sheet::blank();
         let (from, to, radius) = ((3.3, 4.7), (9.1, 6.2), 1.3);
         sheet.line(from, to, radius);
-        // The distance from the line's ends and from many points between, without the window.
+        // The distance from the line's ends and from many points between them, without the window.
         for pixel in 0..PIXELS {
             let (x, y) = ((pixel % SIDE) as f32, (pixel / SIDE) as f32);
             let nearest = (0..=1000)

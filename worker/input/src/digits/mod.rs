@@ -1,4 +1,4 @@
-//! Digits drawn on the spot, so that a fresh clone has something to train on without a download.
+//! Generated digits, so that a fresh clone can train without a download.
 //! Knows no file and no job.
 
 mod glyphs;

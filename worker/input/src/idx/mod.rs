@@ -1,5 +1,5 @@
-//! The IDX format, plain or gzipped: a magic number, the extents, then `u8` elements, all row-major. Trusts nothing
-//! that a file says about itself. Knows neither images nor labels.
+//! The IDX format, plain or gzipped: a magic number, the extents, then `u8` elements, row-major. Does not
+//! trust the header of a file. Knows neither images nor labels.
 //!
 //! The format: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits".
 
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 use super::unpacked::{DEFLATE_RATIO_MAX, open_either, read_exactly, read_up_to, unpacked};
 use super::{InputError, UNPACKED_BYTES_MAX};
 
-/// The IDX magic number for `u8` elements, less the number of axes in its last byte.
+/// The IDX magic number for `u8` elements, without the number of axes in its last byte.
 const MAGIC_U8: u32 = 0x0000_0800;
 
-/// An IDX file whose header has been read and checked, and whose data has not been read.
+/// An IDX file whose header has been read and checked, but whose data has not been read.
 pub struct IdxFile {
     path: PathBuf,
     input: Box<dyn Read + Send>,
     magic: u32,
     extents: Vec<u32>,
-    /// Product of the extents, which is the number of bytes of data.
+    /// The product of the extents: the number of bytes of data.
     data_bytes: usize,
 }
 
-/// Says what the header says.
+/// Shows the header.
 impl fmt::Debug for IdxFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdxFile")
@@ -34,12 +34,13 @@ impl fmt::Debug for IdxFile {
 }
 
 impl IdxFile {
-    /// Opens `path`, or where there is no such file the same name with `.gz` added or taken away, and reads its header.
+    /// Opens `path`, or if it does not exist, the same name with `.gz` added or removed, and reads its
+    /// header.
     ///
     /// # Errors
-    /// [`InputError::Missing`], [`InputError::Read`] and whatever can be wrong with a header:
-    /// [`InputError::Magic`], [`InputError::Truncated`], [`InputError::Empty`], [`InputError::TooLarge`]; also
-    /// [`InputError::Trailing`] and [`InputError::Truncated`] where the file's size shows that the header lies.
+    /// [`InputError::Missing`] or [`InputError::Read`]; for an invalid header [`InputError::Magic`],
+    /// [`InputError::Truncated`], [`InputError::Empty`] or [`InputError::TooLarge`]; and
+    /// [`InputError::Trailing`] or [`InputError::Truncated`] if the file's size contradicts the header.
     pub fn open(path: &Path) -> Result<Self, InputError> {
         let (path, file) = open_either(path)?;
         let read_error = |offset| {
@@ -70,7 +71,7 @@ impl IdxFile {
             return Err(InputError::TooLarge { file: path, extents, max: UNPACKED_BYTES_MAX });
         };
 
-        // A pipe has no size to compare with; what it lacks shows when it is read.
+        // A pipe has no size to compare; missing bytes are noticed when it is read.
         if metadata.is_file() {
             let (offset, expected) = (4 + 4 * u64::from(axes), data_bytes as u64);
             let ratio = if packed { DEFLATE_RATIO_MAX } else { 1 };
@@ -85,10 +86,10 @@ impl IdxFile {
         Ok(Self { path, input, magic, extents, data_bytes })
     }
 
-    /// This file, where it has as many axes as are expected.
+    /// Returns this file if it has `axes` axes.
     ///
     /// # Errors
-    /// [`InputError::Magic`], where `expected` says in words what was.
+    /// [`InputError::Magic`] otherwise; `expected` describes the expected file in the error.
     pub(super) fn with_axes(self, axes: u32, expected: &'static str) -> Result<Self, InputError> {
         if self.magic == MAGIC_U8 + axes {
             Ok(self)
@@ -97,22 +98,22 @@ impl IdxFile {
         }
     }
 
-    /// The file that was opened, which may be the one with or without `.gz`.
+    /// Returns the path of the opened file, with or without `.gz`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The extents, outermost first: examples, then for example rows and columns. None is 0.
+    /// Returns the extents, outermost first: examples, then for example rows and columns. All are above 0.
     pub fn extents(&self) -> &[u32] {
         &self.extents
     }
 
-    /// How many examples the header counts; at least 1.
+    /// Returns the number of examples in the header; at least 1.
     pub fn examples(&self) -> u64 {
         self.extents[0].into()
     }
 
-    /// The data: as many bytes as the product of the extents.
+    /// Reads the data: as many bytes as the product of the extents.
     ///
     /// # Errors
     /// [`InputError::Truncated`], [`InputError::Trailing`], [`InputError::Read`] (also for a broken gzip) and
@@ -133,7 +134,7 @@ impl IdxFile {
                 return Err(InputError::Read { file: self.path, offset: header + data.len() as u64, source });
             }
         }
-        // Reading on to the end is also what makes gzip compare its checksum.
+        // The gzip decoder compares its checksum only at the end of the file.
         let offset = header + self.data_bytes as u64;
         match read_up_to(&mut self.input, &mut [0]) {
             Ok(0) => Ok(data),
@@ -143,7 +144,7 @@ impl IdxFile {
     }
 }
 
-/// A big-endian number of the header, which lies at `offset`.
+/// Reads a big-endian number of the header, which lies at `offset`.
 fn read_u32(input: &mut impl Read, path: &Path, offset: u64) -> Result<u32, InputError> {
     let mut bytes = [0; 4];
     let truncated = |got| InputError::Truncated { file: path.to_path_buf(), offset, expected: 4, got };

@@ -1,4 +1,4 @@
-//! IDX files as they should be, and as nobody should write them.
+//! Good and damaged IDX files.
 
 use std::fs;
 use std::io::Write;
@@ -32,7 +32,8 @@ fn read(bytes: &[u8]) -> Result<(Vec<u32>, Vec<u8>), InputError> {
     Ok((file.extents().to_vec(), file.read()?))
 }
 
-/// Both the plain and the gzipped file must be refused alike; the error of the gzipped one.
+/// Checks that the plain and the gzipped file are refused with the same error; returns that of the gzipped
+/// one.
 fn refused(bytes: &[u8]) -> InputError {
     let plain = read(bytes).unwrap_err();
     let packed = read(&gzip(bytes)).unwrap_err();
@@ -61,7 +62,7 @@ proptest! {
 }
 
 #[test]
-fn a_damaged_gzip_is_never_taken_for_other_data() {
+fn a_damaged_gzip_never_yields_other_data() {
     let data: Vec<u8> = (0..=255).collect();
     let packed = gzip(&idx(&[16, 16], &data));
     let checksum = packed.len() - 8;
@@ -69,7 +70,7 @@ fn a_damaged_gzip_is_never_taken_for_other_data() {
         for bit in 0..8 {
             let mut damaged = packed.clone();
             damaged[at] ^= 1 << bit;
-            // Some bits carry no data, such as a time stamp's and those between a block's header and its bytes.
+            // Some bits carry no data, such as the time stamp's and the padding after a block's header.
             if let Ok(read) = read(&damaged) {
                 assert_eq!(read, (vec![16, 16], data.clone()), "bit {bit} of byte {at}");
                 assert!(at < checksum, "bit {bit} of the checksum's byte {at} was not noticed");
@@ -86,7 +87,7 @@ fn a_gzip_of_two_members_is_one_file() {
 }
 
 #[test]
-fn refuses_a_wrong_magic_and_says_which() {
+fn refuses_a_wrong_magic_number_and_shows_it() {
     for magic in [0x0000_0800, 0x0000_0d03, 0x0001_0803, 0xffff_ffff] {
         let error = refused(&[&u32::to_be_bytes(magic)[..], &[0, 0, 0, 1, 7]].concat());
         assert!(matches!(error, InputError::Magic { got, .. } if got == magic), "{error}");
@@ -97,7 +98,7 @@ fn refuses_a_wrong_magic_and_says_which() {
 }
 
 #[test]
-fn refuses_a_file_that_ends_anywhere_too_early() {
+fn refuses_a_file_cut_at_any_byte() {
     let bytes = idx(&[2, 3], &[1, 2, 3, 4, 5, 6]);
     for len in 0..bytes.len() {
         let error = refused(&bytes[..len]);
@@ -116,7 +117,7 @@ fn refuses_a_file_that_ends_anywhere_too_early() {
 }
 
 #[test]
-fn refuses_a_gzip_that_is_cut_anywhere() {
+fn refuses_a_gzip_cut_at_any_byte() {
     let packed = gzip(&idx(&[300], &(0..300).map(|i| (i * 7) as u8).collect::<Vec<_>>()));
     for len in 2..packed.len() {
         let error = read(&packed[..len]).unwrap_err();
@@ -139,18 +140,18 @@ fn refuses_no_examples_and_no_elements() {
 }
 
 #[test]
-fn refuses_promises_before_anything_is_allocated() {
+fn refuses_a_size_too_large_before_allocating() {
     for extents in [&[u32::MAX, 28, 28][..], &[u32::MAX; 255], &[1 << 16, 1 << 16, 2]] {
         let error = refused(&idx(extents, &[0; 100]));
         assert!(matches!(error, InputError::TooLarge { max: UNPACKED_BYTES_MAX, .. }), "{error}");
     }
-    // Within the limit, but the file is too small for it however well it is packed.
+    // Within the limit, but the file could not unpack to this size at any compression ratio.
     let error = refused(&idx(&[4 << 20, 28, 28], &[0; 100]));
     assert!(matches!(error, InputError::Truncated { offset: 16, expected: 0xc400_0000, .. }), "{error}");
 }
 
 #[test]
-fn room_grows_only_with_the_data_that_arrives() {
+fn memory_grows_only_with_the_data_that_arrives() {
     let gibibytes = (UNPACKED_BYTES_MAX - 1) as usize;
     for arrived in [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * CHUNK_BYTES] {
         let mut data = Vec::new();
@@ -162,7 +163,7 @@ fn room_grows_only_with_the_data_that_arrives() {
 }
 
 #[test]
-fn a_bomb_is_not_unpacked_further_than_its_header_says() {
+fn a_gzip_bomb_is_unpacked_only_to_its_declared_size() {
     let mut bomb = idx(&[3], &[1, 2, 3]);
     bomb.resize(64 << 20, 0);
     let error = read(&gzip(&bomb)).unwrap_err();
@@ -186,7 +187,7 @@ fn finds_the_twin_with_or_without_gz() {
     fs::write(&plain, idx(&[2], &[1, 2])).unwrap();
     assert_eq!(IdxFile::open(&plain).unwrap().examples(), 2);
     fs::remove_file(&packed).unwrap();
-    // What is packed is seen by its first bytes, not by its name.
+    // A gzip is recognised by its first bytes, not by its name.
     assert_eq!(IdxFile::open(&packed).unwrap().examples(), 2);
 }
 

@@ -1,33 +1,33 @@
-//! A data set as a graph gets it: behind its map stages.
-//! Knows neither who reads which example nor what a batch is for.
+//! A data set together with its map stages, as a graph receives it.
+//! Knows neither which worker reads which example nor what a batch is used for.
 
 use std::sync::Arc;
 
 use pushpull_messages::input::{ColumnSpec, MapSpec};
 
 use super::random::SplitMix64;
-use super::stages::{Room, Stages};
+use super::stages::{Scratch, Stages};
 use super::{Column, Dataset, InputError, Pick};
 
-/// Sets the stages' random streams apart from all others of the same seed.
+/// Separates the stages' random streams from all others of the same seed.
 const STREAM: u64 = 0x0053_5441_4745; // "STAGE"
 
-/// Examples, and what happens to them on their way into a batch. What is random depends on the seed, the epoch and the
-/// example only: batches are the same however they are cut and whoever fills them.
+/// A data set and its map stages. Random stages depend only on the seed, the epoch and the example, so an
+/// example comes out the same at any batch size and on any worker.
 #[derive(Clone, Debug)]
 pub struct Mapped {
     dataset: Arc<Dataset>,
     stages: Stages,
-    /// What random stages draw from; `None` where nothing is to be random.
+    /// The seed of the random stages; `None` if nothing is random.
     seed: Option<u64>,
 }
 
 impl Mapped {
-    /// A training set.
+    /// Makes a training set, whose stages may be random.
     ///
     /// # Errors
-    /// [`InputError::Stage`] for a stage that does not fit its column; [`InputError::Class`] for an example whose
-    /// integers have no place in a one-hot column.
+    /// [`InputError::Stage`] for a stage that does not fit its column; [`InputError::Class`] for an integer
+    /// that should become one-hot and is not a class.
     pub fn training(
         dataset: impl Into<Arc<Dataset>>,
         map: &[MapSpec],
@@ -36,7 +36,7 @@ impl Mapped {
         Self::new(dataset.into(), map, Some(seed))
     }
 
-    /// A test set: nothing is random.
+    /// Makes a test set, in which nothing is random.
     ///
     /// # Errors
     /// As [`training`](Self::training).
@@ -50,20 +50,20 @@ impl Mapped {
         Ok(Self { dataset, stages, seed })
     }
 
-    /// How many examples there are; at least 1.
+    /// Returns the number of examples; at least 1.
     #[expect(clippy::len_without_is_empty, reason = "a data set is never empty")]
     pub fn len(&self) -> usize {
         self.dataset.len()
     }
 
-    /// What every example has when it comes out, in the order of a batch's columns.
+    /// Returns the columns after the stages, in the order of a batch's columns.
     pub fn columns(&self) -> &[ColumnSpec] {
         self.stages.columns()
     }
 
-    /// Writes these examples, in the order asked for, one column each. Allocates only what `columns` and `room` have
-    /// no room for.
-    pub(super) fn fill(&self, picks: &[Pick], columns: &mut Vec<Column>, room: &mut Room) {
+    /// Writes the examples of `picks`, in that order, to `columns`. Allocates only what exceeds the capacity
+    /// of `columns` and `scratch`.
+    pub(super) fn fill(&self, picks: &[Pick], columns: &mut Vec<Column>, scratch: &mut Scratch) {
         columns.truncate(self.columns().len());
         for (position, spec) in self.columns().iter().enumerate() {
             let elements = spec.example.shape.elements();
@@ -77,7 +77,7 @@ impl Mapped {
                         let random = self
                             .seed
                             .map(|seed| SplitMix64::stream(&[STREAM, seed, pick.epoch, pick.example.into()]));
-                        self.stages.fill_f32(&self.dataset, position, pick.example, random, row, room);
+                        self.stages.fill_f32(&self.dataset, position, pick.example, random, row, scratch);
                     }
                 }
                 Column::I32(rows) => {

@@ -1,4 +1,4 @@
-//! Everything together, from a share to batches: that a saved position goes on to the bit, whatever is asked for.
+//! The whole input, from a share to batches: restoring a position gives the same bits under any settings.
 
 use proptest::prelude::*;
 use pushpull_messages::input::{RepeatSpec, ShuffleSpec, StageSpec};
@@ -7,7 +7,7 @@ use pushpull_messages::tensor::{Shape, TensorSpec};
 use super::*;
 use crate::{Batch, DataShare, Position, Prefetch, Sampler, Storage};
 
-/// Small images of three channels, labels and a number each.
+/// Returns small images of three channels, each with a label and two numbers.
 fn images(examples: usize) -> Dataset {
     let pixels = (0..examples * 4 * 5 * 3).map(|at| (at * 7 % 251) as u8).collect();
     let column = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
@@ -42,7 +42,7 @@ fn any_repeat() -> impl Strategy<Value = RepeatSpec> {
     prop_oneof![Just(RepeatSpec::Endless), (1u64..5).prop_map(RepeatSpec::Epochs)]
 }
 
-/// The next batches up to the input's end, at most `count`.
+/// Returns the next batches, at most `count`, up to the input's end.
 fn take(prefetch: &mut Prefetch, count: usize) -> Vec<Batch> {
     (0..count).map_while(|_| prefetch.next_blocking().ok()).collect()
 }
@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn a_saved_position_goes_on_to_the_bit(
+    fn a_restored_position_gives_the_same_bits(
         examples in 3usize..40, workers in 1u32..4, whole: bool, batch in 1usize..20, seed: u64, map in any_map(),
         shuffle in any_shuffle(), repeat in any_repeat(), ready in 1usize..5, other_ready in 1usize..5,
         before in 0usize..9,
@@ -71,7 +71,7 @@ proptest! {
         };
         let mut first = start(None, ready);
         let saved = take(&mut first, before).last().and_then(|batch| batch.resume_at);
-        // Nothing was trained on: the begin is where to go on.
+        // Without a saved position, both start at the beginning.
         let mut second = start(saved, other_ready);
         if saved.is_none() {
             first = start(None, ready);
@@ -90,18 +90,18 @@ proptest! {
         }
     }
 
-    /// An example comes out the same in an epoch, whoever fills it and beside whatever other.
+    /// An example comes out the same in an epoch, whatever else is in its batch.
     #[test]
-    fn what_is_random_depends_on_seed_epoch_and_example_only(
+    fn randomness_depends_only_on_seed_epoch_and_example(
         map in any_map(), seed: u64, picks in prop::collection::vec((0u64..4, 0u32..9), 1..20),
     ) {
         let set = Mapped::training(images(9), &map, seed).unwrap();
         let picks: Vec<Pick> = picks.into_iter().map(|(epoch, example)| Pick { epoch, example }).collect();
-        let (mut together, mut room) = (Vec::new(), Room::default());
-        set.fill(&picks, &mut together, &mut room);
+        let (mut together, mut scratch) = (Vec::new(), Scratch::default());
+        set.fill(&picks, &mut together, &mut scratch);
         let mut alone = Vec::new();
         for (place, pick) in picks.iter().enumerate() {
-            set.fill(std::slice::from_ref(pick), &mut alone, &mut Room::default());
+            set.fill(std::slice::from_ref(pick), &mut alone, &mut Scratch::default());
             for (together, alone) in together.iter().zip(&alone) {
                 match (together, alone) {
                     (Column::F32(all), Column::F32(one)) => {
@@ -114,7 +114,7 @@ proptest! {
                 }
             }
         }
-        // The columns are as they are said to be.
+        // The columns match their specs.
         for (column, spec) in together.iter().zip(set.columns()) {
             let elements = column.f32().map_or_else(|| column.i32().unwrap().len(), <[f32]>::len);
             prop_assert_eq!(column.dtype(), spec.example.dtype);
@@ -124,7 +124,7 @@ proptest! {
 }
 
 #[test]
-fn random_stages_differ_by_seed_epoch_and_example_and_leave_the_test_set_alone() {
+fn random_stages_change_the_training_set_only() {
     let map = [
         MapSpec::new("features", StageSpec::RandomCrop { pad: 3, size: [4, 5] }),
         MapSpec::new("features", StageSpec::RandomFlip),
@@ -132,7 +132,7 @@ fn random_stages_differ_by_seed_epoch_and_example_and_leave_the_test_set_alone()
     let fill = |set: &Mapped, epoch| {
         let mut columns = Vec::new();
         let picks: Vec<Pick> = (0..50).map(|example| Pick { epoch, example }).collect();
-        set.fill(&picks, &mut columns, &mut Room::default());
+        set.fill(&picks, &mut columns, &mut Scratch::default());
         columns[0].f32().unwrap().to_vec()
     };
     let train = |seed| Mapped::training(images(50), &map, seed).unwrap();
@@ -148,29 +148,29 @@ fn random_stages_differ_by_seed_epoch_and_example_and_leave_the_test_set_alone()
 }
 
 #[test]
-fn nothing_is_allocated_once_all_has_its_room() {
+fn nothing_is_allocated_after_the_first_batches() {
     let map = [
         MapSpec::new("features", StageSpec::RandomCrop { pad: 3, size: [6, 7] }),
         MapSpec::new("features", StageSpec::RandomFlip),
         MapSpec::new("labels", StageSpec::OneHot { classes: 4 }),
     ];
     let set = Mapped::training(images(9), &map, 0).unwrap();
-    let (mut columns, mut room) = (Vec::new(), Room::default());
+    let (mut columns, mut scratch) = (Vec::new(), Scratch::default());
     let mut places = Vec::new();
     for round in 0..20 {
         let picks: Vec<Pick> =
             (0..6).map(|at| Pick { epoch: round, example: (at * 5 + round as u32) % 9 }).collect();
-        set.fill(&picks, &mut columns, &mut room);
+        set.fill(&picks, &mut columns, &mut scratch);
         let mut now: Vec<usize> = columns
             .iter()
             .map(|column| {
                 column.f32().map_or_else(|| column.i32().unwrap().as_ptr() as usize, |f| f.as_ptr() as usize)
             })
             .collect();
-        // The two halves of the room change places.
-        let mut halves = room.places();
-        halves.sort_unstable();
-        now.extend(halves);
+        // The stages swap two of the buffers.
+        let mut addresses = scratch.addresses();
+        addresses.sort_unstable();
+        now.extend(addresses);
         if round == 2 {
             places = now;
         } else if round > 2 {

@@ -1,5 +1,5 @@
-//! Batches prepared ahead of time, on a thread of their own, so that no training step waits for its input.
-//! Knows nothing of what a batch is for.
+//! Prepares batches ahead of time on a thread of its own, so that training steps need not wait for input.
+//! Does not know what a batch is used for.
 
 use std::any::Any;
 use std::io;
@@ -10,24 +10,24 @@ use std::thread::{self, JoinHandle};
 use pushpull_messages::input::{ColumnSpec, PREFETCH, PREFETCH_MAX};
 use tokio::sync::mpsc;
 
-use super::stages::Room;
+use super::stages::Scratch;
 use super::{Batch, InputError, Mapped, Sampler};
 
-/// How many batches are kept ready where nobody says otherwise.
+/// The default number of batches that are kept ready.
 pub const READY_BATCHES: usize = PREFETCH as usize;
 
-/// Most batches that are kept ready: more would hold memory and hide a slow input no better.
+/// The most batches that are kept ready: more would take memory without hiding a slow input any better.
 pub const READY_BATCHES_MAX: usize = PREFETCH_MAX as usize;
 
 const _: () = assert!(1 <= READY_BATCHES && READY_BATCHES <= READY_BATCHES_MAX);
 
-/// Most bytes of all batches that a worker holds at a time, ready or in use.
+/// The most bytes of all batches that a worker holds at a time, ready or in use.
 pub const READY_BYTES_MAX: u64 = 1 << 30;
 
-/// Whether so many batches of so many examples may be held at a time.
+/// Checks that `batches` batches of `examples` examples may be held at a time.
 ///
 /// # Errors
-/// [`InputError::ReadyBytes`] where they would take more than [`READY_BYTES_MAX`].
+/// [`InputError::ReadyBytes`] if they would take more than [`READY_BYTES_MAX`].
 pub fn check_ready_bytes(columns: &[ColumnSpec], examples: usize, batches: usize) -> Result<(), InputError> {
     let bytes_of = |column: &ColumnSpec| {
         let elements = column.example.shape.checked_elements().unwrap_or(usize::MAX);
@@ -44,40 +44,41 @@ pub fn check_ready_bytes(columns: &[ColumnSpec], examples: usize, batches: usize
     }
 }
 
-/// Of either type in a batch.
+/// Bytes of an element, of either type in a batch.
 const ELEMENT_BYTES: u64 = 4;
 
-/// Batches that a thread that keeps `ready` of them ready may hold, with the one in use.
+/// Returns the most batches that exist when `ready` are kept ready: one more is being filled, and one is in
+/// use.
 const fn held(ready: usize) -> usize {
     ready + 2
 }
 
 /// A thread that keeps batches ready.
 ///
-/// At most `ready` batches wait, and the thread holds one more. A batch that is given back with
-/// [`recycle`](Self::recycle) is filled again, so that with the one in use `ready + 2` batches are all that is ever
-/// allocated.
+/// At most `ready` batches wait, and the thread holds one more. A batch returned with
+/// [`recycle`](Self::recycle) is filled again, so at most `ready + 2` batches are ever allocated, including
+/// the one in use.
 #[derive(Debug)]
 pub struct Prefetch {
     ready: mpsc::Receiver<Batch>,
     spent: sync_mpsc::SyncSender<Batch>,
     thread: Option<JoinHandle<()>>,
-    /// What the thread said when it panicked.
+    /// The thread's panic message.
     panic: Option<String>,
-    /// Why there is no more, where the input ends by itself.
+    /// The error that ended the input.
     end: Arc<OnceLock<InputError>>,
 }
 
 impl Prefetch {
-    /// Starts to prepare the batches that `sampler` chooses from `dataset`, `ready` of them ahead: at
-    /// least 1 and at most [`READY_BATCHES_MAX`], whatever is asked for.
+    /// Starts a thread that prepares the batches that `sampler` chooses from `dataset`, `ready` of them
+    /// ahead; `ready` is clamped to 1 to [`READY_BATCHES_MAX`].
     ///
     /// # Errors
-    /// [`InputError::ReadyBytes`] where the batches would take more than [`READY_BYTES_MAX`], before anything is
-    /// allocated; [`InputError::Thread`] where the operating system gives no thread.
+    /// [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`], before anything is
+    /// allocated; [`InputError::Thread`] if the operating system cannot start a thread.
     ///
     /// # Panics
-    /// Where the sampler's share is one of a larger set.
+    /// If the sampler's share belongs to a set larger than `dataset`.
     pub fn start(dataset: Mapped, mut sampler: Sampler, ready: usize) -> Result<Self, InputError> {
         assert!(
             sampler.share().examples_of_all() as usize <= dataset.len(),
@@ -86,15 +87,15 @@ impl Prefetch {
         let ready = ready.clamp(1, READY_BATCHES_MAX);
         check_ready_bytes(dataset.columns(), sampler.batch(), held(ready))?;
         let mut picks = Vec::with_capacity(sampler.batch());
-        let mut room = Room::default();
+        let mut scratch = Scratch::default();
         Self::start_with(ready, move |batch| {
             sampler.next_into(&mut picks)?;
-            batch.set(&dataset, &picks, Some(sampler.position()), &mut room);
+            batch.set(&dataset, &picks, Some(sampler.position()), &mut scratch);
             Ok(())
         })
     }
 
-    /// Starts with anything that fills batches, up to its first error.
+    /// Starts a thread that calls `fill` until its first error.
     fn start_with(
         ready: usize,
         fill: impl FnMut(&mut Batch) -> Result<(), InputError> + Send + 'static,
@@ -113,11 +114,11 @@ impl Prefetch {
         Ok(Self { ready: from_ready, spent: to_spent, thread: Some(thread), panic: None, end })
     }
 
-    /// The next batch; waits without blocking the task's thread. May be cancelled: no batch is then lost.
+    /// Waits for the next batch, without blocking the thread. May be cancelled without losing a batch.
     ///
     /// # Errors
-    /// [`InputError::Ended`] where the input has an end and has reached it, [`InputError::Panicked`] where the thread
-    /// is no more, now and on every later call.
+    /// [`InputError::Ended`] if the input has ended, [`InputError::Panicked`] if the thread has panicked;
+    /// every later call returns the same error.
     pub async fn next(&mut self) -> Result<Batch, InputError> {
         match self.ready.recv().await {
             Some(batch) => Ok(batch),
@@ -125,13 +126,13 @@ impl Prefetch {
         }
     }
 
-    /// The next batch; blocks the thread. For use outside of asynchronous code.
+    /// Waits for the next batch and blocks the thread. For use outside of asynchronous code.
     ///
     /// # Errors
     /// As [`next`](Self::next).
     ///
     /// # Panics
-    /// When called from asynchronous code.
+    /// If called from asynchronous code.
     pub fn next_blocking(&mut self) -> Result<Batch, InputError> {
         match self.ready.blocking_recv() {
             Some(batch) => Ok(batch),
@@ -139,18 +140,20 @@ impl Prefetch {
         }
     }
 
-    /// How many batches are ready, of so many that may be.
+    /// Returns the number of ready batches and its maximum.
     pub fn ready(&self) -> [usize; 2] {
         [self.ready.len(), self.ready.max_capacity()]
     }
 
-    /// Gives a batch back, so that its memory is used for a later one. Never blocks.
+    /// Returns a batch so that its memory is used for a later one. Never blocks.
     pub fn recycle(&self, batch: Batch) {
-        // A full channel (batches that came from elsewhere) or a thread that is no more: the memory is freed instead.
+        // If the channel is full (batches made elsewhere) or the thread has ended, the memory is freed
+        // instead.
         let _ = self.spent.try_send(batch);
     }
 
-    /// Why no batch comes any more. The thread drops its end of the channel when it ends, so joining does not wait.
+    /// Returns the error that ended the input. The thread drops its end of the channel when it ends, so
+    /// joining it does not wait.
     fn ended(&mut self) -> InputError {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             self.panic = Some(message_of(panic.as_ref()));
@@ -158,23 +161,23 @@ impl Prefetch {
         if let Some(InputError::Ended { epochs, examples, batch }) = self.end.get() {
             return InputError::Ended { epochs: *epochs, examples: *examples, batch: *batch };
         }
-        let message = self.panic.clone().expect("the thread ends by itself only in a panic");
+        let message = self.panic.clone().expect("a thread without an error ends only in a panic");
         InputError::Panicked { message }
     }
 }
 
-/// Stops the thread, and waits for the batch that it is filling.
+/// Stops the thread and waits until it has filled its current batch.
 impl Drop for Prefetch {
     fn drop(&mut self) {
         self.ready.close();
         if let Some(thread) = self.thread.take() {
-            // A panic that nobody asked about any more has already been printed.
+            // A panic has already been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread: fills batches until nobody wants them.
+/// Runs the thread: fills batches until the receiver is closed or `fill` returns an error.
 fn prepare(
     mut fill: impl FnMut(&mut Batch) -> Result<(), InputError>,
     ready: &mpsc::Sender<Batch>,
@@ -196,8 +199,8 @@ fn prepare(
 fn message_of(panic: &(dyn Any + Send)) -> String {
     let text =
         panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    // An error is one line, whatever was said.
-    text.unwrap_or("it did not say why").lines().collect::<Vec<_>>().join("; ")
+    // An error is one line, whatever the panic's message.
+    text.unwrap_or("it gave no message").lines().collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

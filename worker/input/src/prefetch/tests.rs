@@ -18,7 +18,7 @@ fn sampler(set: &Mapped) -> Sampler {
     Sampler::new(DataShare::new(0, 1, set.len()).unwrap(), 4, 9).unwrap()
 }
 
-/// Starts with what never ends.
+/// Starts a prefetch whose input never ends.
 fn start_filling(
     ready: usize,
     mut fill: impl FnMut(&mut Batch) + Send + 'static,
@@ -29,7 +29,7 @@ fn start_filling(
     })
 }
 
-/// What is dropped when the thread ends.
+/// A guard that counts how often it is dropped: once, when the thread ends.
 struct Guard(Arc<AtomicUsize>);
 
 impl Drop for Guard {
@@ -39,24 +39,24 @@ impl Drop for Guard {
 }
 
 #[test]
-fn gives_the_samplers_batches_in_order_with_their_positions() {
+fn batches_come_in_the_samplers_order_with_positions() {
     let set = ten_examples();
-    let mut expected = sampler(&set);
     let mut prefetch = Prefetch::start(set.clone(), sampler(&set), READY_BATCHES).unwrap();
+    let mut sampler = sampler(&set);
     for _ in 0..30 {
         let mut picks = Vec::new();
-        expected.next_into(&mut picks).unwrap();
-        let mut wanted = Batch::default();
-        wanted.set(&set, &picks, Some(expected.position()), &mut Room::default());
+        sampler.next_into(&mut picks).unwrap();
+        let mut expected = Batch::default();
+        expected.set(&set, &picks, Some(sampler.position()), &mut Scratch::default());
         let batch = prefetch.next_blocking().unwrap();
-        assert_eq!(batch, wanted);
+        assert_eq!(batch, expected);
         assert_eq!(batch.examples, 4);
         prefetch.recycle(batch);
     }
 }
 
 #[test]
-fn batches_that_would_take_all_memory_are_refused_before_they_are_allocated() {
+fn refuses_batches_too_large_before_allocating() {
     let set = |classes| {
         let set = Dataset::images(Shape::from([2]), vec![0; 20], (0..10).collect(), Some(10)).unwrap();
         Mapped::training(set, &[MapSpec::new("labels", StageSpec::OneHot { classes })], 0).unwrap()
@@ -70,13 +70,13 @@ fn batches_that_would_take_all_memory_are_refused_before_they_are_allocated() {
     let bytes = ((1u64 << 28) + 2) * 4 * 64 * 4;
     let expected = format!("4 batches of 64 examples would take {bytes} bytes, expected at most 1073741824");
     assert!(error.contains(&expected) && error.contains("'labels' f32[268435456]"), "{error}");
-    // However many are asked for, 66 is the most.
+    // Any larger number is clamped to 66.
     assert!(matches!(start(1 << 16, 64, usize::MAX), Err(InputError::ReadyBytes { batches: 66, .. })));
     assert!(start(1 << 16, 4, 1).is_ok());
 }
 
 #[tokio::test]
-async fn can_be_awaited() {
+async fn the_next_batch_can_be_awaited() {
     let set = ten_examples();
     let mut prefetch = Prefetch::start(set.clone(), sampler(&set), 1).unwrap();
     let expected: Vec<Vec<u32>> = sampler(&set).take(10).collect();
@@ -88,7 +88,7 @@ async fn can_be_awaited() {
 }
 
 #[test]
-fn recycled_batches_are_all_the_memory_there_is() {
+fn recycled_batches_bound_the_memory() {
     let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
     let mut prefetch = start_filling(3, move |batch| {
@@ -107,13 +107,13 @@ fn recycled_batches_are_all_the_memory_there_is() {
 }
 
 #[test]
-fn a_batch_is_filled_again_in_its_own_memory() {
+fn a_batch_is_refilled_in_place() {
     let set = ten_examples();
     let mut batch = Batch::default();
-    let mut room = Room::default();
+    let mut scratch = Scratch::default();
     let mut set = |batch: &mut Batch, examples: &[u32]| {
         let picks: Vec<Pick> = examples.iter().map(|&example| Pick { epoch: 0, example }).collect();
-        batch.set(&set, &picks, None, &mut room);
+        batch.set(&set, &picks, None, &mut scratch);
     };
     set(&mut batch, &[1, 2, 3]);
     let place = |batch: &Batch| batch.columns[0].f32().unwrap().as_ptr();
@@ -126,7 +126,7 @@ fn a_batch_is_filled_again_in_its_own_memory() {
 }
 
 #[test]
-fn runs_ahead_no_further_than_asked() {
+fn prepares_no_more_batches_than_requested() {
     let filled = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&filled);
     let mut prefetch = start_filling(2, move |_| {
@@ -159,16 +159,16 @@ fn dropping_it_ends_the_thread() {
 }
 
 #[tokio::test]
-async fn can_be_dropped_by_a_task_that_waits_for_it() {
+async fn can_be_dropped_after_a_cancelled_wait() {
     let (go, wait) = sync_mpsc::channel::<()>();
     let mut prefetch = start_filling(1, move |_| {
-        // Fills nothing until the test says so, so that `next` below waits for certain.
+        // Fills nothing until `go` is dropped, so that `next` below must wait.
         let _ = wait.recv();
     })
     .unwrap();
     tokio::select! {
         biased;
-        batch = prefetch.next() => panic!("nothing is ready, got {batch:?}"),
+        batch = prefetch.next() => panic!("got {batch:?}, expected no batch"),
         () = std::future::ready(()) => {}
     }
     drop(go);
@@ -176,7 +176,7 @@ async fn can_be_dropped_by_a_task_that_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_panic_comes_out_as_an_error_every_time() {
+async fn every_call_after_a_panic_returns_its_error() {
     let mut left = 2;
     let mut prefetch = start_filling(1, move |batch| {
         assert!(left > 0, "no batch\nleft");
@@ -195,14 +195,14 @@ async fn a_panic_comes_out_as_an_error_every_time() {
 
 #[test]
 #[should_panic(expected = "a sampler for another data set")]
-fn a_sampler_for_another_set_is_our_bug() {
+fn a_sampler_for_another_set_panics() {
     let set = ten_examples();
     let share = DataShare::new(0, 1, 11).unwrap();
     let _ = Prefetch::start(set, Sampler::new(share, 1, 0).unwrap(), 1);
 }
 
 #[tokio::test]
-async fn an_end_comes_out_as_an_error_behind_the_last_batch_every_time() {
+async fn every_call_after_the_last_batch_returns_ended() {
     let set = ten_examples();
     let share = DataShare::new(0, 1, set.len()).unwrap();
     let sampler = Sampler::with(share, 4, 0, ShuffleSpec::None, RepeatSpec::Epochs(2)).unwrap();

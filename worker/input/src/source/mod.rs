@@ -1,5 +1,5 @@
-//! From what a job's description names to examples in memory.
-//! Knows neither who reads which of them nor when.
+//! Loads the data sets that a job's input spec names.
+//! Knows neither which worker reads which example nor when.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,15 @@ use super::{
     Dataset, Digits, IdxFile, InputError, babble, cifar10, color_images, csv, linear, tf_record, windows,
 };
 
-/// What an error calls a text that is made on the spot.
+/// The name of a generated text in errors.
 const BABBLE: &str = "the babble";
 
-/// All examples that `spec` names, with the columns that [`describe`] gives without map stages. `data_dir_override` replaces the directories of its files, as a worker may keep
-/// the same data elsewhere.
+/// Loads all examples of `spec`, with the columns that [`describe`] returns without map stages.
+/// `data_dir_override` replaces the directories of the files, because a worker may keep the same data
+/// elsewhere.
 ///
 /// # Errors
-/// Whatever can be wrong with the files (see [`IdxFile`]), or with the number of digits; nothing is then loaded.
+/// Any [`InputError`] about the spec, the files or the number of generated examples.
 pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Dataset, InputError> {
     match data_dir_override {
         None => load_from(spec),
@@ -30,25 +31,26 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Data
     }
 }
 
-/// What can be known of a set of examples without reading them.
+/// A description of a data set: what is known without its examples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// How many there are.
+    /// The number of examples.
     pub examples: u64,
-    /// What each of them has.
+    /// The columns of each example.
     pub columns: Vec<ColumnSpec>,
 }
 
-/// What `spec` names, behind its map stages. Files whose headers or sizes do not say it are read through, and nothing of
-/// them is kept. Where integers become one-hot, the examples are read to see that all of them are classes.
+/// Describes the data set of `spec` after its map stages. Reads files whose headers or sizes do not give the
+/// number of examples, without keeping them. Loads the examples if integers become one-hot, to check that all
+/// are classes.
 ///
 /// # Errors
-/// As [`load`], as far as that shows it; [`InputError::Stage`] for a stage that does not fit its column;
-/// [`InputError::Class`] for an integer that is no class.
+/// As [`load`], as far as the files are read; [`InputError::Stage`] for a stage that does not fit its column;
+/// [`InputError::Class`] for an integer that is not a class.
 pub fn describe(spec: &DatasetSpec, map: &[MapSpec]) -> Result<Description, InputError> {
     let Description { examples, columns } = describe_unmapped(spec)?;
     let stages = Stages::new(map, &columns)?;
-    if stages.ask_for_classes() {
+    if stages.need_classes() {
         stages.check(&load_from(spec)?)?;
     }
     Ok(Description { examples, columns: stages.columns().to_vec() })
@@ -83,29 +85,30 @@ fn describe_unmapped(spec: &DatasetSpec) -> Result<Description, InputError> {
     }
 }
 
-/// The same data, its files in another directory. Of both sets of a job, [`input_in_directory`] sees more.
+/// Returns `spec` with its files in another directory. For both sets of a job use [`input_in_directory`],
+/// which also finds conflicts between them.
 ///
 /// # Errors
-/// [`InputError::NoFileName`] where a path ends in no name, such as `..`; [`InputError::SameFile`] where two files of
-/// different directories would become one.
+/// [`InputError::NoFileName`] if a path does not end in a name, such as `..`; [`InputError::SameFile`] if two
+/// files of different directories would have the same path.
 pub fn in_directory(spec: &DatasetSpec, directory: &Path) -> Result<DatasetSpec, InputError> {
     Moved::new(directory).dataset(spec)
 }
 
-/// The whole input of a job, its files in another directory.
+/// Returns the input of a job with its files in another directory.
 ///
 /// # Errors
-/// As [`in_directory`]; also where a file of the training set and another of the test set would become one.
+/// As [`in_directory`], also for a file of the training set and another of the test set.
 pub fn input_in_directory(input: &InputSpec, directory: &Path) -> Result<InputSpec, InputError> {
     let mut moved = Moved::new(directory);
     let (train, test) = (moved.dataset(&input.train)?, moved.dataset(&input.test)?);
     Ok(InputSpec { train, test, ..input.clone() })
 }
 
-/// Files that were given another directory.
+/// A move of files to another directory.
 struct Moved<'a> {
     directory: &'a Path,
-    /// Where each of them lies now, and what it was called before.
+    /// The earlier path of each moved file, by its new path.
     before: BTreeMap<PathBuf, PathBuf>,
 }
 
@@ -123,7 +126,7 @@ impl<'a> Moved<'a> {
             return Err(InputError::NoFileName { path: path.to_path_buf() });
         };
         let moved = self.directory.join(name);
-        // The same file by the same name may be asked for twice: to train on, and to test on.
+        // Training and testing may both name the same file.
         match self.before.get(&moved) {
             Some(first) if first != path => {
                 Err(InputError::SameFile { first: first.clone(), second: path.to_path_buf(), moved })
@@ -179,7 +182,7 @@ fn load_idx(images: &Path, labels: &Path) -> Result<Dataset, InputError> {
     Dataset::images(feature_shape, images.read()?, labels, None)
 }
 
-/// Both files, their headers read and compared before any of the data is.
+/// Opens both files, and compares their headers before any data is read.
 fn open_idx(images: &Path, labels: &Path) -> Result<(IdxFile, IdxFile), InputError> {
     let images = IdxFile::open(images)?.with_axes(3, "0x00000803 (u8 images: examples, rows, columns)")?;
     let labels = IdxFile::open(labels)?.with_axes(1, "0x00000801 (u8 labels)")?;

@@ -1,4 +1,4 @@
-//! Data sets from specs: small files written here, and the real MNIST where it lies.
+//! Data sets from specs: small files written here, and the real MNIST if it is present.
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ fn loads_images_with_their_labels() {
 }
 
 #[test]
-fn another_directory_takes_the_place_of_the_named_one() {
+fn another_directory_replaces_the_one_in_the_spec() {
     let folder = TempDir::new().unwrap();
     write_pair(folder.path(), 2, 2);
     let elsewhere = DatasetSpec::Idx { images: "/no/such/images".into(), labels: "relative/labels".into() };
@@ -45,7 +45,7 @@ fn another_directory_takes_the_place_of_the_named_one() {
 }
 
 #[test]
-fn two_files_that_would_become_one_are_refused() {
+fn refuses_two_files_that_would_have_one_path() {
     let cifar = |files: &[&str]| DatasetSpec::Cifar10 { files: files.iter().map(PathBuf::from).collect() };
     let both = |train: &[&str], test: &[&str]| InputSpec::new(cifar(train), cifar(test));
     let data = Path::new("/data");
@@ -60,14 +60,14 @@ fn two_files_that_would_become_one_are_refused() {
         message.starts_with("train/data.bin and test/data.bin would both be /data/data.bin"),
         "{message}"
     );
-    // Tested on what it was trained on, and moved twice.
+    // One file in both sets, moved twice.
     let same = input_in_directory(&both(&["x/a", "x/b"], &["x/a"]), data).unwrap();
     assert_eq!(same, both(&["/data/a", "/data/b"], &["/data/a"]));
     assert_eq!(input_in_directory(&same, data).unwrap(), same);
 }
 
 #[test]
-fn an_integer_that_is_no_class_is_told_before_the_examples_are_needed() {
+fn describing_refuses_an_integer_that_is_not_a_class() {
     let folder = TempDir::new().unwrap();
     let spec = write_pair(folder.path(), 4, 4);
     let one_hot = |classes| [MapSpec::new("labels", StageSpec::OneHot { classes })];
@@ -78,7 +78,7 @@ fn an_integer_that_is_no_class_is_told_before_the_examples_are_needed() {
 }
 
 #[test]
-fn refuses_images_and_labels_that_do_not_belong_together() {
+fn refuses_images_and_labels_that_do_not_match() {
     let folder = TempDir::new().unwrap();
     let spec = write_pair(folder.path(), 4, 3);
     let error = load(&spec, None).unwrap_err();
@@ -90,7 +90,7 @@ fn refuses_images_and_labels_that_do_not_belong_together() {
 }
 
 #[test]
-fn draws_digits() {
+fn digits_are_drawn() {
     let spec = DatasetSpec::Digits { seed: 5, examples: 12 };
     let set = load(&spec, Some(Path::new("/ignored"))).unwrap();
     assert_eq!((set.len(), set.feature_shape()), (12, &Shape::from([28, 28])));
@@ -100,7 +100,7 @@ fn draws_digits() {
     assert!(matches!(describe(&endless, &[]), Err(InputError::Extent { .. })));
 }
 
-/// What is known of one of MNIST's two sets.
+/// The known facts of one of MNIST's two sets.
 struct Known {
     name: &'static str,
     examples: u64,
@@ -139,7 +139,7 @@ fn reads_the_real_mnist() {
         },
     ];
     for Known { name, examples, first_labels, mean_pixel, histogram } in known {
-        // Named without `.gz`: the files lie there gzipped.
+        // Named without `.gz`, although the files are gzipped.
         let spec = DatasetSpec::Idx {
             images: format!("{name}-images-idx3-ubyte").into(),
             labels: format!("{name}-labels-idx1-ubyte").into(),

@@ -1,5 +1,5 @@
-//! The map stages, made ready for the columns that they are for.
-//! Knows neither the order of examples nor where chance comes from.
+//! The map stages, prepared for their columns.
+//! Knows neither the order of examples nor the source of randomness.
 
 use pushpull_messages::input::{ColumnSpec, MapSpec, StageSpec};
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};
@@ -7,29 +7,29 @@ use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 use super::random::SplitMix64;
 use super::{Dataset, InputError, Storage};
 
-/// Most elements that one example may grow to.
+/// The most elements of one example after its stages.
 const ELEMENTS_MAX: usize = pushpull_messages::input::EXAMPLE_ELEMENTS_MAX;
 
-/// What is used again from example to example: an example before and behind a stage that changes its shape.
+/// Buffers that are reused for every example: an example before and after a stage that changes its shape.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Scratch {
     ints: Vec<i32>,
     before: Vec<f32>,
-    behind: Vec<f32>,
+    after: Vec<f32>,
 }
 
 #[cfg(test)]
-impl Room {
-    /// Where its memory lies.
-    pub(super) fn places(&self) -> Vec<usize> {
-        vec![self.ints.as_ptr() as usize, self.before.as_ptr() as usize, self.behind.as_ptr() as usize]
+impl Scratch {
+    /// Returns the addresses of the buffers.
+    pub(super) fn addresses(&self) -> Vec<usize> {
+        vec![self.ints.as_ptr() as usize, self.before.as_ptr() as usize, self.after.as_ptr() as usize]
     }
 }
 
 /// The stages of all columns.
 #[derive(Clone, Debug)]
 pub(super) struct Stages {
-    /// Behind the stages.
+    /// The columns after the stages.
     columns: Vec<ColumnSpec>,
     plans: Vec<Plan>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Stages {
 /// The stages of one column.
 #[derive(Clone, Debug, Default)]
 struct Plan {
-    /// Of one example in the data set.
+    /// The elements of one example in the data set.
     elements: usize,
     steps: Vec<Step>,
     /// Whether a step changes the shape.
@@ -87,29 +87,29 @@ impl Stages {
                 });
             };
             let example = &mut stages.columns[position].example;
-            let (step, behind) = prepare(stage, example).map_err(|expected| InputError::Stage {
+            let (step, after) = prepare(stage, example).map_err(|expected| InputError::Stage {
                 name: column.clone(),
                 expected,
                 got: example.to_string(),
             })?;
             stages.plans[position].reshapes |= matches!(step, Step::OneHot { .. } | Step::Crop { .. });
             stages.plans[position].steps.push(step);
-            *example = behind;
+            *example = after;
         }
         Ok(stages)
     }
 
-    /// The columns behind the stages.
+    /// Returns the columns after the stages.
     pub(super) fn columns(&self) -> &[ColumnSpec] {
         &self.columns
     }
 
-    /// Whether integers become one-hot, so that [`check`](Self::check) has something to look at.
-    pub(super) fn ask_for_classes(&self) -> bool {
+    /// Returns true if integers become one-hot, so that [`check`](Self::check) must read the examples.
+    pub(super) fn need_classes(&self) -> bool {
         self.plans.iter().any(|plan| matches!(plan.steps.first(), Some(Step::OneHot { .. })))
     }
 
-    /// Whether all integers that become one-hot are classes.
+    /// Checks that all integers that become one-hot are classes.
     pub(super) fn check(&self, dataset: &Dataset) -> Result<(), InputError> {
         for (position, plan) in self.plans.iter().enumerate() {
             let Some(Step::OneHot { classes }) = plan.steps.first() else { continue };
@@ -127,7 +127,7 @@ impl Stages {
         Ok(())
     }
 
-    /// Writes one example of a column of floats. Nothing is random where `random` is `None`.
+    /// Writes one example of a column of floats to `row`. Nothing is random if `random` is `None`.
     pub(super) fn fill_f32(
         &self,
         dataset: &Dataset,
@@ -135,7 +135,7 @@ impl Stages {
         example: u32,
         mut random: Option<SplitMix64>,
         row: &mut [f32],
-        room: &mut Room,
+        scratch: &mut Scratch,
     ) {
         let (plan, storage) = (&self.plans[position], dataset.storage_at(position));
         if !plan.reshapes {
@@ -143,17 +143,17 @@ impl Stages {
             plan.steps.iter().for_each(|step| in_place(step, random.as_mut(), row));
             return;
         }
-        let Room { ints, before, behind } = room;
+        let Scratch { ints, before, after } = scratch;
         read(storage, example, plan.elements, ints, before);
         for step in &plan.steps {
             match step {
                 Step::OneHot { classes } => {
-                    behind.clear();
-                    behind.resize(ints.len() * classes, 0.0);
-                    for (row, &id) in behind.chunks_exact_mut(*classes).zip(&*ints) {
+                    after.clear();
+                    after.resize(ints.len() * classes, 0.0);
+                    for (row, &id) in after.chunks_exact_mut(*classes).zip(&*ints) {
                         row[id as usize] = 1.0;
                     }
-                    std::mem::swap(before, behind);
+                    std::mem::swap(before, after);
                 }
                 Step::Crop { image, pad, height, width } => {
                     let (down, across) = (image.height + 2 * pad - height, image.width + 2 * pad - width);
@@ -161,8 +161,8 @@ impl Stages {
                         Some(random) => [down, across].map(|most| random.below(most as u32 + 1) as usize),
                         None => [down / 2, across / 2],
                     };
-                    crop(before, behind, *image, *pad, corner, [*height, *width]);
-                    std::mem::swap(before, behind);
+                    crop(before, after, *image, *pad, corner, [*height, *width]);
+                    std::mem::swap(before, after);
                 }
                 other => in_place(other, random.as_mut(), before),
             }
@@ -171,7 +171,7 @@ impl Stages {
     }
 }
 
-/// One example as it is kept: floats into `floats`, integers into `ints`.
+/// Reads one example as it is stored: floats into `floats`, integers into `ints`.
 fn read(storage: &Storage, example: u32, elements: usize, ints: &mut Vec<i32>, floats: &mut Vec<f32>) {
     match storage.dtype() {
         DType::F32 => {
@@ -185,7 +185,10 @@ fn read(storage: &Storage, example: u32, elements: usize, ints: &mut Vec<i32>, f
     }
 }
 
-/// A stage for such a column, and what the column is behind it; else what column it would fit.
+/// Returns the prepared stage and the column after it.
+///
+/// # Errors
+/// A description of the columns that the stage accepts, if it does not fit this one.
 fn prepare(stage: &StageSpec, example: &TensorSpec) -> Result<(Step, TensorSpec), String> {
     let floats = example.dtype == DType::F32;
     let image = || match (floats, example.shape.0.as_slice()) {
@@ -196,7 +199,7 @@ fn prepare(stage: &StageSpec, example: &TensorSpec) -> Result<(Step, TensorSpec)
         StageSpec::Scale { factor, offset } if floats => {
             Ok((Step::Scale { factor: *factor, offset: *offset }, example.clone()))
         }
-        StageSpec::Scale { .. } => Err("a column of floats to scale".into()),
+        StageSpec::Scale { .. } => Err("a column of floats".into()),
         StageSpec::Standardise { mean, stddev } => {
             let last = example.shape.0.last().copied().unwrap_or(1);
             if !floats || mean.len() != stddev.len() || (mean.len() != 1 && mean.len() != last) {
@@ -215,7 +218,7 @@ fn prepare(stage: &StageSpec, example: &TensorSpec) -> Result<(Step, TensorSpec)
                     extents.push(classes);
                     Ok((Step::OneHot { classes }, TensorSpec::f32(Shape(extents))))
                 }
-                _ => Err(format!("a column of integers, with at most {ELEMENTS_MAX} elements behind it")),
+                _ => Err(format!("a column of integers, with at most {ELEMENTS_MAX} elements after one-hot")),
             }
         }
         StageSpec::RandomCrop { pad, size } => {
@@ -228,14 +231,14 @@ fn prepare(stage: &StageSpec, example: &TensorSpec) -> Result<(Step, TensorSpec)
             {
                 return Err(format!("an image of at least {height} × {width} with a border of {pad}"));
             }
-            let behind = TensorSpec::f32([height, width, image.channels]);
-            Ok((Step::Crop { image, pad, height, width }, behind))
+            let after = TensorSpec::f32([height, width, image.channels]);
+            Ok((Step::Crop { image, pad, height, width }, after))
         }
         StageSpec::RandomFlip => Ok((Step::Flip(image()?), example.clone())),
     }
 }
 
-/// A stage that leaves the shape as it is.
+/// Applies a stage that keeps the shape.
 fn in_place(step: &Step, random: Option<&mut SplitMix64>, values: &mut [f32]) {
     match step {
         Step::Scale { factor, offset } => {
@@ -264,12 +267,12 @@ fn in_place(step: &Step, random: Option<&mut SplitMix64>, values: &mut [f32]) {
     }
 }
 
-/// The window at `corner` of an image with a border of `pad` zeros.
+/// Copies the window at `corner` of an image with a border of `pad` zeros to `to`.
 fn crop(from: &[f32], to: &mut Vec<f32>, image: Image, pad: usize, corner: [usize; 2], size: [usize; 2]) {
     let ([top, left], [height, width], channels) = (corner, size, image.channels);
     to.clear();
     to.resize(height * width * channels, 0.0);
-    // The columns of the window that lie in the image, and where they lie there.
+    // The columns of the window that lie in the image.
     let begin = pad.saturating_sub(left).min(width);
     let end = (pad + image.width).saturating_sub(left).clamp(begin, width);
     for (row, line) in to.chunks_exact_mut(width * channels).enumerate() {

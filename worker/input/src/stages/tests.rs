@@ -1,4 +1,4 @@
-//! Each stage against the plainest way to say what it does, and what does not fit.
+//! Each stage against its simplest definition, and stages that do not fit their columns.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn stages(dataset: &Dataset, map: &[StageSpec]) -> Result<Stages, InputError> {
 fn apply(dataset: &Dataset, map: &[StageSpec], example: u32, random: Option<SplitMix64>) -> Vec<f32> {
     let stages = stages(dataset, map).unwrap();
     let mut row = vec![7.0; stages.columns()[0].example.shape.elements()];
-    stages.fill_f32(dataset, 0, example, random, &mut row, &mut Room::default());
+    stages.fill_f32(dataset, 0, example, random, &mut row, &mut Scratch::default());
     row
 }
 
@@ -39,7 +39,7 @@ fn numbers_are_scaled_and_standardised() {
     assert_eq!(apply(&set, &[channels], 0, None), [0.0, 0.0, 1.0, 0.5]);
     let all = StageSpec::Standardise { mean: vec![1.0], stddev: vec![2.0] };
     assert_eq!(apply(&set, std::slice::from_ref(&all), 0, None), [0.0, 0.5, 1.0, 1.5]);
-    // In the order in which they are listed.
+    // Stages apply in the order in which they are listed.
     assert_eq!(apply(&set, &[all, scale], 0, None), [-1.0, 0.0, 1.0, 2.0]);
     let scalar = StageSpec::Standardise { mean: vec![0.0], stddev: vec![0.5] };
     assert_eq!(apply(&floats(&[], 3), &[scalar], 2, None), [6.0]);
@@ -105,22 +105,22 @@ proptest! {
     }
 
     #[test]
-    fn a_flip_turns_every_row_or_none(
+    fn a_flip_reverses_every_row_or_none(
         (height, width, channels) in (1usize..5, 1usize..6, 1usize..4), seed: Option<u64>,
     ) {
         let set = floats(&[height, width, channels], 1);
         let before = apply(&set, &[], 0, None);
-        let turned: Vec<f32> = before
+        let reversed: Vec<f32> = before
             .chunks(width * channels)
             .flat_map(|row| row.chunks(channels).rev().flatten().copied().collect::<Vec<_>>())
             .collect();
         let flipped = apply(&set, &[StageSpec::RandomFlip], 0, seed.map(|seed| SplitMix64::stream(&[seed])));
-        prop_assert!(flipped == before || (seed.is_some() && flipped == turned));
+        prop_assert!(flipped == before || (seed.is_some() && flipped == reversed));
     }
 }
 
 #[test]
-fn chance_is_fair() {
+fn random_stages_are_fair() {
     let set = floats(&[1, 2, 1], 1);
     let seeds = || (0..1000).map(|seed| Some(SplitMix64::stream(&[seed])));
     let flipped =
@@ -137,23 +137,35 @@ fn chance_is_fair() {
 }
 
 #[test]
-fn stages_that_do_not_fit_are_refused_with_the_column_named() {
+fn an_error_names_the_column_that_does_not_fit() {
     let labels = Dataset::images(Shape::from([4, 4]), vec![0; 16], vec![1], None).unwrap();
     let refused = |column: &str, stage| {
         Stages::new(&[MapSpec::new(column, stage)], labels.columns()).unwrap_err().to_string()
     };
     let standardise = |count| StageSpec::Standardise { mean: vec![0.0; count], stddev: vec![1.0; count] };
     for (column, stage, words) in [
-        ("label", StageSpec::RandomFlip, "one of 'features' f32[4, 4], 'labels' i32[]"),
-        ("features", StageSpec::RandomFlip, "[height, width, channels], got f32[4, 4]"),
+        (
+            "label",
+            StageSpec::RandomFlip,
+            "found no column, expected one of 'features' f32[4, 4], 'labels' i32[]",
+        ),
+        (
+            "features",
+            StageSpec::RandomFlip,
+            "found f32[4, 4], expected an image of floats, [height, width, channels]",
+        ),
         (
             "features",
             StageSpec::RandomCrop { pad: 1, size: [2, 2] },
-            "[height, width, channels], got f32[4, 4]",
+            "found f32[4, 4], expected an image of floats, [height, width, channels]",
         ),
-        ("labels", StageSpec::Scale { factor: 1.0, offset: 0.0 }, "floats to scale, got i32[]"),
-        ("features", standardise(3), "3 along its last axis, got f32[4, 4]"),
-        ("labels", standardise(1), "floats with 1 along its last axis, got i32[]"),
+        ("labels", StageSpec::Scale { factor: 1.0, offset: 0.0 }, "found i32[], expected a column of floats"),
+        (
+            "features",
+            standardise(3),
+            "found f32[4, 4], expected a column of floats with 3 along its last axis",
+        ),
+        ("labels", standardise(1), "found i32[], expected a column of floats with 1 along its last axis"),
         ("features", StageSpec::OneHot { classes: 3 }, "a column of integers"),
         ("labels", StageSpec::OneHot { classes: u32::MAX }, "a column of integers, with at most"),
     ] {

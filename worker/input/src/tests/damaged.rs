@@ -1,4 +1,4 @@
-//! For the readers' tests: small files, and the ways in which any file can be damaged.
+//! Fixtures for the readers' tests: small files, and damage that any format must detect.
 //! Knows no format.
 
 use std::io::Write;
@@ -9,22 +9,22 @@ use flate2::write::GzEncoder;
 
 use crate::InputError;
 
-/// The bytes, gzipped.
+/// Returns the bytes gzipped.
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::best());
     packer.write_all(bytes).unwrap();
     packer.finish().unwrap()
 }
 
-/// Writes a file.
+/// Writes a file and returns its path.
 pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, bytes).unwrap();
     path
 }
 
-/// Holds a reader against a good file that is damaged in every way that hurts any format: empty, cut anywhere but at
-/// the lengths that are `whole`, another file, the rest of a gzip missing or followed by something else.
+/// Checks that `read` refuses a good file after any damage: empty, cut anywhere except at the lengths in
+/// `whole`, of another format, or as a gzip that is cut, has another checksum or is followed by other bytes.
 #[track_caller]
 pub(crate) fn bad_inputs(
     good: &[u8],
@@ -38,9 +38,9 @@ pub(crate) fn bad_inputs(
     };
     refused(b"", "empty");
     refused(&gzip(b""), "an empty gzip");
-    refused(b"\x89PNG\r\n\x1a\n, no good at all", "another kind");
-    refused(&[0x1f, 0x8b, 8, 0, 1, 2, 3], "no gzip behind its magic");
-    // Long files are cut at some places only.
+    refused(b"\x89PNG\r\n\x1a\n, no good at all", "another format");
+    refused(&[0x1f, 0x8b, 8, 0, 1, 2, 3], "no gzip after its magic");
+    // Long files are cut at only some places.
     let step = |len: usize| if len <= 1000 { 1 } else { len / 50 };
     for len in (1..good.len()).step_by(step(good.len())).filter(|len| !whole.contains(len)) {
         refused(&good[..len], &format!("cut at {len}"));
@@ -51,7 +51,7 @@ pub(crate) fn bad_inputs(
         let error = refused(&packed[..len], &format!("a gzip cut at {len}"));
         assert!(matches!(error, InputError::Read { .. }), "a gzip cut at {len}: {error}");
     }
-    refused(&[&packed, &b"rest"[..]].concat(), "a gzip with something behind it");
+    refused(&[&packed, &b"rest"[..]].concat(), "a gzip followed by other bytes");
     let mut flipped = packed.clone();
     let checksum = packed.len() - 8;
     flipped[checksum] ^= 1;
@@ -60,7 +60,7 @@ pub(crate) fn bad_inputs(
     read(&packed).unwrap();
 }
 
-/// Where the real data sets lie, if they do.
+/// Returns the folder of a real data set, if it is present.
 pub(crate) fn data_dir(name: &str) -> Option<PathBuf> {
     let data = std::env::var_os("PUSHPULL_DATA_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);

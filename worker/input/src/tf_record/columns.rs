@@ -1,4 +1,4 @@
-//! From the features of a record to the columns of a data set.
+//! Converts the features of records into the columns of a data set.
 //! Knows neither the framing nor the encoding.
 
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::records::Records;
 use crate::rows::Rows;
 use crate::{InputError, RecordError, Storage};
 
-/// Most bytes of names that an error shows.
+/// Most bytes of names that an error quotes.
 const SHOWN_BYTES_MAX: usize = 400;
 
-/// The columns, empty.
+/// Returns the columns of `spec`, without elements.
 pub(crate) fn columns(spec: &TfRecordSpec) -> Vec<(ColumnSpec, Storage)> {
     let column = |feature: &FeatureSpec| {
         let storage = match feature.kind {
@@ -27,7 +27,7 @@ pub(crate) fn columns(spec: &TfRecordSpec) -> Vec<(ColumnSpec, Storage)> {
     spec.features.iter().map(column).collect()
 }
 
-/// Appends all records of a file.
+/// Appends all records of a file to `rows`.
 pub(crate) fn read(path: &Path, spec: &TfRecordSpec, rows: &mut Rows) -> Result<(), InputError> {
     let mut records = Records::open(path)?;
     let before = rows.examples();

@@ -1,12 +1,13 @@
-//! `tf.train.Example`: named lists of floats, integers or strings of bytes. The messages of
-//! `tensorflow/core/example/example.proto` and `feature.proto`, by hand.
+//! `tf.train.Example`: named lists of floats, integers or byte strings. Declares the messages of
+//! `tensorflow/core/example/example.proto` and `feature.proto` by hand.
 //! Knows neither files nor columns.
 
 use std::collections::BTreeMap;
 
 use prost::Message;
 
-/// A record of named features. Encoded in the order of their names, so that equal ones have equal bytes.
+/// A record of named features. They are encoded in the order of their names, so equal examples have equal
+/// bytes.
 #[derive(Clone, PartialEq, Message)]
 pub struct Example {
     #[prost(message, optional, tag = "1")]
@@ -54,30 +55,30 @@ pub(super) struct Int64List {
 }
 
 impl Example {
-    /// Without a feature.
+    /// Returns an example without features.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With these floats under that name.
+    /// Adds a feature of floats.
     #[must_use]
     pub fn floats(self, name: &str, value: impl Into<Vec<f32>>) -> Self {
         self.with(name, Values::Floats(FloatList { value: value.into() }))
     }
 
-    /// With these integers under that name.
+    /// Adds a feature of integers.
     #[must_use]
     pub fn ints(self, name: &str, value: impl Into<Vec<i64>>) -> Self {
         self.with(name, Values::Ints(Int64List { value: value.into() }))
     }
 
-    /// With this one string of bytes under that name.
+    /// Adds a feature of one byte string.
     #[must_use]
     pub fn bytes(self, name: &str, value: impl Into<Vec<u8>>) -> Self {
         self.strings(name, vec![value.into()])
     }
 
-    /// With these strings of bytes under that name.
+    /// Adds a feature of byte strings.
     #[must_use]
     pub fn strings(self, name: &str, value: Vec<Vec<u8>>) -> Self {
         self.with(name, Values::Bytes(BytesList { value }))
@@ -93,20 +94,20 @@ impl Example {
         self.features.as_ref()?.feature.get(name)
     }
 
-    /// The names of its features, rising.
+    /// Returns the names of the features in ascending order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.features.iter().flat_map(|features| features.feature.keys().map(String::as_str))
     }
 
-    /// What it is in a record.
+    /// Encodes the example as the data of a record.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.encode_to_vec()
     }
 
-    /// From what it is in a record.
+    /// Decodes an example from the data of a record.
     ///
     /// # Errors
-    /// Where the bytes are no example.
+    /// If the bytes are not an example.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, prost::DecodeError> {
         Self::decode(bytes)
     }

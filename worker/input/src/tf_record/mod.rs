@@ -1,5 +1,5 @@
-//! TFRecord files of `tf.train.Example`, read and written.
-//! Knows nothing of what the features mean.
+//! Reads and writes TFRecord files of `tf.train.Example`.
+//! Does not know what the features mean.
 
 mod columns;
 mod example;

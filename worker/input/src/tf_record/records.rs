@@ -1,5 +1,5 @@
-//! The records of a TFRecord file, one after the other.
-//! Knows not what is in a record.
+//! Reads the records of a TFRecord file.
+//! Does not know what is in a record.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use pushpull_storage::record::{FrameError, HEAD_BYTES, RECORD_BYTES_MAX, TAIL_BY
 use crate::unpacked::Unpacked;
 use crate::{InputError, RecordError};
 
-/// Records of a file, one after the other.
+/// A reader of a file's records, one at a time.
 pub(super) struct Records {
     input: Unpacked,
-    /// How many have been read.
+    /// The number of records read.
     number: u64,
-    /// Where the last one begins.
+    /// The unpacked byte at which the last record begins.
     offset: u64,
     data: Vec<u8>,
 }
@@ -23,12 +23,12 @@ impl Records {
         Ok(Self { input: Unpacked::open(path)?, number: 0, offset: 0, data: Vec::new() })
     }
 
-    /// The file.
+    /// Returns the path of the opened file, with or without `.gz`.
     pub(super) fn path(&self) -> &Path {
         self.input.path()
     }
 
-    /// The data of the next record; `None` at the file's end.
+    /// Returns the data of the next record; `None` at the end of the file.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, InputError> {
         self.offset = self.input.offset();
         let mut head = [0; HEAD_BYTES];
@@ -54,13 +54,13 @@ impl Records {
         Ok(Some(&self.data))
     }
 
-    /// What is wrong with the record that was read last.
+    /// Returns an error about the record that was read last.
     pub(super) fn bad_last(&self, problem: RecordError) -> InputError {
         let file = self.input.path().to_path_buf();
         InputError::Record { file, record: self.number - 1, offset: self.offset, problem: Box::new(problem) }
     }
 
-    /// What is wrong with the record that is being read.
+    /// Returns an error about the record that is being read.
     fn bad(&self, problem: RecordError) -> InputError {
         let file = self.input.path().to_path_buf();
         InputError::Record { file, record: self.number, offset: self.offset, problem: Box::new(problem) }

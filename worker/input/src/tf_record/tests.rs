@@ -1,4 +1,4 @@
-//! Records that TensorFlow has written, records as nobody should write them, and our own writer.
+//! Records written by TensorFlow, damaged records, and our own writer.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ fn read_with(features: Vec<FeatureSpec>, bytes: &[u8]) -> Result<Dataset, InputE
     let files = vec![write(folder.path(), "data.tfrecord", bytes)];
     let spec = DatasetSpec::TfRecord(TfRecordSpec { files, features });
     let loaded = load(&spec, None);
-    // What is counted is what is read.
+    // `describe` must agree with `load`.
     match (&loaded, describe(&spec, &[])) {
         (Ok(set), Ok(described)) => {
             assert_eq!((set.len() as u64, set.columns()), (described.examples, &described.columns[..]));
@@ -52,7 +52,7 @@ fn problem(features: Vec<FeatureSpec>, bytes: &[u8]) -> (u64, u64, RecordError) 
     }
 }
 
-/// What `testdata/generate.py` puts in.
+/// Returns an example as `testdata/generate.py` writes it.
 fn five(index: i64) -> Example {
     Example::new()
         .ints("label", [index % 3])
@@ -71,7 +71,7 @@ fn written(records: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn reads_what_tensorflow_has_written() {
+fn reads_records_written_by_tensorflow() {
     for bytes in [FIVE, FIVE_GZ] {
         let set = read_with(features(), bytes).unwrap();
         let mut columns = Vec::new();
@@ -88,7 +88,7 @@ fn reads_what_tensorflow_has_written() {
 }
 
 #[test]
-fn writes_the_bytes_that_tensorflow_writes() {
+fn writes_the_same_bytes_as_tensorflow() {
     let ours: Vec<Vec<u8>> = (0..5).map(|index| five(index).to_bytes()).collect();
     assert_eq!(written(&ours), FIVE);
     let raw = [vec![], b"one".to_vec(), (0..=255).chain(0..=255).collect()];
@@ -96,7 +96,7 @@ fn writes_the_bytes_that_tensorflow_writes() {
 }
 
 #[test]
-fn what_is_written_to_a_file_is_read_again() {
+fn written_files_are_read_back() {
     let folder = TempDir::new().unwrap();
     let mut files: Vec<PathBuf> = Vec::new();
     for (name, packed) in [("a.tfrecord", false), ("b.tfrecord.gz", true)] {
@@ -118,8 +118,8 @@ fn what_is_written_to_a_file_is_read_again() {
 }
 
 #[test]
-fn a_corrupt_record_is_named_with_its_place_and_checksum() {
-    // Every record of the file has 130 bytes: 12 before its data, 4 behind.
+fn an_error_names_the_corrupt_record_and_part() {
+    // Every record of the file has 130 bytes: 12 before its data and 4 after it.
     assert_eq!(FIVE.len(), 5 * 130);
     for at in 0..FIVE.len() {
         let mut bytes = FIVE.to_vec();
@@ -148,7 +148,7 @@ fn bad_files_are_refused() {
 }
 
 #[test]
-fn a_length_is_not_believed() {
+fn a_declared_length_is_not_trusted() {
     let claim = |bytes: u64| {
         let length = bytes.to_le_bytes();
         [&length[..], &masked_crc32c(&length).to_le_bytes(), b"data"].concat()
@@ -162,17 +162,14 @@ fn a_length_is_not_believed() {
 }
 
 #[test]
-fn records_of_another_content_are_named() {
+fn an_error_names_the_wrong_feature() {
     let with = |example: Example| written(&[five(0).to_bytes(), example.to_bytes()]);
     for (example, words) in [
-        (Example::new(), "no feature 'floats', but :"),
-        (Example::new().floats("others", [1.0]), "no feature 'floats', but others:"),
+        (Example::new(), "the record has no feature 'floats', only []:"),
+        (Example::new().floats("others", [1.0]), "the record has no feature 'floats', only [others]:"),
         (five(1).floats("floats", [1.0]), "feature 'floats' has 1 floats, expected 3"),
         (five(1).ints("floats", [1, 2, 3]), "feature 'floats' has integers, expected floats"),
-        (
-            five(1).ints("label", [1 << 31]),
-            "feature 'label' has 2147483648, expected a number that fits in 32 bits",
-        ),
+        (five(1).ints("label", [1 << 31]), "feature 'label' has 2147483648, expected an integer of 32 bits"),
         (five(1).ints("label", []), "feature 'label' has 0 integers, expected 1"),
         (five(1).bytes("bytes", *b"12345"), "feature 'bytes' has 5 bytes, expected 4"),
         (five(1).strings("bytes", vec![vec![1; 4]; 2]), "feature 'bytes' has 2 strings, expected 1"),
@@ -181,7 +178,7 @@ fn records_of_another_content_are_named() {
         let (record, offset, problem) = problem(features(), &with(example));
         assert!((record, offset) == (1, 130) && problem.to_string().starts_with(words), "{problem}");
     }
-    // A feature without a list: `features { feature { key: "floats" value { } } }`.
+    // A feature without values: `features { feature { key: "floats" value { } } }`.
     let empty = [&[0x0a, 12, 0x0a, 10, 0x0a, 6][..], b"floats", &[0x12, 0]].concat();
     let (.., problem) = problem(features(), &written(&[empty]));
     assert!(problem.to_string().contains("'floats' has nothing, expected floats"), "{problem}");
@@ -193,7 +190,7 @@ fn records_of_another_content_are_named() {
 
 proptest! {
     #[test]
-    fn records_come_back_as_they_were(
+    fn records_round_trip(
         records in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..10), pack: bool,
     ) {
         let folder = TempDir::new().unwrap();
@@ -207,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn examples_come_back_as_they_were(
+    fn examples_round_trip(
         floats in prop::collection::vec(-1e9f32..1e9, 0..20),
         ints in prop::collection::vec(any::<i64>(), 0..20),
         strings in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..5),
@@ -224,9 +221,9 @@ proptest! {
         prop_assert_eq!(read.unwrap_err().to_string().lines().count(), 1);
     }
 
-    /// Bytes that are nearly an example.
+    /// Bytes that are almost an example.
     #[test]
-    fn any_change_of_an_example_is_read_or_refused(at in 0usize..114, byte: u8, cut in 0usize..115) {
+    fn any_changed_example_is_read_or_refused(at in 0usize..114, byte: u8, cut in 0usize..115) {
         let mut bytes = five(1).to_bytes();
         bytes[at] = byte;
         bytes.truncate(cut);

@@ -1,5 +1,5 @@
 //! Writes TFRecord files, plain or gzipped.
-//! Knows not what is in a record.
+//! Does not know what is in a record.
 
 use std::fmt;
 use std::fs::File;
@@ -12,8 +12,8 @@ use pushpull_storage::record;
 
 use super::example::Example;
 
-/// Records for TensorFlow, or for ourselves. What is written is complete only once [`finish`](Self::finish) has
-/// returned.
+/// A writer of TFRecord files, which TensorFlow can read as well. The output is complete only after
+/// [`finish`](Self::finish).
 pub struct TfRecordWriter<W: Write> {
     output: Output<W>,
 }
@@ -30,10 +30,10 @@ impl<W: Write> fmt::Debug for TfRecordWriter<W> {
 }
 
 impl TfRecordWriter<BufWriter<File>> {
-    /// Into a file, gzipped where its name ends in `.gz`; what the file held is lost.
+    /// Creates or truncates a file, gzipped if its name ends in `.gz`.
     ///
     /// # Errors
-    /// Whatever the operating system says.
+    /// Any error of the operating system.
     pub fn create(path: &Path) -> io::Result<Self> {
         let output = BufWriter::new(File::create(path)?);
         let packed = path.extension().is_some_and(|extension| extension == "gz");
@@ -42,12 +42,12 @@ impl TfRecordWriter<BufWriter<File>> {
 }
 
 impl<W: Write> TfRecordWriter<W> {
-    /// As they are.
+    /// Makes a writer of plain records.
     pub fn plain(output: W) -> Self {
         Self { output: Output::Plain(output) }
     }
 
-    /// Gzipped.
+    /// Makes a writer of gzipped records.
     pub fn gzip(output: W) -> Self {
         Self { output: Output::Gzip(GzEncoder::new(output, Compression::default())) }
     }
@@ -55,7 +55,8 @@ impl<W: Write> TfRecordWriter<W> {
     /// Writes one record.
     ///
     /// # Errors
-    /// Whatever the output says; `InvalidInput` for a record longer than [`RECORD_BYTES_MAX`](record::RECORD_BYTES_MAX).
+    /// Any error of the output; `InvalidInput` for a record longer than
+    /// [`RECORD_BYTES_MAX`](record::RECORD_BYTES_MAX).
     pub fn write(&mut self, data: &[u8]) -> io::Result<()> {
         let output: &mut dyn Write = match &mut self.output {
             Output::Plain(output) => output,
@@ -72,10 +73,10 @@ impl<W: Write> TfRecordWriter<W> {
         self.write(&example.to_bytes())
     }
 
-    /// Writes what is left, and gives the output back.
+    /// Flushes the records and returns the output.
     ///
     /// # Errors
-    /// Whatever the output says.
+    /// Any error of the output.
     pub fn finish(self) -> io::Result<W> {
         let mut output = match self.output {
             Output::Plain(output) => output,

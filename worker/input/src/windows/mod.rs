@@ -1,4 +1,4 @@
-//! Texts for language models: which windows a text is cut into, and the tokens of a file.
+//! Texts for language models, cut into windows of tokens.
 //! Knows no model; tokens are bytes.
 
 use std::ops::Range;
@@ -13,21 +13,21 @@ use super::source::Description;
 use super::unpacked::Unpacked;
 use super::{Dataset, InputError, Storage, UNPACKED_BYTES_MAX};
 
-/// How much of a file is read at a time where only its length is wanted.
+/// The bytes read at a time if only the length of a file is needed.
 const COUNT_BYTES: usize = 1 << 16;
 
-/// `features` and `labels`, each as long as the window.
+/// Returns the columns `features` and `labels`, each as long as the window.
 fn columns(windows: &WindowsSpec) -> [ColumnSpec; 2] {
     [FEATURES, LABELS]
         .map(|name| ColumnSpec { name: name.to_owned(), example: TensorSpec::i32([windows.length as usize]) })
 }
 
-/// The part of a text of so many bytes that is read, and how many windows it has.
+/// Returns the part of a text of `bytes` bytes that is read, and the number of its windows.
 ///
-/// (A) Where one part ends, the next one begins: parts that share a border share no byte. (B) No window reaches
-/// beyond its part, with the token that follows it.
+/// (A) Adjacent parts share no byte: one begins where the other ends. (B) No window, including the token that
+/// follows it, extends beyond its part.
 fn cut(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<(Range<u64>, u64), InputError> {
-    // Of at most 2³² bytes, which an f64 counts exactly.
+    // There are at most 2³² bytes, which an f64 counts exactly.
     let at = |fraction: f64| ((bytes as f64 * fraction).floor() as u64).min(bytes);
     let part = at(windows.begin)..at(windows.end);
     let (length, stride) = (u64::from(windows.length), u64::from(windows.stride));
@@ -39,7 +39,7 @@ fn cut(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<(Range<u64>, u64
     Ok((part, (got - length - 1) / stride + 1))
 }
 
-/// The windows of a text.
+/// Cuts a text into a data set of windows; `name` describes the text in errors.
 pub(super) fn dataset(name: &str, mut text: Vec<u8>, windows: &WindowsSpec) -> Result<Dataset, InputError> {
     let (part, examples) = cut(name, text.len() as u64, windows)?;
     text.truncate(part.end as usize);
@@ -50,23 +50,23 @@ pub(super) fn dataset(name: &str, mut text: Vec<u8>, windows: &WindowsSpec) -> R
     Dataset::new(examples as usize, columns(windows).into_iter().zip(storage).collect())
 }
 
-/// The windows of a text of so many bytes.
+/// Describes the windows of a text of `bytes` bytes.
 pub(super) fn description(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<Description, InputError> {
     let (_, examples) = cut(name, bytes, windows)?;
     Ok(Description { examples, columns: columns(windows).into() })
 }
 
-/// The windows of a file.
+/// Loads the windows of a file.
 pub(super) fn load(file: &Path, windows: &WindowsSpec) -> Result<Dataset, InputError> {
     let mut input = Unpacked::open(file)?;
     let mut text = Vec::new();
     input.append(usize::try_from(UNPACKED_BYTES_MAX).unwrap_or(usize::MAX), &mut text)?;
-    // Reading on to the end shows whether there is more than is read.
+    // This read fails if the file is longer than the limit.
     input.fill(&mut [0])?;
     dataset(&input.path().display().to_string(), text, windows)
 }
 
-/// The windows of a file, which is read only where its length is not known.
+/// Describes the windows of a file; reads it only if its length is unknown.
 pub(super) fn describe(file: &Path, windows: &WindowsSpec) -> Result<Description, InputError> {
     let mut input = Unpacked::open(file)?;
     let bytes = match input.size() {

@@ -1,4 +1,4 @@
-//! Windows of files and of made texts: where they begin, what follows, and texts that are too short.
+//! Windows of files and of generated texts: their positions, their labels, and texts that are too short.
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -7,7 +7,7 @@ use super::*;
 use crate::Column;
 use crate::tests::damaged::{data_dir, gzip, write};
 
-/// Every example's tokens and labels.
+/// Returns every example's tokens and labels.
 fn examples(set: &Dataset) -> Vec<[Vec<u8>; 2]> {
     let mut columns = Vec::new();
     let bytes =
@@ -21,7 +21,7 @@ fn examples(set: &Dataset) -> Vec<[Vec<u8>; 2]> {
 }
 
 #[test]
-fn windows_are_followed_by_the_next_token() {
+fn labels_are_the_next_tokens() {
     let text = b"abcdefghij".to_vec();
     let every = dataset("x", text.clone(), &WindowsSpec::every(3, 0.0, 0.5)).unwrap();
     assert_eq!(examples(&every), [[*b"abc", *b"bcd"], [*b"bcd", *b"cde"]].map(|pair| pair.map(Vec::from)));
@@ -30,7 +30,7 @@ fn windows_are_followed_by_the_next_token() {
 }
 
 #[test]
-fn bytes_of_no_letter_are_tokens_too() {
+fn every_byte_is_a_token() {
     let set = dataset("x", vec![0, 255, 128], &WindowsSpec::every(2, 0.0, 1.0)).unwrap();
     let mut columns = Vec::new();
     set.fill(&[0], &mut columns);
@@ -38,9 +38,9 @@ fn bytes_of_no_letter_are_tokens_too() {
 }
 
 proptest! {
-    /// (A) and (B), and that a text is described as it is cut.
+    /// (A), (B); and `description` agrees with `dataset`.
     #[test]
-    fn windows_lie_in_their_part(
+    fn windows_stay_within_their_part(
         bytes in 1usize..300, length in 1u32..20, stride in 1u32..20, split in 0.0f64..1.0,
     ) {
         let text: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
@@ -62,7 +62,7 @@ proptest! {
                 prop_assert_eq!(features, &text[at..at + length as usize]);
                 prop_assert_eq!(labels, &text[at + 1..at + 1 + length as usize]);
             }
-            // Not one more would fit.
+            // One more window would not fit.
             prop_assert!(part.start + set.len() * stride as usize + length as usize + 1 > part.end);
             covered.push(part);
         }

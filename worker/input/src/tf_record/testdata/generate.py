@@ -1,6 +1,6 @@
-"""Writes the TFRecord files that the tests read, with the real TensorFlow: `python generate.py` in this folder.
+"""Writes the TFRecord files for the tests with TensorFlow: run `python generate.py` in this folder.
 
-Features are serialized in the order of their names, so that the bytes are the same on every run.
+Features are serialized in the order of their names, so the bytes are the same on every run.
 """
 
 import tensorflow as tf
