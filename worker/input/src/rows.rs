@@ -3,7 +3,7 @@
 
 use pushpull_messages::input::ColumnSpec;
 
-use super::source::Description;
+use super::description::Description;
 use super::{Dataset, InputError, Storage};
 
 /// The most bytes of examples in one data set.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::Shape;
 
-use super::source::Description;
+use super::description::Description;
 use super::unpacked::Unpacked;
 use super::{Dataset, InputError, RecordError};
 

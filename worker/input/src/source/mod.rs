@@ -4,15 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use pushpull_messages::input::{
-    BabbleSpec, ColumnSpec, CsvSpec, DatasetSpec, InputSpec, MapSpec, TfRecordSpec,
-};
+use pushpull_messages::input::{BabbleSpec, CsvSpec, DatasetSpec, InputSpec, MapSpec, TfRecordSpec};
 use pushpull_messages::tensor::Shape;
 
 use super::rows::Rows;
 use super::stages::Stages;
 use super::{
-    Dataset, Digits, IdxFile, InputError, babble, cifar10, color_images, csv, linear, tf_record, windows,
+    Dataset, Description, Digits, IdxFile, InputError, babble, cifar10, color_images, csv, linear, tf_record,
+    windows,
 };
 
 /// The name of a generated text in errors.
@@ -29,15 +28,6 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Data
         None => load_from(spec),
         Some(directory) => load_from(&in_directory(spec, directory)?),
     }
-}
-
-/// A description of a data set: what is known without its examples.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
-    /// The number of examples.
-    pub examples: u64,
-    /// The columns of each example.
-    pub columns: Vec<ColumnSpec>,
 }
 
 /// Describes the data set of `spec` after its map stages. Reads files whose headers or sizes do not give the

@@ -7,6 +7,7 @@ use pushpull_messages::input::StageSpec;
 use tempfile::TempDir;
 
 use super::*;
+use crate::tests::damaged::data_dir;
 
 fn write_pair(folder: &Path, images: u32, labels: u32) -> DatasetSpec {
     let header = |magic: u32, extents: &[u32]| {
@@ -111,16 +112,7 @@ struct Known {
 
 #[test]
 fn reads_the_real_mnist() {
-    let data = std::env::var_os("PUSHPULL_DATA_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"), PathBuf::from);
-    let folder = data.join("mnist");
-    if !folder.is_dir() {
-        eprintln!(
-            "SKIPPED: no MNIST in {}: set PUSHPULL_DATA_DIR to the folder above mnist/",
-            folder.display()
-        );
-        return;
-    }
+    let Some(folder) = data_dir("mnist") else { return };
     // From shared/data/README.md.
     let known = [
         Known {

@@ -1,3 +1,3 @@
-//! What the readers' tests share.
+//! Fixtures for the readers' tests.
 
 pub(crate) mod damaged;

@@ -9,7 +9,7 @@ use pushpull_messages::input::{ColumnSpec, WindowsSpec};
 use pushpull_messages::tensor::TensorSpec;
 
 use super::dataset::{FEATURES, LABELS};
-use super::source::Description;
+use super::description::Description;
 use super::unpacked::Unpacked;
 use super::{Dataset, InputError, Storage, UNPACKED_BYTES_MAX};
 

@@ -1,0 +1,12 @@
+//! The description of a data set. Knows neither its examples nor its files.
+
+use pushpull_messages::input::ColumnSpec;
+
+/// A description of a data set: what is known without its examples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The number of examples.
+    pub examples: u64,
+    /// The columns of each example.
+    pub columns: Vec<ColumnSpec>,
+}
