@@ -3,10 +3,13 @@
 //! Reads sources as text: it must know no type of the crates.
 
 mod contents;
+mod cycles;
 mod door;
 mod layers;
+mod lengths;
 mod machine;
 mod metrics;
+mod modules;
 mod names;
 mod safety;
 mod source;

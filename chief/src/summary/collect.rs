@@ -336,7 +336,7 @@ mod tests {
                 let shard = ShardSnapshot {
                     version: Version(max),
                     pushes: ShardCounters { received: sum, applied, held, stale, stopped, duplicate, refused },
-                    staleness: StalenessHistogram { buckets, max, sum },
+                    staleness: StalenessHistogram { buckets: buckets.into(), max, sum },
                     ..Default::default()
                 };
                 for summary in collector.collect(&moment(at.into(), &[shard.clone(), shard])) {

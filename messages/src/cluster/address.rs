@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::quote;
+use super::quote::quote;
 
 /// Most bytes in an address; a DNS name alone may have 253.
 pub const ADDRESS_BYTES_MAX: usize = 255;

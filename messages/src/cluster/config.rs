@@ -1,8 +1,9 @@
 //! Who a process is: a cluster, and one task of it.
 //! Does not know in which spelling a user said so.
 
+use super::TASKS_PER_JOB_MAX;
 use super::error::ClusterError;
-use super::spec::{ClusterSpec, TASKS_PER_JOB_MAX};
+use super::spec::ClusterSpec;
 use crate::id::{JobName, TaskId};
 
 /// The cluster, and which of its tasks this process is.

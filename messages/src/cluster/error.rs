@@ -1,27 +1,9 @@
 //! What can be wrong with a cluster as a user wrote it, each in one line that says what to do.
 //! Knows nothing of how the program ends because of it.
 
+use super::TASKS_PER_JOB_MAX;
 use super::address::{Address, AddressError};
-use super::spec::TASKS_PER_JOB_MAX;
 use crate::id::{JobName, TaskId};
-
-/// Most characters of a user's text that an error repeats.
-const QUOTE_CHARS_MAX: usize = 96;
-
-/// A user's text, made fit to stand in a message of one line.
-pub(super) fn quote(text: &str) -> String {
-    let mut quoted = String::new();
-    for c in text.chars().take(QUOTE_CHARS_MAX) {
-        match c {
-            '"' | '\'' | '\\' => quoted.push(c),
-            _ => quoted.extend(c.escape_debug()),
-        }
-    }
-    if text.chars().nth(QUOTE_CHARS_MAX).is_some() {
-        quoted.push('…');
-    }
-    quoted
-}
 
 /// What is wrong with a cluster, or with a task's place in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

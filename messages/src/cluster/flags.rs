@@ -2,7 +2,8 @@
 //! Knows the flags' names for its messages; the command line and the environment are read elsewhere.
 
 use super::config::{ClusterConfig, job_names};
-use super::error::{ClusterError, quote};
+use super::error::ClusterError;
+use super::quote::quote;
 use super::spec::ClusterSpec;
 use super::tf_config::TfConfig;
 use crate::id::JobName;

@@ -5,6 +5,7 @@ mod address;
 mod config;
 mod error;
 mod flags;
+mod quote;
 mod spec;
 mod tf_config;
 
@@ -15,4 +16,7 @@ pub use address::{ADDRESS_BYTES_MAX, Address, AddressError};
 pub use config::ClusterConfig;
 pub use error::ClusterError;
 pub use flags::ClusterFlags;
-pub use spec::{ClusterSpec, TASKS_PER_JOB_MAX};
+pub use spec::ClusterSpec;
+
+/// Most tasks in one job.
+pub const TASKS_PER_JOB_MAX: usize = 4096;

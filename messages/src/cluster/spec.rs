@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::TASKS_PER_JOB_MAX;
 use super::address::Address;
 use super::error::ClusterError;
 use crate::id::{JobName, TaskId};
-
-/// Most tasks in one job.
-pub const TASKS_PER_JOB_MAX: usize = 4096;
 
 /// All tasks of the cluster and their addresses.
 ///

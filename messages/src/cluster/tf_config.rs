@@ -6,7 +6,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
-use super::error::{ClusterError, quote};
+use super::error::ClusterError;
+use super::quote::quote;
 use super::spec::ClusterSpec;
 use crate::id::{JobName, TaskId};
 

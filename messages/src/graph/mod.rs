@@ -15,9 +15,9 @@ mod verbs;
 pub use builder::{GraphBuilder, LayerId};
 pub use element::{BinaryOp, ReductionOp, UnaryOp};
 pub use geometry::{Padding, Stride, Window};
-pub use infer::RANK_MAX;
+
 pub use op::{Arity, Op};
 pub use spec::{
-    GraphError, GraphSpec, INPUTS_MAX, METRICS_MAX, MetricKind, MetricSpec, NODES_MAX, NodeSpec,
+    GraphError, GraphSpec, INPUTS_MAX, METRICS_MAX, MetricKind, MetricSpec, NODES_MAX, NodeSpec, RANK_MAX,
     TENSOR_ELEMENTS_MAX,
 };

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::infer::RANK_MAX;
 use super::op::{Arity, Op};
 use crate::device::OpDeviceSpec;
 use crate::id::{NodeId, VariableId};
@@ -17,6 +16,8 @@ pub const NODES_MAX: usize = 1 << 16;
 pub const INPUTS_MAX: usize = 1 << 18;
 /// Most metrics in a graph.
 pub const METRICS_MAX: usize = 1024;
+/// Most axes of a tensor.
+pub const RANK_MAX: usize = 8;
 /// Most elements in one node's output.
 pub const TENSOR_ELEMENTS_MAX: usize = 1 << 32;
 

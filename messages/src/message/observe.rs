@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
 use crate::id::Version;
-use crate::observe::{ActorSnapshot, TimeHistogram};
+use crate::observe::{ActorSnapshot, Buckets, TimeHistogram};
 
 /// What is the state of this shard?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ impl ShardCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StalenessHistogram {
     /// Bucket 0 counts staleness 0; bucket i, 2^(i−1) up to 2^i − 1; the last one all beyond.
-    pub buckets: [u64; Self::BUCKETS],
+    pub buckets: Buckets<{ StalenessHistogram::BUCKETS }>,
     /// The greatest seen.
     pub max: u64,
     /// Of all, for the mean.
@@ -125,13 +125,13 @@ impl StalenessHistogram {
     /// Counts one push.
     pub fn record(&mut self, staleness: u64) {
         let bucket = (u64::BITS - staleness.leading_zeros()) as usize;
-        self.buckets[bucket.min(Self::BUCKETS - 1)] += 1;
+        self.buckets.record(bucket.min(Self::BUCKETS - 1));
         self.max = self.max.max(staleness);
         self.sum = self.sum.saturating_add(staleness);
     }
 
     /// How many were counted.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
+        self.buckets.count()
     }
 }

@@ -2,17 +2,20 @@
 //! neither who asks nor how it is shown.
 
 mod actor;
+mod buckets;
 mod chief;
 mod clock;
 mod evaluator;
 mod meter;
 mod ps;
+mod push_times;
 mod task;
 mod times;
 mod trace;
 mod worker;
 
 pub use actor::ActorSnapshot;
+pub use buckets::Buckets;
 pub use chief::{
     Checkpoints, ChiefSnapshot, CurvePoint, Finding, FindingKind, JobPhase, JobSummary, PlacementRow,
     ShardRow, ShardState, TaskRow, WorkerRow, WorkerState,
@@ -21,7 +24,8 @@ pub use clock::{Clock, Micros};
 pub use evaluator::EvaluatorSnapshot;
 pub use meter::{Handling, Meter, Queued};
 pub use ps::{PsSnapshot, ServerSnapshot, Traffic};
+pub use push_times::PushTimes;
 pub use task::{Observed, RoleSnapshot, TaskSnapshot, TaskState};
 pub use times::{SharedTimes, TimeHistogram};
-pub use trace::{LANE_BYTES_MAX, PushTimes, SPANS_MAX, SpanSpec, TraceSpec};
+pub use trace::{LANE_BYTES_MAX, SPANS_MAX, SpanSpec, TraceSpec};
 pub use worker::{Phases, RoundTrip, VerdictCounters, WorkerSnapshot};

@@ -1,27 +1,29 @@
-//! How long something took, each time: counts by bucket, from which quantiles can be told. Knows no clock.
+//! A histogram of durations, from which quantiles are estimated. Knows no clock.
 //!
-//! Wanted properties: (A) every time is counted once; (B) a quantile lies in the bucket of the time that it stands for;
-//! (C) what was counted since an earlier moment is the difference of the two.
+//! Wanted properties: (A) every duration is counted once; (B) a quantile lies in the bucket of the duration it stands
+//! for; (C) the counts since an earlier moment are the difference of the two.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of times, by upper bounds of 1, 2 and 5 times a power of ten, from 1 µs to 100 s.
+use super::buckets::Buckets;
+
+/// A histogram of durations with upper bounds of 1, 2 and 5 times a power of ten, from 1 µs to 100 s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeHistogram {
-    /// Bucket i counts what took longer than bound i − 1, and at most bound i; the last one all beyond.
-    pub buckets: [u64; Self::BUCKETS],
-    /// Of all, in microseconds.
+    /// Bucket i counts durations above bound i − 1 and up to bound i; the last one counts all above the last bound.
+    pub buckets: Buckets<{ TimeHistogram::BUCKETS }>,
+    /// The sum of all durations, in microseconds.
     pub sum_us: u64,
 }
 
 impl TimeHistogram {
-    /// How many buckets there are.
+    /// The number of buckets.
     pub const BUCKETS: usize = Self::BOUNDS_US.len() + 1;
 
-    /// The greatest time of each bucket but the last, in microseconds.
+    /// The upper bound of each bucket but the last, in microseconds.
     pub const BOUNDS_US: [u64; 25] = {
         let mut bounds = [0; 25];
         let (mut at, mut decade) = (0, 1);
@@ -35,44 +37,38 @@ impl TimeHistogram {
         bounds
     };
 
-    /// Its bucket, and in microseconds.
+    /// Returns the bucket of a duration, and the duration in microseconds.
     fn place(took: Duration) -> (usize, u64) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         (Self::BOUNDS_US.partition_point(|&bound| bound < us), us)
     }
 
-    /// Counts one.
+    /// Counts one duration.
     pub fn record(&mut self, took: Duration) {
         let (bucket, us) = Self::place(took);
-        self.buckets[bucket] = self.buckets[bucket].saturating_add(1);
+        self.buckets.record(bucket);
         self.sum_us = self.sum_us.saturating_add(us);
     }
 
-    /// How many were counted.
+    /// Returns the number of durations recorded.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().fold(0, |sum, &count| sum.saturating_add(count))
+        self.buckets.count()
     }
 
-    /// The mean; `None` where nothing was counted.
+    /// Returns the mean, or `None` if nothing was recorded.
     pub fn mean(&self) -> Option<Duration> {
         self.sum_us.checked_div(self.count()).map(Duration::from_micros)
     }
 
-    /// The mean, but no more than what half of them have not exceeded, as far as the buckets tell: of a few that took far longer than
-    /// all others, such as those that a standstill has held up, it knows nothing. `None` where nothing was counted.
+    /// Returns the mean, but at most the upper bound of the median's bucket, so that a few very long durations, as a
+    /// standstill causes them, do not count. `None` if nothing was recorded.
     pub fn typical(&self) -> Option<Duration> {
-        let half = self.count().div_ceil(2);
-        let mut until = 0u64;
-        let bucket = self.buckets.iter().position(|&inside| {
-            until = until.saturating_add(inside);
-            until >= half
-        })?;
+        let bucket = self.buckets.bucket_of_rank(self.count().div_ceil(2))?;
         let bound = Self::BOUNDS_US.get(bucket).copied().map(Duration::from_micros);
         self.mean().map(|mean| bound.map_or(mean, |bound| mean.min(bound)))
     }
 
-    /// The time that a share `q` of all does not exceed, as far as the buckets tell: in between it is taken for even.
-    /// `None` where nothing was counted.
+    /// Estimates the `q`-quantile, interpolating linearly within its bucket. `None` if nothing was recorded.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         if count == 0 {
@@ -92,27 +88,23 @@ impl TimeHistogram {
         Self::BOUNDS_US.last().copied().map(Duration::from_micros)
     }
 
-    /// What was counted since it was like that.
+    /// Returns what was recorded since an earlier state.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let mut since = *self;
-        for (now, before) in since.buckets.iter_mut().zip(&earlier.buckets) {
-            *now = now.saturating_sub(*before);
+        Self {
+            buckets: self.buckets.since(&earlier.buckets),
+            sum_us: self.sum_us.saturating_sub(earlier.sum_us),
         }
-        since.sum_us = since.sum_us.saturating_sub(earlier.sum_us);
-        since
     }
 
-    /// Counts all that another one has counted.
+    /// Adds what another histogram has recorded.
     pub fn add(&mut self, other: &Self) {
-        for (own, more) in self.buckets.iter_mut().zip(&other.buckets) {
-            *own = own.saturating_add(*more);
-        }
+        self.buckets.add(&other.buckets);
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
     }
 }
 
-/// The same, counted by many threads at a time without a lock.
+/// A histogram of durations that many threads record into without a lock.
 #[derive(Debug, Default)]
 pub struct SharedTimes {
     buckets: [AtomicU64; TimeHistogram::BUCKETS],
@@ -120,17 +112,17 @@ pub struct SharedTimes {
 }
 
 impl SharedTimes {
-    /// Counts one.
+    /// Counts one duration.
     pub fn record(&self, took: Duration) {
         let (bucket, us) = TimeHistogram::place(took);
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// What is counted; a time that is recorded meanwhile may be in a bucket and not in the sum yet.
+    /// Returns a copy; a duration recorded meanwhile may be in its bucket but not yet in the sum.
     pub fn snapshot(&self) -> TimeHistogram {
         TimeHistogram {
-            buckets: self.buckets.each_ref().map(|count| count.load(Ordering::Relaxed)),
+            buckets: self.buckets.each_ref().map(|count| count.load(Ordering::Relaxed)).into(),
             sum_us: self.sum_us.load(Ordering::Relaxed),
         }
     }

@@ -117,13 +117,13 @@ impl Samples<'_> {
     /// Times, in seconds.
     pub(super) fn times(&mut self, name: &str, labels: Labels<'_>, times: &TimeHistogram) {
         let bounds = TimeHistogram::BOUNDS_US.iter().map(|&us| us as f64 / 1e6);
-        self.histogram(name, labels, bounds, &times.buckets, times.sum_us as f64 / 1e6);
+        self.histogram(name, labels, bounds, times.buckets.as_slice(), times.sum_us as f64 / 1e6);
     }
 
     /// How stale gradients were.
     pub(super) fn staleness(&mut self, name: &str, labels: Labels<'_>, staleness: &StalenessHistogram) {
         let bounds = (0..StalenessHistogram::BUCKETS - 1).map(|bucket| ((1u64 << bucket) - 1) as f64);
-        self.histogram(name, labels, bounds, &staleness.buckets, staleness.sum as f64);
+        self.histogram(name, labels, bounds, staleness.buckets.as_slice(), staleness.sum as f64);
     }
 
     /// Counts by upper bounds; the last count is of all beyond.

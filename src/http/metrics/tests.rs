@@ -46,11 +46,11 @@ impl Numbers {
     }
 
     fn times(&mut self) -> TimeHistogram {
-        TimeHistogram { buckets: std::array::from_fn(|_| self.next() % 1000), sum_us: self.next() }
+        TimeHistogram { buckets: std::array::from_fn(|_| self.next() % 1000).into(), sum_us: self.next() }
     }
 
     fn staleness(&mut self) -> StalenessHistogram {
-        let buckets = std::array::from_fn(|_| self.next() % 1000);
+        let buckets = std::array::from_fn(|_| self.next() % 1000).into();
         StalenessHistogram { buckets, max: self.next(), sum: self.next() }
     }
 

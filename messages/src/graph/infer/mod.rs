@@ -9,12 +9,10 @@ mod product;
 mod shape;
 
 use super::op::Op;
-use super::spec::{GraphError, GraphSpec, TENSOR_ELEMENTS_MAX};
+use super::spec::{GraphError, GraphSpec, RANK_MAX, TENSOR_ELEMENTS_MAX};
 use crate::id::NodeId;
 use crate::tensor::{DType, Shape, TensorSpec};
 
-/// Most axes of a tensor.
-pub const RANK_MAX: usize = 8;
 /// Most inputs that a message spells out: a concat from outside may have any number.
 const INPUTS_SHOWN_MAX: usize = 8;
 
