@@ -1,25 +1,25 @@
-//! What an operator may set on a ps task.
+//! The settings of a ps task.
 
 use std::time::Duration;
 
+use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
 use pushpull_transport::ServerConfig;
-
-use crate::error::PsError;
 
 /// The settings of one ps task.
 #[derive(Clone, Debug)]
 pub struct PsConfig {
-    /// How many shards it runs, each on a thread of its own.
+    /// The number of shards, each on a thread of its own.
     pub shards: u32,
-    /// So long it waits for the chief to come.
+    /// How long to wait for the chief to connect.
     pub start_timeout: Duration,
-    /// With the chief gone without a word and nobody else connected, so long it waits for somebody to come again.
+    /// How long to wait for a connection once the chief is gone without notice and no other peer is
+    /// connected.
     pub deserted_timeout: Duration,
-    /// After a signal, with the chief connected, so long it goes on serving for the job to be saved. How long that takes
-    /// the chief bounds: this is beyond whatever it may be told.
+    /// How long to keep serving after a signal, with the chief connected, so that the job can be saved. The
+    /// chief bounds the save itself; this is longer than any bound it may be given.
     pub drain_timeout: Duration,
-    /// What it takes from each connection.
+    /// The limits on connections and requests.
     pub server: ServerConfig,
 }
 
@@ -36,19 +36,15 @@ impl Default for PsConfig {
 }
 
 impl PsConfig {
-    /// Checks the numbers against each other.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// Names the key that is out of range.
-    pub fn validate(&self) -> Result<(), PsError> {
+    /// Names the setting that is out of range.
+    pub fn validate(&self) -> Result<(), OutOfRange> {
         if (1..=SHARDS_PER_TASK_MAX).contains(&self.shards) {
             Ok(())
         } else {
-            Err(PsError::Config {
-                key: "shards",
-                expected: format!("1 to {SHARDS_PER_TASK_MAX}"),
-                got: self.shards.to_string(),
-            })
+            Err(OutOfRange::new("shards", format!("1 to {SHARDS_PER_TASK_MAX}"), self.shards))
         }
     }
 }

@@ -1,45 +1,39 @@
-//! Why a ps task ended other than by the chief's word.
+//! The errors that end a ps task.
 
 use pushpull_messages::id::{ShardId, TaskId};
+use pushpull_messages::out_of_range::OutOfRange;
 
-/// Anything that ends a ps task early.
+/// An error that ends a ps task before its job is complete.
 #[derive(Debug, thiserror::Error)]
 pub enum PsError {
-    /// A setting out of range.
-    #[error("{key} must be {expected}, and is {got}")]
-    Config {
-        /// Which one.
-        key: &'static str,
-        /// What it may be.
-        expected: String,
-        /// What it is.
-        got: String,
-    },
-    /// The chief never came.
+    /// A setting is out of range.
+    #[error(transparent)]
+    Config(#[from] OutOfRange),
+    /// The chief never connected.
     #[error(
-        "{chief} at {address} did not connect within {seconds} s: is it started, with the same cluster spec?"
+        "{chief} at {address} did not connect within {seconds} s; check that it runs, with the same cluster spec"
     )]
     NoChief {
-        /// Who hosts the chief.
+        /// The task that hosts the chief.
         chief: TaskId,
-        /// Where.
+        /// The chief's address.
         address: String,
-        /// How long was waited.
+        /// How long the task waited, in seconds.
         seconds: u64,
     },
-    /// The chief went without a word, and so did everybody else.
+    /// The chief's connection broke for good, and no other peer is connected.
     #[error("the chief left before it said how the job ended, and no worker is connected any more")]
     ChiefLost,
-    /// The chief says that the job failed.
+    /// The chief reported that the job failed.
     #[error("the job failed: {0}")]
     JobFailed(String),
-    /// A signal came.
+    /// The task received a signal.
     #[error("interrupted before the job's end")]
     Interrupted,
-    /// A bug of ours: the process must go, so that the job can recover.
+    /// A shard panicked, which is a bug: the process must end, so that the job can recover.
     #[error("{shard} panicked: {reason}")]
     ShardPanicked {
-        /// Which shard.
+        /// The shard.
         shard: ShardId,
         /// The panic's message.
         reason: String,

@@ -3,18 +3,22 @@
 
 #![forbid(unsafe_code)]
 
+mod actor;
 mod checkpoint;
 mod config;
 mod error;
+mod lifecycle;
 mod ps;
+mod router;
 mod shard;
 mod sync;
+mod traced_reply;
 mod view;
 
 pub use config::PsConfig;
 pub use error::PsError;
 pub use ps::Ps;
 pub use shard::{
-    Answer, Cut, Measure, Order, Reader, Restored, ShardLimits, ShardState, SliceState, initial_slots,
+    Answer, Cut, FileRequest, Measure, Reader, Restored, ShardLimits, ShardState, SliceState, initial_slots,
 };
 pub use view::PsView;

@@ -20,7 +20,7 @@ fn the_chief_comes_last() {
     let cluster = Cluster::new(1, 2, 100);
     let mut workers = [cluster.start(WORKER), cluster.start(TaskId::worker(1))];
     let mut ps = cluster.start(PS);
-    ps.wait_for("serving 1 shard(s)");
+    ps.wait_for("serving shards=1");
     for worker in &mut workers {
         worker.wait_for(&format!("waiting for chief/0 at {}", cluster.address(TaskId::CHIEF)));
     }

@@ -14,8 +14,6 @@ const CORE: &[&str] = &[
 ];
 /// State machines, which an actor drives and which know of none.
 const STATE_MACHINES: &[&str] = &["ps/src/sync", "ps/src/shard", "chief/src/job", "chief/src/placement"];
-/// The shells around them.
-const ACTORS: &[&str] = &["ps/src/shard/actor.rs"];
 /// Where gradients and values pass.
 const DATA_PATH: &[&str] = &["ps/src"];
 
@@ -78,7 +76,7 @@ fn state_machines_know_no_actor() {
     hold(
         "A state machine is a plain struct: take the call as an argument, give the outcome back, and leave the \
          mailbox to the actor's own file:",
-        &in_places(&tree::sources(), STATE_MACHINES, ACTORS, is_actix),
+        &in_places(&tree::sources(), STATE_MACHINES, &[], is_actix),
     );
 }
 
@@ -87,7 +85,7 @@ fn an_actor_in_a_state_machine_is_noticed() {
     let text = "use actix::Addr;\nlet x = actix_rt::System::new();\n// actix\nuse transactix;";
     let bad = [File::new("ps/src/shard/state.rs", text), File::new("ps/src/shard/actor.rs", text)];
     assert_eq!(
-        in_places(&bad, &["ps/src/shard"], ACTORS, is_actix),
+        in_places(&bad, &["ps/src/shard"], &["ps/src/shard/actor.rs"], is_actix),
         ["ps/src/shard/state.rs:1: actix", "ps/src/shard/state.rs:2: actix_rt"]
     );
 }

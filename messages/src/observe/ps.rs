@@ -1,4 +1,4 @@
-//! A ps task as it is seen from outside.
+//! What a ps task shows of itself.
 
 use std::collections::BTreeMap;
 
@@ -13,42 +13,45 @@ use crate::message::ShardSnapshot;
 pub struct PsSnapshot {
     /// Its connections.
     pub server: ServerSnapshot,
-    /// Its shards; one that has not answered in time as it was when it did last.
+    /// Whether the chief is connected to it.
+    #[serde(default)]
+    pub chief_connected: bool,
+    /// Its shards; one that did not answer in time is shown as it last did.
     pub shards: Vec<(ShardId, ShardSnapshot)>,
-    /// Bytes of buffers that are kept to be used again.
+    /// Bytes of buffers kept for reuse.
     pub pool_bytes: u64,
 }
 
-/// What came and went over the connections that a task has accepted.
+/// The traffic over the connections that a task has accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerSnapshot {
-    /// Connections accepted, in all.
+    /// All connections accepted so far.
     pub accepted: u64,
-    /// Those that are gone, by reason; `closed` is the orderly one.
+    /// The connections that have ended, by reason; `closed` is the orderly one.
     pub closed: BTreeMap<String, u64>,
-    /// What came.
+    /// The messages received.
     pub received: Traffic,
-    /// What went.
+    /// The messages sent.
     pub sent: Traffic,
-    /// How long replies took to be written.
+    /// How long it took to write replies.
     pub writing: TimeHistogram,
-    /// Payload bytes that have come and are not answered yet.
+    /// Payload bytes received and not answered yet.
     pub in_flight_bytes: u64,
-    /// Where no more is read.
+    /// The bytes in flight beyond which no more is read.
     pub in_flight_bytes_max: u64,
 }
 
-/// What went one way over connections.
+/// The traffic in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Messages, heartbeats left out.
+    /// Messages, without heartbeats.
     pub messages: u64,
-    /// Their payload: tensors, without headers.
+    /// Bytes of their payloads: tensors, without headers.
     pub payload_bytes: u64,
 }
 
 impl Traffic {
-    /// Counts what another one has counted.
+    /// Adds another count to this one.
     pub const fn add(&mut self, other: &Self) {
         self.messages += other.messages;
         self.payload_bytes += other.payload_bytes;

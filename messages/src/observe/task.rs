@@ -103,7 +103,7 @@ mod tests {
                 incarnation: Incarnation(messages),
                 state: TaskState::ALL[state],
                 actors,
-                role: RoleSnapshot::Ps(Box::new(PsSnapshot { server, shards: shards.collect(), pool_bytes: 1 })),
+                role: RoleSnapshot::Ps(Box::new(PsSnapshot { server, shards: shards.collect(), pool_bytes: 1, chief_connected: true })),
             };
             let json = serde_json::to_value(&snapshot).unwrap();
             prop_assert_eq!(json["state"].as_str(), Some(TaskState::ALL[state].as_str()));

@@ -1,6 +1,6 @@
-//! A shard's part of a checkpoint: writes what it hands out, and reads what it begins with, on a thread of its own, so that
-//! neither training nor the network waits for files. When a save is due, and what a shard makes of what was read, is not
-//! decided here.
+//! A shard's part of a checkpoint: writes cuts, and reads the values that a shard begins with, on a thread of
+//! its own, so that neither training nor the network waits for files. It decides neither when a save is due
+//! nor what a shard does with what was read.
 
 mod read;
 #[cfg(test)]
@@ -8,4 +8,4 @@ mod tests;
 mod thread;
 mod write;
 
-pub(crate) use thread::{Checkpoints, Done, Outcome};
+pub(crate) use thread::{Checkpoints, FileDone, FileResult};

@@ -1,8 +1,7 @@
-//! What a shard begins with, from a checkpoint of any placement: of each of its slices the rows, from whatever files hold
-//! them, straight into the buffers that it will train in.
-//!
-//! Wanted properties: (A) what was saved is read bit for bit (C2), with any other placement; (B) what is missing, cut or
-//! changed is refused, and the file named; (C) what does not fit the job is refused, and the variable named.
+//! Reads what a shard begins with from a checkpoint of any placement: the rows of its slices, from whichever
+//! files have them, straight into the buffers that it will train in. Wanted properties: (A) what was saved is
+//! read bit for bit (C2), with any other placement; (B) what is missing, truncated or changed is refused, and
+//! the file named; (C) what does not fit the job is refused, and the variable named.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,10 +17,10 @@ use pushpull_transport::buffer::{Buffer, BufferPool};
 
 use crate::shard::{Restored, SliceState, slot_names};
 
-/// Reads all that a shard begins with.
+/// Reads what a shard begins with.
 ///
 /// # Errors
-/// Where that cannot be read, or does not fit what the shard shall hold.
+/// Refuses if the checkpoint cannot be read, or does not fit the shard.
 pub(super) async fn read(create: &CreateShard, pool: &BufferPool) -> Result<Restored, Refusal> {
     let restored = match &create.start {
         StartSpec::Initialise => Ok(Restored::default()),
@@ -38,24 +37,25 @@ pub(super) async fn read(create: &CreateShard, pool: &BufferPool) -> Result<Rest
     };
     restored.map_err(|error| {
         let id = create.shard;
-        tracing::warn!("{id} cannot begin with what was saved: {error}");
+        tracing::warn!(shard = %id, %error, "could not restore the shard");
         Refusal::new(error.code(), format!("{id}: {error}"))
     })
 }
 
+/// The reason why a shard cannot begin with a checkpoint.
 #[derive(Debug, thiserror::Error)]
 enum RestoreError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error("variable '{variable}' of the job is not in {checkpoint}")]
     NoVariable { variable: String, checkpoint: CheckpointName },
-    #[error("variable '{variable}' of {checkpoint} is not in the job: start from it with --warm-start")]
+    #[error("variable '{variable}' of {checkpoint} is not in the job; start from it with --warm-start")]
     OddVariable { variable: String, checkpoint: CheckpointName },
-    #[error("variable '{variable}' has shape {expected}, and '{source_name}' of {checkpoint} has {got}")]
+    #[error("variable '{variable}' has shape {expected}, but '{source_name}' of {checkpoint} has {got}")]
     Shape { variable: String, expected: Shape, source_name: String, checkpoint: CheckpointName, got: Shape },
     #[error(
-        "{optimizer} needs the slot '{slot}' of variable '{variable}', which {checkpoint}, made with {made_with}, does \
-         not have: start from it with --warm-start"
+        "{optimizer} needs the slot '{slot}' of variable '{variable}', but {checkpoint}, made with {made_with}, does \
+         not have it; start from it with --warm-start"
     )]
     NoSlot {
         optimizer: &'static str,
@@ -75,7 +75,7 @@ impl From<StoreError> for RestoreError {
 impl RestoreError {
     const fn code(&self) -> RefusalCode {
         match self {
-            // What the store does not give now it may give later: that is no reason to go on from something older.
+            // The store may recover: its failure is no reason to continue from an older checkpoint.
             Self::File(FileError::Store(StoreError::Failed { .. } | StoreError::Directory { .. })) => {
                 RefusalCode::Overloaded
             }
@@ -85,7 +85,7 @@ impl RestoreError {
     }
 }
 
-/// A checkpoint that is read from.
+/// A checkpoint to read from.
 struct Source {
     store: Store,
     checkpoint: CheckpointName,
@@ -103,7 +103,7 @@ impl Source {
         &self.manifest.job.graph.variables
     }
 
-    /// The variable of that name, which has the shape of `variable` of the job.
+    /// Checks that the variable called `name` was found and has the shape of the job's `variable`.
     fn variable(
         &self,
         found: Option<VariableId>,
@@ -121,7 +121,7 @@ impl Source {
         Err(RestoreError::Shape { variable, expected, source_name, checkpoint, got })
     }
 
-    /// Of each variable of the job, which one it is here: all are, and there are no others.
+    /// Returns the checkpoint's variable for each of the job's. Both must have the same variables.
     fn same_variables(&self, variables: &[VariableSpec]) -> Result<Vec<VariableId>, RestoreError> {
         let mut known: HashMap<&str, VariableId> = HashMap::new();
         for (spec, id) in self.variables().iter().zip(0..) {
@@ -141,7 +141,7 @@ impl Source {
     }
 }
 
-/// A slice of the job, and where its parts lie in a checkpoint.
+/// A slice of the job, and the pieces of a checkpoint that its parts are read from.
 struct Wanted<'a> {
     id: SliceId,
     bytes: usize,
@@ -150,7 +150,7 @@ struct Wanted<'a> {
     slots: Vec<Vec<Piece<'a>>>,
 }
 
-/// Where a part of a slice lies, if all of it is there.
+/// Returns the pieces that a part of a slice is read from, if the checkpoint has all of it.
 fn find<'a>(
     index: &Index<'a>,
     variable: VariableId,
@@ -159,7 +159,7 @@ fn find<'a>(
     bytes: usize,
 ) -> Option<Vec<Piece<'a>>> {
     let pieces = index.pieces(variable, part, slice.row..slice.row + slice.rows);
-    // They are disjoint.
+    // The pieces are disjoint.
     let found: u64 = pieces.iter().map(|piece| piece.from.end - piece.from.start).sum();
     (found == bytes as u64).then_some(pieces)
 }
@@ -233,7 +233,8 @@ async fn warm_start(
     Ok(Restored { slices, ..Restored::default() })
 }
 
-/// Reads these slices, each part of all with a reader of its own: the next slice's often goes on in the same block.
+/// Reads the slices. Each kind of part has a reader of its own, since the next slice's part often continues
+/// in the same block of the file.
 async fn read_all(
     source: &Source,
     wanted: Vec<Wanted<'_>>,

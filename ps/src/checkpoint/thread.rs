@@ -1,5 +1,5 @@
-//! The thread that carries out what shards order, one after the other: the disk is not faster for two. Knows neither the
-//! format of files nor what they mean.
+//! The thread that carries out the shards' file requests, one at a time: the disk is not faster for two.
+//! Knows neither the format of files nor what they mean.
 
 use std::sync::Arc;
 
@@ -12,52 +12,52 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{read, write};
-use crate::shard::{Order, Restored};
+use crate::shard::{FileRequest, Restored};
 
-/// An order was carried out, or cannot be.
+/// A message to a shard that its file request is done.
 #[derive(Debug, actix::Message)]
 #[rtype(result = "()")]
-pub(crate) struct Done {
-    /// What has become of it.
-    pub outcome: Outcome,
-    /// Since when the shard could know.
+pub(crate) struct FileDone {
+    /// The result.
+    pub result: FileResult,
+    /// Counts the time it waits in the shard's mailbox.
     pub queued: Queued,
 }
 
-/// What has become of an order.
+/// The result of a file request.
 #[derive(Debug)]
-pub(crate) enum Outcome {
-    /// Of one to read.
+pub(crate) enum FileResult {
+    /// The values read, or why they could not be.
     Read(Result<Restored, Refusal>),
-    /// Of one to write.
-    Written(SaveResult),
+    /// The file written, or why it could not be.
+    Write(SaveResult),
 }
 
-/// Where the shards of a task leave their orders.
+/// A handle to the checkpoint thread of a task.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoints {
-    orders: mpsc::Sender<Errand>,
+    requests: mpsc::Sender<QueuedRequest>,
     meter: Arc<Meter>,
 }
 
 #[derive(Debug)]
-struct Errand {
-    order: Order,
+struct QueuedRequest {
+    request: FileRequest,
     queued: Queued,
-    to: Recipient<Done>,
-    /// Of that one.
-    meter: Arc<Meter>,
+    recipient: Recipient<FileDone>,
+    /// The meter of the recipient's mailbox.
+    recipient_meter: Arc<Meter>,
 }
 
 impl Checkpoints {
-    /// Starts the thread, for so many shards. It ends when that is cancelled, and leaves what it is doing as it is: an
-    /// unfinished file is none.
+    /// Starts the thread for a task with this number of shards. It ends when `end` is cancelled and abandons
+    /// the request it is at: an unfinished file does not count as one.
     ///
     /// # Panics
-    /// Where the system has no thread left.
+    /// If the system cannot start a thread.
     pub(crate) fn start(shards: u32, pool: BufferPool, end: CancellationToken) -> Self {
-        // Of each shard one to read and one to write at a time.
-        let (orders, queue) = mpsc::channel(2 * shards as usize);
+        // Each shard has at most one read and one write at a time.
+        let (requests, queue) = mpsc::channel(2 * shards as usize);
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime can be built");
         let run = move || {
@@ -65,45 +65,53 @@ impl Checkpoints {
         };
         let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(run);
         thread.expect("a thread can be started");
-        Self { orders, meter: Arc::default() }
+        Self { requests, meter: Arc::default() }
     }
 
-    /// What the thread has to do, and how long it takes for that.
+    /// Returns the meter of the thread's queue.
     pub(crate) const fn meter(&self) -> &Arc<Meter> {
         &self.meter
     }
 
-    /// Has that done, and tells what has become of it, which counts for `meter`.
-    pub(crate) fn order(&self, order: Order, to: Recipient<Done>, meter: &Arc<Meter>) {
-        let errand = Errand { order, queued: self.meter.queue(), to, meter: Arc::clone(meter) };
-        match self.orders.try_send(errand) {
-            // Where the thread has ended the task does, too, and refuses what is open.
+    /// Submits a request; its result is sent to `recipient`, whose mailbox has the meter `recipient_meter`.
+    ///
+    /// # Panics
+    /// If a shard has more than one request of a kind.
+    pub(crate) fn submit(
+        &self,
+        request: FileRequest,
+        recipient: Recipient<FileDone>,
+        recipient_meter: &Arc<Meter>,
+    ) {
+        let (queued, recipient_meter) = (self.meter.queue(), Arc::clone(recipient_meter));
+        match self.requests.try_send(QueuedRequest { request, queued, recipient, recipient_meter }) {
+            // Once the thread has ended, the task ends too and refuses all open requests.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
-                unreachable!("a shard has one order of a kind at a time")
+                unreachable!("a shard has one file request of a kind at a time")
             }
         }
     }
 }
 
-async fn serve(mut queue: mpsc::Receiver<Errand>, pool: BufferPool) {
-    while let Some(Errand { order, queued, to, meter }) = queue.recv().await {
+async fn serve(mut queue: mpsc::Receiver<QueuedRequest>, pool: BufferPool) {
+    while let Some(QueuedRequest { request, queued, recipient, recipient_meter }) = queue.recv().await {
         let handling = queued.handle();
         let pool = pool.clone();
-        // A task of its own, so that a bug of ours is an answer, too: the shard is as it was.
-        let outcome = match order {
-            Order::Read(create) => {
+        // In a task of its own, so that a panic becomes a result too: the shard is unaffected.
+        let result = match request {
+            FileRequest::Read(create) => {
                 let read = tokio::spawn(async move { read::read(&create, &pool).await }).await;
                 let bug = |bug| Err(Refusal::new(RefusalCode::Unavailable, format!("a bug: {bug}")));
-                Outcome::Read(read.unwrap_or_else(bug))
+                FileResult::Read(read.unwrap_or_else(bug))
             }
-            Order::Write(cut) => {
+            FileRequest::Write(cut) => {
                 let written = tokio::spawn(write::write(cut)).await;
-                Outcome::Written(written.unwrap_or_else(|bug| SaveResult::failed(format!("a bug: {bug}"))))
+                FileResult::Write(written.unwrap_or_else(|bug| SaveResult::failed(format!("a bug: {bug}"))))
             }
         };
         drop(handling);
-        // A shard that is gone does not want to know.
-        let _ = to.send(Done { outcome, queued: meter.queue() }).await;
+        // A shard that has ended needs no result.
+        let _ = recipient.send(FileDone { result, queued: recipient_meter.queue() }).await;
     }
 }

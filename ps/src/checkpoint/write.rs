@@ -1,5 +1,5 @@
-//! A cut as a file: which tensors it has, and what they are called. Nothing is copied: the file is written from the
-//! buffers that the shard trained in.
+//! Writes a cut to a file: which tensors it has, and their names. No needless copies: the file is written
+//! from the buffers that the shard trained in.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,38 +17,38 @@ use pushpull_transport::buffer::Buffer;
 
 use crate::shard::{Cut, SliceState, slot_names};
 
-/// Writes a cut; says what became of it when the file is durable.
+/// Writes a cut, and returns once the file is durable or the write has failed.
 pub(super) async fn write(cut: Cut) -> SaveResult {
     let (shard, checkpoint) = (cut.created.shard, cut.save.checkpoint);
     match write_shard(cut).await {
         Ok(result) => result,
         Err(error) => {
-            tracing::warn!("{shard} could not be saved in {checkpoint}: {error}");
+            tracing::warn!(%shard, %checkpoint, %error, "could not save the shard");
             SaveResult::failed(format!("{shard}: {error}"))
         }
     }
 }
 
 async fn write_shard(cut: Cut) -> Result<SaveResult, StoreError> {
-    let begun = Instant::now();
+    let began = Instant::now();
     let Cut { save, created, slices, workers } = cut;
     let store = Store::open(&save.store)?;
     let slots = slot_names(&created.update.optimizer);
-    let (mut tensors, mut of) = (Vec::new(), Vec::new());
+    let (mut tensors, mut parts_of) = (Vec::new(), Vec::new());
     for state in slices {
         let slice = created.placement.slices[state.id.index()].slice;
         let variable = &created.variables[slice.variable.index()];
         let id = state.id;
         for (part, suffix, buffer) in parts(state, slots) {
             let name = tensor_name(variable, &slice, suffix);
-            of.push((id, part, name.clone()));
+            parts_of.push((id, part, name.clone()));
             let bytes = vec![Bytes::from_owner(Shared(buffer))];
             tensors.push(NewTensor { name, shape: shape(variable, &slice), bytes });
         }
     }
     let name = CheckpointName::shard_file(created.shard);
     let (written, bytes) = write_file(&store, &save.checkpoint.file(&name), tensors, HashMap::new()).await?;
-    let tensors = of
+    let tensors = parts_of
         .into_iter()
         .zip(written)
         .map(|((slice, part, name), written)| SavedTensorSpec {
@@ -61,11 +61,11 @@ async fn write_shard(cut: Cut) -> Result<SaveResult, StoreError> {
         })
         .collect();
     let file = FileSpec { name, shard: created.shard, version: save.at, bytes, tensors };
-    let took_ms = begun.elapsed().as_millis() as u64;
+    let took_ms = began.elapsed().as_millis() as u64;
     Ok(SaveResult::Written { file, workers, took_ms })
 }
 
-/// A buffer as the bytes of a file; it goes back to its pool when these are dropped.
+/// A buffer as the bytes of a file; it returns to its pool when these are dropped.
 struct Shared(Arc<Buffer>);
 
 impl AsRef<[u8]> for Shared {
@@ -74,7 +74,7 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// What there is of a slice, and what follows the name of its variable.
+/// Iterates over the parts of a slice, each with its name's suffix and its buffer.
 fn parts(
     state: SliceState,
     slots: &'static [&'static str],
@@ -86,8 +86,8 @@ fn parts(
     [(Part::Value, None, value)].into_iter().chain(average).chain(slots)
 }
 
-/// Such as `dense1/kernel`, `dense1/kernel[0:100]` of some rows, and `dense1/kernel:momentum` beside it: neither ':' nor '['
-/// is in a variable's name.
+/// Returns a tensor's name, such as `dense1/kernel`, `dense1/kernel[0:100]` for some rows, and
+/// `dense1/kernel:momentum` for a slot. A variable's name has neither ':' nor '['.
 fn tensor_name(variable: &VariableSpec, slice: &SliceSpec, suffix: Option<&str>) -> String {
     let mut name = variable.name.clone();
     if slice.rows != variable.rows() as u64 {

@@ -1,34 +1,35 @@
-//! Gradients of several workers that wait to become one update.
+//! Gradients of several workers that are held to become one update.
 //!
-//! Wanted properties: (A) the sum is that of all gradients that were added; (B) in the order of workers, its bits do
-//! not depend on the order of arrival; (C) in the order of arrival, it holds no more memory than one gradient and a sum.
+//! Wanted properties: (A) the total is the sum of all gradients that were added; (B) summed in the order of
+//! workers, its bits do not depend on the order of arrival; (C) summed in the order of arrival, it takes no
+//! more memory than one gradient and a sum.
 
 use std::collections::BTreeMap;
 
 use pushpull_kernels::cpu::{Threads, accumulate, add_into};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
-/// Gradients for the next update.
+/// The gradients held for the next update.
 #[derive(Debug, Default)]
 pub(super) struct Aggregate {
-    /// Whether they are added up in the order of their workers.
+    /// Whether they are summed in the order of their workers.
     in_order: bool,
-    /// By worker, those that are not in the sum yet.
+    /// The gradients that are not in the sum yet, by worker.
     held: BTreeMap<u32, Payload>,
     sum: Option<Vec<Buffer>>,
     count: u32,
 }
 
-/// What an update is made of, slice by slice.
+/// The sum of the gradients of one update, slice by slice.
 #[derive(Debug)]
 pub(super) enum Total {
-    /// One gradient, as it came.
+    /// A single gradient, as it arrived.
     One(Payload),
     Sum(Vec<Buffer>),
 }
 
 impl Total {
-    /// Of each slice.
+    /// Iterates over the slices' sums, in the order of the gradients' segments.
     pub(super) fn slices(&self) -> Box<dyn Iterator<Item = &[f32]> + '_> {
         match self {
             Self::One(payload) => Box::new(payload.segments().iter().map(Segment::as_f32)),
@@ -38,27 +39,30 @@ impl Total {
 }
 
 impl Aggregate {
-    /// Empty.
+    /// Returns an empty aggregate; with `in_order`, it sums in the order of workers.
     pub(super) fn new(in_order: bool) -> Self {
         Self { in_order, ..Self::default() }
     }
 
-    /// Takes a worker's gradient; of each worker one at most until the next total.
+    /// Adds a worker's gradient.
+    ///
+    /// # Panics
+    /// If the worker's gradient for this update is held already.
     pub(super) fn add(&mut self, worker: u32, gradient: Payload, pool: &BufferPool) {
         self.count += 1;
         let before = self.held.insert(worker, gradient);
         assert!(before.is_none(), "a second gradient of worker/{worker} for one update");
-        // A single one is kept as it is: it may be the only one.
+        // A single one stays as it is: it may be the only one.
         if !self.in_order && self.held.len() + usize::from(self.sum.is_some()) > 1 {
-            self.add_up(pool);
+            self.accumulate(pool);
         }
     }
 
-    fn add_up(&mut self, pool: &BufferPool) {
+    fn accumulate(&mut self, pool: &BufferPool) {
         let mut held = std::mem::take(&mut self.held).into_values();
         if self.sum.is_none() {
             let (Some(first), Some(second)) = (held.next(), held.next()) else {
-                unreachable!("there are two to begin with")
+                unreachable!("a sum begins with two gradients")
             };
             let pairs = first.segments().iter().zip(second.segments());
             let sums = pairs.map(|(first, second)| {
@@ -76,17 +80,17 @@ impl Aggregate {
         }
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes of the held gradients and their sum.
     pub(super) fn bytes(&self) -> usize {
         let held: usize = self.held.values().map(Payload::bytes).sum();
         held + self.sum.iter().flatten().map(Buffer::len).sum::<usize>()
     }
 
-    /// All of them, and how many they are; then it is empty. `None` where it is.
+    /// Removes and returns the total with the number of its gradients; `None` if there are none.
     pub(super) fn take(&mut self, pool: &BufferPool) -> Option<(Total, u32)> {
         let count = std::mem::take(&mut self.count);
         if self.held.len() + usize::from(self.sum.is_some()) > 1 {
-            self.add_up(pool);
+            self.accumulate(pool);
         }
         match self.sum.take() {
             Some(sum) => Some((Total::Sum(sum), count)),
@@ -116,12 +120,12 @@ mod tests {
             let bytes = 4 * slices.iter().map(Vec::len).sum::<usize>();
             assert_eq!(aggregate.bytes(), bytes * if in_order { number + 1 } else { 1 }, "(C)");
         }
-        let (total, count) = aggregate.take(&pool).expect("something has come");
-        assert!(aggregate.take(&pool).is_none() && aggregate.bytes() == 0, "it is empty now");
+        let (total, count) = aggregate.take(&pool).expect("a gradient was added");
+        assert!(aggregate.take(&pool).is_none() && aggregate.bytes() == 0, "the aggregate is empty");
         (total.slices().map(<[f32]>::to_vec).collect(), count)
     }
 
-    /// Slices of a length each, for some workers.
+    /// Generates gradients of some workers, with slices of the same lengths.
     fn gradients() -> impl Strategy<Value = Vec<(u32, Vec<Vec<f32>>)>> {
         (1usize..6, prop::collection::vec(0usize..9, 1..4)).prop_flat_map(|(workers, lengths)| {
             let slices: Vec<_> =
@@ -133,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sum_is_that_of_all_and_in_order_it_has_the_same_bits(
+        fn the_total_is_the_sum_and_in_order_has_the_same_bits(
             (gradients, shuffled) in
                 gradients().prop_flat_map(|all| (Just(all.clone()), Just(all).prop_shuffle())),
         ) {

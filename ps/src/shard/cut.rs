@@ -1,5 +1,5 @@
-//! What a shard is at one version, as data: what a save takes of it, and what a shard goes on from. The buffers are
-//! shared and stay as they are. Knows no file.
+//! The state of a shard at one version, as data: what a save writes, and what a shard continues from. The
+//! buffers are shared and never change. Knows no file.
 
 use std::sync::Arc;
 
@@ -8,39 +8,39 @@ use pushpull_messages::id::{SliceId, Version};
 use pushpull_messages::message::{CreateShard, Save};
 use pushpull_transport::buffer::Buffer;
 
-/// A shard at the version that a save was asked for: of all its slices, and of what it remembers.
+/// The state of a shard at the version of a save: all its slices, and what it remembers of every worker.
 #[derive(Debug)]
 pub struct Cut {
-    /// What was asked.
+    /// The save that was requested.
     pub save: Save,
-    /// Whose slices these are.
+    /// The creation of the shard.
     pub created: Arc<CreateShard>,
-    /// In the placement's order.
+    /// The slices, in the placement's order.
     pub slices: Vec<SliceState>,
-    /// By worker.
+    /// The last push of every worker, by worker.
     pub workers: Vec<WorkerRecord>,
 }
 
-/// What a shard begins with instead of initial values.
+/// The state that a shard begins with instead of initial values.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// Updates that are in it.
+    /// The updates that are in it.
     pub version: Version,
-    /// In the placement's order; those that are left out begin as they are initialised.
+    /// The slices, in the placement's order; those left out begin with their initial values.
     pub slices: Vec<SliceState>,
-    /// What is remembered of each worker.
+    /// The last push of every worker.
     pub workers: Vec<WorkerRecord>,
 }
 
-/// A slice at one version.
+/// The state of a slice at one version.
 #[derive(Clone, Debug)]
 pub struct SliceState {
-    /// Of the placement.
+    /// The slice's number in the placement.
     pub id: SliceId,
-    /// Its value.
+    /// The value.
     pub value: Arc<Buffer>,
-    /// The moving average of it, where one is kept.
+    /// The moving average of the value, where one is kept.
     pub average: Option<Arc<Buffer>>,
-    /// The optimizer's state beside it; none where that begins as it is initialised.
+    /// The optimizer's slots beside it; empty where they begin with their initial values.
     pub slots: Vec<Arc<Buffer>>,
 }

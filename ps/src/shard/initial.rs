@@ -1,10 +1,10 @@
-//! Initial values: the same for every element, however its variable is split and wherever it lives.
+//! Initial values, which do not depend on how a variable is split and where its slices live.
 
 use pushpull_kernels::cpu::{Key, fill_normal, fill_truncated_normal, fill_uniform};
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
-/// Fills `values` with the part of `variable` that `slice` is.
+/// Fills `values` with the initial values of the part of `variable` that `slice` is.
 pub(super) fn fill(values: &mut [f32], variable: &VariableSpec, slice: &SliceSpec, seed: u64) {
     let key = Key { seed, stream: variable.random_stream() };
     let first = slice.first_element(variable) as u64;

@@ -1,9 +1,9 @@
-//! The exactly-once memory: which push each worker made last, and what it was told.
-//!
-//! Wanted properties: (A) a push is new once; every retry of it is a duplicate with the first verdict. (B) Pushes
-//! of one incarnation are taken in order, without a gap. (C) A later incarnation starts afresh, and an earlier one
-//! is refused from then on. (D) One entry per worker, however long the job runs. (E) One made of the records of another
-//! is that one. (F) How far a worker was in its input is what its last push said that is not held, nor came too late to count.
+//! The exactly-once memory: each worker's last push, and its verdict. Wanted properties: (A) a push is new
+//! once; every retry of it is a duplicate with the first verdict. (B) Pushes of one incarnation are accepted
+//! in order, without a gap. (C) A later incarnation starts afresh, and an earlier one is refused from then
+//! on. (D) There is one entry per worker, however long the job runs. (E) A ledger made from another's records
+//! equals it. (F) A worker's position in its input is that of its last push that is neither still held nor
+//! after the last step.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,44 @@ use pushpull_messages::checkpoint::WorkerRecord;
 use pushpull_messages::id::Sequence;
 use pushpull_messages::message::{PushId, Verdict};
 
-/// What became of the last push of every worker.
+/// The last push of every worker, and its verdict.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     records: BTreeMap<u32, WorkerRecord>,
-    /// How far the workers were in their inputs whose gradients are held.
+    /// For workers with a held gradient, the examples drawn when it was pushed.
     held: BTreeMap<u32, u64>,
 }
 
-/// What a push is, before it is looked at.
+/// How a push relates to those before it from the same worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// The next of its worker.
+pub(super) enum Delivery {
+    /// It is the worker's next push.
     New,
-    /// The last of its worker once more.
+    /// It is the worker's last push once more; holds the first verdict.
     Duplicate(Verdict),
-    /// Not its turn; says why.
-    NotDue(String),
+    /// It is neither; holds the reason.
+    OutOfOrder(String),
 }
 
 impl Ledger {
-    /// What this push is.
-    pub(super) fn turn(&self, id: &PushId) -> Turn {
+    /// Returns how this push relates to the worker's earlier ones.
+    pub(super) fn classify(&self, id: &PushId) -> Delivery {
         let entry = self.records.get(&id.worker);
         if let Some(entry) = entry
             && id.incarnation < entry.incarnation
         {
-            return Turn::NotDue(format!(
-                "worker/{} has been started again, or the clock there was set back: incarnation {} is over",
+            return Delivery::OutOfOrder(format!(
+                "worker/{} has restarted, or its host's clock was set back: incarnation {} is over",
                 id.worker, id.incarnation
             ));
         }
         let entry = entry.filter(|entry| entry.incarnation == id.incarnation);
         let last = entry.map_or(Sequence(0), |entry| entry.sequence);
         match entry {
-            Some(entry) if id.sequence == last => Turn::Duplicate(entry.verdict),
-            _ if id.sequence == last.next() => Turn::New,
-            _ => Turn::NotDue(format!(
-                "worker/{} pushes number {} where number {} is expected",
+            Some(entry) if id.sequence == last => Delivery::Duplicate(entry.verdict),
+            _ if id.sequence == last.next() => Delivery::New,
+            _ => Delivery::OutOfOrder(format!(
+                "worker/{} sent push number {}, but number {} was expected",
                 id.worker,
                 id.sequence,
                 last.next()
@@ -56,10 +56,11 @@ impl Ledger {
         }
     }
 
-    /// Remembers what a new push was told, and how far its worker was in its input. What has not been learnt from yet, or
-    /// came after the last step, whoever goes on from here draws again.
+    /// Remembers the verdict of a new push, and how much of its input the worker had drawn. Examples whose
+    /// gradient is still held, or came after the last step, are drawn again by a job that continues from
+    /// here.
     pub(super) fn record(&mut self, id: &PushId, verdict: Verdict, drawn: u64) {
-        debug_assert_eq!(self.turn(id), Turn::New);
+        debug_assert_eq!(self.classify(id), Delivery::New);
         let &PushId { worker, incarnation, sequence } = id;
         let before = self.records.get(&worker).map_or(0, |record| record.drawn);
         let drawn = match verdict {
@@ -73,16 +74,16 @@ impl Ledger {
         self.records.insert(worker, WorkerRecord { worker, incarnation, sequence, verdict, drawn });
     }
 
-    /// What was held has become an update.
+    /// Notes that the held gradients have become an update.
     pub(super) fn updated(&mut self) {
         for (worker, drawn) in std::mem::take(&mut self.held) {
-            let record = self.records.get_mut(&worker).expect("what is held was recorded");
-            // A later push may have come too late.
+            let record = self.records.get_mut(&worker).expect("a held push was recorded");
+            // A later push, which came too late for its update, may have been recorded since.
             record.drawn = drawn.max(record.drawn);
         }
     }
 
-    /// All that it remembers, by worker.
+    /// Returns the last push of every worker, by worker.
     pub(super) fn records(&self) -> Vec<WorkerRecord> {
         self.records.values().copied().collect()
     }
@@ -107,20 +108,20 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_and_an_old_incarnation_are_out_of_turn() {
+    fn a_gap_and_an_old_incarnation_are_out_of_order() {
         let mut ledger = Ledger::default();
         ledger.record(&id(0, 5, 1), Verdict::Applied, 7);
-        assert_eq!(ledger.turn(&id(0, 5, 1)), Turn::Duplicate(Verdict::Applied));
-        assert_eq!(ledger.turn(&id(0, 5, 2)), Turn::New);
-        assert!(matches!(ledger.turn(&id(0, 5, 3)), Turn::NotDue(_)));
-        assert!(matches!(ledger.turn(&id(0, 4, 1)), Turn::NotDue(_)));
-        assert_eq!(ledger.turn(&id(0, 6, 1)), Turn::New);
-        assert_eq!(ledger.turn(&id(1, 1, 1)), Turn::New);
-        assert!(matches!(ledger.turn(&id(1, 1, 2)), Turn::NotDue(_)));
+        assert_eq!(ledger.classify(&id(0, 5, 1)), Delivery::Duplicate(Verdict::Applied));
+        assert_eq!(ledger.classify(&id(0, 5, 2)), Delivery::New);
+        assert!(matches!(ledger.classify(&id(0, 5, 3)), Delivery::OutOfOrder(_)));
+        assert!(matches!(ledger.classify(&id(0, 4, 1)), Delivery::OutOfOrder(_)));
+        assert_eq!(ledger.classify(&id(0, 6, 1)), Delivery::New);
+        assert_eq!(ledger.classify(&id(1, 1, 1)), Delivery::New);
+        assert!(matches!(ledger.classify(&id(1, 1, 2)), Delivery::OutOfOrder(_)));
     }
 
     proptest! {
-        /// (A)–(D) and (F) against a plain list of everything that was ever taken; (E) at any moment.
+        /// (A)–(D) and (F) against a plain list of all accepted pushes; (E) at any moment.
         #[test]
         fn a_push_is_new_exactly_once(
             pushes in prop::collection::vec((0u32..3, 1u64..4, 1u64..6, any::<bool>()), 0..200),
@@ -129,8 +130,8 @@ mod tests {
             let restored = restored.index(200);
             let verdicts = [Verdict::Applied, Verdict::Stopped, Verdict::Held];
             let mut ledger = Ledger::default();
-            let mut taken: Vec<PushId> = Vec::new();
-            // Of each worker: how far it was, and how far with what is held.
+            let mut accepted: Vec<PushId> = Vec::new();
+            // For each worker: the examples drawn, and those drawn with what is held.
             let (mut drawn, mut held) = ([0; 3], [0; 3]);
             for (number, (worker, incarnation, sequence, update)) in (1..).zip(pushes) {
                 if number == restored {
@@ -141,26 +142,26 @@ mod tests {
                 }
                 let push = id(worker, incarnation, sequence);
                 let verdict = verdicts[sequence as usize % 3];
-                let of_worker = || taken.iter().filter(|taken| taken.worker == worker);
-                match ledger.turn(&push) {
-                    Turn::New => {
-                        prop_assert!(!taken.contains(&push));
-                        prop_assert!(of_worker().all(|taken| taken.incarnation <= push.incarnation));
-                        let before = of_worker().filter(|taken| taken.incarnation == push.incarnation).count();
+                let of_worker = || accepted.iter().filter(|push| push.worker == worker);
+                match ledger.classify(&push) {
+                    Delivery::New => {
+                        prop_assert!(!accepted.contains(&push));
+                        prop_assert!(of_worker().all(|before| before.incarnation <= push.incarnation));
+                        let before = of_worker().filter(|before| before.incarnation == push.incarnation).count();
                         prop_assert_eq!(before as u64 + 1, sequence);
                         ledger.record(&push, verdict, number as u64);
-                        taken.push(push);
+                        accepted.push(push);
                         match verdict {
                             Verdict::Applied => drawn[worker as usize] = number as u64,
                             Verdict::Held => held[worker as usize] = number as u64,
                             _ => {}
                         }
                     }
-                    Turn::Duplicate(told) => {
+                    Delivery::Duplicate(told) => {
                         prop_assert_eq!(of_worker().next_back(), Some(&push));
                         prop_assert_eq!(told, verdict);
                     }
-                    Turn::NotDue(_) => prop_assert_ne!(of_worker().next_back(), Some(&push)),
+                    Delivery::OutOfOrder(_) => prop_assert_ne!(of_worker().next_back(), Some(&push)),
                 }
                 if update {
                     ledger.updated();

@@ -1,31 +1,29 @@
-//! A shard: the actor that owns slices. The state machine knows neither actor nor clock nor socket.
+//! A shard's state machine: slices, their updates, and who waits for them. Knows neither actor nor clock nor
+//! socket.
 
-mod actor;
 mod aggregate;
+mod answer;
+mod contents;
 mod cut;
-mod held;
 mod initial;
 mod ledger;
+mod limits;
 mod optimizer;
 mod saves;
-#[cfg(test)]
-mod saving;
 mod slice;
+mod stage;
 mod state;
 #[cfg(test)]
 mod tests;
-mod ticket;
+mod timer;
 mod update;
-mod updates;
 mod waiting;
-#[cfg(test)]
-mod workers;
 
-pub(crate) use actor::{Shard, ShardRequest};
+pub use answer::{Answer, Reader};
 pub use cut::{Cut, Restored, SliceState};
+pub use limits::ShardLimits;
 pub use optimizer::initial_slots;
 pub(crate) use optimizer::slot_names;
-pub(crate) use state::Stage;
-pub use state::{Order, Reader, ShardLimits, ShardState};
-pub use updates::Measure;
-pub use waiting::Answer;
+pub(crate) use stage::Stage;
+pub use state::{FileRequest, ShardState};
+pub use timer::Measure;

@@ -1,4 +1,4 @@
-//! Which kernel applies a gradient, and the slots it keeps beside each value.
+//! The kernel that applies a gradient for each optimizer, and the slots it keeps beside each value.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use pushpull_transport::buffer::Buffer;
 
 use super::update::Update;
 
-/// What each slot begins with that an optimizer keeps beside each slice: momentum's velocity, Adam's two moments,
-/// Adagrad's sum of squares, RMSProp's mean square and velocity, FTRL's sum of squares and linear term.
+/// Returns the initial value of each slot that an optimizer keeps beside each slice: momentum's velocity,
+/// Adam's two moments, Adagrad's sum of squares, RMSProp's mean square and velocity, FTRL's sum of squares
+/// and linear term.
 pub(super) fn slots(optimizer: &OptimizerSpec) -> Vec<f32> {
     match *optimizer {
         OptimizerSpec::Sgd { .. } => vec![],
@@ -24,8 +25,8 @@ pub(super) fn slots(optimizer: &OptimizerSpec) -> Vec<f32> {
     }
 }
 
-/// What the slots are called in a checkpoint, in the same order. An optimizer takes over what another has left under
-/// the same name.
+/// Returns the slots' names in a checkpoint, in the same order. An optimizer takes over what another one
+/// saved under the same name.
 pub(crate) fn slot_names(optimizer: &OptimizerSpec) -> &'static [&'static str] {
     match *optimizer {
         OptimizerSpec::Sgd { .. } => &[],
@@ -38,17 +39,20 @@ pub(crate) fn slot_names(optimizer: &OptimizerSpec) -> &'static [&'static str] {
     }
 }
 
-/// What each slot of an optimizer is called, and begins with.
+/// Returns the name and initial value of each slot of an optimizer.
 pub fn initial_slots(optimizer: &OptimizerSpec) -> Vec<(&'static str, f32)> {
     slot_names(optimizer).iter().copied().zip(slots(optimizer)).collect()
 }
 
-/// A slot that nobody else holds: the slice has seen to that.
+/// Returns a slot for writing; its slice has made sure that nothing else holds it.
 fn own(slot: &mut Arc<Buffer>) -> &mut [f32] {
     Arc::get_mut(slot).expect("a slot that is changed has one owner").as_f32_mut()
 }
 
-/// Writes the value after this update into `next`, and changes the slots in place: nobody else may hold these.
+/// Writes the value after this update into `next`, and changes the slots in place.
+///
+/// # Panics
+/// If something else holds a slot, or their number does not fit the optimizer.
 pub(super) fn apply(
     update: &Update<'_>,
     next: &mut [f32],
@@ -56,7 +60,7 @@ pub(super) fn apply(
     gradient: &[f32],
     slots: &mut [Arc<Buffer>],
 ) {
-    let &Update { rate, step, terms, .. } = update;
+    let &Update { learning_rate_factor: rate, step, terms, .. } = update;
     match (update.optimizer, slots) {
         (&OptimizerSpec::Sgd { learning_rate }, []) => {
             sgd(next, value, gradient, terms, learning_rate * rate);

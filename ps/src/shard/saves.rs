@@ -1,21 +1,20 @@
-//! Saves that were asked for: one that is to come, and one that is being written. Knows neither slices nor files.
-//!
-//! Wanted properties: (A) every question is answered once, and the newer of two equal ones with what became of the save;
-//! (B) a cut is of the version that was asked for; (C) there are two cuts at most; (D) what is written is not written again.
+//! The saves that the chief requested: one that is still to come, and one that is being written. Knows
+//! neither slices nor files. Wanted properties: (A) every request is answered once, and of two equal ones the
+//! newer with the result; (B) a cut is of the version that was requested; (C) there are at most two cuts; (D)
+//! what was written is not written again.
 
 use pushpull_messages::id::Version;
 use pushpull_messages::message::{Save, SaveResult, Saved};
-use pushpull_transport::buffer::Payload;
 
+use super::answer::{Answer, Asker};
 use super::cut::Cut;
-use super::waiting::{Answer, Asker};
 
 /// The saves of one shard.
 #[derive(Debug)]
 pub(super) struct Saves<R> {
     next: Option<Next<R>>,
     writing: Option<(Save, Asker<R>)>,
-    /// The last that is in its file.
+    /// The last one that was written to its file.
     written: Option<(Save, SaveResult)>,
 }
 
@@ -23,7 +22,7 @@ pub(super) struct Saves<R> {
 struct Next<R> {
     save: Save,
     asker: Asker<R>,
-    /// From its version on; it waits while another is being written.
+    /// Taken when the shard reaches the save's version; waits here while another save is being written.
     cut: Option<Cut>,
 }
 
@@ -33,21 +32,17 @@ impl<R> Default for Saves<R> {
     }
 }
 
-fn saved<R>(asker: Asker<R>, result: SaveResult) -> Answer<R> {
-    Answer { reply: asker.reply, result: Ok((Saved { result }.into(), Payload::EMPTY)) }
-}
-
 impl<R> Saves<R> {
-    /// A save is asked for, of a shard at that version. Gives the answer that is due: to this question, to an older one
-    /// of the same, or to that for the save whose place it takes.
-    pub(super) fn ask(&mut self, save: Save, asker: Asker<R>, version: Version) -> Option<Answer<R>> {
+    /// Accepts a request to save a shard that is at `version`. Returns the answer that is due: to this
+    /// request, to an older one for the same save, or to the request for the save that this one replaces.
+    pub(super) fn request(&mut self, save: Save, asker: Asker<R>, version: Version) -> Option<Answer<R>> {
         if let Some((_, result)) = self.written.as_ref().filter(|(written, _)| *written == save) {
             return Some(saved(asker, result.clone()));
         }
         let writing = self.writing.as_mut().map(|(writing, asker)| (&*writing, asker));
         let next = self.next.as_mut().map(|next| (&next.save, &mut next.asker));
         if let Some((_, older)) = writing.into_iter().chain(next).find(|(known, _)| **known == save) {
-            return Some(older.again(asker));
+            return Some(older.supersede(asker));
         }
         if version > save.at {
             return Some(saved(asker, SaveResult::Past(version)));
@@ -55,19 +50,19 @@ impl<R> Saves<R> {
         self.next.replace(Next { save, asker, cut: None }).map(Next::replaced)
     }
 
-    /// The save whose moment has come.
+    /// Returns the save for which a cut is to be taken at `version`.
     pub(super) fn due(&self, version: Version) -> Option<&Save> {
         let next = self.next.as_ref().filter(|next| next.cut.is_none())?;
-        debug_assert!(version <= next.save.at, "{version} has gone by {:?}", next.save);
+        debug_assert!(version <= next.save.at, "version {version} is past {:?}", next.save);
         (next.save.at == version).then_some(&next.save)
     }
 
-    /// Here is the cut for it.
-    pub(super) fn cut(&mut self, cut: Cut) {
+    /// Stores the cut for the save that is due.
+    pub(super) fn store(&mut self, cut: Cut) {
         self.next.as_mut().expect("a save is due").cut = Some(cut);
     }
 
-    /// What is to be written now: nothing while something is being written.
+    /// Returns the cut that is to be written now, unless another one is being written.
     pub(super) fn begin(&mut self) -> Option<Cut> {
         if self.writing.is_some() {
             return None;
@@ -77,18 +72,18 @@ impl<R> Saves<R> {
         cut
     }
 
-    /// What became of the one that was being written.
+    /// Ends the save that is being written, and returns the answer with its result.
     pub(super) fn finish(&mut self, result: SaveResult) -> Answer<R> {
-        let (save, asker) = self.writing.take().expect("one is finished that was begun");
-        // One that failed may be tried again.
+        let (save, asker) = self.writing.take().expect("a save is being written");
+        // A save that failed may be tried again.
         if matches!(result, SaveResult::Written { .. }) {
             self.written = Some((save, result.clone()));
         }
         saved(asker, result)
     }
 
-    /// The shard begins anew: the one that is to come never will. Gives the answer to it.
-    pub(super) fn give_up(&mut self) -> Option<Answer<R>> {
+    /// Drops the save that is still to come, since the shard begins anew. Returns the answer to its request.
+    pub(super) fn abandon(&mut self) -> Option<Answer<R>> {
         self.written = None;
         self.next.take().map(Next::replaced)
     }
@@ -98,4 +93,8 @@ impl<R> Next<R> {
     fn replaced(self) -> Answer<R> {
         saved(self.asker, SaveResult::Replaced)
     }
+}
+
+fn saved<R>(asker: Asker<R>, result: SaveResult) -> Answer<R> {
+    Answer::message(asker.reply, Saved { result })
 }

@@ -1,5 +1,5 @@
-//! A slice as its shard holds it: the current value and its moving average, which are never changed once they can be
-//! read, and the slots, which are changed in place unless a save holds them.
+//! A slice as its shard holds it: the current value and its moving average, which never change once they can
+//! be read, and the slots, which change in place unless a save holds them.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use super::cut::SliceState;
 use super::update::Update;
 use super::{initial, optimizer};
 
-/// One slice and the optimizer's state beside it.
+/// A slice with the optimizer's slots beside it.
 pub(super) struct Slice {
     id: SliceId,
-    /// The variable's name, for messages to people.
+    /// The variable's name, for error messages.
     variable: String,
     value: Arc<Buffer>,
-    /// Of the values so far, where the job keeps averages and the variable is trained.
+    /// The moving average, if the job keeps averages and the variable is trained.
     average: Option<Arc<Buffer>>,
-    /// Whether the optimizer makes a gradient into an update, or the update comes as it is.
+    /// Whether the optimizer turns a gradient into an update; otherwise the gradient is the update.
     trainable: bool,
     slots: Vec<Arc<Buffer>>,
 }
 
 impl Slice {
-    /// As it was found, or else with its initial value.
+    /// Returns a slice with the state that was found, or else with its initial value.
     pub(super) fn new(
         id: SliceId,
         slice: &SliceSpec,
@@ -80,29 +80,29 @@ impl Slice {
         self.value.len()
     }
 
-    /// Of what is kept beside the value.
+    /// Returns the bytes kept beside the value: slots and moving average.
     pub(super) fn slot_bytes(&self) -> usize {
         self.slots.iter().chain(&self.average).map(|beside| beside.len()).sum()
     }
 
-    /// The value as it is now. It stays as it is for whoever reads it, whatever is applied meanwhile.
+    /// Returns the current value. The segment never changes, whatever is applied meanwhile.
     pub(super) fn snapshot(&self) -> Segment {
         Segment::whole(Arc::clone(&self.value))
     }
 
-    /// The moving average as it is now, or the value where none is kept; it stays as it is, too.
+    /// Returns the current moving average, or the value where none is kept; it never changes either.
     pub(super) fn averaged(&self) -> Segment {
         Segment::whole(Arc::clone(self.average.as_ref().unwrap_or(&self.value)))
     }
 
-    /// All of it as it is now. It stays so for whoever holds it, as a snapshot does.
+    /// Returns the slice's state. Its buffers never change, as those of a snapshot.
     pub(super) fn state(&self) -> SliceState {
         let Self { id, value, average, slots, .. } = self;
         SliceState { id: *id, value: Arc::clone(value), average: average.clone(), slots: slots.clone() }
     }
 
     /// Applies a gradient out of place: the next value is written beside the current one, which others may be
-    /// reading, and then takes its place. The old one goes back to the pool with its last reader.
+    /// reading, and then replaces it. The old one returns to the pool with its last reader.
     pub(super) fn apply(&mut self, gradient: &[f32], update: &Update<'_>, pool: &BufferPool) {
         let untrained = update.untrained();
         let update = if self.trainable { update } else { &untrained };
@@ -133,10 +133,10 @@ mod tests {
     use super::*;
 
     const LAST_STEP: GlobalStep = GlobalStep(8);
-    /// Gradients that are added up for each update.
+    /// The gradients summed for each update.
     const GRADIENTS: u32 = 3;
 
-    /// One element in `f64`: its value, slots and average.
+    /// One element in `f64`, with its slots and average.
     struct Model {
         value: f64,
         slots: [f64; 2],
@@ -144,7 +144,7 @@ mod tests {
     }
 
     impl Model {
-        /// The update that follows `version`, from the papers.
+        /// Applies the update that follows `version`, by the formulas of the papers.
         fn apply(&mut self, spec: &UpdateSpec, sum: f64, version: u64, rate: f64) {
             let share = version as f64 / LAST_STEP.0 as f64;
             let warm = ((version + 1) as f64 / spec.warm_up as f64).min(1.0);
@@ -206,7 +206,7 @@ mod tests {
         UpdateSpec { optimizer, schedule, warm_up: 3, weight_decay: 0.05, average }
     }
 
-    /// The sum of the gradients of one update, for that element.
+    /// Returns the sum of one update's gradients for an element.
     fn sum(step: u64, element: usize) -> f32 {
         ((step * 31 + element as u64 * 17) % 23) as f32 / 4.0 - 2.5
     }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn every_optimizer_agrees_with_f64_on_means_of_sums_with_decay_and_averages() {
+    fn every_optimizer_agrees_with_its_formula_in_f64() {
         for optimizer in every_optimizer() {
             let spec = spec(optimizer);
             let pool = BufferPool::default();
@@ -254,7 +254,7 @@ mod tests {
                         let got = f64::from(got.as_f32()[element]);
                         assert!(
                             (got - want).abs() < 1e-5 * (1.0 + want.abs()),
-                            "{} after {version}: element {element} is {got}, and should be {want}",
+                            "{} after {version}: element {element} is {got}, but should be {want}",
                             spec.optimizer.name()
                         );
                     }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_not_trained_loses_the_mean_of_what_is_pushed_and_has_no_average() {
+    fn the_mean_push_is_subtracted_from_an_untrained_variable() {
         for optimizer in every_optimizer() {
             let spec = spec(optimizer);
             let mut slice = slice(&spec, false);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_average_that_is_being_read_does_not_change() {
+    fn an_average_does_not_change_while_it_is_read() {
         let spec = spec(OptimizerSpec::sgd(1.0));
         let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
         let update = |version| Update::new(&spec, Version(version), LAST_STEP, 1.0, 1);
@@ -290,8 +290,9 @@ mod tests {
         assert_eq!(read.as_f32(), copy);
         assert_ne!(slice.averaged().as_f32(), copy);
     }
+
     #[test]
-    fn slots_are_changed_in_place_unless_somebody_holds_them() {
+    fn slots_change_in_place_unless_a_save_holds_them() {
         for optimizer in every_optimizer() {
             let spec = spec(optimizer);
             let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
@@ -311,7 +312,7 @@ mod tests {
             assert!(copy.is_empty() || bytes(&slice.slots) != copy);
             drop(held);
             apply(&mut slice, 2);
-            assert_eq!(places(&slice), moved, "now nobody else holds them");
+            assert_eq!(places(&slice), moved, "nothing else holds them now");
         }
     }
 }

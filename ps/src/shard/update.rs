@@ -1,52 +1,55 @@
-//! What one update needs to know besides the gradient: one for all slices of a shard. Knows no slice and no push.
+//! The parameters of one update besides the gradient, the same for all slices of a shard. Knows no slice and
+//! no push.
 //!
-//! Wanted properties: (A) a sum of n gradients counts as their mean; (B) the step size is the optimizer's, times the
-//! schedule's factor, times the caller's; (C) the average's decay never exceeds what the job says.
+//! Wanted properties: (A) a sum of n gradients counts as their mean; (B) the learning rate is the
+//! optimizer's, times the schedule's factor, times the caller's; (C) the average's decay never exceeds the
+//! job's.
 
 use pushpull_kernels::cpu::GradientTerms;
 use pushpull_messages::id::{GlobalStep, Version};
 use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
 
-/// One update of all slices.
+/// The parameters of one update of all slices.
 pub(super) struct Update<'a> {
     pub optimizer: &'a OptimizerSpec,
-    /// What the optimizer's step size is multiplied with.
-    pub rate: f32,
-    /// Number of this update, from 1.
+    /// The factor on the optimizer's learning rate.
+    pub learning_rate_factor: f32,
+    /// The number of this update, from 1.
     pub step: u64,
     pub terms: GradientTerms,
-    /// How much stays of a moving average.
+    /// The decay of moving averages: the share of the old average that stays.
     pub average_decay: f32,
 }
 
 impl<'a> Update<'a> {
-    /// The update that `version`, which is the one before it, is changed by. Of the step size `rate` is a further
-    /// factor, as for stale gradients; what is applied is the sum of so many `gradients`.
+    /// Builds the update that is applied to `version`, of the sum of `gradients` gradients.
+    /// `learning_rate_factor` multiplies the scheduled learning rate, as for stale gradients.
     pub(super) fn new(
         spec: &'a UpdateSpec,
         version: Version,
         last_step: GlobalStep,
-        rate: f32,
+        learning_rate_factor: f32,
         gradients: u32,
     ) -> Self {
         debug_assert!(gradients > 0, "an update of no gradients");
         let applied = version.0;
-        // As TensorFlow's ExponentialMovingAverage with num_updates: what comes first does not weigh for long.
+        // As in TensorFlow's ExponentialMovingAverage with num_updates: the first values lose their weight
+        // soon.
         let young = ((1.0 + applied as f64) / (10.0 + applied as f64)) as f32;
         Self {
             optimizer: &spec.optimizer,
-            rate: spec.learning_rate_factor(applied, last_step.0) * rate,
+            learning_rate_factor: spec.learning_rate_factor(applied, last_step.0) * learning_rate_factor,
             step: version.next().0,
             terms: GradientTerms { scale: 1.0 / gradients as f32, weight_decay: spec.weight_decay },
             average_decay: spec.average.map_or(0.0, |decay| decay.min(young)),
         }
     }
 
-    /// The same for a variable that is not trained: the mean of what was pushed is taken off it as it is.
+    /// Returns the same update for an untrained variable: the mean of what was pushed is subtracted as it is.
     pub(super) const fn untrained(&self) -> Self {
         Self {
             optimizer: &OptimizerSpec::Sgd { learning_rate: 1.0 },
-            rate: 1.0,
+            learning_rate_factor: 1.0,
             step: self.step,
             terms: GradientTerms { scale: self.terms.scale, weight_decay: 0.0 },
             average_decay: 0.0,
@@ -64,7 +67,7 @@ mod tests {
     proptest! {
         /// (A)–(C).
         #[test]
-        fn numbers_follow_from_the_job_and_the_version(
+        fn parameters_follow_from_the_job_and_the_version(
             version in 0u64..1000,
             warm_up in 0u64..20,
             rate in 0.01f32..1.0,
@@ -76,18 +79,18 @@ mod tests {
             let spec =
                 UpdateSpec { schedule, warm_up, weight_decay: 0.5, average, ..OptimizerSpec::sgd(0.1).into() };
             let update = Update::new(&spec, Version(version), GlobalStep(1000), rate, gradients);
-            prop_assert_eq!(update.rate, spec.learning_rate_factor(version, 1000) * rate);
+            prop_assert_eq!(update.learning_rate_factor, spec.learning_rate_factor(version, 1000) * rate);
             prop_assert_eq!(update.step, version + 1);
             prop_assert!((update.terms.scale * gradients as f32 - 1.0).abs() < 1e-6);
             prop_assert!(update.average_decay > 0.0 && update.average_decay <= decay);
             let untrained = update.untrained();
-            prop_assert_eq!((untrained.rate, untrained.terms.weight_decay), (1.0, 0.0));
+            prop_assert_eq!((untrained.learning_rate_factor, untrained.terms.weight_decay), (1.0, 0.0));
             prop_assert_eq!(untrained.terms.scale, update.terms.scale);
         }
     }
 
     #[test]
-    fn an_average_is_young_at_first() {
+    fn a_young_average_decays_faster() {
         let spec = UpdateSpec { average: Some(0.9), ..OptimizerSpec::sgd(0.1).into() };
         let decay = |version| Update::new(&spec, Version(version), GlobalStep(1000), 1.0, 1).average_decay;
         assert_eq!((decay(0), decay(8), decay(1000)), (0.1, 0.5, 0.9));

@@ -1,15 +1,17 @@
-//! Asynchronous: each push is applied as it comes, and nobody waits for anybody.
+//! Asynchronous: each push is applied as it arrives, and no worker waits for another.
 //!
-//! Wanted properties: (A) every push is applied; (B) every step may begin at once; (C) with the staleness in the step
-//! size, a push that is stale by s is applied with 1 / (1 + s) of it (Zhang et al., IJCAI 2016), and else with all.
+//! Wanted properties: (A) every push is applied; (B) every step may begin at once; (C) with `staleness_lr`, a
+//! push that is stale by s is applied with 1 / (1 + s) of the learning rate (Zhang et al., IJCAI 2016), and
+//! otherwise with all of it.
 
 use pushpull_messages::id::{GlobalStep, Version};
 
 use super::{Admission, Candidate, Members, Policy};
 
-/// Applies everything.
+/// The policy that applies every push at once.
 #[derive(Debug)]
 pub(super) struct Asynchronous {
+    /// Whether the learning rate is divided by 1 + staleness.
     pub staleness_lr: bool,
 }
 
@@ -23,9 +25,10 @@ impl Policy for Asynchronous {
     }
 
     fn admit(&mut self, push: Candidate, version: Version, members: &mut Members) -> Admission {
-        members.took(push.worker, members.next(push.worker).next());
+        members.pushed(push.worker, members.next(push.worker).next());
         let staleness = version.0 - push.read.0;
-        Admission::Apply { rate: if self.staleness_lr { 1.0 / (1.0 + staleness as f32) } else { 1.0 } }
+        let learning_rate_factor = if self.staleness_lr { 1.0 / (1.0 + staleness as f32) } else { 1.0 };
+        Admission::Apply { learning_rate_factor }
     }
 
     fn is_due(&self, _: Version, _: &Members) -> bool {
@@ -48,26 +51,26 @@ mod tests {
     use proptest::prelude::*;
     use pushpull_messages::sync::SyncSpec;
 
-    use super::super::simulation::{Simulation, any_events};
+    use super::super::tests::simulation::{Simulation, any_events};
 
     proptest! {
         #[test]
-        fn everything_is_applied_and_nobody_waits(workers in 1u32..5, events in any_events()) {
+        fn every_push_is_applied_and_no_worker_waits(workers in 1u32..5, events in any_events()) {
             let mut simulation = Simulation::new(SyncSpec::ASYNC, workers);
             for event in events {
                 simulation.happen(event);
                 prop_assert!(simulation.waiting().is_empty(), "(B)");
             }
             prop_assert_eq!(simulation.applied.len() as u64, simulation.pushes, "(A)");
-            prop_assert!(simulation.applied.iter().all(|push| push.rate == 1.0), "(C)");
+            prop_assert!(simulation.applied.iter().all(|push| push.learning_rate_factor == 1.0), "(C)");
         }
 
         #[test]
-        fn a_stale_push_is_applied_with_a_smaller_step(workers in 1u32..5, events in any_events()) {
+        fn a_stale_push_has_a_smaller_learning_rate(workers in 1u32..5, events in any_events()) {
             let mut simulation = Simulation::new(SyncSpec::Async { staleness_lr: true }, workers);
             events.into_iter().for_each(|event| simulation.happen(event));
             for push in &simulation.applied {
-                prop_assert_eq!(push.rate, 1.0 / (1.0 + (push.version - push.read) as f32), "(C)");
+                prop_assert_eq!(push.learning_rate_factor, 1.0 / (1.0 + (push.version - push.read) as f32), "(C)");
             }
         }
     }

@@ -1,18 +1,17 @@
-//! Bounded staleness: each push is applied as it comes, and a worker may begin step t only when every member has
-//! pushed its step t − S − 1 (Ho et al., NIPS 2013).
-//!
-//! Wanted properties: (A) every push is applied; (B) when a gradient is applied, no other member has had a gradient
-//! applied that is more than S steps further (S2); (C) hence its version has moved by at most (n − 1)(2S + 1) since
-//! it was read, with n members that stay; (D) the slowest member never waits; (E) nobody waits for one that has left.
+//! Bounded staleness (SSP): each push is applied as it arrives, and a worker may begin step t only when every
+//! member has pushed its step t − S − 1 (Ho et al., NIPS 2013). Wanted properties: (A) every push is applied;
+//! (B) when a gradient is applied, no other member has had a gradient applied that is more than S steps ahead
+//! (S2); (C) hence, with n members that stay, the version has grown by at most (n − 1)(2S + 1) since it was
+//! read; (D) the slowest member never waits; (E) no worker waits for one that has left.
 
 use pushpull_messages::id::{GlobalStep, Version};
 
 use super::{Admission, Candidate, Members, Policy};
 
-/// Applies everything, and holds back whoever is too far ahead.
+/// The policy that applies every push and lets no worker run more than S steps ahead.
 #[derive(Debug)]
 pub(super) struct Bounded {
-    /// S: in steps of one worker.
+    /// The bound S, in steps of one worker.
     pub staleness: u32,
 }
 
@@ -26,8 +25,8 @@ impl Policy for Bounded {
     }
 
     fn admit(&mut self, push: Candidate, _: Version, members: &mut Members) -> Admission {
-        members.took(push.worker, members.next(push.worker).next());
-        Admission::Apply { rate: 1.0 }
+        members.pushed(push.worker, members.next(push.worker).next());
+        Admission::Apply { learning_rate_factor: 1.0 }
     }
 
     fn is_due(&self, _: Version, _: &Members) -> bool {
@@ -41,7 +40,7 @@ impl Policy for Bounded {
     }
 
     fn first_step(&self, _: u32, _: Version, members: &Members) -> GlobalStep {
-        // With nobody else there, behind none of what has been applied.
+        // With no other member, it begins behind none of what has been applied.
         members.slowest().unwrap_or(members.furthest())
     }
 }
@@ -51,11 +50,11 @@ mod tests {
     use proptest::prelude::*;
     use pushpull_messages::sync::SyncSpec;
 
-    use super::super::simulation::{Simulation, any_events};
+    use super::super::tests::simulation::{Simulation, any_events};
 
     proptest! {
         #[test]
-        fn nobody_is_further_ahead_than_the_bound(
+        fn no_worker_is_further_ahead_than_the_bound(
             staleness in 0u32..4,
             workers in 1u32..5,
             events in any_events(),

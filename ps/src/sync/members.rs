@@ -1,39 +1,38 @@
-//! Who takes part in a job, and which step comes next of each. The chief decides who leaves; workers join by
-//! themselves.
-//!
-//! Wanted properties: (A) a life of a worker that is over, by the chief's word or because a later one has joined, never
-//! takes part again. (B) A member's next step never goes down. (C) A worker that has not come yet counts, with step 0,
-//! until it leaves. (D) One entry per worker, however often it is started.
+//! The membership of a job, and each member's next step. The chief decides who leaves; workers join on their
+//! own. Wanted properties: (A) a life of a worker that is over, by the chief's decision or because a later
+//! one has joined, is never a member again. (B) A member's next step never decreases. (C) A worker that has
+//! not arrived yet counts as a member at step 0 until it leaves. (D) There is one entry per worker, however
+//! often it restarts.
 
 use pushpull_messages::id::{GlobalStep, Incarnation};
 
-/// All workers of a job, by index.
+/// The workers of a job, by index.
 #[derive(Debug)]
 pub(crate) struct Members {
     workers: Vec<Member>,
-    /// The greatest step of which a gradient has been taken.
+    /// The greatest step for which a gradient was accepted.
     furthest: GlobalStep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
-    /// Has not come yet, and is waited for.
+    /// It has not arrived yet, and the others wait for it.
     Expected,
     Here {
         incarnation: Incarnation,
         next: GlobalStep,
     },
-    /// The last life that is over, where there was one.
+    /// It has left; holds the last life that is over.
     Gone(Incarnation),
 }
 
 impl Members {
-    /// Of a job with so many workers: all are expected.
+    /// Returns the membership of a job with `workers` workers, all of them expected.
     pub(crate) fn new(workers: u32) -> Self {
         Self { workers: vec![Member::Expected; workers as usize], furthest: GlobalStep(0) }
     }
 
-    /// Every member's next step.
+    /// Iterates over the members with their next steps.
     fn steps(&self) -> impl Iterator<Item = (u32, GlobalStep)> + '_ {
         self.workers.iter().enumerate().filter_map(|(index, member)| match member {
             Member::Expected => Some((index as u32, GlobalStep(0))),
@@ -42,27 +41,27 @@ impl Members {
         })
     }
 
-    /// How many take part, or are waited for.
+    /// Returns the number of members, those expected included.
     pub(crate) fn count(&self) -> usize {
         self.steps().count()
     }
 
-    /// Members whose next step is not beyond `step`, other than those of `except`.
+    /// Counts the members whose next step is at most `step`, leaving out those for which `except` holds.
     pub(crate) fn not_beyond(&self, step: GlobalStep, except: impl Fn(u32) -> bool) -> usize {
         self.steps().filter(|&(worker, next)| next <= step && !except(worker)).count()
     }
 
-    /// The least of all next steps; `None` where nobody takes part.
+    /// Returns the least of all next steps, or `None` without members.
     pub(crate) fn slowest(&self) -> Option<GlobalStep> {
         self.steps().map(|(_, next)| next).min()
     }
 
-    /// The greatest step of which a gradient has been taken.
+    /// Returns the greatest step for which a gradient was accepted.
     pub(crate) const fn furthest(&self) -> GlobalStep {
         self.furthest
     }
 
-    /// A member's next step.
+    /// Returns a member's next step.
     pub(crate) fn next(&self, worker: u32) -> GlobalStep {
         match self.workers[worker as usize] {
             Member::Here { next, .. } => next,
@@ -70,49 +69,47 @@ impl Members {
         }
     }
 
-    /// A gradient of a member's next step has been taken; `next` comes after it.
-    pub(crate) fn took(&mut self, worker: u32, next: GlobalStep) {
+    /// Notes that a gradient for a member's next step was accepted; `next` is the step after it.
+    pub(crate) fn pushed(&mut self, worker: u32, next: GlobalStep) {
         self.furthest = self.furthest.max(self.next(worker));
         self.raise(worker, next);
     }
 
-    /// A member's next step is `step`, unless it is beyond that already.
+    /// Raises a member's next step to `step`, unless it is there or beyond already.
     pub(crate) fn raise(&mut self, worker: u32, step: GlobalStep) {
         if let Member::Here { next, .. } = &mut self.workers[worker as usize] {
             *next = step.max(*next);
         }
     }
 
-    /// Whether this life of a worker takes part. One that is expected does from now on.
+    /// Accepts a request from this life of a worker if it is a member; an expected worker becomes one.
     ///
     /// # Errors
-    /// Why it does not.
-    pub(crate) fn check(&mut self, worker: u32, incarnation: Incarnation) -> Result<(), String> {
+    /// Returns the reason where this life is over or has yet to join.
+    pub(crate) fn admit(&mut self, worker: u32, incarnation: Incarnation) -> Result<(), String> {
         match self.member(worker)? {
             Member::Expected => {}
             Member::Here { incarnation: known, .. } if known == incarnation => return Ok(()),
             Member::Here { incarnation: known, .. } if known > incarnation => {
-                return Err(format!(
-                    "worker/{worker} has been started again: incarnation {incarnation} is over"
-                ));
+                return Err(format!("worker/{worker} has restarted: incarnation {incarnation} is over"));
             }
             Member::Here { .. } => {
-                return Err(format!("worker/{worker} has to join before it pushes or waits"));
+                return Err(must_join(worker));
             }
             Member::Gone(over) if incarnation <= over => {
                 return Err(format!("worker/{worker} counts as gone: incarnation {incarnation} is over"));
             }
-            Member::Gone(_) => return Err(format!("worker/{worker} has to join before it pushes or waits")),
+            Member::Gone(_) => return Err(must_join(worker)),
         }
         self.workers[worker as usize] = Member::Here { incarnation, next: GlobalStep(0) };
         Ok(())
     }
 
-    /// This life of a worker takes part from now on, where it does not yet: from the step `first` on, or from 0, where
-    /// it has been waited for. Gives its next step.
+    /// Makes this life of a worker a member, unless it is one already, and returns its next step: 0 where the
+    /// worker was expected, and otherwise the step that `first` returns.
     ///
     /// # Errors
-    /// Where that life is over.
+    /// Returns the reason where this life is over.
     pub(crate) fn join(
         &mut self,
         worker: u32,
@@ -125,16 +122,16 @@ impl Members {
             Member::Gone(over) => incarnation > over,
         };
         if later {
-            // Its earlier life must not count any more where it begins.
+            // The earlier life must not count any more when the first step is chosen.
             self.workers[worker as usize] = Member::Gone(incarnation);
             let next = first(self);
             self.workers[worker as usize] = Member::Here { incarnation, next };
         }
-        self.check(worker, incarnation)?;
+        self.admit(worker, incarnation)?;
         Ok(self.next(worker))
     }
 
-    /// This life of a worker, and every earlier one, is over. Whether that changes anything.
+    /// Ends this life of a worker and every earlier one. Returns whether that changes anything.
     pub(crate) fn leave(&mut self, worker: u32, incarnation: Incarnation) -> bool {
         let Ok(member) = self.member(worker) else { return false };
         let over = match member {
@@ -153,8 +150,12 @@ impl Members {
         self.workers
             .get(worker as usize)
             .copied()
-            .ok_or_else(|| format!("the job has {workers} worker(s), and no worker/{worker}"))
+            .ok_or_else(|| format!("the job has {workers} worker(s), but no worker/{worker}"))
     }
+}
+
+fn must_join(worker: u32) -> String {
+    format!("worker/{worker} has to join before it pushes or waits")
 }
 
 #[cfg(test)]
@@ -181,11 +182,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_life_that_is_over_never_comes_back_and_steps_never_go_down(
+        fn a_life_that_is_over_stays_over_and_steps_never_decrease(
             events in prop::collection::vec(event(), 0..100),
         ) {
             let mut members = Members::new(3);
-            // Of each worker: the life that takes part, and the greatest that is over.
+            // For each worker: the life that is a member, and the greatest that is over.
             let mut here = [None::<u64>; 3];
             let mut over = [0u64; 3];
             let mut expected = [true; 3];
@@ -195,18 +196,18 @@ mod tests {
                     Event::Join(worker, life) | Event::Push(worker, life) => {
                         let joins = matches!(event, Event::Join(..));
                         let w = worker as usize;
-                        let taken = if joins {
+                        let accepted = if joins {
                             members.join(worker, Incarnation(life), |all| all.slowest().unwrap_or(GlobalStep(7))).is_ok()
                         } else {
-                            members.check(worker, Incarnation(life)).is_ok()
+                            members.admit(worker, Incarnation(life)).is_ok()
                         };
                         let fresh = expected[w] || (joins && life > over[w].max(here[w].unwrap_or(0)));
-                        prop_assert_eq!(taken, here[w] == Some(life) || fresh, "(A)");
-                        if taken {
+                        prop_assert_eq!(accepted, here[w] == Some(life) || fresh, "(A)");
+                        if accepted {
                             over[w] = over[w].max(here[w].filter(|&known| known != life).unwrap_or(0));
                             (here[w], expected[w]) = (Some(life), false);
                             let next = members.next(worker);
-                            members.took(worker, next.next());
+                            members.pushed(worker, next.next());
                             prop_assert!(members.furthest() >= next);
                         }
                     }
@@ -235,9 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_no_worker_of_the_job_is_told_so() {
+    fn a_worker_outside_the_job_is_refused() {
         let mut members = Members::new(2);
-        let error = members.check(2, Incarnation(1)).unwrap_err();
+        let error = members.admit(2, Incarnation(1)).unwrap_err();
         assert!(error.contains("2 worker(s)") && error.contains("worker/2"), "{error}");
         assert!(!members.leave(2, Incarnation(1)));
         assert_eq!(members.count(), 2);

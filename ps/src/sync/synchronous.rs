@@ -1,7 +1,8 @@
-//! Synchronous: gradients computed at one version are applied together. Without a number those of all members; with a
-//! number K the first K, and the others are backup workers (Chen et al., 2016). Wanted: (A) all gradients of an update are
-//! of the version before it (S1); (B) they are one of each member, or K; (C) what comes later is stale, and nothing else;
-//! (D) a step begins when the update before it is made, or nobody is left to make it; (E) nobody waits for one that has left.
+//! Synchronous: gradients computed at one version are applied together, those of all members or the first K;
+//! the others are then backup workers (Chen et al., 2016). Wanted properties: (A) all gradients of an update
+//! were computed at the version before it (S1); (B) there is one from each member, or K of them; (C) a push
+//! is stale exactly when it arrives later; (D) a step begins when the update before it is made, or no other
+//! member is left to make it; (E) no worker waits for one that has left.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +10,12 @@ use pushpull_messages::id::{GlobalStep, Version};
 
 use super::{Admission, Candidate, Members, Policy};
 
-/// Collects gradients of one version.
+/// The policy that collects gradients of one version into one update.
 #[derive(Debug)]
 pub(super) struct Synchronous {
-    /// K.
+    /// K; every member's gradient where it is `None`.
     aggregate: Option<u32>,
-    /// Whose gradients are held for the next update.
+    /// The workers whose gradients are held for the next update.
     held: BTreeSet<u32>,
 }
 
@@ -38,15 +39,15 @@ impl Policy for Synchronous {
             members.raise(push.worker, GlobalStep(version.0));
             return Admission::Stale { by: version.0 - push.read.0 };
         }
-        members.took(push.worker, GlobalStep(version.0 + 1));
+        members.pushed(push.worker, GlobalStep(version.0 + 1));
         self.held.insert(push.worker);
         Admission::Hold
     }
 
     fn is_due(&self, version: Version, members: &Members) -> bool {
         let held = self.held.len();
-        let to_come = members.not_beyond(GlobalStep(version.0), |worker| self.held.contains(&worker));
-        held > 0 && (to_come == 0 || self.aggregate.is_some_and(|enough| held >= enough as usize))
+        let missing = members.not_beyond(GlobalStep(version.0), |worker| self.held.contains(&worker));
+        held > 0 && (missing == 0 || self.aggregate.is_some_and(|enough| held >= enough as usize))
     }
 
     fn updated(&mut self) {
@@ -54,13 +55,14 @@ impl Policy for Synchronous {
     }
 
     fn may_begin(&self, step: GlobalStep, version: Version, members: &Members) -> bool {
-        // Where all that would have made the versions before it are gone, who begins with it makes them.
-        let nobody_else = || self.held.is_empty() && members.slowest() == Some(step);
-        step.0 <= version.0 || nobody_else()
+        // Where all members that would have made the earlier versions are gone, the one that begins here
+        // makes them.
+        let is_the_slowest = || self.held.is_empty() && members.slowest() == Some(step);
+        step.0 <= version.0 || is_the_slowest()
     }
 
     fn first_step(&self, worker: u32, version: Version, _: &Members) -> GlobalStep {
-        // An earlier life of it may have given its gradient for this update already.
+        // An earlier life of the worker may have pushed its gradient for this update already.
         GlobalStep(version.0 + u64::from(self.held.contains(&worker)))
     }
 }
@@ -70,11 +72,11 @@ mod tests {
     use proptest::prelude::*;
     use pushpull_messages::sync::SyncSpec;
 
-    use super::super::simulation::{Simulation, any_events};
+    use super::super::tests::simulation::{Simulation, any_events};
 
     proptest! {
         #[test]
-        fn an_update_is_made_of_gradients_of_one_version(
+        fn an_update_has_gradients_of_one_version_only(
             aggregate in prop::option::of(1u32..5),
             workers in 1u32..5,
             events in any_events(),
@@ -87,19 +89,20 @@ mod tests {
                 simulation.happen(event);
                 for update in &simulation.updates[updates..] {
                     prop_assert!(update.gradients.iter().all(|push| push.read == update.version), "(A)");
-                    let mut givers: Vec<u32> = update.gradients.iter().map(|push| push.worker).collect();
-                    givers.sort_unstable();
-                    givers.dedup();
+                    let mut pushers: Vec<u32> = update.gradients.iter().map(|push| push.worker).collect();
+                    pushers.sort_unstable();
+                    pushers.dedup();
                     let enough = aggregate.map_or(members, |k| members.min(k as usize));
-                    // Whoever has given and left is no member any more, so there may be more than members.
-                    prop_assert!(givers.len() == enough || (simulation.has_left && givers.len() >= enough - usize::from(leaving)), "(B): {update:?}");
-                    prop_assert_eq!(givers.len(), update.gradients.len(), "(B): one of each");
+                    // A worker that pushed and left is no longer a member, so there may be more pushes than
+                    // members.
+                    prop_assert!(pushers.len() == enough || (simulation.has_left && pushers.len() >= enough - usize::from(leaving)), "(B): {update:?}");
+                    prop_assert_eq!(pushers.len(), update.gradients.len(), "(B): one of each");
                 }
                 for &(worker, step) in &simulation.waiting() {
                     prop_assert!(step > simulation.version(), "(D)");
                     prop_assert!(simulation.is_member(worker), "(E)");
                 }
-                // Somebody can always go on: not all members wait.
+                // At least one member can always continue: not all of them wait.
                 let waiting = simulation.waiting().len();
                 prop_assert!(simulation.members() == 0 || waiting < simulation.members(), "(E): {:?}", simulation);
             }
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn with_all_workers_nothing_is_ever_stale() {
+    fn with_all_workers_no_push_is_ever_stale() {
         let mut simulation = Simulation::new(SyncSpec::SYNC, 3);
         for _ in 0..10 {
             (0..3).for_each(|worker| simulation.push(worker));
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_worker_is_stale_and_goes_on_with_the_newest() {
+    fn a_late_backup_worker_continues_with_the_newest_values() {
         let mut simulation = Simulation::new("sync:2".parse().unwrap(), 3);
         for _ in 0..4 {
             (0..2).for_each(|worker| simulation.push(worker));
@@ -129,6 +132,6 @@ mod tests {
         assert_eq!(simulation.stale.iter().map(|push| push.version - push.read).collect::<Vec<_>>(), [4]);
         simulation.push(2);
         simulation.push(0);
-        assert_eq!(simulation.updates.len(), 5, "now it is among the first");
+        assert_eq!(simulation.updates.len(), 5, "now it is among the first two");
     }
 }

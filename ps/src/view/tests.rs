@@ -1,4 +1,4 @@
-//! What is seen of shards that are busy, asked often, or gone.
+//! Tests of a view whose shards are busy, asked often, or gone.
 
 use std::sync::mpsc;
 
@@ -11,12 +11,12 @@ use pushpull_transport::{Identity, InProcess, Transport};
 use super::*;
 use crate::{Ps, PsConfig};
 
-/// Long enough for anything that happens at all.
+/// A limit that only a test that hangs exceeds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// On an actix system, and not for ever.
+/// Runs a test on an actix system, within the limit.
 fn run(test: impl Future<Output = ()>) {
-    actix_rt::System::new().block_on(async { timeout(PATIENCE, test).await.expect("it ends") });
+    actix_rt::System::new().block_on(async { timeout(PATIENCE, test).await.expect("the test ends") });
 }
 
 async fn start(shards: u32) -> Ps {
@@ -29,20 +29,20 @@ async fn start(shards: u32) -> Ps {
 }
 
 #[test]
-fn a_shard_that_is_busy_is_seen_to_be_and_holds_nobody_up() {
+fn a_busy_shard_is_shown_as_busy_and_delays_no_observer() {
     run(async {
         let ps = start(2).await;
         let view = ps.view();
         let (release, until) = mpsc::channel();
         for until in [Some(until), None] {
-            let queued = view.0.sights[1].meter().queue();
+            let queued = view.0.shards[1].meter().queue();
             ps.arbiter(1).spawn_fn(move || {
                 let _handling = queued.handle();
-                // It comes to an end when the other end is dropped.
+                // It ends when the other end is dropped.
                 let _ = until.map(|until: mpsc::Receiver<()>| until.recv());
             });
         }
-        // (B): until it is released, below, nothing but this thread goes on.
+        // (B): until it is released, below, only this thread continues.
         let seen = loop {
             let seen = view.observe().await;
             if seen.actors[1].busy_us.is_some() {
@@ -57,7 +57,7 @@ fn a_shard_that_is_busy_is_seen_to_be_and_holds_nobody_up() {
         assert_eq!(names, ["ps/0/shard/0", "ps/0/shard/1", "ps/0/checkpoints"]);
         assert_eq!((seen.actors[0].busy_us, seen.actors[0].queue, seen.actors[1].queue), (None, 0, 1));
         assert!(seen.actors[..2].iter().all(|actor| actor.state == "empty"));
-        let RoleSnapshot::Ps(shown) = seen.role else { panic!("a ps shows itself as one") };
+        let RoleSnapshot::Ps(shown) = seen.role else { panic!("a ps shows the role of a ps") };
         assert_eq!(shown.shards[1].1.actor.queue, 1);
         assert_eq!(
             shown.shards.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
@@ -73,9 +73,9 @@ fn a_shard_that_is_busy_is_seen_to_be_and_holds_nobody_up() {
     });
 }
 
-/// Counts how often it is asked; is busy with the first time for as long as somebody wants.
+/// An actor that counts how often it is asked, and stays busy with the first request until it is released.
 struct Counting {
-    showing: Showing,
+    publisher: Publisher,
     asked: u32,
     until: mpsc::Receiver<()>,
 }
@@ -84,35 +84,36 @@ impl Actor for Counting {
     type Context = Context<Self>;
 }
 
-impl Handler<Look> for Counting {
+impl Handler<Refresh> for Counting {
     type Result = ();
 
-    fn handle(&mut self, _: Look, _: &mut Self::Context) {
+    fn handle(&mut self, _: Refresh, _: &mut Self::Context) {
         self.asked += 1;
         let _ = self.until.recv();
         let pulls = u64::from(self.asked);
-        self.showing.show(Stage::Serving, ShardSnapshot { pulls, ..ShardSnapshot::default() });
+        self.publisher.publish(Stage::Serving, ShardSnapshot { pulls, ..ShardSnapshot::default() });
     }
 }
 
 #[test]
 fn a_shard_that_has_not_answered_is_asked_once() {
     run(async {
-        // Everything but the shard itself is that of another task.
+        // Everything but the shard itself belongs to another task.
         let ps = start(1).await;
-        let (showing, sight) = Sight::new(ShardId::new(0, 0));
+        let (publisher, shard_view) = ShardView::new(ShardId::new(0, 0));
         let arbiter = actix_rt::Arbiter::new();
         let (release, until) = mpsc::channel();
-        let counting = move |_: &mut Context<Counting>| Counting { showing, asked: 0, until };
+        let counting = move |_: &mut Context<Counting>| Counting { publisher, asked: 0, until };
         let shard = Counting::start_in_arbiter(&arbiter.handle(), counting);
-        let (_lifetime, view) = PsView::new(Watched {
+        let (_end_guard, view) = PsView::new(Observation {
             task: TaskId::ps(0),
             incarnation: Incarnation(1),
-            sights: vec![sight],
+            shards: vec![shard_view],
             checkpoints: Arc::default(),
             server: ps.view().0.server.clone(),
+            lifecycle: Lifecycle::default(),
             leaving: CancellationToken::new(),
-            life: Mutex::new(Life::Lives {
+            phase: Mutex::new(Phase::Running {
                 shards: vec![shard.recipient()],
                 pool: BufferPool::default(),
                 stopping: false,
@@ -120,17 +121,17 @@ fn a_shard_that_has_not_answered_is_asked_once() {
         });
         let observe = async || {
             let seen = view.observe().await;
-            let RoleSnapshot::Ps(shown) = seen.role else { panic!("a ps shows itself as one") };
+            let RoleSnapshot::Ps(shown) = seen.role else { panic!("a ps shows the role of a ps") };
             (seen.state, shown.shards[0].1.pulls)
         };
-        // While it is busy it is asked once, however often that is.
+        // While it is busy it is asked once, however often it is observed.
         for _ in 0..20 {
             for seen in join_all((0..100).map(|_| observe())).await {
                 assert_eq!(seen, (TaskState::Starting, 0));
             }
         }
         drop(release);
-        // It has been asked once, and the first who ask then hear of that.
+        // It was asked once, and the next observers see that snapshot.
         while observe().await.1 == 0 {}
         assert!(observe().await.1 <= 3, "(A)");
         assert_eq!(observe().await.0, TaskState::Ready);

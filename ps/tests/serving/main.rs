@@ -1,5 +1,5 @@
-//! A ps task as the chief and workers see it: it saves beside the training, goes on from what was saved, and after a
-//! signal serves until the chief has had the job saved.
+//! Tests of a ps task as the chief and workers see it: it saves while it trains, continues from what was
+//! saved, and after a signal serves until the chief has had the job saved.
 
 mod observing;
 
@@ -23,10 +23,10 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 use pushpull_transport::{CallError, Client, Identity, InProcess, Patience, Transport, dial};
 use tokio_util::sync::CancellationToken;
 
-/// Long enough for anything that happens at all.
+/// A limit that only a test that hangs exceeds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A ps task with two shards, and how to reach it.
+/// A ps task with two shards, and what it takes to reach it.
 struct Task {
     transport: Arc<dyn Transport>,
     cluster: ClusterSpec,
@@ -63,16 +63,17 @@ impl Task {
     }
 }
 
-/// On an actix system, and not for ever.
+/// Runs a test on an actix system, within the limit.
 fn run(test: impl Future<Output = ()>) {
-    actix_rt::System::new().block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it ends") });
+    actix_rt::System::new()
+        .block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("the test ends") });
 }
 
 fn identity(cluster: &ClusterSpec, task: TaskId) -> Identity {
     Identity { task, incarnation: Incarnation(1), cluster: cluster.clone(), graph: None, http: None }
 }
 
-/// One variable, half of it on each shard.
+/// Returns a job with one variable, half of it on each shard.
 fn job() -> JobSpec {
     let mut g = GraphBuilder::new("one");
     g.variable("x", [4, 2], InitializerSpec::Normal { mean: 0.0, stddev: 1.0 });
@@ -126,7 +127,7 @@ async fn create_for(
     Ok(versions)
 }
 
-/// A worker's push of that number to a shard, computed from the values as they were in the beginning.
+/// Returns a worker's push of that number to a shard, computed from the initial values.
 fn push_of(worker: u32, shard: u32, number: u64) -> Push {
     Push {
         shard,
@@ -167,7 +168,7 @@ fn name(step: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: Incarnation(1) }
 }
 
-/// Has every shard saved at that version, while `meanwhile` goes on; writes the manifest.
+/// Saves every shard at that version while `meanwhile` runs, and writes the manifest.
 async fn save(chief: &Client, store: &str, at: u64, meanwhile: impl Future<Output = ()>) -> ManifestSpec {
     let save = |shard| Save { shard, store: store.to_owned(), checkpoint: name(at), at: Version(at) };
     let saves = async {
@@ -200,7 +201,7 @@ async fn save(chief: &Client, store: &str, at: u64, meanwhile: impl Future<Outpu
 }
 
 #[test]
-fn what_a_task_saves_while_it_trains_another_goes_on_from() {
+fn a_task_continues_from_what_another_saved_in_training() {
     let directory = tempfile::tempdir().unwrap();
     let store = directory.path().to_str().unwrap().to_owned();
     let resume =
@@ -224,7 +225,7 @@ fn what_a_task_saves_while_it_trains_another_goes_on_from() {
 
         let other = Task::start(PATIENCE).await;
         let (chief, worker) = (other.call(TaskId::CHIEF).await, other.call(TaskId::worker(0)).await);
-        // The newest cannot be read; once it is whole again it can.
+        // The newest checkpoint cannot be read while a file of it is away.
         let file = directory.path().join(name(3).file("ps-0-shard-1.safetensors"));
         let away = directory.path().join("away");
         std::fs::rename(&file, &away).unwrap();
@@ -248,7 +249,7 @@ fn what_a_task_saves_while_it_trains_another_goes_on_from() {
 }
 
 #[test]
-fn a_save_and_an_end_are_the_chiefs_to_ask_for() {
+fn only_the_chief_may_save_and_stop() {
     run(async {
         let task = Task::start(PATIENCE).await;
         let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
@@ -276,7 +277,7 @@ async fn is_leaving(chief: &Client) -> bool {
 }
 
 #[test]
-fn after_a_signal_it_serves_until_the_chief_says_that_the_job_is_saved() {
+fn after_a_signal_it_serves_until_the_job_is_saved() {
     run(async {
         let task = Task::start(PATIENCE).await;
         let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
@@ -293,7 +294,7 @@ fn after_a_signal_it_serves_until_the_chief_says_that_the_job_is_saved() {
 }
 
 #[test]
-fn after_a_signal_it_ends_when_the_chief_takes_too_long_is_gone_or_has_not_come() {
+fn after_a_signal_it_ends_if_the_chief_is_late_or_away() {
     run(async {
         let slow = Task::start(Duration::from_millis(20)).await;
         let chief = slow.call(TaskId::CHIEF).await;

@@ -1,4 +1,5 @@
-//! What a ps task shows of itself while it lives and after it has ended, and what it tells of a push that is traced.
+//! Tests of what a ps task shows of itself while it runs and after it has ended, and of the times of a traced
+//! push.
 
 use pushpull_messages::observe::{
     Observed, PsSnapshot, PushTimes, RoleSnapshot, TaskSnapshot, TaskState, Traffic,
@@ -7,11 +8,11 @@ use pushpull_messages::observe::{
 use super::*;
 
 fn shown(seen: &TaskSnapshot) -> &PsSnapshot {
-    let RoleSnapshot::Ps(shown) = &seen.role else { panic!("a ps shows itself as one") };
+    let RoleSnapshot::Ps(shown) = &seen.role else { panic!("a ps shows the role of a ps") };
     shown
 }
 
-/// What it shows once that is so.
+/// Returns the first snapshot for which `wanted` holds.
 async fn seen_once(view: &PsView, wanted: impl Fn(&TaskSnapshot) -> bool) -> TaskSnapshot {
     loop {
         let seen = view.observe().await;
@@ -22,8 +23,40 @@ async fn seen_once(view: &PsView, wanted: impl Fn(&TaskSnapshot) -> bool) -> Tas
     }
 }
 
+/// Compares the last snapshot with what the test below sends.
+fn assert_final_counts(ended: &TaskSnapshot) {
+    let PsSnapshot { server, shards, chief_connected, .. } = shown(ended);
+    assert!(!chief_connected);
+    for (index, (id, shard)) in shards.iter().enumerate() {
+        assert_eq!(*id, ShardId::new(0, index as u32));
+        assert!(shard.pushes.add_up(), "V2: {:?}", shard.pushes);
+        let expected =
+            ShardCounters { received: 6, applied: 4, duplicate: 1, refused: 1, ..ShardCounters::default() };
+        assert_eq!((shard.version, shard.pushes, shard.not_finite), (Version(4), expected, 1));
+        assert_eq!((shard.bytes, shard.slot_bytes, shard.held_bytes), (16, 16, 0));
+        assert_eq!((shard.applying.count(), shard.saving.count()), (4, 1));
+        assert_eq!(shard.saves_failed, u64::from(index == 0));
+        let actor = &ended.actors[index];
+        assert_eq!(*actor, shard.actor);
+        assert_eq!((actor.name.clone(), actor.state.as_str()), (id.to_string(), "serving"));
+        assert_eq!((actor.queue, actor.busy_us), (0, None));
+        // Besides pushes, it handles its creation, and each save with its result.
+        let saves = 1 + u64::from(index == 0);
+        assert_eq!(actor.handling.count(), 6 + 1 + 2 * saves);
+        assert_eq!(actor.waited.count(), actor.handling.count());
+    }
+    let files = &ended.actors[2];
+    assert_eq!((files.name.as_str(), files.state.as_str()), ("ps/0/checkpoints", "idle"));
+    assert_eq!((files.handling.count(), files.queue), (3, 0));
+    // A gradient is as large as the values in its reply; a refusal has no payload.
+    let requests = 2 * 6 + 2 + 3 + 1;
+    assert_eq!(server.received, Traffic { messages: requests, payload_bytes: 2 * 6 * 16 });
+    assert_eq!(server.sent, Traffic { messages: requests, payload_bytes: 2 * 5 * 16 });
+    assert_eq!((server.accepted, server.writing.count()), (2, requests));
+}
+
 #[test]
-fn a_task_is_starting_then_ready_then_stopping_then_ended_and_its_last_counts_are_exact() {
+fn a_task_shows_its_state_and_exact_final_counts() {
     let directory = tempfile::tempdir().unwrap();
     let store = directory.path().to_str().unwrap().to_owned();
     run(async {
@@ -34,11 +67,12 @@ fn a_task_is_starting_then_ready_then_stopping_then_ended_and_its_last_counts_ar
         create(&chief, &StartSpec::Initialise).await.unwrap();
         let ready = seen_once(&view, |seen| seen.state == TaskState::Ready).await;
         assert!(ready.actors[..2].iter().all(|actor| actor.state == "serving"));
+        assert!(shown(&ready).chief_connected);
 
         for number in 1..=3 {
             push(&worker, number).await;
         }
-        // Again, and one that is not finite.
+        // A duplicate, and a gradient that is not finite.
         push(&worker, 3).await;
         for shard in 0..2 {
             worker.call::<Pushed>(push_of(0, shard, 4), gradient(f32::NAN)).await.unwrap_err();
@@ -55,45 +89,14 @@ fn a_task_is_starting_then_ready_then_stopping_then_ended_and_its_last_counts_ar
 
         task.interrupt.cancel();
         seen_once(&view, |seen| seen.state == TaskState::Stopping && shown(seen).shards[1].1.leaving).await;
-        // Nobody looks after this one before it ends.
+        // The task is not observed again before it ends.
         push(&worker, 4).await;
         chief.call::<Stopped>(Stop { reason: StopReason::Saved }, Payload::EMPTY).await.unwrap();
         task.ended().await.unwrap();
 
         let ended = view.observe().await;
         assert_eq!((ended.task, ended.state), (TaskId::ps(0), TaskState::Ended));
-        let PsSnapshot { server, shards, .. } = shown(&ended);
-        for (index, (id, shard)) in shards.iter().enumerate() {
-            assert_eq!(*id, ShardId::new(0, index as u32));
-            assert!(shard.pushes.add_up(), "V2: {:?}", shard.pushes);
-            let expected = ShardCounters {
-                received: 6,
-                applied: 4,
-                duplicate: 1,
-                refused: 1,
-                ..ShardCounters::default()
-            };
-            assert_eq!((shard.version, shard.pushes, shard.not_finite), (Version(4), expected, 1));
-            assert_eq!((shard.bytes, shard.slot_bytes, shard.held_bytes), (16, 16, 0));
-            assert_eq!((shard.applying.count(), shard.saving.count()), (4, 1));
-            assert_eq!(shard.saves_failed, u64::from(index == 0));
-            let actor = &ended.actors[index];
-            assert_eq!(*actor, shard.actor);
-            assert_eq!((actor.name.clone(), actor.state.as_str()), (id.to_string(), "serving"));
-            assert_eq!((actor.queue, actor.busy_us), (0, None));
-            // Beside the pushes: what creates it, saves, and the ends of these.
-            let saves = 1 + u64::from(index == 0);
-            assert_eq!(actor.handling.count(), 6 + 1 + 2 * saves);
-            assert_eq!(actor.waited.count(), actor.handling.count());
-        }
-        let files = &ended.actors[2];
-        assert_eq!((files.name.as_str(), files.state.as_str()), ("ps/0/checkpoints", "idle"));
-        assert_eq!((files.handling.count(), files.queue), (3, 0));
-        // A gradient is as large as the values that answer it; refusals have none.
-        let requests = 2 * 6 + 2 + 3 + 1;
-        assert_eq!(server.received, Traffic { messages: requests, payload_bytes: 2 * 6 * 16 });
-        assert_eq!(server.sent, Traffic { messages: requests, payload_bytes: 2 * 5 * 16 });
-        assert_eq!((server.accepted, server.writing.count()), (2, requests));
+        assert_final_counts(&ended);
     });
 }
 
@@ -103,7 +106,7 @@ fn ordered(times: PushTimes) -> bool {
 }
 
 #[test]
-fn a_push_that_is_traced_tells_when_it_was_where_and_no_other_does() {
+fn only_a_traced_push_reports_its_times() {
     run(async {
         let task = Task::start(PATIENCE).await;
         let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
@@ -128,7 +131,7 @@ fn a_push_that_is_traced_tells_when_it_was_where_and_no_other_does() {
 }
 
 #[test]
-fn a_push_that_waits_for_others_is_answered_later_than_it_is_done() {
+fn a_push_that_waits_is_answered_after_it_is_done() {
     run(async {
         let task = Task::start(PATIENCE).await;
         let chief = task.call(TaskId::CHIEF).await;

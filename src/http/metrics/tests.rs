@@ -107,6 +107,7 @@ impl Numbers {
             (0..reasons).map(|at| (format!("reason \"{at}\"\n"), self.next())).collect();
         closed.insert("other".into(), self.next());
         PsSnapshot {
+            chief_connected: true,
             server: ServerSnapshot {
                 accepted: self.next(),
                 closed,

@@ -1,4 +1,4 @@
-//! Where the answer to one request goes; with a push that is traced goes when it was where, until it is answered.
+//! The reply to a shard's request; for a traced push it also reports when the push was where.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -8,16 +8,17 @@ use pushpull_messages::observe::{Clock, Micros, PushTimes};
 use pushpull_transport::Reply;
 use pushpull_transport::buffer::Payload;
 
-/// The right to answer, and what the answer is to tell beside what was asked for.
+/// A reply that adds the times of a traced push.
 #[derive(Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct TracedReply {
     reply: Reply,
     trace: Option<Arc<Trace>>,
 }
 
-/// When a push was where. Shared: the push may wait for its answer when the shard is done with it, or be answered already.
+/// The moments of a traced push. Shared, since a push may be answered before the shard is done with it, or
+/// after.
 #[derive(Debug)]
-pub(super) struct Trace {
+pub(crate) struct Trace {
     clock: Clock,
     received: Instant,
     taken: Instant,
@@ -25,17 +26,17 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Of a push that had come, and was taken up, at these moments.
-    pub(super) fn new(clock: Clock, received: Instant, taken: Instant) -> Arc<Self> {
+    /// Returns the trace of a push that arrived at `received` and left the mailbox at `taken`.
+    pub(crate) fn new(clock: Clock, received: Instant, taken: Instant) -> Arc<Self> {
         Arc::new(Self { clock, received, taken, done_us: OnceLock::new() })
     }
 
-    /// The shard is done with it.
-    pub(super) fn done(&self) {
+    /// Notes that the shard is done with the push.
+    pub(crate) fn done(&self) {
         self.done_us.get_or_init(|| self.clock.now());
     }
 
-    /// It is answered now.
+    /// Returns the times of a push that is answered now.
     fn times(&self) -> PushTimes {
         let answered_us = self.clock.now();
         PushTimes {
@@ -47,13 +48,13 @@ impl Trace {
     }
 }
 
-impl Ticket {
-    pub(super) const fn new(reply: Reply, trace: Option<Arc<Trace>>) -> Self {
+impl TracedReply {
+    pub(crate) const fn new(reply: Reply, trace: Option<Arc<Trace>>) -> Self {
         Self { reply, trace }
     }
 
-    /// Answers.
-    pub(super) fn send(self, mut message: Message, payload: Payload) {
+    /// Sends the reply.
+    pub(crate) fn send(self, mut message: Message, payload: Payload) {
         if let (Some(trace), Message::Pushed(pushed)) = (self.trace, &mut message) {
             pushed.times = Some(trace.times());
         }

@@ -1,5 +1,5 @@
-//! Saves of a shard that goes on: whatever is pushed, asked and asked again, every question is answered once, and what is
-//! handed out is of the version that was asked for.
+//! Saves of a shard that keeps training: whatever is pushed and requested, every request is answered once,
+//! and every cut is of the version that was requested.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,27 +11,25 @@ use pushpull_messages::message::*;
 use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
-use super::cut::{Cut, Restored};
-use super::state::{Order, ShardLimits, ShardState};
-use super::waiting::Answer;
 use super::workers::create;
+use crate::shard::{Answer, Cut, FileRequest, Restored, ShardLimits, ShardState};
 
 const LAST_STEP: u64 = 30;
 
-/// A shard whose value is minus its version, and who has asked it what.
+/// A shard whose value is minus its version, with a plain model of its saves.
 struct Saving {
     state: ShardState<u32>,
     digest: u32,
     pushes: u64,
-    /// By version, what the push that made it said.
+    /// By version, the examples drawn that the push which made it reported.
     drawn: Vec<u64>,
-    /// The last question.
+    /// The number of the last request.
     asked: u32,
     open: BTreeSet<u32>,
-    /// What is being written, and its question as last asked.
+    /// The cut being written, and the last request for it.
     writing: Option<Cut>,
     writing_asked: u32,
-    /// The same of what is to come.
+    /// The save to come, and the last request for it.
     next: Option<(Save, u32)>,
     written: Option<Save>,
 }
@@ -93,17 +91,17 @@ impl Saving {
     }
 
     fn take_cut(&mut self) {
-        while let Some(order) = self.state.take_order() {
-            let Order::Write(cut) = order else { panic!("{order:?}") };
-            assert!(self.writing.is_none(), "one at a time");
-            let (save, asked) = self.next.take().expect("a save was asked for");
+        while let Some(request) = self.state.take_file_request() {
+            let FileRequest::Write(cut) = request else { panic!("{request:?}") };
+            assert!(self.writing.is_none(), "one cut is written at a time");
+            let (save, asked) = self.next.take().expect("a save was requested");
             assert_eq!(cut.save, save);
             self.writing_asked = asked;
             self.writing = Some(cut);
         }
     }
 
-    /// What becomes of earlier questions is found by what the shard answers, and must be what a plain model says.
+    /// Requests a save, and compares the answers to this and earlier requests with the model's.
     fn ask(&mut self, wanted: Save, connection: u64) {
         self.asked += 1;
         let (asked, version) = (self.asked, self.version());
@@ -111,7 +109,7 @@ impl Saving {
         let answers = self.state.save(wanted.clone(), connection, asked);
         let told: Vec<_> = answers.iter().map(|answer| (answer.reply, told(answer))).collect();
         for (reply, _) in &told {
-            assert!(self.open.remove(reply), "each is answered once");
+            assert!(self.open.remove(reply), "each request is answered once");
         }
         if self.written.as_ref() == Some(&wanted) {
             assert_eq!(told, [(asked, "written")]);
@@ -130,23 +128,23 @@ impl Saving {
         self.take_cut();
     }
 
-    /// The writing ends, well or not.
-    fn finish(&mut self, well: bool) {
+    /// Ends the write, with success or not.
+    fn finish(&mut self, success: bool) {
         let Some(cut) = self.writing.take() else { return };
         let at = cut.save.at.0;
         assert_eq!(cut.slices[0].value.as_f32(), [-(at as f32)], "the values of version {at}");
         let drawn = cut.workers.first().map_or(0, |record| record.drawn);
-        assert_eq!(drawn, self.drawn[at as usize], "what is remembered at version {at}");
+        assert_eq!(drawn, self.drawn[at as usize], "the examples drawn at version {at}");
         let name = CheckpointName::shard_file(cut.created.shard);
         let file =
             FileSpec { name, shard: cut.created.shard, version: cut.save.at, bytes: 0, tensors: vec![] };
         let written = SaveResult::Written { file, workers: cut.workers, took_ms: 0 };
-        let result = if well { written } else { SaveResult::failed("the disk is full") };
+        let result = if success { written } else { SaveResult::failed("the disk is full") };
         let answers = self.state.written(result);
         let told: Vec<_> = answers.iter().map(|answer| (answer.reply, told(answer))).collect();
-        assert_eq!(told, [(self.writing_asked, if well { "written" } else { "failed" })]);
+        assert_eq!(told, [(self.writing_asked, if success { "written" } else { "failed" })]);
         assert!(self.open.remove(&self.writing_asked));
-        if well {
+        if success {
             self.written = Some(cut.save);
         }
         self.take_cut();
@@ -169,7 +167,7 @@ fn told(answer: &Answer<u32>) -> &'static str {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Push,
-    /// For a version so many further; of the checkpoint of that number.
+    /// Requests a save this many versions ahead, less one, in the checkpoint of that number.
     Ask(u64, u64),
     Again,
     Finish(bool),
@@ -187,9 +185,9 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// (A), (B), (C) and (D) of saves.
+    /// Holds (A) to (D) of saves.
     #[test]
-    fn every_save_is_answered_once_and_is_of_its_version(
+    fn every_save_is_answered_once_at_its_version(
         events in prop::collection::vec(any_event(), 0..150),
     ) {
         let mut saving = Saving::new();
@@ -198,7 +196,7 @@ proptest! {
             match event {
                 Event::Push => saving.push(),
                 Event::Ask(further, number) => {
-                    // One that has gone by, too.
+                    // This includes a version that has passed.
                     let wanted = save(number, (saving.version() + further).saturating_sub(1));
                     last = Some(wanted.clone());
                     saving.ask(wanted, 1);
@@ -208,7 +206,7 @@ proptest! {
                         saving.ask(last, 1);
                     }
                 }
-                Event::Finish(well) => saving.finish(well),
+                Event::Finish(success) => saving.finish(success),
                 Event::StopAt(further) => {
                     let stop = StopAt { shard: 0, step: GlobalStep(saving.version() + further) };
                     assert_eq!(saving.state.stop_at(&stop, u32::MAX).len(), 1);
@@ -218,7 +216,7 @@ proptest! {
             let waiting = usize::from(saving.writing.is_some()) + usize::from(saving.next.is_some());
             prop_assert_eq!(saving.open.len(), waiting, "(A)");
         }
-        // Whatever is still open is answered when its version comes.
+        // A request that is still open is answered when its version is reached.
         let stop = StopAt { shard: 0, step: GlobalStep(LAST_STEP) };
         saving.state.stop_at(&stop, u32::MAX);
         while saving.version() < LAST_STEP {
@@ -233,7 +231,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_later_connection_asked_is_not_superseded_by_what_an_earlier_one_asked() {
+fn an_earlier_connection_does_not_supersede_a_later_one() {
     let mut saving = Saving::new();
     saving.state.save(save(1, 2), 7, 1);
     let answers = saving.state.save(save(1, 2), 6, 2);
@@ -241,16 +239,16 @@ fn what_a_later_connection_asked_is_not_superseded_by_what_an_earlier_one_asked(
 }
 
 #[test]
-fn a_shard_that_begins_anew_gives_up_what_it_was_to_save() {
+fn a_shard_created_anew_abandons_its_next_save() {
     let mut saving = Saving::new();
     saving.ask(save(1, 2), 1);
     let answers = saving.state.create(create(SyncSpec::SYNC, false, 1, 9), 1, 50);
     assert_eq!((answers[0].reply, told(&answers[0])), (1, "replaced"));
     assert!(matches!(&answers[1].result, Ok((Message::ShardCreated(_), _))));
-    assert!(saving.state.take_order().is_none());
+    assert!(saving.state.take_file_request().is_none());
 }
 
-/// What it begins with, where that has to be read.
+/// A creation whose values have to be read from a checkpoint.
 fn resume(step: u64) -> CreateShard {
     let checkpoint = CheckpointName { step: GlobalStep(step), life: Incarnation(1) };
     let start = StartSpec::Resume { store: "memory://".into(), checkpoint, workers: Vec::new() };
@@ -259,15 +257,15 @@ fn resume(step: u64) -> CreateShard {
 
 fn refused(answers: &[Answer<u32>]) -> RefusalCode {
     assert_eq!(answers.len(), 1);
-    answers[0].result.as_ref().expect_err("it is refused").code
+    answers[0].result.as_ref().expect_err("the request is refused").code
 }
 
 #[test]
-fn while_a_shard_reads_it_serves_nothing_and_the_newest_question_counts() {
+fn a_shard_that_is_restoring_refuses_other_requests() {
     let mut saving = Saving::new();
     let state = &mut saving.state;
     assert!(state.create(resume(4), 1, 1).is_empty());
-    assert!(matches!(state.take_order(), Some(Order::Read(create)) if *create == resume(4)));
+    assert!(matches!(state.take_file_request(), Some(FileRequest::Read(create)) if *create == resume(4)));
     let answers = state.create(resume(4), 1, 2);
     assert_eq!((answers[0].reply, refused(&answers)), (1, RefusalCode::Superseded));
     assert_eq!(refused(&state.create(resume(3), 1, 3)), RefusalCode::Unavailable);
@@ -276,16 +274,16 @@ fn while_a_shard_reads_it_serves_nothing_and_the_newest_question_counts() {
         refused(&state.stop_at(&StopAt { shard: 0, step: GlobalStep(5) }, 5)),
         RefusalCode::Unavailable
     );
-    // One that leaves meanwhile is not waited for afterwards.
+    // No worker waits afterwards for one that leaves meanwhile.
     let leave = Leave { shard: 0, worker: 1, incarnation: Incarnation(8) };
     assert_eq!(state.leave(&leave, 6).len(), 1);
-    assert!(state.take_order().is_none(), "it is read once");
+    assert!(state.take_file_request().is_none(), "the read is requested once");
     let unreadable = Refusal::new(RefusalCode::Unavailable, "the file is missing");
     let answers = state.restored(Err(unreadable));
     assert_eq!((answers[0].reply, refused(&answers)), (2, RefusalCode::Unavailable));
-    // An older one is there.
+    // An older checkpoint can be read.
     assert!(state.create(resume(3), 1, 7).is_empty());
-    assert!(matches!(state.take_order(), Some(Order::Read(_))));
+    assert!(matches!(state.take_file_request(), Some(FileRequest::Read(_))));
     let answers = state.restored(Ok(Restored { version: Version(3), ..Restored::default() }));
     assert!(
         matches!(&answers[0].result, Ok((Message::ShardCreated(created), _)) if created.version == Version(3))
@@ -293,12 +291,12 @@ fn while_a_shard_reads_it_serves_nothing_and_the_newest_question_counts() {
     let seen = state.observe();
     assert_eq!((seen.version, seen.began, seen.members), (Version(3), Version(3), 1));
     let answers = state.create(resume(3), 1, 8);
-    assert!(answers[0].result.is_ok(), "it has that already");
-    assert!(state.take_order().is_none());
+    assert!(answers[0].result.is_ok(), "the shard has these values already");
+    assert!(state.take_file_request().is_none());
 }
 
 #[test]
-fn a_gradient_that_is_held_is_not_what_a_worker_goes_on_after() {
+fn examples_of_a_held_gradient_do_not_count_as_drawn() {
     let create = create(SyncSpec::SYNC, false, 2, 9);
     let limits = ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max: 1 << 20 };
     let mut state = ShardState::new(create.shard, BufferPool::default(), limits);
@@ -322,7 +320,7 @@ fn a_gradient_that_is_held_is_not_what_a_worker_goes_on_after() {
     };
     let drawn = |state: &mut ShardState<u32>, at| {
         state.save(save(1, at), 1, 2);
-        let Some(Order::Write(cut)) = state.take_order() else { panic!("it is due") };
+        let Some(FileRequest::Write(cut)) = state.take_file_request() else { panic!("the save is due") };
         state.written(SaveResult::failed("not meant to be"));
         cut.workers.iter().map(|record| record.drawn).collect::<Vec<_>>()
     };

@@ -1,4 +1,4 @@
-//! Invariants V1–V3 of a shard, driven by pushes of every kind.
+//! The invariants V1–V3 of a shard, driven by pushes of every kind.
 
 use std::sync::Arc;
 
@@ -12,10 +12,9 @@ use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
-use super::state::{ShardLimits, ShardState};
-use super::waiting::Answer;
+use crate::shard::{Answer, ShardLimits, ShardState};
 
-/// A shard whose questions are all answered at once.
+/// A shard that answers every request at once.
 struct Tested(ShardState<()>);
 
 fn only<T: TryFrom<Message, Error = Message>>(mut answers: Vec<Answer<()>>) -> Result<(T, Payload), Refusal> {
@@ -51,7 +50,7 @@ fn variable(name: &str, rows: usize, initializer: InitializerSpec) -> VariableSp
     VariableSpec { name: name.into(), shape: [rows, 2].into(), initializer, trainable: true, device: None }
 }
 
-/// Two variables, the first split after its second row; the shard `ps/0/shard/0` owns all but the second slice.
+/// Two variables, the first split after its second row; `ps/0/shard/0` owns all slices but the second.
 fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
     let placed = |variable, row, rows, ps| PlacedSlice {
         slice: SliceSpec { variable: VariableId(variable), row, rows },
@@ -119,7 +118,7 @@ fn floats(payload: &Payload) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn sgd_is_applied_and_the_reply_bears_the_values() {
+fn sgd_is_applied_and_the_reply_has_the_values() {
     let mut state = shard(OptimizerSpec::sgd(0.5), 10);
     let pull = latest(push(1).placement_digest);
     let (pulled, before) = state.pull(&pull).unwrap();
@@ -130,12 +129,12 @@ fn sgd_is_applied_and_the_reply_bears_the_values() {
     assert_eq!((pushed.verdict, pushed.version), (Verdict::Applied, Version(1)));
     let expected: Vec<f32> = before_values[0].iter().map(|value| value - 1.0).collect();
     assert_eq!(floats(&after), [expected, vec![5.0, 5.0]]);
-    // What was pulled earlier has not moved: no read is torn.
+    // The values pulled earlier have not changed: no read is torn.
     assert_eq!(floats(&before), before_values);
 }
 
 #[test]
-fn initial_values_do_not_depend_on_how_a_variable_is_split() {
+fn initial_values_do_not_depend_on_the_split() {
     let mut whole = Tested::new(1 << 20);
     let mut create_whole = create(OptimizerSpec::sgd(1.0), 1);
     create_whole.placement.slices[0].slice.rows = 5;
@@ -149,19 +148,19 @@ fn initial_values_do_not_depend_on_how_a_variable_is_split() {
 }
 
 #[test]
-fn the_step_size_follows_the_schedule() {
+fn the_learning_rate_follows_the_schedule() {
     let mut state = Tested::new(1 << 20);
     let mut create = create(OptimizerSpec::sgd(1.0), 2);
     create.update.schedule = ScheduleSpec::Cosine;
     state.create(create).unwrap();
     let (_, first) = state.push(&push(1), gradients(0.0, 1.0)).unwrap();
     let (_, second) = state.push(&push(2), gradients(0.0, 1.0)).unwrap();
-    // 3 − 1, then half a step half-way through.
+    // 3 − 1, then half the learning rate at half the steps.
     assert_eq!((floats(&first)[1][0], floats(&second)[1][0]), (2.0, 1.5));
 }
 
 #[test]
-fn a_pull_of_averages_gives_them_at_the_version_of_the_values() {
+fn pulled_averages_have_the_version_of_the_values() {
     let mut state = Tested::new(1 << 20);
     let mut create = create(OptimizerSpec::sgd(1.0), 5);
     create.update.average = Some(0.5);
@@ -172,7 +171,7 @@ fn a_pull_of_averages_gives_them_at_the_version_of_the_values() {
     let (_, values) = state.pull(&pull).unwrap();
     let (pulled, averages) = state.pull(&Pull { averages: true, ..pull }).unwrap();
     assert_eq!((pulled.version, pulled.slices.len()), (Version(1), 2));
-    // 3 and then 2, with a decay of 1/10; none is kept of what is not trained.
+    // 3 and then 2, with a decay of 1/10; an untrained variable has no average.
     assert_eq!((floats(&values)[1][0], floats(&averages)[1][0]), (2.0, 2.1));
     assert_eq!(floats(&values)[0], floats(&averages)[0]);
 }
@@ -187,7 +186,7 @@ fn momentum_and_adam_keep_their_slots() {
     let mut state = shard(OptimizerSpec::adam(0.1), 10);
     for sequence in 1..=3 {
         let (pushed, after) = state.push(&push(sequence), gradients(0.0, 5.0)).unwrap();
-        // With a steady gradient every step of Adam is one learning rate.
+        // With a constant gradient every step of Adam is one learning rate.
         let expected = 3.0 - 0.1 * sequence as f32;
         assert!(
             (floats(&after)[1][0] - expected).abs() < 1e-4,
@@ -199,7 +198,7 @@ fn momentum_and_adam_keep_their_slots() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_changes_nothing() {
+fn a_push_that_does_not_fit_changes_nothing() {
     let mut state = shard(OptimizerSpec::sgd(1.0), 10);
     let refused = |state: &mut Tested, change: fn(&mut Push), payload: Payload| {
         let mut push = push(1);
@@ -221,7 +220,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     assert!(refused(state, |p| p.version = Version(4), gradients(1.0, 1.0)).reason.contains("version 4"));
     assert!(refused(state, |p| p.id.sequence = Sequence(2), gradients(1.0, 1.0)).reason.contains("number 1"));
     let wrong_size = refused(state, |_| {}, payload(&[&[1.0; 3], &[1.0; 4]]));
-    assert!(wrong_size.reason.contains("variable 'b' should have 8 bytes, and has 12"));
+    assert!(wrong_size.reason.contains("variable 'b' must have 8 bytes, but has 12"));
     for bad in [f32::NAN, f32::INFINITY] {
         let refusal = refused(state, |_| {}, gradients(1.0, bad));
         assert_eq!(refusal.code, RefusalCode::NotFinite);
@@ -233,7 +232,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn more_than_a_frame_can_carry_is_refused_before_it_is_allocated() {
+fn a_shard_too_large_for_a_frame_is_not_allocated() {
     let mut state = Tested::new(100);
     let mut huge = create(OptimizerSpec::sgd(1.0), 5);
     huge.variables[1].shape = [1, 1 << 39].into();
@@ -243,7 +242,7 @@ fn more_than_a_frame_can_carry_is_refused_before_it_is_allocated() {
 }
 
 #[test]
-fn nothing_is_served_before_creation_and_another_job_is_refused_once_a_worker_has_come() {
+fn a_shard_that_a_worker_used_refuses_another_job() {
     let mut state = Tested::new(1 << 20);
     assert_eq!(state.push(&push(1), gradients(1.0, 1.0)).unwrap_err().code, RefusalCode::Unavailable);
     state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();
@@ -252,7 +251,7 @@ fn nothing_is_served_before_creation_and_another_job_is_refused_once_a_worker_ha
     state.pull(&latest(push(1).placement_digest)).unwrap();
     state.create(create(OptimizerSpec::sgd(2.0), 5)).unwrap();
     let (_, values) = state.push(&push(1), gradients(0.0, 1.0)).unwrap();
-    assert_eq!(floats(&values)[1], [1.0, 1.0], "the last one counts");
+    assert_eq!(floats(&values)[1], [1.0, 1.0], "the last creation counts");
     state.create(create(OptimizerSpec::sgd(2.0), 5)).unwrap();
     let refusal = state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap_err();
     assert!(refusal.reason.contains("already serves another job"), "{refusal}");
@@ -309,7 +308,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_pushed_for_an_untrained_variable_is_taken_off_it_whatever_the_optimizer() {
+fn a_push_is_subtracted_from_an_untrained_variable() {
     for optimizer in [OptimizerSpec::sgd(0.1), OptimizerSpec::momentum(0.1, 0.9), OptimizerSpec::adam(0.1)] {
         let mut create = create(optimizer, 3);
         create.variables[1].trainable = false;

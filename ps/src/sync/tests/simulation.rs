@@ -1,4 +1,4 @@
-//! A shard and its workers without gradients: what a policy decides is carried out, and written down for its tests.
+//! A simulated shard and its workers, without gradients: carries out what a policy decides, and records it.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use pushpull_messages::id::{GlobalStep, Incarnation, Version};
 use pushpull_messages::sync::SyncSpec;
 
-use super::{Admission, Candidate, Members, Policy, policy};
+use super::super::{Admission, Candidate, Members, Policy, policy};
 
-/// Something that a worker does, if it can: a worker that waits cannot push.
+/// What a worker does, if it can: a worker that waits cannot push.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Push(u32),
     Leave(u32),
-    /// In a new life.
+    /// Joins in a new life.
     Join(u32),
 }
 
@@ -23,7 +23,7 @@ impl Event {
     }
 }
 
-/// Mostly pushes.
+/// Generates events, most of them pushes.
 pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         20 => (0u32..5).prop_map(Event::Push),
@@ -36,36 +36,37 @@ pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
     ]
 }
 
-/// A push that was taken.
+/// A push that was accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub worker: u32,
     pub read: u64,
-    /// When it came.
+    /// The shard's version when it arrived.
     pub version: u64,
-    pub rate: f32,
-    /// By so many steps the furthest other member was ahead.
+    pub learning_rate_factor: f32,
+    /// How many steps the furthest other member was ahead.
     pub behind: u64,
 }
 
-/// Gradients that became an update together.
+/// The gradients that became one update.
 #[derive(Debug)]
 pub(crate) struct Update {
-    /// Before it.
+    /// The version before it.
     pub version: u64,
     pub gradients: Vec<Taken>,
 }
 
-/// A worker that takes part.
+/// A worker that is a member.
 #[derive(Clone, Copy, Debug)]
 struct Worker {
     life: u64,
-    /// The version of the values that it computes with; `None` while it waits for them.
+    /// The version of the values it computes with; `None` while it waits for them.
     read: Option<u64>,
-    /// The last step of which it has pushed a gradient that was taken.
+    /// The last step for which its gradient was accepted.
     pushed: Option<u64>,
 }
 
+/// A shard's policy and members, with the workers that push to it.
 pub(crate) struct Simulation {
     policy: Box<dyn Policy>,
     members: Members,
@@ -93,7 +94,7 @@ impl std::fmt::Debug for Simulation {
 }
 
 impl Simulation {
-    /// All workers are there, and have pulled.
+    /// Returns a simulation in which every worker has joined and pulled.
     pub(crate) fn new(sync: SyncSpec, workers: u32) -> Self {
         let mut simulation = Self {
             policy: policy(sync),
@@ -121,19 +122,24 @@ impl Simulation {
         }
     }
 
-    /// Where it has values to compute with.
+    /// Pushes for a worker, if it has values to compute with.
     pub(crate) fn push(&mut self, worker: u32) {
         let Some(Worker { read: Some(read), .. }) = self.workers.get(&worker).copied() else { return };
         assert!(self.policy.may_push(worker, Version(self.version), &self.members), "{self:?}");
         self.pushes += 1;
         let step = self.members.next(worker).0;
         let furthest = self.workers.values().filter_map(|worker| worker.pushed).max().unwrap_or(0);
-        let mut taken =
-            Taken { worker, read, version: self.version, rate: 1.0, behind: furthest.saturating_sub(step) };
+        let mut taken = Taken {
+            worker,
+            read,
+            version: self.version,
+            learning_rate_factor: 1.0,
+            behind: furthest.saturating_sub(step),
+        };
         let candidate = Candidate { worker, read: Version(read) };
         let pushed = match self.policy.admit(candidate, Version(self.version), &mut self.members) {
-            Admission::Apply { rate } => {
-                taken.rate = rate;
+            Admission::Apply { learning_rate_factor } => {
+                taken.learning_rate_factor = learning_rate_factor;
                 self.applied.push(taken);
                 self.version += 1;
                 Some(step)
@@ -161,7 +167,7 @@ impl Simulation {
         self.settle();
     }
 
-    /// In a new life, which makes an end of an earlier one.
+    /// Joins a worker in a new life, which ends the earlier one.
     pub(crate) fn join(&mut self, worker: u32) {
         self.has_left |= self.workers.contains_key(&worker);
         self.lives += 1;
@@ -174,7 +180,7 @@ impl Simulation {
         self.settle();
     }
 
-    /// Makes the update that is due, and gives values to all who may have them.
+    /// Makes the update that is due, and hands values to every worker that may have them.
     fn settle(&mut self) {
         while self.policy.is_due(Version(self.version), &self.members) {
             self.policy.updated();
@@ -189,7 +195,7 @@ impl Simulation {
         }
     }
 
-    /// Who waits, and for which step.
+    /// Returns the workers that wait, each with the step it waits for.
     pub(crate) fn waiting(&self) -> Vec<(u32, u64)> {
         let waits = self.workers.iter().filter(|(_, worker)| worker.read.is_none());
         waits.map(|(&worker, _)| (worker, self.members.next(worker).0)).collect()

@@ -1,5 +1,5 @@
-//! What a shard holds once the chief has created it: slices of one version, with all that decides what becomes of a push.
-//! Checks change nothing. Knows neither replies nor counts.
+//! What a shard holds once the chief has created it: its slices at one version, and all that decides what
+//! becomes of a push. Checks change nothing. Knows neither replies nor counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,24 +10,17 @@ use pushpull_messages::message::{CreateShard, Push, Refusal, RefusalCode, Save, 
 use pushpull_transport::buffer::{BufferPool, Payload};
 
 use super::aggregate::Aggregate;
+use super::answer::misfit;
 use super::cut::{Cut, Restored};
 use super::ledger::Ledger;
 use super::slice::Slice;
+use super::timer::UpdateTimer;
 use super::update::Update;
-use super::updates::Updates;
+use super::waiting::Values;
 use crate::sync::{self, Candidate, Members, Policy};
 
-/// The values of all slices, of one version.
-pub(super) struct Values {
-    pub slices: Vec<SliceId>,
-    pub payload: Payload,
-    pub version: Version,
-    /// The step at which the shard stops.
-    pub last_step: GlobalStep,
-}
-
-/// What it holds once the chief has created it.
-pub(super) struct Held {
+/// The contents of a shard that the chief has created.
+pub(super) struct Contents {
     pub created: Arc<CreateShard>,
     placement_digest: u32,
     pub policy: Box<dyn Policy>,
@@ -36,18 +29,20 @@ pub(super) struct Held {
     pub ledger: Ledger,
     pub slices: Vec<Slice>,
     pub version: Version,
-    /// The version that it was created with.
+    /// The version with which it was created.
     pub began: Version,
-    /// Where it stops: at the job's last step, or before.
+    /// The step at which it stops: the job's last step, or an earlier one.
     pub end: GlobalStep,
-    /// Whether the end was reached once, and then moved: workers may have gone on before their turn.
+    /// Whether it reached its end and the end was then moved: some workers may have continued before their
+    /// turn.
     pub reopened: bool,
-    /// Whether a worker has taken part.
+    /// Whether a worker has pushed or pulled.
     pub touched: bool,
 }
 
-impl Held {
-    /// As it was found, or else with initial values.
+impl Contents {
+    /// Returns the contents that `create` describes; slices that are not in `restored` get their initial
+    /// values.
     pub(super) fn new(create: Arc<CreateShard>, restored: Restored, pool: &BufferPool) -> Self {
         let Restored { version, slices, workers } = restored;
         let mut found: BTreeMap<SliceId, _> = slices.into_iter().map(|state| (state.id, state)).collect();
@@ -75,25 +70,26 @@ impl Held {
         }
     }
 
-    /// What its creation is answered with.
+    /// Returns the reply to the shard's creation.
     pub(super) fn created(&self) -> ShardCreated {
         let bytes = self.slices.iter().map(|slice| slice.bytes() as u64).sum();
         ShardCreated { slices: self.slices.len() as u64, bytes, version: self.version }
     }
 
-    /// All that a save wants.
+    /// Takes the cut for `save`, sharing all buffers.
     pub(super) fn cut(&self, save: Save) -> Cut {
         debug_assert_eq!(save.at, self.version);
         let slices = self.slices.iter().map(Slice::state).collect();
         Cut { save, created: Arc::clone(&self.created), slices, workers: self.ledger.records() }
     }
 
-    /// Whether it has reached its last step.
+    /// Returns whether the last step is reached.
     pub(super) fn is_complete(&self) -> bool {
         self.version.0 >= self.end.0
     }
 
-    /// Stops at that step, or at the job's last where that comes first, unless it is beyond it.
+    /// Moves the end to `step`, or to the job's last step where that comes first. Does nothing if the version
+    /// is past `step` already.
     pub(super) fn stop_at(&mut self, step: GlobalStep) {
         if self.version.0 > step.0 {
             return;
@@ -103,7 +99,7 @@ impl Held {
         self.reopened |= was_complete && !self.is_complete();
     }
 
-    /// For whoever pulls: the averages, where some are kept, or the values.
+    /// Returns the values for a pull; with `averages`, the moving averages where they are kept.
     pub(super) fn values(&self, averages: bool) -> Values {
         let snapshot = if averages { Slice::averaged } else { Slice::snapshot };
         let ids = self.slices.iter().map(Slice::id).collect();
@@ -115,41 +111,41 @@ impl Held {
         }
     }
 
-    /// P2.
+    /// Checks that the peer has the same placement (P2).
     pub(super) fn check_placement(&self, epoch: PlacementEpoch, digest: u32) -> Result<(), Refusal> {
         let (expected_epoch, expected) = (self.created.placement.epoch, self.placement_digest);
         if (epoch, digest) == (expected_epoch, expected) {
             return Ok(());
         }
         Err(misfit(format!(
-            "expected placement epoch {expected_epoch} ({expected:08x}), and got {epoch} ({digest:08x})"
+            "expected placement epoch {expected_epoch} ({expected:08x}), but got {epoch} ({digest:08x})"
         )))
     }
 
-    /// Whether a push fits what is held.
+    /// Checks that a push has one gradient of the right size for every slice, from no later version.
     pub(super) fn check_gradients(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
         if push.version > self.version {
             return Err(misfit(format!(
-                "a gradient computed at version {} came at version {}",
+                "a gradient computed at version {} arrived at version {}",
                 push.version, self.version
             )));
         }
         if !push.slices.iter().copied().eq(self.slices.iter().rev().map(Slice::id)) {
             return Err(misfit(format!(
-                "expected gradients of all {} slices, the last of the placement first, and got {}",
+                "expected gradients of all {} slices, in reverse order of placement, but got {}",
                 self.slices.len(),
                 push.slices.len()
             )));
         }
         let (expected, got) = (self.slices.len(), gradients.segments().len());
         if expected != got {
-            return Err(misfit(format!("expected {expected} gradients, and got {got}")));
+            return Err(misfit(format!("expected {expected} gradients, but got {got}")));
         }
         for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
             let (expected, got) = (slice.bytes(), gradient.len());
             if expected != got {
                 return Err(misfit(format!(
-                    "the gradient of slice {} of variable '{}' should have {expected} bytes, and has {got}",
+                    "the gradient of slice {} of variable '{}' must have {expected} bytes, but has {got}",
                     slice.id(),
                     slice.variable()
                 )));
@@ -158,21 +154,21 @@ impl Held {
         Ok(())
     }
 
-    /// Whether the worker's next step has begun.
+    /// Returns whether the worker's next step has begun.
     pub(super) fn may_push(&self, worker: u32) -> bool {
         self.policy.may_push(worker, self.version, &self.members)
     }
 
-    /// None that waits as it should ever pushes before its next step has begun.
+    /// Rejects a push sent before its step began; a correct worker never does this.
     pub(super) fn check_turn(&self, push: Candidate) -> Result<(), Refusal> {
         if self.may_push(push.worker) {
             return Ok(());
         }
         let (worker, step) = (push.worker, self.members.next(push.worker));
-        Err(misfit(format!("worker/{worker} pushes before it was given the values for its step {step}")))
+        Err(misfit(format!("worker/{worker} pushed before it was given the values for its step {step}")))
     }
 
-    /// Whether it may be applied.
+    /// Checks that all elements of a gradient are finite.
     pub(super) fn check_finite(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
         for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
             if !all_finite(gradient.as_f32()) {
@@ -188,27 +184,29 @@ impl Held {
         Ok(())
     }
 
-    /// Makes the sum of so many gradients, those of the last slice first, the next version.
+    /// Applies the sum of `count` gradients, in reverse order of placement, and so makes the next version.
+    /// The learning rate is multiplied by `learning_rate_factor`.
     pub(super) fn apply<'a>(
         &mut self,
         gradients: impl Iterator<Item = &'a [f32]>,
-        rate: f32,
+        learning_rate_factor: f32,
         count: u32,
         pool: &BufferPool,
     ) {
-        let update = Update::new(&self.created.update, self.version, self.created.last_step, rate, count);
+        let last_step = self.created.last_step;
+        let update = Update::new(&self.created.update, self.version, last_step, learning_rate_factor, count);
         for (slice, gradient) in self.slices.iter_mut().rev().zip(gradients) {
             slice.apply(gradient, &update, pool);
         }
         self.version = self.version.next();
     }
 
-    /// Makes the held gradients the next version, where the policy has enough of them.
-    pub(super) fn update_if_due(&mut self, updates: &mut Updates, pool: &BufferPool) {
+    /// Makes the held gradients the next version if the policy says that they are due.
+    pub(super) fn update_if_due(&mut self, timer: &mut UpdateTimer, pool: &BufferPool) {
         if self.is_complete() || !self.policy.is_due(self.version, &self.members) {
             return;
         }
-        updates.make(|| {
+        timer.update(|| {
             let Some((total, count)) = self.aggregate.take(pool) else { return false };
             self.apply(total.slices(), 1.0, count, pool);
             self.policy.updated();
@@ -216,12 +214,4 @@ impl Held {
             true
         });
     }
-}
-
-pub(super) fn misfit(reason: String) -> Refusal {
-    Refusal::new(RefusalCode::Misfit, reason)
-}
-
-pub(super) fn unavailable(reason: String) -> Refusal {
-    Refusal::new(RefusalCode::Unavailable, reason)
 }

@@ -1,260 +1,21 @@
-//! C2: what shards save, any other placement of shards goes on from bit for bit; and whatever is wrong with the files, or
-//! does not fit, is told.
+//! Tests of saving and restoring: shards of any other placement continue from what was saved, bit for bit
+//! (C2), and files that are damaged or do not fit are refused by name.
 
-use std::collections::BTreeMap;
+mod shards;
+
 use std::path::Path;
-use std::sync::Arc;
 
 use proptest::prelude::*;
-use pushpull_messages::checkpoint::{CheckpointName, Part, SourceSpec, StartSpec, WorkerRecord};
-use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::checkpoint::{Part, SourceSpec, StartSpec};
 use pushpull_messages::id::*;
-use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::*;
-use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::optimizer::OptimizerSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
-use pushpull_messages::sync::SyncSpec;
-use pushpull_messages::variable::{InitializerSpec, VariableSpec};
-use pushpull_storage::{FORMAT, ManifestSpec, Store, read_header};
-use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_storage::{Store, read_header};
 
-use super::{read, write};
-use crate::shard::{Answer, Cut, Order, ShardLimits, ShardState};
-
-const STORE_LIFE: Incarnation = Incarnation(3);
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
-
-fn name(step: u64) -> CheckpointName {
-    CheckpointName { step: GlobalStep(step), life: STORE_LIFE }
-}
-
-/// A job with these variables: shapes, and whether they are trained.
-fn job(variables: &[(Vec<usize>, bool)], optimizer: OptimizerSpec, average: Option<f32>) -> JobSpec {
-    let mut g = GraphBuilder::new("any");
-    for (number, (shape, trainable)) in variables.iter().enumerate() {
-        let (name, normal) = (format!("v{number}"), InitializerSpec::Normal { mean: 0.0, stddev: 1.0 });
-        let shape = pushpull_messages::tensor::Shape(shape.clone());
-        if *trainable {
-            g.variable(&name, shape, normal)
-        } else {
-            g.untrained(&name, shape, normal)
-        };
-    }
-    let loss = g.constant(0.0);
-    let set = DatasetSpec::Digits { seed: 1, examples: 10 };
-    let graph = g.finish(loss, &[]).unwrap();
-    JobSpec {
-        optimizer,
-        average,
-        schedule: ScheduleSpec::Cosine,
-        seed: 5,
-        ..JobSpec::new(graph, InputSpec::new(set.clone(), set), 100)
-    }
-}
-
-/// Every variable whole, on one shard.
-fn whole(job: &JobSpec) -> Placement {
-    let shard = ShardId::new(0, 0);
-    let slices = job.graph.variables.iter().zip(0..);
-    let slices =
-        slices.map(|(variable, id)| PlacedSlice { slice: SliceSpec::whole(VariableId(id), variable), shard });
-    Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices: slices.collect() }
-}
-
-/// Any placement of these variables.
-fn any_placement(variables: Vec<VariableSpec>) -> impl Strategy<Value = Placement> {
-    let all: usize = variables.iter().map(VariableSpec::rows).sum();
-    // Of each row whether a slice begins there, and which shard has it then.
-    (1u32..6, prop::collection::vec((any::<bool>(), any::<u32>()), all)).prop_map(move |(shards, rows)| {
-        let shards: Vec<_> = (0..shards).map(|index| ShardId::new(index / 2, index % 2)).collect();
-        let (mut slices, mut rows) = (Vec::<PlacedSlice>::new(), rows.into_iter());
-        for (variable, id) in variables.iter().zip(0..) {
-            for row in 0..variable.rows() as u64 {
-                let (begins, shard) = rows.next().unwrap();
-                if begins || row == 0 {
-                    let slice = SliceSpec { variable: VariableId(id), row, rows: 1 };
-                    slices.push(PlacedSlice { slice, shard: shards[shard as usize % shards.len()] });
-                } else {
-                    slices.last_mut().unwrap().slice.rows += 1;
-                }
-            }
-        }
-        Placement { epoch: PlacementEpoch(1), shards, slices }
-    })
-}
-
-/// All shards of a job, without their actors.
-struct Shards {
-    job: JobSpec,
-    placement: Placement,
-    states: Vec<ShardState<u32>>,
-}
-
-/// Every part of every variable, whole, as bits.
-type Contents = BTreeMap<(u32, Part), Vec<u32>>;
-
-impl Shards {
-    fn new(job: &JobSpec, placement: &Placement, start: &StartSpec) -> Result<Self, Refusal> {
-        let mut shards = Self { job: job.clone(), placement: placement.clone(), states: Vec::new() };
-        for &shard in &placement.shards {
-            let (pool, bytes) = (BufferPool::default(), 1 << 30);
-            let limits = ShardLimits { values_bytes_max: bytes, gradients_bytes_max: bytes };
-            let mut state = ShardState::new(shard, pool.clone(), limits);
-            let mut answers = state.create(shards.create(shard, start), 1, 0);
-            while let Some(order) = state.take_order() {
-                let Order::Read(create) = order else { panic!("{order:?}") };
-                assert!(answers.is_empty(), "it is answered when that is read");
-                answers = state.restored(block_on(read::read(&create, &pool)));
-            }
-            let created: ShardCreated = only(answers)?;
-            assert_eq!(created.version, state.observe().began);
-            shards.states.push(state);
-        }
-        Ok(shards)
-    }
-
-    fn create(&self, shard: ShardId, start: &StartSpec) -> CreateShard {
-        CreateShard {
-            shard,
-            placement: self.placement.clone(),
-            variables: self.job.graph.variables.clone(),
-            update: self.job.update(),
-            sync: SyncSpec::ASYNC,
-            deterministic: false,
-            workers: 2,
-            last_step: self.job.last_step,
-            seed: self.job.seed,
-            start: start.clone(),
-        }
-    }
-
-    /// A push of that life of a worker to every shard, which is the same whatever the placement.
-    fn push(&mut self, number: u64) {
-        for state in &mut self.states {
-            let version = state.observe().version;
-            let (mut ids, mut segments) = (Vec::new(), Vec::new());
-            for (id, slice) in self.placement.on_shard(state.id()) {
-                let variable = &self.job.graph.variables[slice.variable.index()];
-                let first = slice.first_element(variable) as u64;
-                let gradient: Vec<f32> = (first..first + slice.elements(variable) as u64)
-                    .map(|element| ((element * 31 + number * 17) % 23) as f32 / 4.0 - 2.5)
-                    .collect();
-                ids.push(id);
-                segments.push(Segment::whole(Arc::new(Buffer::from_f32(&gradient))));
-            }
-            ids.reverse();
-            segments.reverse();
-            let push = Push {
-                shard: state.id().shard,
-                id: PushId { worker: 1, incarnation: Incarnation(1), sequence: Sequence(number) },
-                local_step: LocalStep(number),
-                epoch: self.placement.epoch,
-                placement_digest: self.placement.digest(),
-                version,
-                slices: ids,
-                drawn: 3 * number,
-                pull: true,
-                traced: false,
-            };
-            let pushed: Pushed = only(state.push(&push, Payload::new(segments), 1, 0)).unwrap();
-            assert_eq!((pushed.verdict, pushed.version), (Verdict::Applied, version.next()));
-        }
-    }
-
-    /// Has all of them saved at that version, and gives what there is to be written now.
-    fn arm(&mut self, save: &Save) -> Vec<Cut> {
-        let ask = |state: &mut ShardState<u32>| {
-            let save = Save { shard: state.id().shard, ..save.clone() };
-            assert!(state.save(save, 1, 1).is_empty());
-        };
-        self.states.iter_mut().for_each(ask);
-        self.cuts()
-    }
-
-    fn cuts(&mut self) -> Vec<Cut> {
-        let take = |state: &mut ShardState<u32>| match state.take_order() {
-            Some(Order::Write(cut)) => Some(cut),
-            other => {
-                assert!(other.is_none());
-                None
-            }
-        };
-        self.states.iter_mut().filter_map(take).collect()
-    }
-
-    /// Writes these cuts, of all shards, and the manifest.
-    fn commit(&mut self, cuts: Vec<Cut>) -> ManifestSpec {
-        let save = cuts[0].save.clone();
-        let (mut files, mut all_workers) = (Vec::new(), Vec::new());
-        for (cut, state) in cuts.into_iter().zip(&mut self.states) {
-            let saved: Saved = only(state.written(block_on(write::write(cut)))).unwrap();
-            let SaveResult::Written { file, workers, .. } = saved.result else {
-                panic!("{:?}", saved.result)
-            };
-            files.push(file);
-            all_workers.push(workers);
-        }
-        assert!(all_workers.windows(2).all(|pair| pair[0] == pair[1]));
-        let manifest = ManifestSpec {
-            format: FORMAT,
-            step: save.checkpoint.step,
-            saved_ms: 1,
-            job: self.job.clone(),
-            placement: self.placement.clone(),
-            files,
-            workers: all_workers.remove(0),
-        };
-        let bytes = manifest.encode().unwrap();
-        assert_eq!(ManifestSpec::decode(&bytes).unwrap(), manifest);
-        let store = Store::open(&save.store).unwrap();
-        block_on(store.put(&save.checkpoint.manifest(), bytes)).unwrap();
-        manifest
-    }
-
-    fn version(&self) -> Version {
-        let versions: Vec<_> = self.states.iter().map(|state| state.observe().version).collect();
-        assert!(versions.windows(2).all(|pair| pair[0] == pair[1]));
-        versions[0]
-    }
-
-    /// What all of them hold now, and remember.
-    fn contents(&mut self) -> (Contents, Vec<WorkerRecord>) {
-        let at = self.version();
-        let checkpoint = CheckpointName { step: GlobalStep(at.0), life: Incarnation(99) };
-        let save = Save { shard: 0, store: "memory://".into(), checkpoint, at };
-        let cuts = self.arm(&save);
-        let (mut contents, mut workers) = (Contents::new(), Vec::new());
-        for (cut, state) in cuts.into_iter().zip(&mut self.states) {
-            for held in cut.slices {
-                let slice = self.placement.slices[held.id.index()].slice;
-                let variable = &self.job.graph.variables[slice.variable.index()];
-                let first = slice.first_element(variable);
-                let slots = held.slots.into_iter().zip(0..).map(|(slot, number)| (Part::Slot(number), slot));
-                let average = held.average.map(|average| (Part::Average, average));
-                for (part, buffer) in [(Part::Value, held.value)].into_iter().chain(average).chain(slots) {
-                    let all = contents
-                        .entry((slice.variable.0, part))
-                        .or_insert_with(|| vec![0; variable.shape.elements()]);
-                    let bits = buffer.as_f32().iter().map(|value| value.to_bits());
-                    all[first..first + buffer.len() / 4].copy_from_slice(&bits.collect::<Vec<_>>());
-                }
-            }
-            workers = cut.workers;
-            only::<Saved>(state.written(SaveResult::failed("not meant to be"))).unwrap();
-        }
-        (contents, workers)
-    }
-}
-
-fn only<T: TryFrom<Message, Error = Message>>(mut answers: Vec<Answer<u32>>) -> Result<T, Refusal> {
-    assert_eq!(answers.len(), 1, "{answers:?}");
-    let (message, _) = answers.remove(0).result?;
-    Ok(message.try_into().unwrap())
-}
+use super::write;
+use shards::{Shards, any_placement, block_on, job, name, only, whole};
 
 fn any_optimizer() -> impl Strategy<Value = OptimizerSpec> {
     prop::sample::select(vec![
@@ -288,9 +49,9 @@ fn any_world() -> impl Strategy<Value = (JobSpec, Placement, Placement)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// (A), and that what is saved is of one version whatever is pushed before it is written.
+    /// Holds (A); what is saved is of one version, whatever is pushed before it is written.
     #[test]
-    fn what_was_saved_goes_on_elsewhere_bit_for_bit(
+    fn another_placement_continues_bit_for_bit(
         (job, one, other) in any_world(),
         before in 0u64..5,
         after in 0u64..4,
@@ -301,12 +62,12 @@ proptest! {
         let save = Save { shard: 0, store: store.clone(), checkpoint: name(before), at: Version(before) };
         let mut cuts = shards.arm(&save);
         for number in 1..=before {
-            prop_assert!(cuts.is_empty(), "not before its version");
+            prop_assert!(cuts.is_empty(), "no cut before the save's version");
             shards.push(number);
             cuts = shards.cuts();
         }
         prop_assert_eq!(cuts.len(), one.shards.len());
-        // Another one beside it that makes the same pushes, to be looked at meanwhile.
+        // A twin that gets the same pushes, to compare with while the first trains on.
         let mut twin = Shards::new(&job, &one, &StartSpec::Initialise).unwrap();
         (1..=before).for_each(|number| twin.push(number));
         (before + 1..=before + after).for_each(|number| shards.push(number));
@@ -322,9 +83,9 @@ proptest! {
         prop_assert_eq!(restored.contents(), shards.contents());
     }
 
-    /// (B).
+    /// Holds (B).
     #[test]
-    fn whatever_happens_to_a_file_it_is_refused_and_named(
+    fn a_damaged_file_is_refused_and_named(
         place in any::<prop::sample::Index>(),
         bit in 0u8..8,
         which in 0u8..6,
@@ -356,7 +117,7 @@ proptest! {
                 prop_assert_eq!(refusal.code, RefusalCode::Unavailable);
                 prop_assert!(refusal.reason.contains(&name(1).file(file)), "{}", refusal);
             }
-            // Neither the header of a tensor file nor how a manifest is spelt is what is read of them.
+            // The header of a tensor file and the spelling of a manifest do not affect what is read.
             Ok(mut restored) => {
                 prop_assert!(which < 2, "cut at {place}");
                 prop_assert!(which == 1 || (place as u64) < manifest.files[0].tensors[0].offset);
@@ -366,7 +127,7 @@ proptest! {
     }
 }
 
-/// A checkpoint of some steps of that job, in that directory.
+/// Trains some steps of a job and saves it in a directory.
 fn saved(job: &JobSpec, directory: &Path, steps: u64) -> (Shards, StartSpec) {
     let store = directory.to_str().unwrap().to_owned();
     let mut shards = Shards::new(job, &whole(job), &StartSpec::Initialise).unwrap();
@@ -378,20 +139,20 @@ fn saved(job: &JobSpec, directory: &Path, steps: u64) -> (Shards, StartSpec) {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_names_the_variable() {
+fn a_misfit_is_refused_and_the_variable_named() {
     let directory = tempfile::tempdir().unwrap();
     let variables = [(vec![4, 2], true), (vec![3], true)];
     let good = job(&variables, OptimizerSpec::momentum(0.1, 0.9), None);
     let (_, start) = saved(&good, directory.path(), 2);
     let refused = |variables: &[(Vec<usize>, bool)], optimizer: OptimizerSpec| {
         let job = job(variables, optimizer, None);
-        let Err(refusal) = Shards::new(&job, &whole(&job), &start) else { panic!("it was taken") };
+        let Err(refusal) = Shards::new(&job, &whole(&job), &start) else { panic!("it was accepted") };
         assert_eq!(refusal.code, RefusalCode::Misfit);
         refusal.reason
     };
     let momentum = || OptimizerSpec::momentum(0.1, 0.9);
     let reason = refused(&[(vec![4, 3], true), (vec![3], true)], momentum());
-    assert!(reason.contains("variable 'v0' has shape [4, 3], and 'v0' of step-2-"), "{reason}");
+    assert!(reason.contains("variable 'v0' has shape [4, 3], but 'v0' of step-2-"), "{reason}");
     assert!(reason.ends_with("has [4, 2]"), "{reason}");
     let more = [variables.to_vec(), vec![(vec![], true)]].concat();
     let reason = refused(&more, momentum());
@@ -403,7 +164,7 @@ fn what_does_not_fit_is_refused_and_names_the_variable() {
     assert!(reason.contains("made with momentum") && reason.ends_with("--warm-start"), "{reason}");
     let other =
         StartSpec::Resume { store: "/nowhere/at/all".into(), checkpoint: name(2), workers: Vec::new() };
-    let Err(refusal) = Shards::new(&good, &whole(&good), &other) else { panic!("it was taken") };
+    let Err(refusal) = Shards::new(&good, &whole(&good), &other) else { panic!("it was accepted") };
     assert!(
         refusal.code == RefusalCode::Overloaded && refusal.reason.contains("/nowhere/at/all"),
         "{refusal}"
@@ -411,7 +172,7 @@ fn what_does_not_fit_is_refused_and_names_the_variable() {
 }
 
 #[test]
-fn slots_are_taken_over_by_their_names_and_averages_begin_at_the_values() {
+fn slots_are_restored_by_name_and_averages_from_values() {
     let directory = tempfile::tempdir().unwrap();
     let adam = job(&[(vec![4, 2], true), (vec![2], false)], OptimizerSpec::adam(0.1), None);
     let (mut shards, start) = saved(&adam, directory.path(), 3);
@@ -427,14 +188,14 @@ fn slots_are_taken_over_by_their_names_and_averages_begin_at_the_values() {
     let (mut expected, records) = shards.contents();
     expected.insert((0, Part::Average), expected[&(0, Part::Value)].clone());
     assert_eq!(restored.contents(), (expected, records));
-    // Plain gradient descent has no use for them.
+    // Plain gradient descent has no slots.
     let sgd = JobSpec { optimizer: OptimizerSpec::sgd(0.1), ..adam };
     let restored = Shards::new(&sgd, &whole(&sgd), &start).unwrap().contents().0;
     assert_eq!(restored.keys().map(|&(_, part)| part).collect::<Vec<_>>(), [Part::Value; 2]);
 }
 
 #[test]
-fn a_warm_start_takes_the_values_that_are_named_and_nothing_else() {
+fn a_warm_start_reads_the_named_values_only() {
     let directory = tempfile::tempdir().unwrap();
     let shapes = [(vec![4, 2], true), (vec![4, 2], true), (vec![3], true)];
     let job = job(&shapes, OptimizerSpec::adam(0.1), Some(0.5));
@@ -466,7 +227,7 @@ fn a_warm_start_takes_the_values_that_are_named_and_nothing_else() {
     restored.push(1);
     for (variables, words) in [
         ([(0, "v7")], "variable 'v7' of"),
-        ([(0, "v2")], "variable 'v0' has shape [4, 2], and 'v2' of step-2-"),
+        ([(0, "v2")], "variable 'v0' has shape [4, 2], but 'v2' of step-2-"),
     ] {
         let Err(refusal) = Shards::new(&job, &whole(&job), &warm(&variables)) else { panic!("{words}") };
         assert!(refusal.code == RefusalCode::Misfit && refusal.reason.contains(words), "{refusal}");
@@ -474,7 +235,7 @@ fn a_warm_start_takes_the_values_that_are_named_and_nothing_else() {
 }
 
 #[test]
-fn a_file_has_the_names_that_people_look_for() {
+fn tensors_in_a_file_have_readable_names() {
     let directory = tempfile::tempdir().unwrap();
     let job = job(&[(vec![4, 2], true), (vec![], false)], OptimizerSpec::adam(0.1), Some(0.5));
     let mut placement = whole(&job);
@@ -505,7 +266,7 @@ fn a_file_has_the_names_that_people_look_for() {
 }
 
 #[test]
-fn a_store_that_fails_costs_a_save_and_nothing_else() {
+fn a_failing_store_costs_a_save_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let store = directory.path().join("later").to_str().unwrap().to_owned();
     let job = job(&[(vec![4, 2], true)], OptimizerSpec::momentum(0.1, 0.9), None);
@@ -522,7 +283,7 @@ fn a_store_that_fails_costs_a_save_and_nothing_else() {
     let reason = fail(&mut shards, 0);
     assert!(reason.contains("ps/0/shard/0") && reason.contains("later is not a directory"), "{reason}");
     std::fs::create_dir(&store).unwrap();
-    // A file where the folder would be.
+    // A file where the checkpoint's folder would be.
     std::fs::write(Path::new(&store).join(name(1).to_string()), "in the way").unwrap();
     let reason = fail(&mut shards, 1);
     assert!(reason.contains(&format!("{}/ps-0-shard-0.safetensors", name(1))), "{reason}");

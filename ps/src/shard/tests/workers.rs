@@ -1,5 +1,5 @@
-//! A shard between workers that push, repeat themselves, leave and come again, in any order: what holds whatever the
-//! policy, against a plain model of what its values should be.
+//! A shard with workers that push, repeat pushes, leave and rejoin in any order, under every policy, against
+//! a plain model of its values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
-use super::state::{Reader, ShardLimits, ShardState};
-use super::waiting::Answer;
+use crate::shard::{Answer, Reader, ShardLimits, ShardState};
 
+/// Returns the creation of one shard with a variable of one element.
 pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_step: u64) -> CreateShard {
     let shard = ShardId::new(0, 0);
     let slice = SliceSpec { variable: VariableId(0), row: 0, rows: 1 };
@@ -44,7 +44,7 @@ pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_ste
     }
 }
 
-/// A worker as its shard sees it.
+/// A worker as the shard sees it.
 #[derive(Clone, Debug)]
 struct Worker {
     life: u64,
@@ -52,26 +52,28 @@ struct Worker {
     /// The version of its values; `None` while it waits for an answer.
     read: Option<u64>,
     last: Option<Push>,
-    /// What its last push was told.
+    /// The verdict of its last push, if it was answered.
     told: Option<Verdict>,
 }
 
-/// A reply is known by its worker's life and a number.
-type Ticket = (u32, u64, u64);
+/// A reply handle: the worker, its life and a number.
+type Handle = (u32, u64, u64);
 
+/// A shard with its workers.
 struct Shard {
-    state: ShardState<Ticket>,
+    state: ShardState<Handle>,
     digest: u32,
     workers: BTreeMap<u32, Worker>,
-    tickets: u64,
-    /// Those that are not answered.
-    open: Vec<Ticket>,
-    /// The value as it should be: minus the mean of each update's gradients; with those of which nobody has heard what became.
+    handles: u64,
+    /// The handles that are not answered yet.
+    open: Vec<Handle>,
+    /// The gradients that are in the value, or may be where no answer arrived, each with the version it was
+    /// read at.
     gradients: Vec<(u64, f64)>,
     lives: u64,
 }
 
-/// Every push bears a gradient that tells it from every other.
+/// Returns a gradient that is different for every push.
 fn gradient(worker: u32, sequence: u64) -> f32 {
     (worker + 1) as f32 * 0.25 + sequence as f32
 }
@@ -86,7 +88,7 @@ impl Shard {
             state,
             digest,
             workers: BTreeMap::new(),
-            tickets: 0,
+            handles: 0,
             open: Vec::new(),
             gradients: Vec::new(),
             lives: 0,
@@ -95,31 +97,31 @@ impl Shard {
         shard
     }
 
-    fn ticket(&mut self, worker: u32) -> Ticket {
-        self.tickets += 1;
-        let ticket = (worker, self.workers[&worker].life, self.tickets);
-        self.open.push(ticket);
-        ticket
+    fn handle(&mut self, worker: u32) -> Handle {
+        self.handles += 1;
+        let handle = (worker, self.workers[&worker].life, self.handles);
+        self.open.push(handle);
+        handle
     }
 
     fn join(&mut self, worker: u32) {
         self.lives += 1;
         let new = Worker { life: self.lives, sequence: 0, read: None, last: None, told: None };
         self.workers.insert(worker, new);
-        let ticket = self.ticket(worker);
+        let handle = self.handle(worker);
         let reader = Reader { worker, incarnation: Incarnation(self.lives), connection: 1 };
-        let answers = self.state.pull(&self.ask(PullAt::Join), Some(reader), ticket);
+        let answers = self.state.pull(&self.ask(PullAt::Join), Some(reader), handle);
         let first = answers.iter().find_map(|answer| match &answer.result {
-            Ok((Message::Pulled(pulled), _)) if answer.reply == ticket => Some(pulled.step),
+            Ok((Message::Pulled(pulled), _)) if answer.reply == handle => Some(pulled.step),
             _ => None,
         });
-        self.hear(answers);
-        // The values for its first step may not be there yet.
+        self.receive(answers);
+        // The values for its first step may not exist yet.
         self.workers.get_mut(&worker).unwrap().read = None;
-        let ticket = self.ticket(worker);
-        let at = PullAt::Step(first.expect("joining is answered at once"));
-        let answers = self.state.pull(&self.ask(at), Some(reader), ticket);
-        self.hear(answers);
+        let handle = self.handle(worker);
+        let at = PullAt::Step(first.expect("a join is answered at once"));
+        let answers = self.state.pull(&self.ask(at), Some(reader), handle);
+        self.receive(answers);
     }
 
     fn ask(&self, at: PullAt) -> Pull {
@@ -148,7 +150,7 @@ impl Shard {
         self.send(&push);
     }
 
-    /// The last push once more, whether it has been answered or not.
+    /// Sends the last push once more, whether it was answered or not.
     fn repeat(&mut self, worker: u32) {
         let last = self.workers.get(&worker).and_then(|entry| entry.last.clone());
         if let Some(push) = last {
@@ -161,7 +163,7 @@ impl Shard {
                 "a retry changes nothing"
             );
             assert_eq!(before.pushes.duplicate + 1, after.pushes.duplicate);
-            // An answer that was lost: where an end has moved since, it is not due any more.
+            // The first answer counts as lost: where the end has moved since, the answer is no longer due.
             let entry = self.workers.get_mut(&worker).unwrap();
             if self.open.iter().any(|&(of, life, _)| (of, life) == (worker, entry.life)) {
                 entry.read = None;
@@ -170,56 +172,57 @@ impl Shard {
     }
 
     fn send(&mut self, push: &Push) {
-        let ticket = self.ticket(push.id.worker);
+        let handle = self.handle(push.id.worker);
         let value = [gradient(push.id.worker, push.id.sequence.0)];
         let payload = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&value)))]);
-        let answers = self.state.push(push, payload, 1, ticket);
-        self.hear(answers);
+        let answers = self.state.push(push, payload, 1, handle);
+        self.receive(answers);
     }
 
     fn leave(&mut self, worker: u32) {
         let Some(Worker { life, .. }) = self.workers.get(&worker).cloned() else { return };
-        let ticket = self.ticket(worker);
+        let handle = self.handle(worker);
         let leave = Leave { shard: 0, worker, incarnation: Incarnation(life) };
-        let answers = self.state.leave(&leave, ticket);
-        self.hear(answers);
-        self.count_unheard(worker);
+        let answers = self.state.leave(&leave, handle);
+        self.receive(answers);
+        self.count_unanswered(worker);
         self.workers.remove(&worker);
         assert!(
             !self.open.iter().any(|&(index, of, _)| (index, of) == (worker, life)),
-            "its questions are answered"
+            "all its requests are answered"
         );
     }
 
-    /// What that worker has given without having heard what became of it may be in the values, or may have come too late.
-    fn count_unheard(&mut self, worker: u32) {
+    /// Counts the worker's unanswered push, which may be in the values or may have arrived too late.
+    fn count_unanswered(&mut self, worker: u32) {
         if let Some(Worker { read: None, told: None, last: Some(push), .. }) = self.workers.get(&worker) {
             self.gradients.push((push.version.0, f64::from(gradient(worker, push.id.sequence.0))));
         }
     }
 
     fn stop_at(&mut self, step: u64) -> Version {
-        let ticket = (u32::MAX, 0, 0);
-        self.open.push(ticket);
-        let mut answers = self.state.stop_at(&StopAt { shard: 0, step: GlobalStep(step) }, ticket);
+        let handle = (u32::MAX, 0, 0);
+        self.open.push(handle);
+        let mut answers = self.state.stop_at(&StopAt { shard: 0, step: GlobalStep(step) }, handle);
         let first = answers.remove(0);
-        assert_eq!(first.reply, ticket);
-        self.open.retain(|open| *open != ticket);
-        self.hear(answers);
+        assert_eq!(first.reply, handle);
+        self.open.retain(|open| *open != handle);
+        self.receive(answers);
         let stopping: StoppingAt = first.result.unwrap().0.try_into().unwrap();
         stopping.version
     }
 
-    /// As replies have it.
+    /// Returns the last step, as replies report it.
     fn last_step(&mut self) -> u64 {
         let mut answers = self.state.pull(&self.ask(PullAt::Latest), None, (u32::MAX, 0, 0));
         let pulled: Pulled = answers.remove(0).result.unwrap().0.try_into().unwrap();
         pulled.last_step.0
     }
 
-    fn hear(&mut self, answers: Vec<Answer<(u32, u64, u64)>>) {
+    fn receive(&mut self, answers: Vec<Answer<Handle>>) {
         for Answer { reply, result } in answers {
-            let position = self.open.iter().position(|&open| open == reply).expect("each is answered once");
+            let position =
+                self.open.iter().position(|&open| open == reply).expect("each request is answered once");
             self.open.remove(position);
             let (worker, life, _) = reply;
             let Some(entry) = self.workers.get_mut(&worker).filter(|entry| entry.life == life) else {
@@ -228,7 +231,10 @@ impl Shard {
             match result {
                 Ok((Message::Pushed(pushed), payload)) => {
                     assert_eq!(payload.segments().len(), 1);
-                    assert!(entry.told.is_none_or(|told| told == pushed.verdict), "the first verdict again");
+                    assert!(
+                        entry.told.is_none_or(|told| told == pushed.verdict),
+                        "a duplicate gets the first verdict"
+                    );
                     if entry.told.is_none() {
                         let step = entry.last.as_ref().unwrap();
                         if matches!(pushed.verdict, Verdict::Applied | Verdict::Held) {
@@ -266,7 +272,7 @@ enum Event {
     Repeat(u32),
     Leave(u32),
     Join(u32),
-    /// At a step so many further than the version, less two.
+    /// Stops at the version plus this many steps, less two.
     StopAt(u64),
 }
 
@@ -290,9 +296,10 @@ fn any_sync() -> impl Strategy<Value = (SyncSpec, bool)> {
 }
 
 proptest! {
-    /// V1 to V3, S1 and S2, exactly once, and that nobody is left waiting, for any policy and any order of events.
+    /// V1 to V3, S1, S2 and exactly-once hold, and no worker is left waiting, for any policy and order of
+    /// events.
     #[test]
-    fn whatever_happens_every_gradient_counts_once(
+    fn every_gradient_counts_once_whatever_happens(
         (sync, deterministic) in any_sync(),
         workers in 1u32..5,
         last_step in 1u64..40,
@@ -312,7 +319,7 @@ proptest! {
                 Event::Leave(worker) => shard.leave(worker % workers),
                 Event::Join(worker) => {
                     let worker = worker % workers;
-                    // The chief lets a new life begin only when the earlier one is over.
+                    // The chief admits a new life only when the earlier one is over.
                     shard.leave(worker);
                     shard.join(worker);
                 }
@@ -333,19 +340,19 @@ proptest! {
                 }
                 SyncSpec::Sync { .. } => prop_assert_eq!(seen.staleness.max, 0, "S1"),
             }
-            // Each that is there either computes or waits, and not all of them wait.
+            // Every worker either computes or waits, and not all of them wait.
             let waiting = shard.workers.values().filter(|worker| worker.read.is_none()).count();
             prop_assert_eq!(waiting, seen.waiting as usize);
             prop_assert_eq!(waiting, shard.open.len());
             prop_assert!(shard.workers.is_empty() || waiting < shard.workers.len());
-            prop_assert!(version < end || waiting == 0, "at the end nobody waits");
+            prop_assert!(version < end || waiting == 0, "no worker waits at the end");
         }
-        (0..workers).for_each(|worker| shard.count_unheard(worker));
+        (0..workers).for_each(|worker| shard.count_unanswered(worker));
         let held_left = matches!(sync, SyncSpec::Sync { .. });
         if !held_left {
             let expected: f64 = -shard.gradients.iter().map(|(_, gradient)| gradient).sum::<f64>();
             let told = shard.state.observe().pushes.applied as usize;
-            // All that is in the values is in the list; where these are as many, it is the same.
+            // All gradients in the value are in the list; where their numbers are equal, so are the sums.
             prop_assert!(told <= shard.gradients.len());
             if shard.gradients.len() == told {
                 let value = shard.value();
@@ -354,8 +361,8 @@ proptest! {
         }
     }
 
-    /// Whatever the order of arrival, with retries in between: each update is the mean of all gradients of its version,
-    /// and in deterministic mode the bits are those of any other order.
+    /// In any order of arrival, with retries in between, each update is the mean of all gradients of its
+    /// version; in deterministic mode its bits do not depend on the order.
     #[test]
     fn synchronous_updates_are_means_in_any_order(
         workers in 1u32..5,
@@ -387,11 +394,11 @@ proptest! {
 }
 
 #[test]
-fn one_that_is_too_far_ahead_waits_until_the_slowest_moves_or_leaves() {
+fn a_worker_too_far_ahead_waits_for_the_slowest() {
     for leaves in [false, true] {
         let mut shard = Shard::new(create(SyncSpec::Bounded { staleness: 2 }, false, 2, 100));
         (0..5).for_each(|_| shard.push(1));
-        // Steps 0, 1 and 2 are within the bound: it waits for the values of step 3.
+        // Steps 0, 1 and 2 are within the bound; it waits for the values of step 3.
         assert_eq!((shard.state.observe().version, shard.state.observe().waiting), (Version(3), 1));
         if leaves {
             shard.leave(0);
@@ -404,12 +411,12 @@ fn one_that_is_too_far_ahead_waits_until_the_slowest_moves_or_leaves() {
 }
 
 #[test]
-fn a_life_that_is_over_pushes_in_vain() {
+fn a_push_of_a_life_that_is_over_is_refused() {
     let mut shard = Shard::new(create(SyncSpec::SYNC, false, 2, 100));
     shard.push(0);
     let late = shard.workers[&1].clone();
     shard.leave(1);
-    assert_eq!(shard.state.observe().version, Version(1), "the other does not wait for it");
+    assert_eq!(shard.state.observe().version, Version(1), "worker/0 does not wait for it");
     shard.workers.insert(1, late);
     let refused = shard.state.observe().pushes.refused;
     shard.push(1);
@@ -418,7 +425,7 @@ fn a_life_that_is_over_pushes_in_vain() {
 }
 
 #[test]
-fn a_worker_that_is_ahead_of_a_shard_which_nobody_else_moves_moves_it() {
+fn the_only_worker_advances_a_shard_that_is_behind_it() {
     let mut shard = Shard::new(create(SyncSpec::SYNC, false, 2, 100));
     shard.push(1);
     let reader = |shard: &Shard, worker: u32| Reader {
@@ -426,18 +433,19 @@ fn a_worker_that_is_ahead_of_a_shard_which_nobody_else_moves_moves_it() {
         incarnation: Incarnation(shard.workers[&worker].life),
         connection: 1,
     };
-    // Both begin with step 2, as on another shard that is at 2 already; while one may still give step 0, the other waits.
+    // Worker 1 wants step 2, as on another shard that is at 2 already; while worker 0 may still push step 0,
+    // it waits.
     let raise = |shard: &mut Shard, worker: u32| {
-        let (pull, ticket) = (shard.ask(PullAt::Step(GlobalStep(2))), shard.ticket(worker));
-        let answers = shard.state.pull(&pull, Some(reader(shard, worker)), ticket);
-        shard.hear(answers);
+        let (pull, handle) = (shard.ask(PullAt::Step(GlobalStep(2))), shard.handle(worker));
+        let answers = shard.state.pull(&pull, Some(reader(shard, worker)), handle);
+        shard.receive(answers);
     };
     raise(&mut shard, 1);
-    assert_eq!(shard.state.observe().version, Version(0), "worker/0 has not given step 0");
+    assert_eq!(shard.state.observe().version, Version(0), "worker/0 has not pushed step 0");
     shard.leave(0);
     assert_eq!(shard.state.observe().version, Version(1));
     for version in 2..5 {
-        assert!(shard.workers[&1].read.is_some(), "it does not wait for anybody");
+        assert!(shard.workers[&1].read.is_some(), "it waits for no other worker");
         shard.push(1);
         assert_eq!(shard.state.observe().version, Version(version));
     }
@@ -461,27 +469,27 @@ fn a_step_beyond_the_last_is_refused() {
         let pull = shard.ask(PullAt::Step(GlobalStep(step)));
         let answers = shard.state.pull(&pull, Some(reader), (0, 0, step));
         let refused = answers.iter().any(|answer| {
-            matches!(&answer.result, Err(refusal) if refusal.reason.contains("beyond the job's last, 100"))
+            matches!(&answer.result, Err(refusal) if refusal.reason.contains("beyond the job's last step, 100"))
         });
         assert_eq!(refused, !taken, "{answers:?}");
     }
 }
 
 #[test]
-fn gradients_that_would_fill_the_memory_they_come_in_by_are_refused_at_the_start() {
+fn a_shard_that_would_hold_too_many_gradients_is_refused() {
     let limits = ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max: 200 };
     let refused = |deterministic| {
         let mut state = ShardState::<()>::new(ShardId::new(0, 0), BufferPool::default(), limits);
         let answer = state.create(create(SyncSpec::SYNC, deterministic, 4, 1), 1, ()).remove(0);
         answer.result.map_err(|refusal| refusal.reason)
     };
-    assert!(refused(false).is_ok(), "one gradient of a cache line");
+    assert!(refused(false).is_ok(), "one gradient of a cache line fits");
     let reason = refused(true).unwrap_err();
     assert!(reason.contains("4 gradient(s) of 64 bytes") && reason.contains("at most 200 bytes"), "{reason}");
 }
 
 #[test]
-fn an_end_that_is_named_holds_until_a_later_one_is() {
+fn an_end_holds_until_a_later_one_is_named() {
     for sync in [SyncSpec::ASYNC, SyncSpec::Bounded { staleness: 1 }, SyncSpec::SYNC] {
         let mut shard = Shard::new(create(sync, false, 2, 50));
         let round = |shard: &mut Shard| (0..2).for_each(|worker| shard.push(worker));
@@ -492,9 +500,9 @@ fn an_end_that_is_named_holds_until_a_later_one_is() {
         let seen = shard.state.observe();
         assert_eq!((seen.version.0, seen.waiting, shard.last_step()), (version + 4, 0, version + 4));
         assert!(seen.pushes.stopped > 0);
-        assert_eq!(shard.stop_at(version).0, version + 4, "it is beyond that");
+        assert_eq!(shard.stop_at(version).0, version + 4, "the shard is past that step");
         assert_eq!(shard.last_step(), version + 4);
-        // Now it goes on, up to the job's own end.
+        // Now it continues, up to the job's own end.
         shard.stop_at(1000);
         assert_eq!(shard.last_step(), 50);
         (0..100).for_each(|_| round(&mut shard));
@@ -504,7 +512,7 @@ fn an_end_that_is_named_holds_until_a_later_one_is() {
 }
 
 #[test]
-fn an_end_that_is_here_lets_go_of_whoever_waits() {
+fn reaching_the_end_releases_waiting_workers() {
     for sync in [SyncSpec::Bounded { staleness: 0 }, SyncSpec::SYNC] {
         let mut shard = Shard::new(create(sync, false, 2, 50));
         shard.push(0);
@@ -513,7 +521,7 @@ fn an_end_that_is_here_lets_go_of_whoever_waits() {
         shard.stop_at(seen.version.0);
         assert_eq!(shard.state.observe().waiting, 0);
         assert!(shard.workers[&0].read.is_some());
-        // It was let through: once the end has moved it waits for the other, as before.
+        // It was released at that end; once the end has moved it waits for the other worker, as before.
         shard.stop_at(40);
         shard.push(0);
         let after = shard.state.observe();
@@ -526,7 +534,7 @@ fn an_end_that_is_here_lets_go_of_whoever_waits() {
 }
 
 #[test]
-fn the_step_size_does_not_depend_on_where_the_training_stops() {
+fn the_learning_rate_does_not_depend_on_the_end() {
     let values = [None, Some(6)].map(|stop| {
         let mut create = create(SyncSpec::ASYNC, false, 1, 10);
         create.update.schedule = pushpull_messages::optimizer::ScheduleSpec::Linear;

@@ -1,5 +1,5 @@
-//! The actor around a shard's state: takes a request, lets the state machine decide, sends what it says, and passes on
-//! what it orders.
+//! The actor around a shard's state machine: hands it each request, sends the answers that are due, and
+//! passes on its requests for files.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -11,36 +11,36 @@ use pushpull_transport::Reply;
 use pushpull_transport::buffer::Payload;
 use tokio_util::sync::CancellationToken;
 
-use super::state::{Reader, ShardState};
-use super::ticket::{Ticket, Trace};
-use super::waiting::Answer;
-use crate::checkpoint::{Checkpoints, Done, Outcome};
-use crate::view::{Look, Showing};
+use crate::checkpoint::{Checkpoints, FileDone, FileResult};
+use crate::shard::{Answer, Reader, ShardState};
+use crate::traced_reply::{Trace, TracedReply};
+use crate::view::{Publisher, Refresh};
 
-/// Requests that may wait in a shard's mailbox; each connection has its own, smaller bound.
+/// The capacity of a shard's mailbox, in requests; each connection has its own, smaller bound.
 const SHARD_REQUESTS_MAX: usize = 1 << 14;
 
 /// The actor that owns slices.
 pub(crate) struct Shard {
-    state: ShardState<Ticket>,
+    state: ShardState<TracedReply>,
     checkpoints: Checkpoints,
     clock: Clock,
-    showing: Showing,
+    publisher: Publisher,
     leaving: CancellationToken,
     on_panic: Box<dyn Fn(String) + Send>,
-    /// Since when a part of a checkpoint is being written, if one is.
+    /// How long the written parts of checkpoints took.
     saving: TimeHistogram,
     saves_failed: u64,
 }
 
 impl Shard {
-    /// Around that state. Its files are the matter of `checkpoints`; when a push was where is told on `clock`. Once `leaving`
-    /// is cancelled its snapshots say so. `on_panic` hears of a bug of ours, once; the shard is of no use after that.
+    /// Returns the actor around `state`. `checkpoints` reads and writes its files, `clock` times traced
+    /// pushes, and its snapshots report `leaving` once that is cancelled. `on_panic` is called once if the
+    /// state machine panics, which is a bug; the shard then ends.
     pub(crate) fn new(
-        state: ShardState<Ticket>,
+        state: ShardState<TracedReply>,
         checkpoints: Checkpoints,
         clock: Clock,
-        showing: Showing,
+        publisher: Publisher,
         leaving: CancellationToken,
         on_panic: Box<dyn Fn(String) + Send>,
     ) -> Self {
@@ -53,7 +53,7 @@ impl Shard {
             state,
             checkpoints,
             clock,
-            showing,
+            publisher,
             leaving,
             on_panic,
             saving: TimeHistogram::default(),
@@ -61,9 +61,9 @@ impl Shard {
         }
     }
 
-    /// Its state. It is at nothing but the question.
+    /// Returns a snapshot of the shard; `busy_us` excludes this query.
     fn snapshot(&self) -> ShardSnapshot {
-        let actor = self.showing.meter().snapshot(self.state.id(), self.state.stage().as_str());
+        let actor = self.publisher.meter().snapshot(self.state.id(), self.state.stage().as_str());
         ShardSnapshot {
             leaving: self.leaving.is_cancelled(),
             saving: self.saving,
@@ -73,14 +73,19 @@ impl Shard {
         }
     }
 
-    /// Has the state machine do something, and does what it says.
+    /// Publishes a snapshot of the shard to its views.
+    fn publish(&self) {
+        self.publisher.publish(self.state.stage(), self.snapshot());
+    }
+
+    /// Calls the state machine, sends the answers, and passes on its requests for files.
     fn act(
         &mut self,
         ctx: &mut Context<Self>,
-        change: impl FnOnce(&mut ShardState<Ticket>) -> Vec<Answer<Ticket>>,
+        change: impl FnOnce(&mut ShardState<TracedReply>) -> Vec<Answer<TracedReply>>,
     ) {
         let state = &mut self.state;
-        // A half-applied update must not be trained on: whatever panics here takes the whole task down.
+        // A half-applied update must not be trained on: a panic here ends the whole task.
         match catch_unwind(AssertUnwindSafe(|| change(state))) {
             Ok(answers) => answers.into_iter().for_each(|answer| self.send(answer)),
             Err(panic) => {
@@ -89,25 +94,26 @@ impl Shard {
                     .cloned()
                     .or_else(|| panic.downcast_ref::<&str>().map(|&reason| reason.to_owned()))
                     .unwrap_or_else(|| "no message".to_owned());
-                tracing::error!("{} panicked, and takes its task down: {reason}", self.state.id());
+                tracing::error!(shard = %self.state.id(), reason, "shard panicked; ending its task");
                 (self.on_panic)(reason);
                 return ctx.terminate();
             }
         }
-        while let Some(order) = self.state.take_order() {
-            self.checkpoints.order(order, ctx.address().recipient(), self.showing.meter());
+        while let Some(request) = self.state.take_file_request() {
+            self.checkpoints.submit(request, ctx.address().recipient(), self.publisher.meter());
         }
     }
 
-    fn send(&self, Answer { reply, result }: Answer<Ticket>) {
+    fn send(&self, Answer { reply, result }: Answer<TracedReply>) {
         match result {
             Ok((message, payload)) => reply.send(message, payload),
             Err(refusal) => {
-                // Not yet, or no longer: nobody has to act on that.
+                let shard = self.state.id();
+                // A request that comes too early or too late is no reason for a person to act.
                 if matches!(refusal.code, RefusalCode::Unavailable | RefusalCode::Superseded) {
-                    tracing::debug!("{}: refused: {refusal}", self.state.id());
+                    tracing::debug!(%shard, "refused: {refusal}");
                 } else {
-                    tracing::warn!("{}: refused: {refusal}", self.state.id());
+                    tracing::warn!(%shard, "refused: {refusal}");
                 }
                 reply.send(refusal.into(), Payload::EMPTY);
             }
@@ -124,9 +130,9 @@ impl Actor for Shard {
 }
 
 impl Drop for Shard {
-    /// What it has come to stays to be seen.
+    /// Publishes the final snapshot, which its views keep.
     fn drop(&mut self) {
-        self.showing.show(self.state.stage(), self.snapshot());
+        self.publish();
     }
 }
 
@@ -134,17 +140,17 @@ impl Drop for Shard {
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct ShardRequest {
-    /// What is asked.
+    /// The request.
     pub message: Message,
-    /// The tensor bytes beside it.
+    /// The tensor bytes that came with it.
     pub payload: Payload,
-    /// The worker that asks, where it is one.
+    /// The worker that sent it, if a worker did.
     pub reader: Option<Reader>,
-    /// On which of the task's connections; later ones have greater numbers.
+    /// The number of the task's connection; later ones have greater numbers.
     pub connection: u64,
-    /// Where the answer goes.
+    /// The reply to send.
     pub reply: Reply,
-    /// Since when it waits.
+    /// Counts the time it waits in the mailbox.
     pub queued: Queued,
 }
 
@@ -160,9 +166,9 @@ impl Handler<ShardRequest> for Shard {
             Message::Push(push) if push.traced => Some(Trace::new(clock, received, handling.began())),
             _ => None,
         };
-        let ticket = Ticket::new(reply, trace.clone());
+        let reply = TracedReply::new(reply, trace.clone());
         self.act(ctx, |state| {
-            let answers = answer(state, message, payload, reader, connection, ticket);
+            let answers = dispatch(state, message, payload, reader, connection, reply);
             if let Some(trace) = trace {
                 trace.done();
             }
@@ -171,41 +177,41 @@ impl Handler<ShardRequest> for Shard {
     }
 }
 
-impl Handler<Look> for Shard {
+impl Handler<Refresh> for Shard {
     type Result = ();
 
-    fn handle(&mut self, _: Look, _: &mut Self::Context) {
-        self.showing.show(self.state.stage(), self.snapshot());
+    fn handle(&mut self, _: Refresh, _: &mut Self::Context) {
+        self.publish();
     }
 }
 
-impl Handler<Done> for Shard {
+impl Handler<FileDone> for Shard {
     type Result = ();
 
-    fn handle(&mut self, Done { outcome, queued }: Done, ctx: &mut Self::Context) {
+    fn handle(&mut self, FileDone { result, queued }: FileDone, ctx: &mut Self::Context) {
         let _handling = queued.handle();
-        if let Outcome::Written(result) = &outcome {
+        if let FileResult::Write(result) = &result {
             match result {
                 SaveResult::Written { took_ms, .. } => self.saving.record(Duration::from_millis(*took_ms)),
                 SaveResult::Past(_) | SaveResult::Replaced | SaveResult::Failed(_) => self.saves_failed += 1,
             }
         }
-        self.act(ctx, |state| match outcome {
-            Outcome::Read(result) => state.restored(result),
-            Outcome::Written(result) => state.written(result),
+        self.act(ctx, |state| match result {
+            FileResult::Read(result) => state.restored(result),
+            FileResult::Write(result) => state.written(result),
         });
     }
 }
 
-/// What is due to be answered after a request.
-fn answer(
-    state: &mut ShardState<Ticket>,
+/// Calls the state machine's function for a request, and returns the answers that are due.
+fn dispatch(
+    state: &mut ShardState<TracedReply>,
     message: Message,
     payload: Payload,
     reader: Option<Reader>,
     connection: u64,
-    reply: Ticket,
-) -> Vec<Answer<Ticket>> {
+    reply: TracedReply,
+) -> Vec<Answer<TracedReply>> {
     match message {
         Message::Push(push) => state.push(&push, payload, connection, reply),
         Message::Pull(pull) => state.pull(&pull, reader, reply),

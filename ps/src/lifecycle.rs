@@ -1,0 +1,109 @@
+//! Which peers are connected to a ps task, and how the task is to end. Knows neither shards nor requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pushpull_messages::id::{JobName, ShardId, TaskId};
+use pushpull_messages::message::StopReason;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How a task is to end.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// The chief ended the job.
+    Stop(StopReason),
+    /// A shard panicked, with this message.
+    Panic(ShardId, String),
+}
+
+#[derive(Debug, Default)]
+struct Status {
+    chief_seen: bool,
+    /// The connections of the chief among all.
+    chief_connections: usize,
+    connections: usize,
+    end: Option<End>,
+}
+
+impl Status {
+    /// Returns whether the chief left without ending the job, and no peer that might still train is
+    /// connected.
+    const fn is_deserted(&self) -> bool {
+        self.chief_seen && self.connections == 0
+    }
+}
+
+/// The shared record of a task's connections and its end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lifecycle(Arc<watch::Sender<Status>>);
+
+impl Lifecycle {
+    /// Notes a new connection from `task`.
+    pub(crate) fn connected(&self, task: TaskId) {
+        self.0.send_modify(|status| {
+            status.connections += 1;
+            if task.job == JobName::Chief {
+                status.chief_seen = true;
+                status.chief_connections += 1;
+            }
+        });
+    }
+
+    /// Notes the end of a connection from `task`.
+    pub(crate) fn disconnected(&self, task: TaskId) {
+        self.0.send_modify(|status| {
+            status.connections -= 1;
+            status.chief_connections -= usize::from(task.job == JobName::Chief);
+        });
+    }
+
+    /// Ends the task.
+    pub(crate) fn end(&self, end: End) {
+        self.0.send_modify(|status| status.end = Some(end));
+    }
+
+    /// Returns whether the chief is connected now.
+    pub(crate) fn is_chief_connected(&self) -> bool {
+        self.0.borrow().chief_connections > 0
+    }
+
+    /// Waits until the chief has connected or the task is to end. Returns false if neither happens within
+    /// `limit`.
+    pub(crate) async fn chief_arrives(&self, limit: Duration) -> bool {
+        self.wait_within(limit, |status| status.chief_seen || status.end.is_some()).await
+    }
+
+    /// Waits until the task is to end, and returns how. Returns `None` once the task has been deserted for
+    /// `limit`: connections may break, all at the same time, and come again.
+    pub(crate) async fn ended(&self, limit: Duration) -> Option<End> {
+        loop {
+            self.wait(|status| status.end.is_some() || status.is_deserted()).await;
+            if let Some(end) = &self.0.borrow().end {
+                return Some(end.clone());
+            }
+            if !self.wait_within(limit, |status| status.end.is_some() || !status.is_deserted()).await {
+                return self.0.borrow().end.clone();
+            }
+        }
+    }
+
+    /// Waits until the chief has been disconnected for `limit`.
+    pub(crate) async fn chief_leaves(&self, limit: Duration) {
+        loop {
+            self.wait(|status| status.chief_connections == 0).await;
+            if !self.wait_within(limit, |status| status.chief_connections > 0).await {
+                return;
+            }
+        }
+    }
+
+    async fn wait(&self, holds: impl FnMut(&Status) -> bool) {
+        // It cannot fail: this is the sender.
+        let _ = self.0.subscribe().wait_for(holds).await;
+    }
+
+    async fn wait_within(&self, limit: Duration, holds: impl FnMut(&Status) -> bool) -> bool {
+        timeout(limit, self.wait(holds)).await.is_ok()
+    }
+}

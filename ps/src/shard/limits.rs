@@ -1,0 +1,43 @@
+//! How much a shard may hold, and the check of a new shard against it.
+
+use pushpull_messages::message::{CreateShard, Refusal};
+
+use super::answer::misfit;
+
+/// Upper bounds on what a shard holds.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardLimits {
+    /// Bytes of values: all of them must fit into one frame.
+    pub values_bytes_max: u64,
+    /// Bytes of gradients that wait for others. They count against the bytes the whole task may have in
+    /// flight.
+    pub gradients_bytes_max: u64,
+}
+
+impl ShardLimits {
+    /// Checks whether the shard that `create` describes stays within these limits.
+    ///
+    /// # Errors
+    /// Refuses a shard with too many bytes of values, or of gradients to hold for an update.
+    pub(super) fn check(&self, create: &CreateShard) -> Result<(), Refusal> {
+        let (id, bytes) = (create.shard, create.bytes());
+        let Self { values_bytes_max, gradients_bytes_max } = *self;
+        if bytes > values_bytes_max {
+            return Err(misfit(format!(
+                "{id} would hold {bytes} bytes of values, but may hold at most {values_bytes_max}; use more ps tasks"
+            )));
+        }
+        // A held gradient keeps its memory. With all of it in use, the gradient that is missing could not
+        // arrive.
+        let kept = if create.deterministic { create.workers } else { 1 };
+        let held = bytes.saturating_mul(u64::from(kept));
+        if create.sync.gradients_per_update(create.workers) > 1 && held > gradients_bytes_max {
+            return Err(misfit(format!(
+                "{id} would hold {kept} gradient(s) of {bytes} bytes for an update, but may hold at most \
+                 {gradients_bytes_max} bytes; use more ps tasks{}",
+                if create.deterministic { ", or do without deterministic" } else { "" }
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! The work on files that a shard requests from its caller, and the saves that lead to it. Knows no file.
+
+use std::sync::Arc;
+
+use pushpull_messages::message::{CreateShard, Save, SaveResult};
+
+use super::{ShardState, created};
+use crate::shard::answer::{Answer, Asker};
+use crate::shard::cut::Cut;
+
+/// Work on files that a shard requests; at most one of each kind at a time. The caller hands the result back.
+#[derive(Debug)]
+pub enum FileRequest {
+    /// Read the values that the shard begins with, and hand them to [`ShardState::restored`].
+    Read(Arc<CreateShard>),
+    /// Write the cut to a file, and hand the result to [`ShardState::written`].
+    Write(Cut),
+}
+
+impl<R> ShardState<R> {
+    /// Returns the next request for work on files. The caller asks after every request until there is none.
+    pub fn take_file_request(&mut self) -> Option<FileRequest> {
+        if let Some(creating) = self.creating.as_mut().filter(|creating| !creating.requested) {
+            creating.requested = true;
+            return Some(FileRequest::Read(Arc::clone(&creating.create)));
+        }
+        self.saves.begin().map(FileRequest::Write)
+    }
+
+    /// Accepts a request to save the shard at a version.
+    pub fn save(&mut self, save: Save, connection: u64, reply: R) -> Vec<Answer<R>> {
+        let contents = match created(&mut self.contents, self.id) {
+            Ok(contents) => contents,
+            Err(refusal) => return vec![Answer::refused(reply, refusal)],
+        };
+        let answer = self.saves.request(save, Asker { reply, connection }, contents.version);
+        self.cut_if_due();
+        answer.into_iter().collect()
+    }
+
+    /// Ends the save whose cut was written, or could not be.
+    ///
+    /// # Panics
+    /// If no cut was being written.
+    pub fn written(&mut self, result: SaveResult) -> Vec<Answer<R>> {
+        vec![self.saves.finish(result)]
+    }
+
+    /// Takes the cut of a save for the current version; called at the end of every request that may make a
+    /// version.
+    pub(super) fn cut_if_due(&mut self) {
+        let Some(contents) = &self.contents else { return };
+        if let Some(save) = self.saves.due(contents.version) {
+            let cut = contents.cut(save.clone());
+            self.saves.store(cut);
+        }
+    }
+}

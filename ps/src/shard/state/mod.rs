@@ -1,0 +1,172 @@
+//! A shard without its actor: what it holds, who waits, and what was counted. Nothing changes unless all of a
+//! push fits. `R` is the caller's handle to a reply, since an answer may be due later than its request; work
+//! on files is requested from the caller. Wanted properties: (V1) the version never decreases; (V2) every
+//! push is counted under exactly one verdict; (V3) exactly `last_step` updates are applied.
+
+mod create;
+mod files;
+mod pull;
+mod push;
+
+use std::collections::BTreeMap;
+
+use pushpull_messages::id::{Incarnation, ShardId, Version};
+use pushpull_messages::message::{
+    Leave, Left, Refusal, ShardCounters, ShardSnapshot, StalenessHistogram, StopAt, StoppingAt, WORKERS_MAX,
+};
+use pushpull_transport::buffer::BufferPool;
+
+use super::answer::{Answer, unavailable};
+use super::contents::Contents;
+use super::limits::ShardLimits;
+use super::saves::Saves;
+use super::stage::Stage;
+use super::timer::{Measure, UpdateTimer};
+use super::waiting::Waiting;
+use create::Creating;
+pub use files::FileRequest;
+
+/// A shard as a state machine. Each request returns the answers that are then due, to that request and to
+/// others.
+pub struct ShardState<R> {
+    id: ShardId,
+    pool: BufferPool,
+    limits: ShardLimits,
+    /// The creation whose values are still being read.
+    creating: Option<Creating<R>>,
+    contents: Option<Contents>,
+    /// The lives of workers that are over, kept also while the shard is empty.
+    over: BTreeMap<u32, Incarnation>,
+    saves: Saves<R>,
+    waiting: Waiting<R>,
+    counters: ShardCounters,
+    pulls: u64,
+    staleness: StalenessHistogram,
+    steps_behind: StalenessHistogram,
+    not_finite: u64,
+    timer: UpdateTimer,
+}
+
+impl<R> ShardState<R> {
+    /// Returns an empty shard.
+    pub fn new(id: ShardId, pool: BufferPool, limits: ShardLimits) -> Self {
+        Self {
+            id,
+            pool,
+            limits,
+            creating: None,
+            contents: None,
+            over: BTreeMap::new(),
+            saves: Saves::default(),
+            waiting: Waiting::default(),
+            counters: ShardCounters::default(),
+            pulls: 0,
+            staleness: StalenessHistogram::default(),
+            steps_behind: StalenessHistogram::default(),
+            not_finite: 0,
+            timer: UpdateTimer::default(),
+        }
+    }
+
+    /// Returns this shard with its updates timed by `measure`.
+    #[must_use]
+    pub fn measured_by(mut self, measure: Measure) -> Self {
+        self.timer.measure = measure;
+        self
+    }
+
+    /// Returns the shard's id.
+    pub const fn id(&self) -> ShardId {
+        self.id
+    }
+
+    /// Ends a life of a worker, so that no worker waits for it any more.
+    pub fn leave(&mut self, leave: &Leave, reply: R) -> Vec<Answer<R>> {
+        let &Leave { worker, incarnation, .. } = leave;
+        if worker < WORKERS_MAX {
+            let over = self.over.entry(worker).or_insert(incarnation);
+            *over = incarnation.max(*over);
+        }
+        let mut answers = vec![Answer::message(reply, Left {})];
+        if let Some(contents) = &mut self.contents
+            && contents.members.leave(worker, incarnation)
+        {
+            contents.update_if_due(&mut self.timer, &self.pool);
+            answers.extend(self.waiting.leave(worker));
+            answers.extend(self.release());
+            self.cut_if_due();
+        }
+        answers
+    }
+
+    /// Moves the last step to the one named, or to the job's own where that comes first, unless the shard is
+    /// past it.
+    pub fn stop_at(&mut self, stop: &StopAt, reply: R) -> Vec<Answer<R>> {
+        let contents = match created(&mut self.contents, self.id) {
+            Ok(contents) => contents,
+            Err(refusal) => return vec![Answer::refused(reply, refusal)],
+        };
+        contents.stop_at(stop.step);
+        contents.update_if_due(&mut self.timer, &self.pool);
+        let mut answers = vec![Answer::message(reply, StoppingAt { version: contents.version })];
+        answers.extend(self.release());
+        self.cut_if_due();
+        answers
+    }
+
+    /// Answers every pull whose step may begin.
+    fn release(&mut self) -> Vec<Answer<R>> {
+        let Some(contents) = &self.contents else { return Vec::new() };
+        let may_begin = |step| {
+            contents.is_complete() || contents.policy.may_begin(step, contents.version, &contents.members)
+        };
+        let released = self.waiting.release(may_begin);
+        self.pulls += released.len() as u64;
+        released
+            .into_iter()
+            .map(|wait| {
+                let values = contents.values(wait.averages);
+                wait.answer(values)
+            })
+            .collect()
+    }
+
+    /// Returns how far the shard is in its life.
+    pub(crate) fn stage(&self) -> Stage {
+        match &self.contents {
+            _ if self.creating.is_some() => Stage::Restoring,
+            None => Stage::Empty,
+            Some(contents) if contents.is_complete() => Stage::Complete,
+            Some(_) => Stage::Serving,
+        }
+    }
+
+    /// Returns a snapshot of the shard; what only the actor knows is left at its default.
+    pub fn observe(&self) -> ShardSnapshot {
+        let contents = self.contents.as_ref();
+        let slices = contents.map_or(&[][..], |contents| &contents.slices);
+        ShardSnapshot {
+            version: contents.map_or(Version(0), |contents| contents.version),
+            slices: slices.len() as u64,
+            bytes: slices.iter().map(|slice| slice.bytes() as u64).sum(),
+            pushes: self.counters,
+            pulls: self.pulls,
+            staleness: self.staleness,
+            steps_behind: self.steps_behind,
+            began: contents.map_or(Version(0), |contents| contents.began),
+            leaving: false,
+            members: contents.map_or(0, |contents| contents.members.count() as u32),
+            waiting: self.waiting.count() as u32,
+            held_bytes: contents.map_or(0, |contents| contents.aggregate.bytes() as u64),
+            slot_bytes: slices.iter().map(|slice| slice.slot_bytes() as u64).sum(),
+            not_finite: self.not_finite,
+            applying: self.timer.times(),
+            ..ShardSnapshot::default()
+        }
+    }
+}
+
+/// Returns the contents, or a refusal while the shard is empty.
+fn created(contents: &mut Option<Contents>, id: ShardId) -> Result<&mut Contents, Refusal> {
+    contents.as_mut().ok_or_else(|| unavailable(format!("{id} has not been given its variables yet")))
+}

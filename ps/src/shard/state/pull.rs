@@ -1,0 +1,83 @@
+//! How a shard answers a pull: at once, or when the worker's step may begin.
+
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::message::{Pull, PullAt, Refusal};
+
+use super::{ShardState, created};
+use crate::shard::answer::{Answer, Reader, misfit, unavailable};
+use crate::shard::waiting::Wait;
+use crate::sync::Members;
+
+impl<R> ShardState<R> {
+    /// Accepts a pull of all slices at one version. `reader` is the worker that sends it, if a worker does.
+    pub fn pull(&mut self, pull: &Pull, reader: Option<Reader>, reply: R) -> Vec<Answer<R>> {
+        let answers = self.answer_pull(pull, reader, reply);
+        self.cut_if_due();
+        answers
+    }
+
+    fn answer_pull(&mut self, pull: &Pull, reader: Option<Reader>, reply: R) -> Vec<Answer<R>> {
+        match self.begin_pull(pull, reader) {
+            Err(refusal) => vec![Answer::refused(reply, refusal)],
+            Ok((Some((reader, step)), PullAt::Step(_))) => {
+                let wait = Wait { reply, reader, push: None, step, averages: pull.averages };
+                let mut answers: Vec<_> = self.waiting.add(wait).into_iter().collect();
+                answers.extend(self.release());
+                answers
+            }
+            Ok((member, _)) => {
+                let contents = self.contents.as_ref().expect("a pull has begun");
+                let step = member.map_or(GlobalStep(contents.version.0), |(_, step)| step);
+                self.pulls += 1;
+                let mut answers = vec![contents.values(pull.averages).pulled(reply, step)];
+                // A new life of a worker ends the earlier one, and may let others continue.
+                answers.extend(member.and_then(|(reader, _)| self.waiting.outlive(reader)));
+                answers.extend(self.release());
+                answers
+            }
+        }
+    }
+
+    /// Checks a pull and applies what it says of the worker. Returns the worker with its next step, if it is
+    /// a member and not merely a reader of the latest values.
+    fn begin_pull(
+        &mut self,
+        pull: &Pull,
+        reader: Option<Reader>,
+    ) -> Result<(Option<(Reader, GlobalStep)>, PullAt), Refusal> {
+        let contents = created(&mut self.contents, self.id)?;
+        contents.check_placement(pull.epoch, pull.placement_digest)?;
+        let Some(reader @ Reader { worker, incarnation, .. }) = reader else {
+            return match pull.at {
+                PullAt::Latest => Ok((None, pull.at)),
+                PullAt::Join | PullAt::Step(_) => {
+                    Err(misfit("only workers may join or wait for a step".into()))
+                }
+            };
+        };
+        let step = match pull.at {
+            PullAt::Latest => return Ok((None, pull.at)),
+            PullAt::Join => {
+                let (policy, version) = (&contents.policy, contents.version);
+                let first = |members: &Members| policy.first_step(worker, version, members);
+                let step = contents.members.join(worker, incarnation, first).map_err(unavailable)?;
+                contents.touched = true;
+                contents.update_if_due(&mut self.timer, &self.pool);
+                step
+            }
+            // The job's end, not the shard's own: that may still move on, and another shard may be past it.
+            PullAt::Step(step) if step > contents.created.last_step => {
+                let last_step = contents.created.last_step;
+                return Err(misfit(format!("step {step} is beyond the job's last step, {last_step}")));
+            }
+            PullAt::Step(step) => {
+                contents.members.admit(worker, incarnation).map_err(unavailable)?;
+                contents.touched = true;
+                contents.members.raise(worker, step);
+                contents.update_if_due(&mut self.timer, &self.pool);
+                contents.members.next(worker)
+            }
+        };
+        Ok((Some((reader, step)), pull.at))
+    }
+}

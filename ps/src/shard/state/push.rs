@@ -1,0 +1,135 @@
+//! How a shard applies a push, and answers it. Every check comes before the first change.
+
+use pushpull_messages::message::{Push, PushId, Pushed, Refusal, RefusalCode, Verdict};
+use pushpull_transport::buffer::{Payload, Segment};
+
+use super::{ShardState, created};
+use crate::shard::answer::{Answer, Reader, misfit, unavailable};
+use crate::shard::contents::Contents;
+use crate::shard::ledger::Delivery;
+use crate::shard::waiting::{PushOutcome, Wait};
+use crate::sync::{Admission, Candidate};
+
+impl<R> ShardState<R> {
+    /// Accepts a push that arrived on that connection. Returns the answers that are due: to this push, unless
+    /// the policy lets its worker wait, and to others that waited for it. A push that does not fit changes no
+    /// value.
+    pub fn push(&mut self, push: &Push, gradients: Payload, connection: u64, reply: R) -> Vec<Answer<R>> {
+        self.counters.received += 1;
+        let mut answers = match self.accept(push, gradients) {
+            Err(refusal) => {
+                self.counters.refused += 1;
+                self.not_finite += u64::from(refusal.code == RefusalCode::NotFinite);
+                return vec![Answer::refused(reply, refusal)];
+            }
+            Ok(outcome) => self.answer_push(push, outcome, connection, reply),
+        };
+        answers.extend(self.release());
+        self.cut_if_due();
+        debug_assert!(self.counters.add_up(), "V2: {:?}", self.counters);
+        answers
+    }
+
+    fn answer_push(
+        &mut self,
+        push: &Push,
+        outcome: PushOutcome,
+        connection: u64,
+        reply: R,
+    ) -> Vec<Answer<R>> {
+        let contents = self.contents.as_ref().expect("a push was accepted");
+        if !push.pull {
+            let (version, last_step) = (contents.version, contents.end);
+            let PushOutcome { verdict, staleness } = outcome;
+            let pushed = Pushed { verdict, version, last_step, staleness, times: None, slices: Vec::new() };
+            return vec![Answer::message(reply, pushed)];
+        }
+        let step = contents.members.next(push.id.worker);
+        let PushId { worker, incarnation, .. } = push.id;
+        let reader = Reader { worker, incarnation, connection };
+        let wait = Wait { reply, reader, push: Some(outcome), step, averages: false };
+        self.waiting.add(wait).into_iter().collect()
+    }
+
+    fn accept(&mut self, push: &Push, gradients: Payload) -> Result<PushOutcome, Refusal> {
+        let contents = created(&mut self.contents, self.id)?;
+        let PushId { worker, incarnation, .. } = push.id;
+        contents.check_placement(push.epoch, push.placement_digest)?;
+        contents.members.admit(worker, incarnation).map_err(unavailable)?;
+        contents.touched = true;
+        match contents.ledger.classify(&push.id) {
+            Delivery::New => {}
+            Delivery::Duplicate(verdict) => {
+                self.counters.duplicate += 1;
+                return Ok(PushOutcome { verdict, staleness: 0 });
+            }
+            Delivery::OutOfOrder(reason) => return Err(misfit(reason)),
+        }
+        contents.check_gradients(push, &gradients)?;
+        let behind = contents.members.furthest().0.saturating_sub(contents.members.next(worker).0);
+        let staleness = contents.version.0 - push.version.0;
+        let verdict = match decide(contents, push, &gradients)? {
+            Decision::Stopped => {
+                self.counters.stopped += 1;
+                Verdict::Stopped
+            }
+            Decision::Admitted(Admission::Stale { by }) => {
+                self.counters.stale += 1;
+                Verdict::Stale { by }
+            }
+            Decision::Admitted(Admission::Apply { learning_rate_factor }) => {
+                self.timer.update(|| {
+                    let gradients = gradients.segments().iter().map(Segment::as_f32);
+                    contents.apply(gradients, learning_rate_factor, 1, &self.pool);
+                    true
+                });
+                self.counters.applied += 1;
+                Verdict::Applied
+            }
+            Decision::Admitted(Admission::Hold) => {
+                self.timer.aggregate(|| contents.aggregate.add(worker, gradients, &self.pool));
+                self.counters.held += 1;
+                Verdict::Held
+            }
+        };
+        if matches!(verdict, Verdict::Applied | Verdict::Held) {
+            self.staleness.record(staleness);
+            self.steps_behind.record(behind);
+        }
+        contents.ledger.record(&push.id, verdict, push.drawn);
+        if verdict == Verdict::Held {
+            contents.update_if_due(&mut self.timer, &self.pool);
+        }
+        Ok(PushOutcome { verdict, staleness })
+    }
+}
+
+/// What becomes of a push that is new and fits.
+enum Decision {
+    /// It comes after the last step.
+    Stopped,
+    /// It is what the policy says.
+    Admitted(Admission),
+}
+
+/// Decides about a push that is new and fits. Changes nothing but the policy and the members.
+///
+/// # Errors
+/// Refuses a push that comes before its worker's turn, or is not finite.
+fn decide(contents: &mut Contents, push: &Push, gradients: &Payload) -> Result<Decision, Refusal> {
+    let candidate = Candidate { worker: push.id.worker, read: push.version };
+    if contents.is_complete() {
+        return Ok(Decision::Stopped);
+    }
+    if contents.reopened && !contents.may_push(candidate.worker) {
+        // It was released at an end that has been moved since; now it waits for its turn, as the others do.
+        let by = contents.version.0 - push.version.0;
+        return Ok(Decision::Admitted(Admission::Stale { by }));
+    }
+    contents.check_turn(candidate)?;
+    if !contents.policy.is_late(candidate, contents.version) {
+        contents.check_finite(push, gradients)?;
+    }
+    let admission = contents.policy.admit(candidate, contents.version, &mut contents.members);
+    Ok(Decision::Admitted(admission))
+}

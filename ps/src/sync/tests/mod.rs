@@ -1,0 +1,3 @@
+//! What the policies' tests share.
+
+pub(super) mod simulation;

@@ -1,0 +1,146 @@
+//! A ps task as it can be observed: asks all shards at once, and waits for none that is busy.
+//!
+//! Wanted properties: (A) a shard is not asked again before it has answered; (B) a busy shard is shown as it
+//! last was, with how long it has been busy, and no observer waits for it longer than [`ANSWER_WITHIN`]; (C)
+//! after the end the view shows the final state of every shard.
+
+mod shard_view;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Recipient;
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use pushpull_messages::id::{Incarnation, TaskId};
+use pushpull_messages::observe::{
+    ActorSnapshot, Meter, Observed, PsSnapshot, RoleSnapshot, TaskSnapshot, TaskState,
+};
+use pushpull_transport::ServerObserver;
+use pushpull_transport::buffer::BufferPool;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::lifecycle::Lifecycle;
+use crate::shard::Stage;
+pub(crate) use shard_view::{Publisher, Refresh, ShardView};
+
+/// How long an observer waits for a shard; one that takes longer is shown as it last was.
+const ANSWER_WITHIN: Duration = Duration::from_millis(50);
+/// How long stopped shards may take to end; one that takes longer publishes its final state when it does.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// A view of a ps task, which stays usable after the task has ended.
+#[derive(Clone, Debug)]
+pub struct PsView(Arc<Observation>);
+
+/// The sources of a view.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    pub task: TaskId,
+    pub incarnation: Incarnation,
+    pub shards: Vec<ShardView>,
+    /// The meter of the thread that reads and writes checkpoints.
+    pub checkpoints: Arc<Meter>,
+    pub server: ServerObserver,
+    pub lifecycle: Lifecycle,
+    /// Cancelled when a signal tells the task to stop.
+    pub leaving: CancellationToken,
+    pub phase: Mutex<Phase>,
+}
+
+/// What a view needs from a task that runs, and keeps of one that has ended.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// The shards can be asked.
+    Running { shards: Vec<Recipient<Refresh>>, pool: BufferPool, stopping: bool },
+    /// The task has ended, with this many bytes in its pool.
+    Ended { pool_bytes: u64 },
+}
+
+/// A guard that marks the task as ended in its view when it is dropped.
+#[derive(Debug)]
+pub(crate) struct EndGuard(PsView);
+
+impl PsView {
+    pub(crate) fn new(observation: Observation) -> (EndGuard, Self) {
+        let view = Self(Arc::new(observation));
+        (EndGuard(view.clone()), view)
+    }
+
+    /// Marks the task as stopping.
+    pub(crate) fn stop(&self) {
+        if let Phase::Running { stopping, .. } = &mut *self.0.phase.lock() {
+            *stopping = true;
+        }
+    }
+
+    /// Waits until all shards have ended, at most [`END_WITHIN`].
+    pub(crate) async fn wait_for_end(&self) {
+        let all = join_all(self.0.shards.iter().map(ShardView::wait_for_end));
+        if timeout(END_WITHIN, all).await.is_err() {
+            tracing::warn!(task = %self.0.task, "not all shards ended within {END_WITHIN:?}");
+        }
+    }
+
+    /// Asks all shards to publish a snapshot, and waits for those that are not busy.
+    async fn refresh(&self) {
+        let recipients = match &*self.0.phase.lock() {
+            Phase::Running { shards, .. } => shards.clone(),
+            Phase::Ended { .. } => return,
+        };
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        let shards = self.0.shards.iter().zip(&recipients);
+        join_all(shards.map(|(shard, recipient)| shard.refresh(recipient, deadline))).await;
+    }
+
+    /// Returns the task's state and the bytes in its pool, given the stages of its shards.
+    fn state(&self, mut stages: impl Iterator<Item = Stage>) -> (TaskState, u64) {
+        match &*self.0.phase.lock() {
+            Phase::Ended { pool_bytes } => (TaskState::Ended, *pool_bytes),
+            Phase::Running { pool, stopping, .. } => {
+                let state = if *stopping || self.0.leaving.is_cancelled() {
+                    TaskState::Stopping
+                } else if stages.all(|stage| matches!(stage, Stage::Serving | Stage::Complete)) {
+                    TaskState::Ready
+                } else {
+                    TaskState::Starting
+                };
+                (state, pool.bytes_kept() as u64)
+            }
+        }
+    }
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        let mut phase = self.0.0.phase.lock();
+        if let Phase::Running { pool, .. } = &*phase {
+            *phase = Phase::Ended { pool_bytes: pool.bytes_kept() as u64 };
+        }
+    }
+}
+
+#[async_trait]
+impl Observed for PsView {
+    async fn observe(&self) -> TaskSnapshot {
+        self.refresh().await;
+        let Observation { task, incarnation, shards, checkpoints, server, lifecycle, .. } = &*self.0;
+        let shards: Vec<_> = shards.iter().map(ShardView::snapshot).collect();
+        let (state, pool_bytes) = self.state(shards.iter().map(|&(stage, ..)| stage));
+        let mut actors: Vec<_> = shards.iter().map(|(.., snapshot)| snapshot.actor.clone()).collect();
+        let files = checkpoints.snapshot(format!("{task}/checkpoints"), "");
+        let activity = if files.busy_us.is_some() { "at a file" } else { "idle" };
+        actors.push(ActorSnapshot { state: activity.to_owned(), ..files });
+        let role = RoleSnapshot::Ps(Box::new(PsSnapshot {
+            server: server.snapshot(),
+            chief_connected: lifecycle.is_chief_connected(),
+            shards: shards.into_iter().map(|(_, id, snapshot)| (id, snapshot)).collect(),
+            pool_bytes,
+        }));
+        TaskSnapshot { task: *task, incarnation: *incarnation, state, actors, role }
+    }
+}

@@ -1,0 +1,106 @@
+//! One shard as other threads see it: its last snapshot, and what is known even while it is busy. Knows
+//! nothing of what a shard does.
+//!
+//! Wanted properties: (A) a shard is asked for a snapshot only after it has handled or lost the request
+//! before; (B) after the shard has ended, its last snapshot is the final one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use actix::Recipient;
+use pushpull_messages::id::ShardId;
+use pushpull_messages::message::ShardSnapshot;
+use pushpull_messages::observe::Meter;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::shard::Stage;
+
+/// A request that a shard publish a snapshot.
+#[derive(Debug, actix::Message)]
+#[rtype(result = "()")]
+pub(crate) struct Refresh {
+    /// True while this request exists, so that there is no other.
+    pending: Arc<AtomicBool>,
+}
+
+impl Drop for Refresh {
+    fn drop(&mut self) {
+        self.pending.store(false, Ordering::Release);
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Published {
+    stage: Stage,
+    snapshot: Arc<ShardSnapshot>,
+}
+
+/// The shard's own end of its view.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    meter: Arc<Meter>,
+    published: watch::Sender<Published>,
+}
+
+impl Publisher {
+    /// Returns the meter of the shard's mailbox.
+    pub(crate) const fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    /// Publishes the shard's stage and snapshot.
+    pub(crate) fn publish(&self, stage: Stage, snapshot: ShardSnapshot) {
+        self.published.send_replace(Published { stage, snapshot: Arc::new(snapshot) });
+    }
+}
+
+/// A view of one shard.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardView {
+    id: ShardId,
+    meter: Arc<Meter>,
+    published: watch::Receiver<Published>,
+    pending: Arc<AtomicBool>,
+}
+
+impl ShardView {
+    /// Returns both ends of the view of a shard that has published nothing yet.
+    pub(crate) fn new(id: ShardId) -> (Publisher, Self) {
+        let (sender, receiver) = watch::channel(Published::default());
+        let meter = Arc::<Meter>::default();
+        let publisher = Publisher { meter: Arc::clone(&meter), published: sender };
+        (publisher, Self { id, meter, published: receiver, pending: Arc::default() })
+    }
+
+    /// Returns the meter of the shard's mailbox.
+    pub(crate) const fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    /// Asks the shard to publish a snapshot, unless it is asked already, and waits for one until the
+    /// deadline.
+    pub(crate) async fn refresh(&self, shard: &Recipient<Refresh>, deadline: Instant) {
+        let mut published = self.published.clone();
+        published.mark_unchanged();
+        if !self.pending.swap(true, Ordering::AcqRel) {
+            // A request that cannot be sent is dropped, and may be sent later.
+            let _ = shard.try_send(Refresh { pending: Arc::clone(&self.pending) });
+        }
+        // A shard that is late, or has ended, keeps its last snapshot.
+        let _ = timeout_at(deadline, published.changed()).await;
+    }
+
+    /// Waits until the shard has ended.
+    pub(crate) async fn wait_for_end(&self) {
+        let mut published = self.published.clone();
+        while published.changed().await.is_ok() {}
+    }
+
+    /// Returns the shard's last snapshot, with its mailbox as it is now.
+    pub(crate) fn snapshot(&self) -> (Stage, ShardId, ShardSnapshot) {
+        let Published { stage, snapshot } = self.published.borrow().clone();
+        let actor = self.meter.snapshot(self.id, stage.as_str());
+        (stage, self.id, ShardSnapshot { actor, ..ShardSnapshot::clone(&snapshot) })
+    }
+}
