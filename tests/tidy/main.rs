@@ -7,6 +7,7 @@ mod cycles;
 mod door;
 mod layers;
 mod lengths;
+mod links;
 mod machine;
 mod metrics;
 mod modules;
