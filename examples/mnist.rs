@@ -15,6 +15,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 #[command(name = "mnist", about = "Train a classifier of handwritten digits")]
+// The convolutional network needs another optimizer than the default.
+#[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]
 struct Args {
     /// What to train
     #[arg(long, value_enum, default_value = "mlp")]
@@ -79,7 +81,7 @@ fn input(args: &TrainArgs) -> InputSpec {
 }
 
 fn main() -> ExitCode {
-    pushpull::main_with(Defaults::epochs(3).adam_where("model", "cnn"), |args: Args| {
+    pushpull::main_with(Defaults::epochs(3), |args: Args| {
         let graph = match args.model {
             Model::Mlp => mlp(args.width as usize)?,
             Model::Cnn => cnn()?,

@@ -1,51 +1,90 @@
-//! A whole cluster in this process: the same tasks, the same messages, handed over without being encoded.
+//! A whole cluster in this process: the same tasks and the same messages, handed over without being encoded.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix_rt::Arbiter;
 use anyhow::{Context, anyhow};
-use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress, JobReport, MakeHook};
+use pushpull_chief::{Chief, ChiefConfig, ChiefView, JobEnd, JobProgress, JobReport, MakeHook};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::observe::Observed;
 use pushpull_ps::{Ps, PsConfig};
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, InProcess, Transport};
 use pushpull_worker::{Worker, WorkerConfig};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::cluster::incarnation;
-use crate::http::Endpoint;
-use crate::logging;
-use crate::threads::run_on;
+use crate::life::{incarnation, span_of};
+use crate::threads::{run_on, threads_per_worker};
 
-/// So long the other tasks may take to hear from the chief that the job has ended.
+/// How long the other tasks may take to hear from the chief that the job has ended.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// An embedded cluster, not started yet. Any number of them may run in one process.
+/// An embedded cluster that is not started yet. Any number of them may run in one process.
 #[derive(Clone)]
 pub struct Embedded {
-    /// Ps tasks.
+    /// The number of ps tasks.
     pub ps: u32,
-    /// Worker tasks.
+    /// The number of worker tasks.
     pub workers: u32,
-    /// For every ps task.
+    /// The settings of every ps task.
     pub ps_config: PsConfig,
-    /// For every worker task.
+    /// The settings of every worker task, which include the workers' hooks.
     pub worker_config: WorkerConfig,
-    /// For the chief.
+    /// The settings of the chief.
     pub chief_config: ChiefConfig,
-    /// What goes along with the job at the chief; what does at each worker is in the workers' settings.
+    /// The chief's hooks.
     pub hooks: Vec<MakeHook>,
 }
 
+/// What is told of the tasks of a cluster as they start and fail.
+pub(crate) trait Observers: Send + Sync {
+    /// Adds a task that can be observed.
+    fn add(&self, task: Arc<dyn Observed>);
+    /// Adds the chief.
+    fn lead(&self, chief: ChiefView);
+    /// Notes that a task ended with an error.
+    fn fail(&self, task: TaskId, reason: String);
+    /// Returns the address at which the tasks can be observed over HTTP, `host:port`.
+    fn http(&self) -> Option<String>;
+}
+
+/// No observers.
+impl Observers for () {
+    fn add(&self, _: Arc<dyn Observed>) {}
+    fn lead(&self, _: ChiefView) {}
+    fn fail(&self, _: TaskId, _: String) {}
+    fn http(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The tasks of an embedded cluster beside its chief, while they run.
+struct Tasks {
+    arbiters: Vec<Arbiter>,
+    running: Vec<(TaskId, oneshot::Receiver<anyhow::Result<()>>)>,
+}
+
+/// What every task of one run shares.
+struct Run<'a> {
+    cluster: ClusterSpec,
+    job: &'a JobSpec,
+    transport: InProcess,
+    pool: BufferPool,
+    observers: Arc<dyn Observers>,
+    /// Cancelled when the tasks had their time to hear of the end. Only the chief listens to signals; it tells the
+    /// others.
+    leave: CancellationToken,
+}
+
 impl Embedded {
-    /// Of so many tasks, with their usual settings and the machine's cores shared among the workers.
+    /// Makes a cluster of this size with default settings; the workers share the machine's cores.
     pub fn new(ps: u32, workers: u32) -> Self {
-        let threads = crate::threads::threads_per_worker(workers as usize);
+        let threads = threads_per_worker(workers as usize);
         Self {
             ps,
             workers,
@@ -56,10 +95,10 @@ impl Embedded {
         }
     }
 
-    /// The cluster spec that its tasks hold. The addresses are names, and nothing listens there.
+    /// Returns the cluster spec that its tasks hold. The addresses are only names; nothing listens there.
     ///
     /// # Errors
-    /// Where there is no ps or no worker, or too many.
+    /// Returns an error where there is no ps or no worker, or there are too many.
     pub fn cluster(&self) -> anyhow::Result<ClusterSpec> {
         let addresses = |job: JobName, count: u32| {
             (job, (0..count).map(|index| format!("{job}{index}:1")).collect::<Vec<_>>())
@@ -75,10 +114,10 @@ impl Embedded {
     /// Trains a job to its end.
     ///
     /// # Errors
-    /// Whatever kept it from that, `interrupt` among it.
+    /// Returns an error where the job failed, or `interrupt` was cancelled before its end.
     ///
     /// # Panics
-    /// Outside of an actix system.
+    /// Panics outside of an actix system.
     pub async fn run(
         &self,
         job: JobSpec,
@@ -93,102 +132,125 @@ impl Embedded {
         }
     }
 
-    /// Trains a job to its end, or until `interrupt` is cancelled, where it saves what it has.
+    /// Trains a job to its end, or until `interrupt` is cancelled; then it saves a checkpoint if it has a place for
+    /// one.
     ///
     /// # Errors
-    /// Whatever kept it from that.
+    /// Returns an error where the job failed, or was interrupted and could not be saved.
     ///
     /// # Panics
-    /// Outside of an actix system.
+    /// Panics outside of an actix system.
     pub async fn run_or_save(
         &self,
         job: JobSpec,
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
     ) -> anyhow::Result<JobEnd> {
-        self.run_observed(job, progress, interrupt, &Endpoint::default()).await
+        self.run_observed(job, progress, interrupt, Arc::new(())).await
     }
 
-    /// The same, and shows there what every task does.
+    /// Does the same, and shows its tasks to `observers`.
     pub(crate) async fn run_observed(
         &self,
         job: JobSpec,
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
-        endpoint: &Endpoint,
+        observers: Arc<dyn Observers>,
     ) -> anyhow::Result<JobEnd> {
-        let cluster = self.cluster()?;
-        let (transport, pool) = (InProcess::new(), BufferPool::default());
-        let identity = |task: TaskId| Identity {
-            task,
-            incarnation: incarnation(),
-            cluster: cluster.clone(),
-            graph: Some(job.graph.digest()),
-            http: endpoint.advertised(),
-        };
-        let address = |task: TaskId| cluster.address(task).expect("every task is in the cluster").to_string();
-        // Nobody but the chief listens to signals: it tells the others. Whoever has not heard of the end is told so here.
-        let leave = CancellationToken::new();
-        let mut arbiters = Vec::new();
-        let mut tasks = Vec::new();
+        let (transport, pool, leave) = (InProcess::new(), BufferPool::default(), CancellationToken::new());
+        let run = Run { cluster: self.cluster()?, job: &job, transport, pool, observers, leave };
+        let mut tasks = Tasks { arbiters: Vec::new(), running: Vec::new() };
         for index in 0..self.ps {
-            let task = TaskId::ps(index);
-            let listener = transport.listen(&address(task)).await?;
-            let (config, identity) = (self.ps_config.clone(), identity(task));
-            let (pool, interrupt) = (pool.clone(), leave.clone());
-            let (arbiter, views) = (Arbiter::new(), endpoint.views());
-            let run = move || async move {
-                let ps = Ps::start(config, identity, listener, &pool)?;
-                views.add(Arc::new(ps.view()));
-                anyhow::Ok(ps.run(interrupt).await?)
-            };
-            let ps = run_on(&arbiter, move || run().instrument(logging::of_task(task)));
-            tasks.push((task, ps));
-            arbiters.push(arbiter);
+            tasks.start_ps(&run, index, self.ps_config.clone()).await?;
         }
         for index in 0..self.workers {
-            let task = TaskId::worker(index);
-            let (config, identity) = (self.worker_config.clone(), identity(task));
-            let (transport, pool) = (Arc::new(transport.clone()), pool.clone());
-            let worker = Worker::new(config, identity, transport, pool, leave.clone())?;
-            endpoint.add(Arc::new(worker.view()));
-            let arbiter = Arbiter::new();
-            let run = move || async move { anyhow::Ok(worker.run().await?) };
-            let worker = run_on(&arbiter, move || run().instrument(logging::of_task(task)));
-            tasks.push((task, worker));
-            arbiters.push(arbiter);
+            tasks.start_worker(&run, index, self.worker_config.clone())?;
         }
-        let listener = transport.listen(&address(TaskId::CHIEF)).await?;
-        let (config, identity) = (self.chief_config.clone(), identity(TaskId::CHIEF));
-        let chief = Chief::new(config, identity, Arc::new(transport), job, progress, interrupt);
+        let listener = run.transport.listen(&run.address(TaskId::CHIEF)).await?;
+        let (config, identity) = (self.chief_config.clone(), run.identity(TaskId::CHIEF));
+        let transport = Arc::new(run.transport.clone());
+        let chief = Chief::new(config, identity, transport, job.clone(), progress, interrupt);
         let chief = chief.with_hooks(self.hooks.iter().map(|make| make()));
-        // The chief's word is the reason; what the others say when it ends the job only follows from it.
-        endpoint.lead(chief.view());
-        let result = Box::pin(chief.run(listener)).instrument(logging::of_task(TaskId::CHIEF)).await;
-        let out_of_patience = leave.clone();
+        run.observers.lead(chief.view());
+        let result = Box::pin(chief.run(listener)).instrument(span_of(TaskId::CHIEF)).await;
+        let others = tasks.end(&run).await;
+        // The chief's error is the reason; the other tasks' errors only follow from it.
+        match result? {
+            // A worker that had not begun yet was turned away: that is no failure.
+            end @ JobEnd::Saved { .. } => Ok(end),
+            end => others.map(|()| end),
+        }
+    }
+}
+
+impl Run<'_> {
+    fn identity(&self, task: TaskId) -> Identity {
+        Identity {
+            task,
+            incarnation: incarnation(),
+            cluster: self.cluster.clone(),
+            graph: Some(self.job.graph.digest()),
+            http: self.observers.http(),
+        }
+    }
+
+    fn address(&self, task: TaskId) -> String {
+        self.cluster.address(task).expect("every task is in the cluster").to_string()
+    }
+}
+
+impl Tasks {
+    async fn start_ps(&mut self, run: &Run<'_>, index: u32, config: PsConfig) -> anyhow::Result<()> {
+        let task = TaskId::ps(index);
+        let listener = run.transport.listen(&run.address(task)).await?;
+        let (identity, pool, interrupt) = (run.identity(task), run.pool.clone(), run.leave.clone());
+        let (observers, span) = (Arc::clone(&run.observers), span_of(task));
+        let arbiter = Arbiter::new();
+        let start = move || async move {
+            let ps = Ps::start(config, identity, listener, &pool)?;
+            observers.add(Arc::new(ps.view()));
+            anyhow::Ok(ps.run(interrupt).await?)
+        };
+        self.running.push((task, run_on(&arbiter, move || start().instrument(span))));
+        self.arbiters.push(arbiter);
+        Ok(())
+    }
+
+    fn start_worker(&mut self, run: &Run<'_>, index: u32, config: WorkerConfig) -> anyhow::Result<()> {
+        let task = TaskId::worker(index);
+        let transport = Arc::new(run.transport.clone());
+        let worker = Worker::new(config, run.identity(task), transport, run.pool.clone(), run.leave.clone())?;
+        run.observers.add(Arc::new(worker.view()));
+        let (arbiter, span) = (Arbiter::new(), span_of(task));
+        let start = move || async move { anyhow::Ok(worker.run().await?) };
+        self.running.push((task, run_on(&arbiter, move || start().instrument(span))));
+        self.arbiters.push(arbiter);
+        Ok(())
+    }
+
+    /// Waits until all tasks have ended, and returns the first one's error. Those that did not hear from the chief are
+    /// told to end after a while.
+    async fn end(self, run: &Run<'_>) -> anyhow::Result<()> {
+        let leave = run.leave.clone();
         let patience = actix_rt::spawn(async move {
             tokio::time::sleep(LEAVE).await;
-            out_of_patience.cancel();
+            leave.cancel();
         });
-        let mut others = Ok(());
-        for (task, ended) in tasks {
+        let mut all = Ok(());
+        for (task, ended) in self.running {
             let ended = match ended.await {
                 Ok(ended) => ended.with_context(|| task.to_string()),
                 Err(_) => Err(anyhow!("{task}: a thread of this task panicked: see above")),
             };
             if let Err(error) = &ended {
-                endpoint.views().fail(task, format!("{error:#}"));
+                run.observers.fail(task, format!("{error:#}"));
             }
-            others = others.and(ended);
+            all = all.and(ended);
         }
         patience.abort();
-        for arbiter in arbiters {
+        for arbiter in self.arbiters {
             arbiter.stop();
         }
-        match result? {
-            // Whoever had not begun has been turned away.
-            end @ JobEnd::Saved { .. } => Ok(end),
-            end => others.map(|()| end),
-        }
+        all
     }
 }

@@ -1,42 +1,37 @@
 //! pushpull: train a model over many hosts, with variables that live in shards on parameter server tasks.
 //!
-//! A model is a [`GraphSpec`], put together with a [`GraphBuilder`] and the layers of [`nn`]. [`TrainArgs`] turns it
-//! into a job by the flags that every example takes, and runs it: in this process, or as the task of a cluster
-//! that the flags or `TF_CONFIG` say it is.
+//! A model is a [`GraphSpec`], built with a [`GraphBuilder`] and the layers of [`nn`]. [`Embedded`] trains it in this
+//! process. With the feature `programs`, which is on by default, [`TrainArgs`] reads the flags that every example
+//! takes, and runs the job in this process or as one task of a cluster.
 
 #![forbid(unsafe_code)]
 
 pub mod hooks;
 pub mod nn;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "programs"))]
 mod book;
-mod checkpoint;
-mod cli;
-mod cluster;
 mod embedded;
-mod exit;
-mod http;
-mod local;
-mod logging;
-mod progress;
+mod life;
+#[cfg(feature = "programs")]
+mod programs;
 mod report;
-mod roles;
-mod signals;
 mod threads;
-mod top;
 
-pub use cli::{
-    Defaults, TrainArgs, chief_main, evaluator_main, local_main, main, main_with, ps_main, worker_main,
-};
 pub use embedded::Embedded;
-pub use exit::{Failure, Outcome};
 pub use hooks::Hooks;
+#[cfg(feature = "programs")]
+pub use programs::{
+    Defaults, Failure, Outcome, TrainArgs, chief_main, evaluator_main, local_main, main, main_from,
+    main_with, ps_main, worker_main,
+};
 pub use pushpull_chief::summary::{EventError, EventWriter, SummaryConfig};
 pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
 pub use pushpull_chief::{Moment, WorkerReport};
 pub use pushpull_input::{Example, TfRecordWriter};
-pub use pushpull_messages::cluster::{ClusterConfig, ClusterFlags, ClusterSpec};
+#[cfg(feature = "programs")]
+pub use pushpull_messages::cluster::ClusterFlags;
+pub use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
 pub use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
 pub use pushpull_messages::graph::{
     BinaryOp, GraphBuilder, GraphError, GraphSpec, LayerId, Op, Padding, ReductionOp, Stride, UnaryOp, Window,
@@ -56,4 +51,4 @@ pub use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 pub use pushpull_messages::variable::{DeviceSpec, InitializerSpec};
 pub use pushpull_ps::{PsConfig, PsError};
 pub use pushpull_worker::{WorkerConfig, WorkerError};
-pub use report::Report;
+pub use report::{Bucket, Report, ShardReport};

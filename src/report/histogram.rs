@@ -1,37 +1,38 @@
-//! How stale gradients were, as a person and a program read it. Knows the buckets of the wire, and no policy.
+//! The staleness of gradients, for a person and for a program. Knows the buckets of the wire, and no policy.
 
 use pushpull_messages::message::StalenessHistogram;
 use serde::Serialize;
 
-/// So many gradients were that stale.
+/// A bucket of a histogram: the number of gradients with a staleness in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bucket {
-    /// The least staleness that is counted here.
+    /// The least staleness of the range.
     pub from: u64,
-    /// The greatest.
+    /// The greatest staleness of the range.
     pub to: u64,
-    /// Gradients.
+    /// The number of gradients.
     pub count: u64,
 }
 
-/// One bucket after the other from 0 on, up to the one that holds the greatest. None if nothing was counted.
+/// Returns the buckets from 0 up to the one that holds the greatest value; none if nothing was counted.
 pub(super) fn buckets(histogram: &StalenessHistogram) -> Vec<Bucket> {
     let used = histogram.buckets.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
     let bucket = |(index, &count): (usize, &u64)| {
         let from = if index == 0 { 0 } else { 1 << (index - 1) };
-        // The last one has no end.
+        // The last bucket is open: the greatest value ends it.
         let to = if index == StalenessHistogram::BUCKETS - 1 { histogram.max } else { (1 << index) - 1 };
         Bucket { from, to, count }
     };
     histogram.buckets[..used].iter().enumerate().map(bucket).collect()
 }
 
+/// Returns the mean of all values, 0 if there are none.
 pub(super) fn mean(histogram: &StalenessHistogram) -> f64 {
     histogram.sum as f64 / histogram.count().max(1) as f64
 }
 
-/// The share of every bucket that is not empty, over all shards: `0: 12 %, 1: 80 %, 2-3: 8 %, max 3`. `None` if nothing
-/// was counted.
+/// Returns the share of every bucket that is not empty, over all shards, such as `0: 12 %, 1: 80 %, 2-3: 8 %, max 3`;
+/// `None` if nothing was counted.
 pub(super) fn shares<'a>(shards: impl Iterator<Item = (&'a [Bucket], u64)>) -> Option<String> {
     let mut sum: Vec<Bucket> = Vec::new();
     let mut greatest = 0;
@@ -76,9 +77,9 @@ mod tests {
     }
 
     #[test]
-    fn buckets_say_what_they_count() {
+    fn buckets_count_their_ranges() {
         let all: Vec<u64> = (0..70).chain((0..64).map(|bit| 1 << bit)).chain([u64::MAX]).collect();
-        // Up to the greatest of them, whichever that is.
+        // Every prefix ends with another greatest value.
         for some in (0..all.len()).map(|length| &all[..length]) {
             let buckets = buckets(&recorded(some));
             assert!(buckets.windows(2).all(|pair| pair[0].to + 1 == pair[1].from), "{buckets:?}");

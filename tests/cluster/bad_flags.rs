@@ -62,9 +62,9 @@ fn values_that_are_not_valid() {
         (&["--steps=10", "--epochs=2"], &["--steps", "--epochs"]),
         (&["--epochs=0"], &["--epochs", "1..=1000000"]),
         (&["--batch-size=0"], &["--batch-size", "1..=1048576"]),
-        (&["--learning-rate=nan"], &["learning_rate", "greater than 0"]),
-        (&["--learning-rate=-0.1"], &["learning_rate", "greater than 0"]),
-        (&["--learning-rate=0"], &["learning_rate", "greater than 0"]),
+        (&["--learning-rate=nan"], &["--learning-rate", "greater than 0"]),
+        (&["--learning-rate=-0.1"], &["--learning-rate", "greater than 0"]),
+        (&["--learning-rate=0"], &["--learning-rate", "greater than 0"]),
         (&["--ps=0"], &["--ps", "1..=256"]),
         (&["--workers=257"], &["--workers", "1..=256"]),
         (&["--threads=0"], &["--threads", "1..=1024"]),
@@ -154,7 +154,7 @@ fn updates_that_cannot_be_made() {
             &["deterministic needs the policy sync", policy],
         );
     }
-    refused(example().arg("--learning-rate=0"), &["learning_rate", "greater than 0"]);
+    refused(example().arg("--learning-rate=0"), &["--learning-rate", "greater than 0"]);
 }
 
 #[test]

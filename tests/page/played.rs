@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const TELL_EVERY: Duration = Duration::from_millis(100);
 /// What the program sends with every answer.
-const POLICY: &str = include_str!("../../src/http/page/policy.txt").trim_ascii_end();
+const POLICY: &str = include_str!("../../src/programs/http/page/policy.txt").trim_ascii_end();
 pub(crate) const TOKEN: &str = "s3cret";
 
 /// What it tells.
@@ -102,7 +102,7 @@ fn answer(stream: &TcpStream, told: &Mutex<Told>) -> std::io::Result<()> {
         }
     };
     let page = |name: &str| {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/http/page/");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/programs/http/page/");
         std::fs::read_to_string(format!("{folder}{name}")).expect("a file of the page")
     };
     let away = || told.lock().expect("nobody has panicked").away;

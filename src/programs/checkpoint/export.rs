@@ -1,0 +1,151 @@
+//! A checkpoint's whole model as one plain file in the format safetensors, whatever its placement was.
+//!
+//! (A) The file holds the values bit for bit, for every placement. (B) It appears whole, or not at all.
+
+use std::collections::HashMap;
+
+use anyhow::{bail, ensure};
+use pushpull_messages::checkpoint::{BLOCK_BYTES, CheckpointName, Part};
+use pushpull_messages::id::VariableId;
+use pushpull_messages::variable::VariableSpec;
+use pushpull_storage::{FileWriter, ManifestSpec, Piece, Store, read_piece};
+
+use crate::programs::shown::plain;
+
+/// What is exported of a checkpoint.
+pub(crate) struct Export<'a> {
+    pub name: CheckpointName,
+    pub manifest: &'a ManifestSpec,
+    /// The moving averages of trained variables instead of their values.
+    pub averages: bool,
+    pub variables: Vec<VariableId>,
+}
+
+/// The variables that any of these patterns names, in the graph's order; all, where there is none. `*` stands for any
+/// letters, also for slashes, and `?` for one.
+///
+/// # Errors
+/// Where a pattern names none.
+pub(crate) fn chosen(manifest: &ManifestSpec, patterns: &[String]) -> anyhow::Result<Vec<VariableId>> {
+    let variables = &manifest.job.graph.variables;
+    let named =
+        |pattern: &String, variable: &VariableSpec| matches(pattern.as_bytes(), variable.name.as_bytes());
+    if let Some(idle) = patterns.iter().find(|pattern| !variables.iter().any(|own| named(pattern, own))) {
+        let some: Vec<&str> = variables.iter().take(8).map(|variable| variable.name.as_str()).collect();
+        let more = if variables.len() > some.len() { ", .." } else { "" };
+        bail!("no variable is called '{}': the model has {}{more}", plain(idle), some.join(", "));
+    }
+    let wanted = |variable| patterns.is_empty() || patterns.iter().any(|pattern| named(pattern, variable));
+    let ids = variables.iter().zip(0..).filter(|(variable, _)| wanted(variable));
+    Ok(ids.map(|(_, id)| VariableId(id)).collect())
+}
+
+/// Whether a pattern stands for a name. Only the last `*` is ever tried again, which takes no more than both lengths'
+/// product.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n, mut again) = (0, 0, None);
+    while n < name.len() {
+        if pattern.get(p) == Some(&b'*') {
+            again = Some((p, n));
+            p += 1;
+        } else if pattern.get(p).is_some_and(|&letter| letter == b'?' || letter == name[n]) {
+            (p, n) = (p + 1, n + 1);
+        } else if let Some((star, from)) = again {
+            again = Some((star, from + 1));
+            (p, n) = (star + 1, from + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|&letter| letter == b'*')
+}
+
+impl Export<'_> {
+    /// Where a variable's values lie, or its averages.
+    fn pieces(&self, id: VariableId) -> anyhow::Result<Vec<Piece<'_>>> {
+        let variable = &self.manifest.job.graph.variables[id.index()];
+        let averaged = self.averages && variable.trainable;
+        let part = if averaged { Part::Average } else { Part::Value };
+        let pieces = self.manifest.pieces(id, part, 0..variable.rows() as u64);
+        let found: u64 = pieces.iter().map(|piece| piece.from.end - piece.from.start).sum();
+        ensure!(found == variable.bytes(), "{}: the average of '{}' is missing", self.name, variable.name);
+        Ok(pieces)
+    }
+}
+
+/// Writes the file. Gives its length.
+///
+/// Memory: a few blocks.
+///
+/// # Errors
+/// Where the checkpoint keeps no averages and these are asked for, it cannot be read, or the file cannot be written;
+/// then what was there before is there still.
+pub(crate) async fn export(from: &Store, what: &Export<'_>, to: &Store, file: &str) -> anyhow::Result<u64> {
+    let variables = &what.manifest.job.graph.variables;
+    if what.averages && what.manifest.job.average.is_none() {
+        bail!("{} has no moving averages: its job keeps none", what.name);
+    }
+    let mut pieces = Vec::new();
+    for &id in &what.variables {
+        pieces.extend(what.pieces(id)?);
+    }
+    let tensors: Vec<_> = what
+        .variables
+        .iter()
+        .map(|id| (variables[id.index()].name.clone(), variables[id.index()].shape.clone()))
+        .collect();
+    let metadata = HashMap::from([("checkpoint".to_owned(), what.name.to_string())]);
+    let mut writer = FileWriter::begin(to, file, &tensors, metadata).await?;
+    for piece in &pieces {
+        if let Err(error) = copy(from, what.name, piece, &mut writer).await {
+            writer.abort().await;
+            return Err(error);
+        }
+    }
+    Ok(writer.finish().await?.1)
+}
+
+async fn copy(
+    from: &Store,
+    name: CheckpointName,
+    piece: &Piece<'_>,
+    writer: &mut FileWriter<'_>,
+) -> anyhow::Result<()> {
+    let mut start = piece.from.start;
+    while start < piece.from.end {
+        // As the checksums have it, so that no block is read twice.
+        let end = piece.from.end.min((start / BLOCK_BYTES as u64 + 1) * BLOCK_BYTES as u64);
+        let mut block = vec![0; (end - start) as usize];
+        read_piece(from, name, &Piece { from: start..end, ..piece.clone() }, &mut block).await?;
+        writer.write(block.into()).await?;
+        start = end;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::matches;
+
+    /// By the definition.
+    fn slowly(pattern: &[u8], name: &[u8]) -> bool {
+        match (pattern.split_first(), name.split_first()) {
+            (None, None) => true,
+            (Some((b'*', rest)), _) if slowly(rest, name) => true,
+            (Some((b'*', _)), Some((_, tail))) => slowly(pattern, tail),
+            (Some((&letter, rest)), Some((&own, tail))) => {
+                (letter == b'?' || letter == own) && slowly(rest, tail)
+            }
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn patterns_are_what_they_say(pattern in "[ab/?*]{0,8}", name in "[ab/]{0,8}") {
+            prop_assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), slowly(pattern.as_bytes(), name.as_bytes()));
+        }
+    }
+}

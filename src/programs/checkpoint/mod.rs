@@ -1,0 +1,16 @@
+//! What the tool `pushpull checkpoint` does with checkpoints: list, show, verify, export and import them. Knows neither
+//! flags nor tables, and no cluster.
+
+mod catalog;
+mod export;
+mod import;
+mod selection;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub(crate) use catalog::{Entry, State, listed};
+pub(crate) use export::{Export, chosen, export};
+pub(crate) use import::{Import, import};
+pub(crate) use selection::select;
+pub(crate) use verify::{Verified, latest_whole, verify};

@@ -1,0 +1,57 @@
+//! Which checkpoint is meant: by its step, by its name, or the latest.
+
+use anyhow::bail;
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_storage::{Catalog, Store};
+
+use crate::programs::shown::plain;
+
+/// Most steps that an error lists.
+const STEPS_SHOWN: usize = 8;
+
+/// The checkpoint of that step or name, or the latest. What was never finished counts only where it is named.
+///
+/// # Errors
+/// Where there is none.
+pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result<CheckpointName> {
+    let catalog = Catalog::new(store.clone());
+    let mut there = catalog.names().await?;
+    there.reverse();
+    let location = store.location();
+    let wanted = match which.map(|text| (text, text.parse::<u64>(), text.parse::<CheckpointName>())) {
+        None => None,
+        Some((_, Ok(step), _)) => Some(step),
+        Some((_, _, Ok(name))) if there.contains(&name) => return Ok(name),
+        Some((_, _, Ok(name))) => bail!("there is no {name} in {location}{}", steps(&there)),
+        Some((text, ..)) => {
+            let text = plain(text);
+            bail!("'{text}' is neither a step nor a checkpoint: expected such as 1200 or step-1200-LIFE")
+        }
+    };
+    let of_step = |name: &&CheckpointName| wanted.is_none_or(|step| name.step.0 == step);
+    for &name in there.iter().rev().filter(of_step) {
+        if catalog.is_committed(name).await? {
+            return Ok(name);
+        }
+    }
+    match wanted {
+        Some(step) => bail!("there is no finished checkpoint of step {step} in {location}{}", steps(&there)),
+        None if there.is_empty() => bail!("there is no checkpoint in {location}"),
+        None => bail!("there is no finished checkpoint in {location}: {} were never finished", there.len()),
+    }
+}
+
+/// The last steps that there are.
+fn steps(there: &[CheckpointName]) -> String {
+    let mut steps: Vec<u64> = there.iter().map(|name| name.step.0).collect();
+    // Another life may have saved a step once more.
+    steps.sort_unstable();
+    steps.dedup();
+    let left_out = steps.len().saturating_sub(STEPS_SHOWN);
+    let shown: Vec<String> = steps[left_out..].iter().map(u64::to_string).collect();
+    match (shown.is_empty(), left_out) {
+        (true, _) => ", nor any other".to_owned(),
+        (false, 0) => format!(": it has steps {}", shown.join(", ")),
+        (false, _) => format!(": it has steps .., {}", shown.join(", ")),
+    }
+}

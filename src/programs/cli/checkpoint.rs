@@ -1,0 +1,279 @@
+//! The tool `pushpull checkpoint`: its flags and its output.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::anyhow;
+use clap::Subcommand;
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::id::GlobalStep;
+use pushpull_storage::{Catalog, ManifestSpec, Store};
+use serde_json::{Value, json};
+
+use super::flags::read_job;
+use crate::life::incarnation;
+use crate::programs::checkpoint::{
+    Entry, Export, Import, State, Verified, chosen, export, import, latest_whole, listed, select, verify,
+};
+use crate::programs::exit::{Failure, Outcome};
+use crate::programs::shown::{bytes_shown, plain, time_shown};
+
+/// The location of checkpoints.
+#[derive(Debug, clap::Args)]
+pub(super) struct Where {
+    /// The directory of the checkpoints, as a path or file://; s3:// and gs:// where they are built in
+    #[arg(value_name = "DIR")]
+    store: String,
+}
+
+/// One checkpoint, and the format of the output.
+#[derive(Debug, clap::Args)]
+pub(super) struct Which {
+    #[command(flatten)]
+    place: Where,
+    /// A step or a checkpoint's name [default: the latest]
+    #[arg(value_name = "STEP|NAME")]
+    checkpoint: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum CheckpointTool {
+    /// List all checkpoints: complete, damaged and unfinished; reads manifests and file sizes, no tensors
+    List {
+        #[command(flatten)]
+        place: Where,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the content of a checkpoint: its job, placement, tensors and workers
+    Show(Which),
+    /// Read every byte of a checkpoint, and list its faults
+    Verify(Which),
+    /// Write a checkpoint's whole model as one file that Python's safetensors reads
+    Export {
+        #[command(flatten)]
+        place: Where,
+        /// File to write
+        #[arg(value_name = "FILE.safetensors")]
+        file: String,
+        /// A step or a checkpoint's name [default: the latest]
+        #[arg(long, value_name = "STEP|NAME")]
+        step: Option<String>,
+        /// Write the moving averages of trained variables instead of their values
+        #[arg(long)]
+        averages: bool,
+        /// Write only variables with these names, separated by commas; * stands for any letters, ? for one
+        #[arg(long, value_name = "GLOB,..", value_delimiter = ',')]
+        variables: Vec<String>,
+    },
+    /// Make a checkpoint of a job from a file of F32 tensors, one for each of its variables
+    Import {
+        /// File to read
+        #[arg(value_name = "FILE.safetensors")]
+        file: String,
+        #[command(flatten)]
+        place: Where,
+        /// The job, as an example writes it with --export-job
+        #[arg(long, value_name = "FILE")]
+        job: PathBuf,
+        /// Step of the new checkpoint
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        step: u64,
+        /// Leave out tensors that the job does not have
+        #[arg(long)]
+        allow_extra: bool,
+    },
+}
+
+impl CheckpointTool {
+    /// Runs the tool.
+    pub(super) async fn run(self) -> Outcome {
+        match self {
+            Self::List { place, json } => list(&place.open()?, json).await,
+            Self::Show(Which { place, checkpoint, json }) => {
+                show(&place.open()?, checkpoint.as_deref(), json).await
+            }
+            Self::Verify(Which { place, checkpoint, json }) => {
+                check(&place.open()?, checkpoint.as_deref(), json).await
+            }
+            Self::Export { place, file, step, averages, variables } => {
+                let from = place.open()?;
+                let (to, file) = split(&file)?;
+                let name = select(&from, step.as_deref()).await?;
+                let manifest = &Catalog::new(from.clone()).manifest(name).await?;
+                let variables = chosen(manifest, &variables)?;
+                let count = variables.len();
+                let what = Export { name, manifest, averages, variables };
+                let bytes = export(&from, &what, &Store::open(&to)?, &file).await?;
+                let kind = if averages { "moving averages" } else { "values" };
+                say(&format!("{kind} of {count} variable(s) of {name}: {}\n", bytes_shown(bytes)));
+                Ok(())
+            }
+            Self::Import { file, place, job, step, allow_extra } => {
+                let job = read_job(&job)?;
+                let (from, file) = split(&file)?;
+                let from = Store::open(&from)?;
+                let name = CheckpointName { step: GlobalStep(step), life: incarnation() };
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let saved_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+                let store = Store::create(&place.store)?;
+                import(&from, &file, Import { name, job, saved_ms, allow_extra }, &store).await?;
+                say(&format!("{name}\n"));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Where {
+    fn open(&self) -> Result<Store, Failure> {
+        Ok(Store::open(&self.store)?)
+    }
+}
+
+/// Splits a path into the location of its directory and the file's name.
+fn split(path: &str) -> Result<(String, String), Failure> {
+    let (directory, name) = match path.rsplit_once('/') {
+        Some(("", name)) => ("/", name),
+        Some((directory, name)) => (directory, name),
+        None => (".", path),
+    };
+    // A store encodes all other letters.
+    let letter = |letter: char| letter.is_alphanumeric() || " ._-+=,@()".contains(letter);
+    if matches!(name, "" | "." | "..") || !name.chars().all(letter) {
+        let path = plain(path);
+        return Err(Failure::Usage(format!(
+            "'{path}' cannot be used: expected a file name of letters, digits, spaces and ._-+=,@()"
+        )));
+    }
+    Ok((directory.to_owned(), name.to_owned()))
+}
+
+/// Prints to standard output. The reader may have closed the pipe.
+fn say(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+fn say_json(value: &Value) {
+    let text = serde_json::to_string_pretty(value).expect("plain data encodes");
+    say(&(text + "\n"));
+}
+
+async fn list(store: &Store, json: bool) -> Outcome {
+    let entries = listed(&Catalog::new(store.clone())).await?;
+    if json {
+        let entries = entries.iter().map(|Entry { name, saved_ms, bytes, files, state }| {
+            let (state, reason) = match state {
+                State::Whole => ("whole", None),
+                State::Broken(reason) => ("broken", Some(reason)),
+                State::Unfinished => ("unfinished", None),
+            };
+            json!({"step": name.step, "name": name, "saved_ms": saved_ms, "bytes": bytes, "files": files,
+                   "state": state, "reason": reason})
+        });
+        say_json(&entries.collect());
+        return Ok(());
+    }
+    if entries.is_empty() {
+        say(&format!("no checkpoint in {}\n", store.location()));
+        return Ok(());
+    }
+    let mut rows = vec![["step", "name", "when", "bytes", "files", "state"].map(str::to_owned)];
+    rows.extend(entries.into_iter().map(|Entry { name, saved_ms, bytes, files, state }| {
+        let state = match state {
+            State::Whole => "whole".to_owned(),
+            State::Broken(reason) => format!("broken: {reason}"),
+            State::Unfinished => "unfinished".to_owned(),
+        };
+        let when = saved_ms.map_or_else(|| "-".to_owned(), time_shown);
+        [name.step.to_string(), name.to_string(), when, bytes_shown(bytes), files.to_string(), state]
+    }));
+    say(&table(&rows));
+    Ok(())
+}
+
+/// Returns a table whose columns are as wide as their widest cell.
+fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  "));
+        cells.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+async fn show(store: &Store, which: Option<&str>, json: bool) -> Outcome {
+    let name = select(store, which).await?;
+    let manifest = Catalog::new(store.clone()).manifest(name).await?;
+    if json {
+        say_json(&json!({"name": name, "manifest": manifest}));
+    } else {
+        say(&described(name, &manifest));
+    }
+    Ok(())
+}
+
+fn described(name: CheckpointName, manifest: &ManifestSpec) -> String {
+    let ManifestSpec { step, saved_ms, job, placement, files, workers, .. } = manifest;
+    let bytes = files.iter().map(|file| file.bytes).sum();
+    let lines = [
+        ["checkpoint".to_owned(), name.to_string()],
+        ["saved".to_owned(), time_shown(*saved_ms)],
+        ["step".to_owned(), format!("{step} of {}", job.last_step)],
+        ["model".to_owned(), plain(&job.graph.name)],
+        ["optimizer".to_owned(), job.optimizer.name().to_owned()],
+        ["averages".to_owned(), job.average.map_or_else(|| "none".to_owned(), |decay| decay.to_string())],
+        ["sync".to_owned(), job.sync.to_string()],
+        ["files".to_owned(), format!("{}, {} together", files.len(), bytes_shown(bytes))],
+    ];
+    let mut tensors = vec![["shard", "tensor", "shape", "bytes"].map(str::to_owned)];
+    for file in files {
+        tensors.extend(file.tensors.iter().map(|tensor| {
+            let slice = placement.slices[tensor.slice.index()].slice;
+            let mut shape = job.graph.variables[slice.variable.index()].shape.clone();
+            shape.0.first_mut().into_iter().for_each(|rows| *rows = slice.rows as usize);
+            [file.shard.to_string(), plain(&tensor.name), shape.to_string(), tensor.bytes.to_string()]
+        }));
+    }
+    let mut text = table(&lines) + "\n" + &table(&tensors);
+    if !workers.is_empty() {
+        let mut rows = vec![["worker", "pushes", "last verdict", "batches drawn"].map(str::to_owned)];
+        rows.extend(workers.iter().map(|worker| {
+            let verdict = format!("{:?}", worker.verdict).to_lowercase();
+            [worker.worker.to_string(), worker.sequence.to_string(), verdict, worker.drawn.to_string()]
+        }));
+        text = text + "\n" + &table(&rows);
+    }
+    text
+}
+
+async fn check(store: &Store, which: Option<&str>, json: bool) -> Outcome {
+    let name = select(store, which).await?;
+    let Verified { faults, files, tensors, bytes } = verify(store, name).await;
+    let whole = if faults.is_empty() { Some(name) } else { latest_whole(store).await? };
+    if json {
+        say_json(&json!({"name": name, "whole": faults.is_empty(), "faults": faults, "files": files,
+                         "tensors": tensors, "bytes": bytes, "latest_whole": whole}));
+    }
+    if faults.is_empty() {
+        if !json {
+            let bytes = bytes_shown(bytes);
+            say(&format!("{name} is whole: {files} file(s), {tensors} tensors, {bytes}\n"));
+        }
+        return Ok(());
+    }
+    if !json {
+        say(&faults.iter().map(|fault| format!("{name}/{fault}\n")).collect::<String>());
+    }
+    let whole = match whole {
+        Some(whole) => format!("the latest whole one is {whole}"),
+        None => "there is no whole one".to_owned(),
+    };
+    Err(Failure::Error(anyhow!("{name} is broken, {} fault(s): {whole}", faults.len())))
+}

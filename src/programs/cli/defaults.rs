@@ -1,0 +1,169 @@
+//! The defaults of an example. They change what `--help` shows and how flags are read. Knows no model.
+
+use clap::Command;
+use clap::builder::ArgPredicate;
+
+use super::updates::Optimizer;
+
+/// The defaults of an example's flags: how long it trains, the batch size and the optimizer. `--help` shows them.
+///
+/// ```
+/// use pushpull::Defaults;
+///
+/// let defaults = Defaults::steps(2000).batch_size(32).adam(0.002);
+/// ```
+///
+/// A default that depends on a flag of the example's own is said to clap, on the struct of the flags: for example
+/// `#[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]`.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Defaults {
+    length: Length,
+    batch_size: u32,
+    optimizer: Optimizer,
+    learning_rate: f32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Length {
+    Steps(u64),
+    Epochs(u64),
+}
+
+impl Defaults {
+    /// Trains for a number of epochs, in batches of 64, with plain gradient descent.
+    pub const fn epochs(epochs: u64) -> Self {
+        let optimizer = Optimizer::Sgd;
+        let learning_rate = optimizer.learning_rate();
+        Self { length: Length::Epochs(epochs), batch_size: 64, optimizer, learning_rate }
+    }
+
+    /// Trains for a number of updates, in batches of 64, with plain gradient descent.
+    pub const fn steps(steps: u64) -> Self {
+        Self { length: Length::Steps(steps), ..Self::epochs(1) }
+    }
+
+    /// Sets the number of examples in one worker's batch.
+    pub const fn batch_size(self, batch_size: u32) -> Self {
+        Self { batch_size, ..self }
+    }
+
+    /// Uses plain gradient descent with this learning rate.
+    pub const fn sgd(self, learning_rate: f32) -> Self {
+        Self { optimizer: Optimizer::Sgd, learning_rate, ..self }
+    }
+
+    /// Uses gradient descent with momentum 0.9 and this learning rate.
+    pub const fn momentum(self, learning_rate: f32) -> Self {
+        Self { optimizer: Optimizer::Momentum, learning_rate, ..self }
+    }
+
+    /// Uses Adam with this learning rate.
+    pub const fn adam(self, learning_rate: f32) -> Self {
+        Self { optimizer: Optimizer::Adam, learning_rate, ..self }
+    }
+
+    /// Returns the command with these defaults. With another optimizer the learning rate is that optimizer's usual one;
+    /// where the other measure of length is given, that one counts.
+    pub(super) fn apply(self, command: Command) -> Command {
+        let command = match self.length {
+            Length::Epochs(epochs) => command.mut_arg("epochs", |arg| arg.default_value(epochs.to_string())),
+            Length::Steps(steps) => {
+                command.mut_arg("epochs", |arg| arg.default_value(None)).mut_arg("steps", |arg| {
+                    let unless = arg.default_value_if("epochs", ArgPredicate::IsPresent, None);
+                    unless.default_value(steps.to_string())
+                })
+            }
+        };
+        let rates = Optimizer::ALL.map(|optimizer| {
+            let rate =
+                if optimizer == self.optimizer { self.learning_rate } else { optimizer.learning_rate() };
+            (optimizer.name(), rate.to_string())
+        });
+        let shown = rates.clone().map(|(name, rate)| format!("{rate} for {name}")).join(", ");
+        command
+            .mut_arg("batch_size", |arg| arg.default_value(self.batch_size.to_string()))
+            .mut_arg("optimizer", |arg| arg.default_value(self.optimizer.name()))
+            .mut_arg("learning_rate", |arg| {
+                arg.help(format!("Learning rate [default: {shown}]")).default_value_ifs(
+                    rates.map(|(name, rate)| ("optimizer", ArgPredicate::Equals(name.into()), rate)),
+                )
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{FromArgMatches, Parser};
+
+    use super::super::train::TrainArgs;
+    use super::*;
+
+    #[derive(Parser)]
+    #[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "large", "adam")))]
+    struct Example {
+        #[arg(long, default_value = "small")]
+        model: String,
+        #[command(flatten)]
+        train: TrainArgs,
+    }
+
+    /// Describes what the flags say: length, batch size, optimizer, learning rate.
+    fn read(defaults: Defaults, flags: &[&str]) -> String {
+        let command = defaults.apply(<Example as clap::CommandFactory>::command());
+        let args = std::iter::once("example").chain(flags.iter().copied());
+        let matches = command.try_get_matches_from(args).unwrap_or_else(|error| panic!("{error}"));
+        let Example { model: _, train } = Example::from_arg_matches(&matches).unwrap();
+        train.plan()
+    }
+
+    #[test]
+    fn a_default_holds_where_no_flag_is_given() {
+        let lm = Defaults::steps(2000).batch_size(32).adam(0.002);
+        assert_eq!(read(lm, &[]), "2000 steps of 32, adam 0.002");
+        assert_eq!(read(lm, &["--steps=5"]), "5 steps of 32, adam 0.002");
+        assert_eq!(read(lm, &["--epochs=5"]), "5 epochs of 32, adam 0.002");
+        assert_eq!(read(lm, &["--batch-size=5"]), "2000 steps of 5, adam 0.002");
+        assert_eq!(read(lm, &["--learning-rate=0.5"]), "2000 steps of 32, adam 0.5");
+        let images = Defaults::epochs(15).momentum(0.1);
+        assert_eq!(read(images, &[]), "15 epochs of 64, momentum 0.1");
+        assert_eq!(read(images, &["--steps=5"]), "5 steps of 64, momentum 0.1");
+        assert_eq!(read(images, &["--epochs=5"]), "5 epochs of 64, momentum 0.1");
+    }
+
+    #[test]
+    fn a_model_may_have_another_optimizer() {
+        let two = Defaults::epochs(3);
+        assert_eq!(read(two, &[]), "3 epochs of 64, sgd 0.3");
+        assert_eq!(read(two, &["--model=large"]), "3 epochs of 64, adam 0.001");
+        assert_eq!(read(two, &["--model=large", "--learning-rate=0.5"]), "3 epochs of 64, adam 0.5");
+        assert_eq!(read(two, &["--model=large", "--optimizer=sgd"]), "3 epochs of 64, sgd 0.3");
+    }
+
+    #[test]
+    fn another_optimizer_has_its_usual_rate() {
+        let lm = Defaults::steps(2000).adam(0.002);
+        assert_eq!(read(lm, &["--optimizer=sgd"]), "2000 steps of 64, sgd 0.3");
+        assert_eq!(read(lm, &["--optimizer=momentum"]), "2000 steps of 64, momentum 0.03");
+        assert_eq!(read(lm, &["--optimizer=adam"]), "2000 steps of 64, adam 0.002");
+        assert_eq!(read(lm, &["--optimizer=sgd", "--learning-rate=0.5"]), "2000 steps of 64, sgd 0.5");
+        assert_eq!(read(Defaults::epochs(3).sgd(0.1), &["--optimizer=adam"]), "3 epochs of 64, adam 0.001");
+    }
+
+    #[test]
+    fn without_defaults_the_flags_are_those_of_every_example() {
+        let args = Example::try_parse_from(["example"]).unwrap();
+        assert_eq!(args.train.plan(), read(Defaults::epochs(3), &[]));
+    }
+
+    #[test]
+    fn help_shows_the_defaults() {
+        let lm = Defaults::steps(2000).batch_size(32).adam(0.002);
+        let help = lm.apply(<Example as clap::CommandFactory>::command()).render_help().to_string();
+        for told in ["[default: 2000]", "[default: 32]", "[default: adam]", "0.3 for sgd", "0.002 for adam"] {
+            assert!(help.contains(told), "no '{told}' in: {help}");
+        }
+        let epochs = help.lines().skip_while(|line| !line.contains("--epochs")).take(1).collect::<String>();
+        assert!(!epochs.contains("default"), "{epochs}");
+    }
+}

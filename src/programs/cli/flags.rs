@@ -1,0 +1,177 @@
+//! Flags that several programs share.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use pushpull_messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFlags};
+use pushpull_messages::id::JobName;
+use pushpull_messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
+use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
+use pushpull_worker::WorkerConfig;
+
+use crate::programs::exit::Failure;
+use crate::programs::http::EndpointConfig;
+use crate::programs::roles::Network;
+
+/// The flags of a task's place in its cluster. The cluster has one of three spellings.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Cluster (one of three spellings)")]
+pub(crate) struct ClusterArgs {
+    /// Cluster and task as JSON, as Kubeflow sets it
+    #[arg(long, env = "TF_CONFIG", value_name = "JSON", hide_env_values = true)]
+    tf_config: Option<String>,
+    /// The whole cluster, such as 'ps|p0:2222,worker|w0:2222;w1:2222,chief|c0:2222'
+    #[arg(long, value_name = "SPEC")]
+    cluster_spec: Option<String>,
+    /// Addresses of the ps tasks, separated by commas
+    #[arg(long, value_name = "HOST:PORT,..")]
+    ps_hosts: Option<String>,
+    /// Addresses of the worker tasks, separated by commas
+    #[arg(long, value_name = "HOST:PORT,..")]
+    worker_hosts: Option<String>,
+    /// Address of the chief; without one, worker 0 hosts it
+    #[arg(long, value_name = "HOST:PORT", alias = "chief-hosts")]
+    chief_host: Option<String>,
+    /// Job of this task: chief, ps or worker
+    #[arg(long, value_name = "JOB")]
+    job_name: Option<String>,
+    /// Index of this task within its job
+    #[arg(long, value_name = "N")]
+    task_index: Option<u32>,
+    /// Address to listen at, if it differs from the task's address in the cluster; a worker that does not host the chief
+    /// serves no other task, and listens nowhere
+    #[arg(long, value_name = "HOST:PORT")]
+    bind: Option<Address>,
+    /// How long to wait until the other tasks are up, in seconds
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    start_timeout_s: u64,
+    /// Time after which a silent task counts as lost, in seconds; the same for all tasks
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(3..=86_400))]
+    lost_after_s: u64,
+    /// Time after which an unanswered request is sent again, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(10..=600_000))]
+    retry_after_ms: u64,
+    /// Send a checksum with every payload
+    #[arg(long)]
+    payload_crc: bool,
+}
+
+impl ClusterArgs {
+    fn flags(&self, job_name: Option<String>) -> ClusterFlags {
+        ClusterFlags {
+            tf_config: self.tf_config.clone(),
+            cluster_spec: self.cluster_spec.clone(),
+            ps_hosts: self.ps_hosts.clone(),
+            worker_hosts: self.worker_hosts.clone(),
+            chief_hosts: self.chief_host.clone(),
+            job_name,
+            task_index: self.task_index,
+        }
+    }
+
+    /// Returns the task that the flags say this process is; `None` where they name no cluster.
+    pub(crate) fn resolve(&self) -> Result<Option<ClusterConfig>, Failure> {
+        self.flags(self.job_name.clone()).resolve().map_err(|error| self.named(&error))
+    }
+
+    /// Returns the task of `job` that the flags say this process is.
+    pub(crate) fn resolve_as(&self, job: JobName) -> Result<ClusterConfig, Failure> {
+        let resolved = match self.flags(self.job_name.clone()).resolve() {
+            Err(ClusterError::NoJobName { .. }) => self.flags(Some(job.to_string())).resolve(),
+            other => other,
+        };
+        let Some(config) = resolved.map_err(|error| self.named(&error))? else {
+            return Err(Failure::usage(
+                "no cluster is given: expected TF_CONFIG, --cluster-spec, or --ps-hosts and --worker-hosts",
+            ));
+        };
+        if config.task().job != job {
+            let reason = format!(
+                "{}: this program runs a {job} task, but the cluster says that it is {}",
+                self.spelling(),
+                config.task()
+            );
+            return Err(Failure::Usage(reason));
+        }
+        Ok(config)
+    }
+
+    /// Returns the flags, or the variable, that name the cluster.
+    const fn spelling(&self) -> &'static str {
+        if self.cluster_spec.is_some() {
+            "--cluster-spec"
+        } else if self.ps_hosts.is_some() || self.worker_hosts.is_some() || self.chief_host.is_some() {
+            "--ps-hosts, --worker-hosts and --chief-host"
+        } else {
+            "TF_CONFIG"
+        }
+    }
+
+    /// Returns the error with the name of its flag in front, unless it has it already.
+    fn named(&self, error: &ClusterError) -> Failure {
+        let text = error.to_string();
+        let names_one = text.contains("--") || text.contains("TF_CONFIG");
+        Failure::Usage(if names_one { text } else { format!("{}: {text}", self.spelling()) })
+    }
+
+    /// Returns the settings of the network for a task with this endpoint.
+    pub(crate) fn network(&self, http: EndpointConfig) -> Network {
+        Network {
+            bind: self.bind.as_ref().map(ToString::to_string),
+            payload_crc: self.payload_crc,
+            lost_after: Duration::from_secs(self.lost_after_s),
+            retry_after: Duration::from_millis(self.retry_after_ms),
+            http,
+        }
+    }
+
+    pub(crate) const fn start_timeout(&self) -> Duration {
+        Duration::from_secs(self.start_timeout_s)
+    }
+}
+
+/// The flags of how a worker computes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DeviceArgs {
+    /// Devices of each worker, cpu:0 to cpu:N-1; each has a clone of the graph and takes a part of every batch
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=pushpull_worker::DEVICES_MAX as i64))]
+    pub devices: u16,
+    /// Run an operation that names another device than its clone's on its clone's device, instead of refusing it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub soft_placement: bool,
+}
+
+impl DeviceArgs {
+    /// Returns the settings of a worker.
+    pub(crate) fn config(&self, threads: usize, log_placement: bool) -> WorkerConfig {
+        let (devices, soft_placement) = (usize::from(self.devices), self.soft_placement);
+        WorkerConfig { threads, devices, soft_placement, log_placement, ..Default::default() }
+    }
+}
+
+/// Parses the number of shards of a ps task.
+pub(crate) fn shards() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(SHARDS_PER_TASK_MAX))
+}
+
+/// Parses the number of threads that a worker computes with.
+pub(crate) fn threads() -> clap::builder::RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..=pushpull_worker::THREADS_MAX as i64)
+}
+
+/// Reads the job file that `--job` names.
+pub(crate) fn read_job(path: &Path) -> Result<JobSpec, Failure> {
+    let shown = path.display();
+    let size =
+        std::fs::metadata(path).with_context(|| format!("--job: cannot read the job file {shown}"))?.len();
+    if size > JOB_FILE_BYTES_MAX {
+        let reason =
+            format!("--job: the job file {shown} has {size} bytes, expected at most {JOB_FILE_BYTES_MAX}");
+        return Err(Failure::Error(anyhow::anyhow!(reason)));
+    }
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("--job: cannot read the job file {shown}"))?;
+    Ok(JobSpec::from_json(&text).with_context(|| format!("--job: cannot use the job file {shown}"))?)
+}

@@ -1,0 +1,109 @@
+//! The tool `pushpull local` and its flags.
+
+use std::path::PathBuf;
+
+use super::flags::{DeviceArgs, read_job, shards, threads};
+use super::observe::ObserveArgs;
+use super::places::{absolute, check_writable};
+use super::saving::SavingArgs;
+use crate::programs::exit::{Failure, Outcome};
+use crate::programs::local::Local;
+use crate::programs::logging::Log;
+use crate::threads::threads_per_worker;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct LocalArgs {
+    /// Ps tasks
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    ps: u32,
+    /// Worker tasks
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    workers: u32,
+    /// The job to run, as an example writes it with --export-job
+    #[arg(long, value_name = "FILE")]
+    job: PathBuf,
+    /// Write the job's report there, as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Print where every variable lives, and where every operation runs
+    #[arg(long)]
+    log_placement: bool,
+    /// Shards of each ps task
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
+    shards: u32,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Threads for one step of each worker [default: the cores, shared among the workers]
+    #[arg(long, value_name = "N", value_parser = threads())]
+    threads: Option<u16>,
+    /// Directory of the data on this host, instead of the job's
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// How long to wait until all tasks are up, in seconds
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    start_timeout_s: u64,
+    #[command(flatten)]
+    saving: SavingArgs,
+    #[command(flatten)]
+    observe: ObserveArgs,
+}
+
+impl LocalArgs {
+    /// Runs the cluster to the job's end.
+    pub(super) fn run(self) -> Outcome {
+        // Checked here, so that a mistake is one line from this program and not the same line from every child.
+        let report = self.report.as_deref();
+        report.map_or(Ok(()), |path| check_writable("--report", "the report", path))?;
+        read_job(&self.job)?;
+        self.observe.endpoint(&Log::default())?;
+        let (chief_observe, observe) = self.observe.to_flags()?;
+        let local = Local {
+            ps: self.ps,
+            workers: self.workers,
+            chief_flags: self.chief_flags(chief_observe)?,
+            ps_flags: self.ps_flags(&observe),
+            worker_flags: self.worker_flags(observe)?,
+            log_format: self.observe.log_format(),
+            job: self.job,
+        };
+        actix_rt::System::new().block_on(local.run())
+    }
+
+    fn start_timeout(&self) -> String {
+        format!("--start-timeout-s={}", self.start_timeout_s)
+    }
+
+    fn chief_flags(&self, observe: Vec<String>) -> Result<Vec<String>, Failure> {
+        let mut flags = vec![self.start_timeout()];
+        if let Some(report) = &self.report {
+            flags.push(format!("--report={}", absolute("--report", report)?.display()));
+        }
+        flags.extend(self.log_placement.then(|| "--log-placement".to_owned()));
+        flags.extend(self.saving.to_flags()?);
+        flags.extend(observe);
+        Ok(flags)
+    }
+
+    fn ps_flags(&self, observe: &[String]) -> Vec<String> {
+        let mut flags = vec![self.start_timeout(), format!("--shards={}", self.shards)];
+        flags.extend_from_slice(observe);
+        flags
+    }
+
+    fn worker_flags(&self, observe: Vec<String>) -> Result<Vec<String>, Failure> {
+        let share = || threads_per_worker(self.workers as usize);
+        let threads = self.threads.map_or_else(share, usize::from);
+        let mut flags = vec![
+            self.start_timeout(),
+            format!("--threads={threads}"),
+            format!("--devices={}", self.device.devices),
+            format!("--soft-placement={}", self.device.soft_placement),
+        ];
+        flags.extend(self.log_placement.then(|| "--log-placement".to_owned()));
+        flags.extend(observe);
+        if let Some(data_dir) = &self.data_dir {
+            flags.push(format!("--data-dir={}", absolute("--data-dir", data_dir)?.display()));
+        }
+        Ok(flags)
+    }
+}

@@ -1,0 +1,32 @@
+//! Command lines: the flags of every program, and how a program begins and ends.
+
+mod checkpoint;
+mod chief;
+mod defaults;
+mod evaluator;
+mod flags;
+mod local;
+mod observe;
+mod orders;
+mod parse;
+mod places;
+mod plots;
+mod ps;
+#[cfg(test)]
+mod reference;
+mod saving;
+mod settings;
+mod task;
+mod tool;
+mod train;
+mod updates;
+mod worker;
+
+pub use chief::chief_main;
+pub use defaults::Defaults;
+pub use evaluator::evaluator_main;
+pub use parse::{main, main_from, main_with};
+pub use ps::ps_main;
+pub use tool::local_main;
+pub use train::TrainArgs;
+pub use worker::worker_main;

@@ -1,0 +1,219 @@
+//! The flags of a process's endpoint and of its log.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Command};
+use pushpull_messages::cluster::Address;
+
+use super::places::absolute;
+use crate::programs::exit::Failure;
+use crate::programs::http::{EndpointConfig, TOKEN_ENV, Token};
+use crate::programs::logging::{Log, LogFormat};
+use crate::programs::settings::CalledWith;
+
+/// The argument that carries the settings of the command line to where they are shown.
+const CARRIER: &str = "http_addr";
+
+/// The address to listen at, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HttpAddress {
+    Nowhere,
+    At(String),
+}
+
+impl FromStr for HttpAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::Nowhere);
+        }
+        // Unlike the port of a task, this one may be 0: any free port.
+        let (host, port) = text.rsplit_once(':').ok_or("expected HOST:PORT or none")?;
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        let port: u16 = port
+            .parse()
+            .ok()
+            .filter(|_| digits)
+            .ok_or("expected a port from 0 to 65535 after the last ':'")?;
+        let address: Address = format!("{host}:1")
+            .parse()
+            .map_err(|_| "expected a host name or an IP address before the ':'")?;
+        let host = address.as_str().strip_suffix(":1").expect("it was put there");
+        Ok(Self::At(format!("{host}:{port}")))
+    }
+}
+
+/// An address, and the settings of the command line that it was read from.
+#[derive(Clone, Debug)]
+struct Listen {
+    address: HttpAddress,
+    called_with: CalledWith,
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self { address: text.parse()?, called_with: CalledWith::default() })
+    }
+}
+
+/// Has the flags of the endpoint carry `called_with`, which is filled when the whole command line is read. A command
+/// without an endpoint is left as it is.
+pub(super) fn carry(command: Command, called_with: &CalledWith) -> Command {
+    if command.get_arguments().all(|arg| arg.get_id() != CARRIER) {
+        return command;
+    }
+    let called_with = called_with.clone();
+    let parse =
+        move |text: &str| text.parse().map(|address| Listen { address, called_with: called_with.clone() });
+    command.mut_arg(CARRIER, |arg| arg.value_parser(parse))
+}
+
+/// How a process can be observed.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Observing")]
+pub(crate) struct ObserveArgs {
+    /// Where this process can be observed over HTTP; port 0 takes any free port, none switches it off
+    #[arg(long, value_name = "HOST:PORT|none", default_value = "127.0.0.1:0")]
+    http_addr: Listen,
+    /// File of the token that lets clients save or stop the job over HTTP; PUSHPULL_HTTP_TOKEN may hold it instead
+    #[arg(long, value_name = "FILE")]
+    http_token_file: Option<PathBuf>,
+    /// How long to keep answering over HTTP after the job has ended, in seconds; a signal ends it earlier
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
+    http_linger_s: u64,
+    /// The format of log lines
+    #[arg(long, value_enum, default_value = "human")]
+    log_format: LogFormat,
+}
+
+impl ObserveArgs {
+    /// Returns the settings of the endpoint, which shows `log`.
+    pub(super) fn endpoint(&self, log: &Log) -> Result<EndpointConfig, Failure> {
+        let env = std::env::var(TOKEN_ENV).ok();
+        self.check()?;
+        Ok(EndpointConfig {
+            address: match &self.http_addr.address {
+                HttpAddress::Nowhere => None,
+                HttpAddress::At(address) => Some(address.clone()),
+            },
+            token: Token::read(self.http_token_file.as_deref(), env.as_deref()).map_err(unusable)?,
+            linger: Duration::from_secs(self.http_linger_s),
+            called_with: self.http_addr.called_with.clone(),
+            log: log.clone(),
+        })
+    }
+
+    /// Refuses flags that have no effect: they are a mistake.
+    fn check(&self) -> Result<(), Failure> {
+        let useless = match &self.http_addr.address {
+            HttpAddress::At(_) => None,
+            HttpAddress::Nowhere if self.http_token_file.is_some() => Some("--http-token-file"),
+            HttpAddress::Nowhere if self.http_linger_s > 0 => Some("--http-linger-s"),
+            HttpAddress::Nowhere => None,
+        };
+        match useless {
+            Some(flag) => Err(Failure::Usage(format!(
+                "{flag} has no effect with --http-addr none: leave out one of the two"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) const fn log_format(&self) -> LogFormat {
+        self.log_format
+    }
+
+    /// Returns the same as flags for the chief of a cluster on this machine, and for every other task, which takes any port.
+    pub(super) fn to_flags(&self) -> Result<(Vec<String>, Vec<String>), Failure> {
+        self.check()?;
+        let (own, others) = match &self.http_addr.address {
+            HttpAddress::Nowhere => ("none", "none"),
+            HttpAddress::At(address) => (&**address, "127.0.0.1:0"),
+        };
+        let format = match self.log_format {
+            LogFormat::Human => "human",
+            LogFormat::Json => "json",
+        };
+        let usual = |address| vec![format!("--http-addr={address}"), format!("--log-format={format}")];
+        let mut chief = usual(own);
+        chief.push(format!("--http-linger-s={}", self.http_linger_s));
+        if let Some(path) = &self.http_token_file {
+            chief.push(format!("--http-token-file={}", absolute("--http-token-file", path)?.display()));
+        }
+        Ok((chief, usual(others)))
+    }
+}
+
+fn unusable(error: anyhow::Error) -> Failure {
+    Failure::Usage(format!("{error:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        observe: ObserveArgs,
+    }
+
+    fn read(flags: &[&str]) -> Result<ObserveArgs, clap::Error> {
+        Ok(Program::try_parse_from(["program"].iter().chain(flags))?.observe)
+    }
+
+    #[test]
+    fn an_address_is_a_host_and_any_port_or_none() {
+        let address = |text: &str| text.parse::<HttpAddress>();
+        assert_eq!(address("none"), Ok(HttpAddress::Nowhere));
+        for text in ["127.0.0.1:0", "[::]:9090", "0.0.0.0:80", "localhost:65535"] {
+            assert_eq!(address(text), Ok(HttpAddress::At(text.into())));
+        }
+        for text in ["", "9090", ":80", "a:", "a:+1", "a:65536", "a b:1", "::1:80", "127.0.0.256:1"] {
+            assert!(address(text).unwrap_err().starts_with("expected "), "{text}");
+        }
+        let error = read(&["--http-addr=x"]).unwrap_err().to_string();
+        assert!(error.contains("--http-addr") && error.contains("expected HOST:PORT or none"), "{error}");
+    }
+
+    #[test]
+    fn only_the_chief_takes_the_given_address() {
+        let flags =
+            ["--http-addr=0.0.0.0:80", "--log-format=json", "--http-linger-s=9", "--http-token-file=/t"];
+        let Ok((chief, others)) = read(&flags).unwrap().to_flags() else { panic!("they are flags") };
+        assert_eq!(chief, flags);
+        assert_eq!(others, ["--http-addr=127.0.0.1:0", "--log-format=json"]);
+        let Ok((chief, others)) = read(&["--http-addr=none"]).unwrap().to_flags() else {
+            panic!("they are flags")
+        };
+        assert_eq!((&*chief[0], &*others[0]), ("--http-addr=none", "--http-addr=none"));
+    }
+
+    #[test]
+    fn a_missing_token_file_is_one_line() {
+        let Err(Failure::Usage(error)) =
+            read(&["--http-token-file=/none/token"]).unwrap().endpoint(&Log::default())
+        else {
+            panic!("it is not there")
+        };
+        assert!(error.starts_with("--http-token-file: cannot read /none/token: "), "{error}");
+    }
+
+    #[test]
+    fn flags_without_effect_are_refused() {
+        for flag in ["--http-token-file=/t", "--http-linger-s=1"] {
+            let args = read(&["--http-addr=none", flag]).unwrap();
+            for refused in [args.endpoint(&Log::default()).map(drop), args.to_flags().map(drop)] {
+                let Err(Failure::Usage(error)) = refused else { panic!("{flag} was accepted") };
+                assert!(flag.starts_with(error.split_once(' ').unwrap().0), "{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The flags of a role binary that hosts the chief: the job, its report, and where it is saved.
+
+use std::path::PathBuf;
+
+use pushpull_chief::ChiefConfig;
+
+use super::flags::{ClusterArgs, read_job};
+use super::places::check_writable;
+use super::saving::SavingArgs;
+use crate::programs::exit::Failure;
+use crate::programs::roles::ChiefOrders;
+
+/// The flags of the task that hosts the chief.
+#[derive(Debug, clap::Args)]
+pub(super) struct OrderArgs {
+    /// The job to run, as an example writes it with --export-job
+    #[arg(long, value_name = "FILE")]
+    job: Option<PathBuf>,
+    /// Write the job's report there, as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    saving: SavingArgs,
+}
+
+impl OrderArgs {
+    /// Reads the job and checks the flags. `host` begins the error of a missing job.
+    pub(super) fn orders(
+        &self,
+        cluster: &ClusterArgs,
+        host: &str,
+        log_placement: bool,
+    ) -> Result<ChiefOrders<'_>, Failure> {
+        let Some(job) = &self.job else {
+            return Err(Failure::Usage(format!("{host} needs --job FILE")));
+        };
+        let config =
+            ChiefConfig { start_timeout: cluster.start_timeout(), log_placement, ..Default::default() };
+        let report = self.report.as_deref();
+        report.map_or(Ok(()), |path| check_writable("--report", "the report", path))?;
+        let (config, hooks) = (self.saving.apply(config)?, self.saving.hooks(&[])?);
+        Ok(ChiefOrders { job: read_job(job)?, config, report, hooks })
+    }
+}

@@ -1,0 +1,147 @@
+//! How a command line is read: underscores count as dashes, and every error is one line.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Command, Parser};
+
+use super::defaults::Defaults;
+use super::observe::carry;
+use super::settings::settings;
+use crate::programs::exit::{Failure, Outcome, finish};
+use crate::programs::settings::CalledWith;
+
+/// Reads the command line, runs the program, and returns its exit status: 0 where it did what it was started for, 2
+/// where it was called wrongly, 1 where it failed, and 128 + n where signal n ended it early.
+pub fn main<Args: Parser>(run: impl FnOnce(Args) -> Outcome) -> ExitCode {
+    exit(start(Args::command(), std::env::args_os(), run))
+}
+
+/// Does the same as [`main`] for an example whose [`TrainArgs`](super::TrainArgs) have other defaults.
+///
+/// # Panics
+/// Panics where `Args` does not flatten the flags that every example takes.
+pub fn main_with<Args: Parser>(defaults: Defaults, run: impl FnOnce(Args) -> Outcome) -> ExitCode {
+    exit(start(defaults.apply(Args::command()), std::env::args_os(), run))
+}
+
+/// Runs a program with the given arguments, of which the first is its name. Any number of programs may run in one
+/// process, each on a thread of its own.
+///
+/// # Errors
+/// Returns the failure that [`main`] would print. A request for help or the version is a [`Failure::Usage`] too.
+pub fn main_from<Args: Parser>(
+    arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    run: impl FnOnce(Args) -> Outcome,
+) -> Outcome {
+    match start(Args::command(), arguments.into_iter().map(Into::into), run) {
+        Started::Ended(outcome) => outcome,
+        Started::Shown(text) => Err(Failure::usage(text)),
+    }
+}
+
+/// What became of a call.
+enum Started {
+    /// The program ran, or was called wrongly.
+    Ended(Outcome),
+    /// Help or the version was asked for.
+    Shown(clap::Error),
+}
+
+fn exit(started: Started) -> ExitCode {
+    match started {
+        Started::Ended(outcome) => finish(outcome),
+        Started::Shown(text) => {
+            // The reader may have closed the pipe.
+            let _ = text.print();
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn start<Args: Parser>(
+    command: Command,
+    arguments: impl Iterator<Item = OsString>,
+    run: impl FnOnce(Args) -> Outcome,
+) -> Started {
+    let called_with = CalledWith::default();
+    let mut command = carry(command, &called_with);
+    let matches = command.try_get_matches_from_mut(with_dashes(arguments));
+    let args = matches.and_then(|matches| {
+        called_with.set(settings(&command, &matches));
+        Args::from_arg_matches(&matches)
+    });
+    match args.map_err(|error| error.format(&mut command)) {
+        Ok(args) => Started::Ended(run(args)),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            Started::Shown(error)
+        }
+        Err(error) => Started::Ended(Err(Failure::Usage(one_line(&error)))),
+    }
+}
+
+/// Turns `--ps_hosts` into `--ps-hosts`: both spellings are in use.
+fn with_dashes(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut verbatim = false;
+    args.map(move |arg| {
+        verbatim |= arg == "--";
+        match arg.to_str() {
+            Some(text) if text.starts_with("--") && !verbatim => {
+                let (name, value) =
+                    text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+                let name = name.replace('_', "-");
+                value.map_or(name.clone(), |value| format!("{name}={value}")).into()
+            }
+            _ => arg,
+        }
+    })
+}
+
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let said = text.split("Usage:").next().unwrap_or(text);
+    let said = said.split("For more information").next().unwrap_or(said);
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    format!("{}; see --help", lines.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Args {
+        #[arg(long, value_parser = ["mlp", "cnn"])]
+        some_model: Option<String>,
+        #[arg(long)]
+        task_index: Option<u32>,
+    }
+
+    fn read(args: &[&str]) -> Result<Args, String> {
+        let args = std::iter::once("program").chain(args.iter().copied()).map(OsString::from);
+        Args::try_parse_from(with_dashes(args)).map_err(|error| one_line(&error))
+    }
+
+    #[test]
+    fn underscores_count_as_dashes() {
+        let args = read(&["--some_model=mlp", "--task_index", "3"]).unwrap();
+        assert_eq!((args.some_model.as_deref(), args.task_index), (Some("mlp"), Some(3)));
+    }
+
+    #[test]
+    fn errors_name_the_flag_and_the_valid_values() {
+        for (args, expected) in [
+            (&["--some-model", "rnn"][..], "'rnn'"),
+            (&["--some-model", "rnn"], "[possible values: mlp, cnn]"),
+            (&["--task-index", "x"], "--task-index"),
+            (&["--task-indx", "1"], "'--task-index'"),
+            (&["--some-model"], "--some-model"),
+        ] {
+            let error = read(args).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+}

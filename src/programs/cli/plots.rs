@@ -1,0 +1,28 @@
+//! Evaluations as event files for TensorBoard.
+
+use std::path::PathBuf;
+
+use pushpull_chief::summary::{EventWriter, evaluated};
+use pushpull_storage::EvaluationRecord;
+
+/// Returns a function that plots every evaluation in `dir`, if there is one. An error is logged once, and ends the plots
+/// but not the evaluations.
+pub(super) fn plotter(dir: Option<PathBuf>) -> impl FnMut(&EvaluationRecord) + Send + 'static {
+    let mut writer = None;
+    let mut failed = dir.is_none();
+    move |record| {
+        if failed {
+            return;
+        }
+        let dir = dir.as_deref().expect("without a directory it has failed");
+        let plotted = match &mut writer {
+            Some(writer) => Ok(writer),
+            none => EventWriter::create(dir).map(|created| none.insert(created)),
+        };
+        let summaries = evaluated(record.step, &record.evaluation);
+        if let Err(error) = plotted.and_then(|writer: &mut EventWriter| writer.write(&summaries)) {
+            tracing::warn!("evaluations are no longer plotted: {error}");
+            failed = true;
+        }
+    }
+}

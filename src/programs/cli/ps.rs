@@ -1,0 +1,40 @@
+//! The program `pushpull-ps` and its flags.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use pushpull_messages::id::JobName;
+use pushpull_ps::PsConfig;
+
+use super::flags::{ClusterArgs, shards};
+use super::observe::ObserveArgs;
+use super::parse::main;
+use super::task::run;
+use crate::programs::{logging, roles};
+
+#[derive(Debug, Parser)]
+#[command(name = "pushpull-ps", version, about = "Hold variables: one ps task of a cluster")]
+pub(super) struct PsArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Shards, each on a thread of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
+    shards: u32,
+    #[command(flatten)]
+    observe: ObserveArgs,
+}
+
+/// Runs the program `pushpull-ps`.
+pub fn ps_main() -> ExitCode {
+    main(|args: PsArgs| {
+        let cluster = args.cluster.resolve_as(JobName::Ps)?;
+        let log = logging::start(&cluster.task().to_string(), args.observe.log_format());
+        let network = args.cluster.network(args.observe.endpoint(&log)?);
+        let config = PsConfig {
+            shards: args.shards,
+            start_timeout: args.cluster.start_timeout(),
+            ..Default::default()
+        };
+        run(&log, roles::ps(&cluster, &network, config, None))
+    })
+}

@@ -1,0 +1,352 @@
+//! The flags of the task that hosts the chief: checkpoints, resuming, plots, the timeline, and early stopping.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use pushpull_chief::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
+use pushpull_chief::hooks::{Better, EarlyStopping, SummaryEvery, TraceFile};
+use pushpull_chief::summary::SummaryConfig;
+use pushpull_chief::{ChiefConfig, Hook, MakeHook};
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::observe::TraceSpec;
+use pushpull_storage::{EVALUATIONS, EvaluationRecord};
+
+use super::places::{absolute, check_writable, located, summaries_below};
+use super::plots::plotter;
+use crate::programs::exit::Failure;
+
+/// The default time between two checkpoints.
+const SAVE_SECS: u64 = 600;
+/// The default number of steps between two in the timeline: few enough that the timeline costs next to nothing.
+const TRACE_EVERY: u64 = 100;
+
+/// The flags of checkpoints and of everything that is written beside them.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Checkpoints and summaries (of the chief)")]
+pub(super) struct SavingArgs {
+    /// Save checkpoints there, and resume from there after a restart: a directory that all hosts share, file://, s3:// or
+    /// gs://
+    #[arg(long, value_name = "DIR")]
+    checkpoint_dir: Option<String>,
+    /// Updates between two checkpoints
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", conflicts_with = "save_secs", value_parser = clap::value_parser!(u64).range(1..))]
+    save_steps: Option<u64>,
+    /// Seconds between two checkpoints [default: 600]
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    save_secs: Option<u64>,
+    /// Number of the newest checkpoints that are kept [default: 5]
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    keep_checkpoints: Option<u16>,
+    /// Beside these, keep one checkpoint for every X hours for ever
+    #[arg(long, value_name = "X", requires = "checkpoint_dir", value_parser = hours)]
+    keep_every_hours: Option<Duration>,
+    /// Checkpoint to resume from: latest-valid, latest, none or a step [default: latest-valid]
+    #[arg(long, value_name = "WHICH", requires = "checkpoint_dir")]
+    restore: Option<RestoreChoice>,
+    /// Time for saving and stopping after a signal, in seconds [default: 25]
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    drain_timeout_s: Option<u64>,
+    /// Take initial values from another job's checkpoint; the step begins at 0
+    #[arg(long, value_name = "DIR")]
+    warm_start: Option<String>,
+    /// Step of that checkpoint [default: the latest complete one]
+    #[arg(long, value_name = "N", requires = "warm_start")]
+    warm_start_step: Option<u64>,
+    /// Variables to take, such as 'conv*' [default: all]
+    #[arg(long, value_name = "PATTERN", requires = "warm_start")]
+    warm_start_variables: Option<String>,
+    /// Name of a variable in that checkpoint, where it differs; may be given several times
+    #[arg(long, value_name = "NEW=OLD", requires = "warm_start", value_parser = rename)]
+    warm_start_rename: Vec<(String, String)>,
+    /// Directory of event files for TensorBoard [default: `summaries` below the checkpoint directory]
+    #[arg(long, value_name = "DIR")]
+    summary_dir: Option<PathBuf>,
+    /// Updates between two summaries, unless the seconds pass first [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    summary_steps: Option<u64>,
+    /// Seconds between two summaries, unless the updates are made first [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    summary_secs: Option<u64>,
+    /// End the job after N evaluations in a row without an improvement: METRIC:N, such as accuracy:3 or loss:5
+    #[arg(long, value_name = "METRIC:N", requires = "checkpoint_dir", value_parser = early_stopping)]
+    early_stopping: Option<(String, u32)>,
+    /// Write a timeline of the job there, for Perfetto
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Send the timeline to a collector of OpenTelemetry by OTLP, such as http://localhost:4318
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
+    /// Steps of each worker between two in the timeline [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    trace_every: Option<u64>,
+}
+
+/// A hook in the place of a timeline that cannot be written.
+struct NoTimeline;
+
+impl Hook for NoTimeline {}
+
+fn hours(text: &str) -> Result<Duration, String> {
+    let number =
+        text.parse().ok().filter(|&hours: &f64| hours.is_finite() && (0.001..=876_000.0).contains(&hours));
+    let hours = number.ok_or("expected a number of hours, from 0.001 to 876000")?;
+    Ok(Duration::from_secs_f64(hours * 3600.0))
+}
+
+fn rename(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((new, old)) if !new.is_empty() && !old.is_empty() => Ok((new.to_owned(), old.to_owned())),
+        _ => Err("expected NEW=OLD, two names of variables".into()),
+    }
+}
+
+fn early_stopping(text: &str) -> Result<(String, u32), String> {
+    let parsed = text.rsplit_once(':').and_then(|(metric, patience)| {
+        let patience = patience.parse().ok().filter(|&patience: &u32| patience > 0)?;
+        (!metric.is_empty()).then(|| (metric.to_owned(), patience))
+    });
+    parsed.ok_or_else(|| "expected METRIC:N with N of at least 1".into())
+}
+
+impl SavingArgs {
+    /// Returns the chief's settings with these flags.
+    pub(super) fn apply(&self, config: ChiefConfig) -> Result<ChiefConfig, Failure> {
+        let checkpoint = self.location()?.map(|location| self.checkpoint(location));
+        let warm_start = match &self.warm_start {
+            Some(from) => Some(WarmStartConfig {
+                location: located("--warm-start", from)?,
+                checkpoint: self.warm_start_step.map(GlobalStep),
+                variables: self.warm_start_variables.clone(),
+                rename: self.warm_start_rename.clone(),
+            }),
+            None => None,
+        };
+        let every = self.trace_every.unwrap_or(TRACE_EVERY);
+        let trace = self.traces().then_some(TraceSpec { every });
+        if self.trace_every.is_some() && trace.is_none() {
+            return Err(Failure::usage("--trace-every has no effect without --trace: add --trace FILE"));
+        }
+        let config = ChiefConfig { checkpoint, warm_start, trace, ..config };
+        config.validate().map_err(Failure::usage)?;
+        Ok(config)
+    }
+
+    /// Returns true when the flags ask for a timeline.
+    fn traces(&self) -> bool {
+        #[cfg(feature = "otlp")]
+        if self.otlp_endpoint.is_some() {
+            return true;
+        }
+        self.trace.is_some()
+    }
+
+    fn summaries(&self) -> Result<Option<SummaryConfig>, Failure> {
+        Ok(self.directory()?.map(|dir| {
+            let usual = SummaryConfig::new(dir);
+            SummaryConfig {
+                every_steps: self.summary_steps.or(usual.every_steps),
+                every: self.summary_secs.map(Duration::from_secs).or(usual.every),
+                ..usual
+            }
+        }))
+    }
+
+    /// Returns the directory of event files.
+    fn directory(&self) -> Result<Option<PathBuf>, Failure> {
+        match &self.summary_dir {
+            Some(dir) => Ok(Some(absolute("--summary-dir", dir)?)),
+            None => Ok(self.location()?.as_deref().and_then(summaries_below)),
+        }
+    }
+
+    /// Returns a function that plots the evaluations of an evaluator.
+    pub(super) fn evaluations(&self) -> Result<impl FnMut(&EvaluationRecord) + Send + use<>, Failure> {
+        Ok(plotter(self.directory()?.map(|dir| dir.join(EVALUATIONS))))
+    }
+
+    /// Returns the hooks of the chief that these flags ask for, after `more`.
+    pub(super) fn hooks(&self, more: &[MakeHook]) -> Result<Vec<MakeHook>, Failure> {
+        let mut hooks = more.to_vec();
+        if let Some(summaries) = self.summaries()? {
+            hooks.push(Arc::new(move || Box::new(SummaryEvery::new(summaries.clone()))));
+        }
+        if let Some(path) = &self.trace {
+            check_writable("--trace", "the timeline", path)?;
+            let path = path.clone();
+            hooks.push(Arc::new(move || match TraceFile::create(&path) {
+                Ok(timeline) => Box::new(timeline),
+                Err(error) => {
+                    tracing::error!("cannot write the timeline to {}: {error}", path.display());
+                    Box::new(NoTimeline)
+                }
+            }));
+        }
+        #[cfg(feature = "otlp")]
+        if let Some(endpoint) = &self.otlp_endpoint {
+            // Made once now, so that a bad endpoint is an error before the training.
+            drop(
+                pushpull_chief::hooks::Otlp::new(endpoint)
+                    .map_err(|error| Failure::Usage(format!("--otlp-endpoint: {error}")))?,
+            );
+            let endpoint = endpoint.clone();
+            hooks.push(Arc::new(move || match pushpull_chief::hooks::Otlp::new(&endpoint) {
+                Ok(collector) => Box::new(collector),
+                Err(error) => {
+                    tracing::error!("cannot send the timeline: {error}");
+                    Box::new(NoTimeline)
+                }
+            }));
+        }
+        if let Some((metric, patience)) = self.early_stopping.clone() {
+            // A loss or an error is better when it is lower.
+            let lower = ["loss", "error"].iter().any(|word| metric.contains(word));
+            let better = if lower { Better::Lower } else { Better::Higher };
+            hooks.push(Arc::new(move || Box::new(EarlyStopping::new(metric.clone(), better, patience, 0.0))));
+        }
+        Ok(hooks)
+    }
+
+    fn checkpoint(&self, location: String) -> CheckpointConfig {
+        let usual = CheckpointConfig::new(location);
+        let save_secs = match self.save_steps {
+            Some(_) => None,
+            None => Some(Duration::from_secs(self.save_secs.unwrap_or(SAVE_SECS))),
+        };
+        CheckpointConfig {
+            save_steps: self.save_steps,
+            save_secs,
+            keep: self.keep_checkpoints.map_or(usual.keep, usize::from),
+            keep_every: self.keep_every_hours,
+            restore: self.restore.unwrap_or_default(),
+            drain_timeout: self.drain_timeout_s.map_or(usual.drain_timeout, Duration::from_secs),
+            ..usual
+        }
+    }
+
+    /// Returns the same as flags, for another process in another directory.
+    pub(super) fn to_flags(&self) -> Result<Vec<String>, Failure> {
+        let text = |value: &dyn ToString| value.to_string();
+        let location = |flag: &str, place: &Option<String>| {
+            place.as_deref().map(|place| located(flag, place)).transpose()
+        };
+        let summary_dir =
+            self.summary_dir.as_deref().map(|dir| absolute("--summary-dir", dir)).transpose()?;
+        let trace = self.trace.as_deref().map(|path| absolute("--trace", path)).transpose()?;
+        let hours = self.keep_every_hours.map(|time| time.as_secs_f64() / 3600.0);
+        let mut flags = vec![
+            ("checkpoint-dir", location("--checkpoint-dir", &self.checkpoint_dir)?),
+            ("save-steps", self.save_steps.as_ref().map(|value| text(value))),
+            ("save-secs", self.save_secs.as_ref().map(|value| text(value))),
+            ("keep-checkpoints", self.keep_checkpoints.as_ref().map(|value| text(value))),
+            ("keep-every-hours", hours.as_ref().map(|value| text(value))),
+            ("restore", self.restore.as_ref().map(|value| text(value))),
+            ("drain-timeout-s", self.drain_timeout_s.as_ref().map(|value| text(value))),
+            ("warm-start", location("--warm-start", &self.warm_start)?),
+            ("warm-start-step", self.warm_start_step.as_ref().map(|value| text(value))),
+            ("warm-start-variables", self.warm_start_variables.clone()),
+            ("summary-dir", summary_dir.map(|dir| dir.display().to_string())),
+            ("summary-steps", self.summary_steps.as_ref().map(|value| text(value))),
+            ("summary-secs", self.summary_secs.as_ref().map(|value| text(value))),
+            ("trace", trace.map(|path| path.display().to_string())),
+            #[cfg(feature = "otlp")]
+            ("otlp-endpoint", self.otlp_endpoint.clone()),
+            ("trace-every", self.trace_every.as_ref().map(|value| text(value))),
+            (
+                "early-stopping",
+                self.early_stopping.as_ref().map(|(metric, patience)| format!("{metric}:{patience}")),
+            ),
+        ];
+        let renames = self.warm_start_rename.iter();
+        flags.extend(renames.map(|(new, old)| ("warm-start-rename", Some(format!("{new}={old}")))));
+        Ok(flags.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))).collect())
+    }
+
+    /// Returns the location of the checkpoints.
+    pub(super) fn location(&self) -> Result<Option<String>, Failure> {
+        self.checkpoint_dir.as_deref().map(|dir| located("--checkpoint-dir", dir)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        saving: SavingArgs,
+    }
+
+    fn read(flags: &[String]) -> Result<SavingArgs, clap::Error> {
+        Ok(Program::try_parse_from(std::iter::once("program".to_owned()).chain(flags.iter().cloned()))?
+            .saving)
+    }
+
+    #[test]
+    fn flags_are_passed_on_unchanged() {
+        let flags: Vec<String> = [
+            "--checkpoint-dir=/c",
+            "--save-steps=7",
+            "--keep-checkpoints=3",
+            "--keep-every-hours=0.5",
+            "--restore=latest",
+            "--drain-timeout-s=9",
+            "--warm-start=s3://b/w",
+            "--warm-start-step=5",
+            "--warm-start-variables=conv*",
+            "--summary-dir=/s",
+            "--summary-steps=11",
+            "--summary-secs=12",
+            "--trace=/t.json",
+            "--trace-every=13",
+            "--early-stopping=top:k:4",
+            "--warm-start-rename=a=b",
+            "--warm-start-rename=c=d",
+        ]
+        .map(String::from)
+        .into();
+        let Ok(again) = read(&flags).unwrap().to_flags() else { panic!("they are flags") };
+        assert_eq!(again, flags);
+        let Ok(config) = read(&flags).unwrap().apply(ChiefConfig::default()) else { panic!("a config") };
+        let checkpoint = config.checkpoint.expect("it saves");
+        assert_eq!((checkpoint.save_steps, checkpoint.save_secs, checkpoint.keep), (Some(7), None, 3));
+        assert_eq!(checkpoint.keep_every, Some(Duration::from_secs(1800)));
+        assert_eq!(config.trace, Some(TraceSpec { every: 13 }));
+        assert_eq!(config.warm_start.expect("it starts warm").rename.len(), 2);
+    }
+
+    #[test]
+    fn by_default_it_saves_every_ten_minutes_and_plots() {
+        let args = read(&["--checkpoint-dir=/c".into()]).unwrap();
+        let Ok(config) = args.apply(ChiefConfig::default()) else { panic!("a config") };
+        assert_eq!(config.checkpoint.expect("it saves").save_secs, Some(Duration::from_secs(600)));
+        let Ok(Some(summaries)) = args.summaries() else { panic!("it plots") };
+        assert_eq!(summaries.dir, PathBuf::from("/c/summaries"));
+        let Ok(none) = read(&[]).unwrap().apply(ChiefConfig::default()) else { panic!("a config") };
+        assert!(none.checkpoint.is_none() && none.warm_start.is_none());
+    }
+
+    #[test]
+    fn a_bad_value_names_its_flag_and_what_is_valid() {
+        for (flags, words) in [
+            (&["--save-steps=5"][..], "--checkpoint-dir"),
+            (&["--checkpoint-dir=/c", "--save-steps=5", "--save-secs=5"], "--save-secs"),
+            (&["--checkpoint-dir=/c", "--keep-every-hours=nan"], "from 0.001"),
+            (&["--checkpoint-dir=/c", "--restore=newest"], "latest-valid"),
+            (&["--checkpoint-dir=/c", "--early-stopping=accuracy"], "METRIC:N"),
+            (&["--checkpoint-dir=/c", "--early-stopping=accuracy:0"], "METRIC:N"),
+            (&["--warm-start=/c", "--warm-start-rename=x"], "NEW=OLD"),
+            (&["--warm-start-variables=x"], "--warm-start"),
+            (&["--trace=t", "--trace-every=0"], "1.."),
+        ] {
+            let flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
+            let error = read(&flags).unwrap_err().to_string();
+            assert!(error.contains(words), "{words} in {error}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The program `pushpull`: tools for a job, its checkpoints and its progress.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use super::checkpoint::CheckpointTool;
+use super::local::LocalArgs;
+use super::parse::main;
+use crate::programs::top::Top;
+
+#[derive(Debug, Parser)]
+#[command(name = "pushpull", version, about = "A parameter server: tools", arg_required_else_help = false)]
+pub(super) struct ToolArgs {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Tool {
+    /// Run a job on a cluster of real processes on this machine
+    Local(Box<LocalArgs>),
+    /// List, show, verify, export and import checkpoints
+    #[command(subcommand)]
+    Checkpoint(CheckpointTool),
+    /// Watch a job on this terminal
+    Top(TopArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct TopArgs {
+    /// HTTP address of the chief
+    #[arg(long, value_name = "HOST:PORT")]
+    chief: String,
+    /// Time between two looks, in seconds
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval_s: u64,
+    /// Print the current state, and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// Runs the program `pushpull`.
+pub fn local_main() -> ExitCode {
+    main(|ToolArgs { tool }: ToolArgs| match tool {
+        Tool::Local(args) => args.run(),
+        Tool::Checkpoint(tool) => actix_rt::System::new().block_on(tool.run()),
+        Tool::Top(TopArgs { chief, interval_s, once }) => {
+            Top { chief, every: Duration::from_secs(interval_s), once }.run()
+        }
+    })
+}

@@ -1,0 +1,373 @@
+//! The flags that every example takes, and how they run its model.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use pushpull_chief::{ChiefConfig, JobProgress};
+use pushpull_input::{describe, input_in_directory};
+use pushpull_messages::cluster::ClusterConfig;
+use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::input::InputSpec;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
+use pushpull_ps::PsConfig;
+use pushpull_worker::WorkerConfig;
+use tokio::sync::watch;
+
+use super::evaluator::EvaluationArgs;
+use super::flags::{ClusterArgs, DeviceArgs, shards, threads};
+use super::observe::ObserveArgs;
+use super::places::{absolute, check_writable};
+use super::saving::SavingArgs;
+use super::task::run;
+use super::updates::UpdateArgs;
+use crate::embedded::Embedded;
+use crate::hooks::Hooks;
+use crate::programs::exit::{Failure, Outcome};
+use crate::programs::http::{About, Endpoint};
+use crate::programs::logging::{self, Log};
+use crate::programs::progress;
+use crate::programs::roles::{self, ChiefOrders};
+use crate::programs::signals::Signals;
+use crate::threads::threads_per_worker;
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Strategy {
+    #[default]
+    RoundRobin,
+    GreedyLoadBalancing,
+}
+
+/// The flags that every example takes.
+#[derive(Clone, Debug, Parser)]
+#[command(about = "Train a model, in this process or as a task of a cluster")]
+pub struct TrainArgs {
+    /// Directory of the data; without it the example generates data itself
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Number of updates
+    #[arg(long, value_name = "N", conflicts_with = "epochs", value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
+    /// Number of times that every example is seen, instead of a number of updates
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    epochs: Option<u64>,
+    /// Examples in one worker's batch
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    batch_size: u32,
+    #[command(flatten)]
+    update: UpdateArgs,
+    /// Seed of initial values, of the order of examples, and of data that the example generates
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Strategy that chooses the shard of each variable
+    #[arg(long, value_enum, default_value = "round_robin")]
+    placement: Strategy,
+    /// How variables are split: none, fixed:N, max_slice_bytes:N or min_max:N
+    #[arg(long, value_name = "HOW", default_value = "none", value_parser = partitioner)]
+    partitioner: PartitionerSpec,
+    /// Print where every variable lives, and where every operation runs
+    #[arg(long)]
+    log_placement: bool,
+    /// Write the job's report there, as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Write the job there for the role binaries, and do not train
+    #[arg(long, value_name = "FILE")]
+    export_job: Option<PathBuf>,
+    /// Ps tasks of the embedded cluster [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    ps: Option<u32>,
+    /// Worker tasks of the embedded cluster [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    workers: Option<u32>,
+    /// Shards of each ps task, each on a thread of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
+    shards: u32,
+    /// Threads for one step of each worker [default: the cores, shared among the workers of this process]
+    #[arg(long, value_name = "N", value_parser = threads())]
+    threads: Option<u16>,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    saving: SavingArgs,
+    #[command(flatten, next_help_heading = "Evaluator (of a cluster)")]
+    evaluation: EvaluationArgs,
+    #[command(flatten)]
+    observe: ObserveArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+fn partitioner(text: &str) -> Result<PartitionerSpec, String> {
+    let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
+    let parsed = number.map(str::parse::<u64>).transpose().ok().flatten().filter(|&number| number > 0);
+    match (name, number, parsed) {
+        ("none", None, _) => Ok(PartitionerSpec::None),
+        ("fixed", _, Some(slices)) if u32::try_from(slices).is_ok() => {
+            Ok(PartitionerSpec::Fixed { slices: slices as u32 })
+        }
+        ("max_slice_bytes", _, Some(bytes)) => Ok(PartitionerSpec::MaxSliceBytes { bytes }),
+        ("min_max", _, Some(bytes_min)) => Ok(PartitionerSpec::MinMax { bytes_min }),
+        _ => Err("expected none, fixed:N, max_slice_bytes:N or min_max:N with N of at least 1".into()),
+    }
+}
+
+impl TrainArgs {
+    /// Runs a model on its data as the flags say: trains it in this process, runs one task of a cluster, or writes the
+    /// job to a file.
+    ///
+    /// # Errors
+    /// Returns a failure where the flags contradict each other, or the job does not train to its end.
+    pub fn run(&self, graph: GraphSpec, input: InputSpec) -> Outcome {
+        self.run_with(graph, input, &Hooks::new())
+    }
+
+    /// Does the same as [`run`](Self::run), with hooks.
+    ///
+    /// # Errors
+    /// Returns the same failures as [`run`](Self::run).
+    pub fn run_with(&self, graph: GraphSpec, input: InputSpec, hooks: &Hooks) -> Outcome {
+        let cluster = self.cluster.resolve()?;
+        if cluster.is_some() && (self.ps.is_some() || self.workers.is_some()) {
+            return Err(Failure::usage(
+                "--ps and --workers set the size of the embedded cluster, but a cluster is given: leave them out",
+            ));
+        }
+        let names_files = [&input.train, &input.test].into_iter().any(|set| !set.files().is_empty());
+        if self.data_dir.is_some() && !names_files {
+            return Err(Failure::Usage(format!(
+                "--data-dir is given, and '{}' reads no files: leave it out",
+                graph.name
+            )));
+        }
+        if let Some(path) = &self.export_job {
+            let workers = self.workers(cluster.as_ref());
+            let json = self.job(graph, input, workers)?.to_json();
+            std::fs::write(path, json + "\n")
+                .with_context(|| format!("--export-job: cannot write the job to {}", path.display()))?;
+            println!("the job is in {}: run it with `pushpull local --job {0}`", path.display());
+            return Ok(());
+        }
+        let writes_report = cluster
+            .as_ref()
+            .is_none_or(|cluster| cluster.task().job == JobName::Chief || cluster.hosts_chief());
+        self.report
+            .as_deref()
+            .filter(|_| writes_report)
+            .map_or(Ok(()), |path| check_writable("--report", "the report", path))?;
+        match cluster {
+            Some(cluster) => {
+                let log = logging::start(&cluster.task().to_string(), self.observe.log_format());
+                run(&log, self.run_task(&cluster, graph, input, hooks, &log))
+            }
+            None => {
+                let log = logging::start(&graph.name, self.observe.log_format());
+                let job = self.job(graph, input, self.workers(None))?;
+                run(&log, self.run_embedded(job, hooks, &log))
+            }
+        }
+    }
+
+    /// Describes the length, the batch size and the optimizer.
+    #[cfg(test)]
+    pub(super) fn plan(&self) -> String {
+        let length = match (self.steps, self.epochs) {
+            (Some(steps), _) => format!("{steps} steps"),
+            (None, epochs) => format!("{} epochs", epochs.expect("one of the two")),
+        };
+        format!("{length} of {}, {}", self.batch_size, self.update.plan())
+    }
+
+    /// Returns the number of workers that train: those of the cluster, where there is one.
+    fn workers(&self, cluster: Option<&ClusterConfig>) -> u32 {
+        let listed = cluster.map(|cluster| cluster.cluster().addresses(JobName::Worker).len() as u32);
+        listed.or(self.workers).unwrap_or(2)
+    }
+
+    /// Makes the job of a model and its data, for this number of workers.
+    fn job(&self, graph: GraphSpec, input: InputSpec, workers: u32) -> Result<JobSpec, Failure> {
+        self.update.check()?;
+        let input = match &self.data_dir {
+            Some(directory) => input_in_directory(&input, &absolute("--data-dir", directory)?)?,
+            None => input,
+        };
+        let last_step = match self.steps {
+            Some(steps) => steps,
+            None => {
+                let epochs = self.epochs.expect("one of steps and epochs has a default");
+                let examples = describe(&input.train, &input.map)?.examples.saturating_mul(epochs);
+                let batches = u64::from(self.update.sync().gradients_per_update(workers));
+                examples.div_ceil(u64::from(self.batch_size) * batches)
+            }
+        };
+        let job = JobSpec {
+            batch_size: self.batch_size,
+            placement: PlacementSpec {
+                strategy: match self.placement {
+                    Strategy::RoundRobin => StrategySpec::RoundRobin,
+                    Strategy::GreedyLoadBalancing => StrategySpec::GreedyLoadBalancing,
+                },
+                partitioner: self.partitioner,
+            },
+            seed: self.seed,
+            ..self.update.apply(JobSpec::new(graph, input, last_step))
+        };
+        job.validate().map_err(Failure::usage)?;
+        Ok(job)
+    }
+
+    fn ps_config(&self) -> PsConfig {
+        PsConfig { shards: self.shards, start_timeout: self.cluster.start_timeout(), ..Default::default() }
+    }
+
+    fn worker_config(&self, workers: u32, hooks: &Hooks) -> WorkerConfig {
+        let threads = self.threads.map_or_else(|| threads_per_worker(workers as usize), usize::from);
+        WorkerConfig {
+            data_dir: self.data_dir.clone(),
+            start_timeout: self.cluster.start_timeout(),
+            hooks: hooks.worker.clone(),
+            ..self.device.config(threads, self.log_placement)
+        }
+    }
+
+    fn chief_config(&self) -> Result<ChiefConfig, Failure> {
+        self.saving.apply(ChiefConfig {
+            start_timeout: self.cluster.start_timeout(),
+            log_placement: self.log_placement,
+            ..Default::default()
+        })
+    }
+
+    async fn run_task(
+        &self,
+        cluster: &ClusterConfig,
+        graph: GraphSpec,
+        input: InputSpec,
+        hooks: &Hooks,
+        log: &Log,
+    ) -> Outcome {
+        let network = self.cluster.network(self.observe.endpoint(log)?);
+        let leads = cluster.task().job == JobName::Chief || cluster.hosts_chief();
+        let digest_of = graph.clone();
+        let orders = if leads {
+            let job = self.job(graph, input, self.workers(Some(cluster)))?;
+            let (config, report) = (self.chief_config()?, self.report.as_deref());
+            Some(ChiefOrders { job, config, report, hooks: self.saving.hooks(&hooks.chief)? })
+        } else {
+            None
+        };
+        match (cluster.task().job, orders) {
+            (JobName::Ps, _) => roles::ps(cluster, &network, self.ps_config(), Some(&digest_of)).await,
+            (JobName::Worker, orders) => {
+                let config = self.worker_config(1, hooks);
+                roles::worker(cluster, &network, config, Some(&digest_of), orders).await
+            }
+            (JobName::Chief, Some(orders)) => roles::chief(cluster, &network, orders).await,
+            (JobName::Evaluator, _) => match self.saving.location()? {
+                Some(location) => {
+                    let config = self.evaluation.config(self.worker_config(1, hooks));
+                    roles::evaluator(&location, config, &network.http, self.saving.evaluations()?).await
+                }
+                None => Err(Failure::usage("an evaluator needs --checkpoint-dir")),
+            },
+            (JobName::Chief, None) => unreachable!("a chief has orders"),
+        }
+    }
+
+    async fn run_embedded(&self, job: JobSpec, hooks: &Hooks, log: &Log) -> Outcome {
+        let signals = Signals::listen()?;
+        let workers = self.workers(None);
+        let embedded = Embedded {
+            ps: self.ps.unwrap_or(1),
+            workers,
+            ps_config: self.ps_config(),
+            worker_config: self.worker_config(workers, hooks),
+            chief_config: self.chief_config()?,
+            hooks: self.saving.hooks(&hooks.chief)?,
+        };
+        embedded.ps_config.validate().map_err(Failure::usage)?;
+        embedded.worker_config.validate().map_err(Failure::usage)?;
+        let (tell, told) = watch::channel(JobProgress::default());
+        let shown = tokio::spawn(progress::show(told, job.batch_size));
+        let cluster = embedded.cluster()?;
+        let about = About::new(cluster.tasks().map(|(task, _)| task), Some(&cluster));
+        let endpoint = Endpoint::bind(&self.observe.endpoint(log)?, about)?;
+        endpoint.announce(true);
+        let ending = signals.interrupt.clone();
+        let observers = endpoint.observers();
+        let result = Box::pin(embedded.run_observed(job.clone(), tell, ending, observers)).await;
+        let _ = shown.await;
+        let outcome = match result {
+            Err(error) if signals.interrupt.is_cancelled() => {
+                Err(Failure::Signal { reason: format!("{error:#}"), number: signals.number() })
+            }
+            Err(error) => Err(Failure::Error(error)),
+            Ok(end) => roles::tell_end(&job, &cluster, end, self.report.as_deref()),
+        };
+        roles::closed(endpoint, TaskId::CHIEF, outcome, &signals).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::input::DatasetSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_useless_data_directory_is_refused() {
+        let mut g = GraphBuilder::new("plane");
+        let x = g.input("features", [1]);
+        let loss = g.l2_loss(x);
+        let graph = g.finish(loss, &[]).unwrap();
+        let points =
+            || DatasetSpec::Linear { seed: 0, examples: 9, weights: vec![1.0], bias: 0.0, noise: 0.0 };
+        let args = TrainArgs::parse_from(["plane", "--data-dir=data"]);
+        let Err(Failure::Usage(reason)) = args.run(graph, InputSpec::new(points(), points())) else {
+            panic!("it was accepted")
+        };
+        assert_eq!(reason, "--data-dir is given, and 'plane' reads no files: leave it out");
+    }
+
+    #[test]
+    fn an_epoch_takes_fewer_updates_with_sync() {
+        let steps = |flags: &[&str]| {
+            let mut g = GraphBuilder::new("plane");
+            let x = g.input("features", [1]);
+            let loss = g.l2_loss(x);
+            let points =
+                || DatasetSpec::Linear { seed: 0, examples: 100, weights: vec![1.0], bias: 0.0, noise: 0.0 };
+            let usual = ["plane", "--epochs=2", "--batch-size=10"];
+            let args = TrainArgs::parse_from([&usual[..], flags].concat());
+            let workers =
+                args.workers(args.cluster.resolve().unwrap_or_else(|_| panic!("a cluster")).as_ref());
+            let input = InputSpec::new(points(), points());
+            let Ok(job) = args.job(g.finish(loss, &[]).unwrap(), input, workers) else { panic!("a job") };
+            job.last_step.0
+        };
+        let cluster = "--cluster-spec=ps|a:1,worker|b:1;b:2;b:3;b:4;b:5";
+        assert_eq!(steps(&[]), 20);
+        assert_eq!(steps(&["--workers=4", "--sync=bounded:1"]), 20);
+        assert_eq!(steps(&["--sync=sync"]), 10);
+        assert_eq!(steps(&["--sync=sync", "--workers=3"]), 7);
+        assert_eq!(steps(&["--sync=sync:2", "--workers=4"]), 10);
+        assert_eq!(steps(&["--sync=sync", cluster, "--job-name=ps"]), 4);
+    }
+
+    #[test]
+    fn a_data_directory_keeps_files_apart() {
+        let mut g = GraphBuilder::new("images");
+        let x = g.input("features", [1]);
+        let loss = g.l2_loss(x);
+        let graph = g.finish(loss, &[]).unwrap();
+        let files = |path: &str| DatasetSpec::Cifar10 { files: vec![path.into()] };
+        let args = TrainArgs::parse_from(["images", "--data-dir=data"]);
+        let input = InputSpec::new(files("train/data.bin"), files("test/data.bin"));
+        let Err(Failure::Error(error)) = args.job(graph, input, 2) else { panic!("it was accepted") };
+        assert!(error.to_string().starts_with("train/data.bin and test/data.bin would both be "), "{error}");
+    }
+}

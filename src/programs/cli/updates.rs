@@ -1,0 +1,288 @@
+//! The flags of how gradients become updates: the optimizer, what a worker does with gradients first, and how those of
+//! several workers are synchronised. Knows no model and no cluster.
+
+use clap::{Args, ValueEnum};
+use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::sync::{LeaveSpec, SyncSpec};
+
+use crate::programs::exit::Failure;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub(super) enum Optimizer {
+    Sgd,
+    Momentum,
+    Adam,
+    AdamW,
+    Adagrad,
+    RmsProp,
+    Ftrl,
+}
+
+impl Optimizer {
+    pub(super) const ALL: [Self; 7] =
+        [Self::Sgd, Self::Momentum, Self::Adam, Self::AdamW, Self::Adagrad, Self::RmsProp, Self::Ftrl];
+
+    /// Returns the name as the flag spells it.
+    pub(super) const fn name(self) -> &'static str {
+        self.spec(self.learning_rate()).name()
+    }
+
+    /// Returns the usual learning rate.
+    pub(super) const fn learning_rate(self) -> f32 {
+        match self {
+            Self::Sgd => 0.3,
+            Self::Momentum => 0.03,
+            Self::Adam | Self::AdamW | Self::RmsProp => 0.001,
+            Self::Adagrad | Self::Ftrl => 0.05,
+        }
+    }
+
+    const fn spec(self, learning_rate: f32) -> OptimizerSpec {
+        match self {
+            Self::Sgd => OptimizerSpec::sgd(learning_rate),
+            Self::Momentum => OptimizerSpec::momentum(learning_rate, 0.9),
+            Self::Adam => OptimizerSpec::adam(learning_rate),
+            Self::AdamW => OptimizerSpec::adamw(learning_rate),
+            Self::Adagrad => OptimizerSpec::adagrad(learning_rate),
+            Self::RmsProp => OptimizerSpec::rmsprop(learning_rate),
+            Self::Ftrl => OptimizerSpec::ftrl(learning_rate),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum NotFinite {
+    #[default]
+    Stop,
+    Skip,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum WhenWorkerLeaves {
+    #[default]
+    Continue,
+    Fail,
+}
+
+/// The flags of how gradients become updates.
+#[derive(Clone, Debug, Args)]
+pub(super) struct UpdateArgs {
+    /// Optimizer that turns gradients into updates
+    #[arg(long, value_enum, default_value = "sgd")]
+    optimizer: Optimizer,
+    /// Learning rate [default: 0.3 for sgd, 0.03 for momentum, 0.001 for adam, adamw and rmsprop, 0.05 for adagrad and
+    /// ftrl]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
+    learning_rate: Option<f32>,
+    /// How the learning rate changes: constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR
+    #[arg(long, value_name = "HOW", default_value = "cosine")]
+    schedule: ScheduleSpec,
+    /// Updates over which the learning rate rises linearly from 0 to its value
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    warm_up: u64,
+    /// Share of a value that is added to its gradient; with adamw the decoupled decay [default: 0, 0.01 for adamw]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = not_negative)]
+    weight_decay: Option<f32>,
+    /// Keep exponential moving averages of the variables with this decay, and evaluate those
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = between_zero_and_one)]
+    ema_decay: Option<f32>,
+    /// Clip every element of a worker's gradients to this absolute value
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
+    clip_value: Option<f32>,
+    /// Scale a worker's gradients down to this norm over all of them, where it is greater
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
+    clip_global_norm: Option<f32>,
+    /// What to do about a gradient with NaN or infinite elements: stop the job, or skip that step of the worker
+    #[arg(long, value_enum, default_value = "stop")]
+    not_finite: NotFinite,
+    /// Synchronisation of the workers: async, async:staleness-lr, bounded:S (SSP), sync or sync:K
+    #[arg(long, value_name = "POLICY", default_value = "async")]
+    sync: SyncSpec,
+    /// Give bit-identical results on every run; needs --sync sync
+    #[arg(long)]
+    deterministic: bool,
+    /// What to do when a worker leaves before the last step
+    #[arg(long, value_enum, default_value = "continue")]
+    when_worker_leaves: WhenWorkerLeaves,
+}
+
+fn number(text: &str, expected: &str, holds: impl Fn(f32) -> bool) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|&number: &f32| number.is_finite() && holds(number));
+    number.ok_or_else(|| format!("expected a number {expected}"))
+}
+
+fn positive(text: &str) -> Result<f32, String> {
+    number(text, "greater than 0", |number| number > 0.0)
+}
+
+fn not_negative(text: &str) -> Result<f32, String> {
+    number(text, "of at least 0", |number| number >= 0.0)
+}
+
+fn between_zero_and_one(text: &str) -> Result<f32, String> {
+    number(text, "greater than 0 and less than 1", |number| number > 0.0 && number < 1.0)
+}
+
+impl UpdateArgs {
+    pub(super) const fn sync(&self) -> SyncSpec {
+        self.sync
+    }
+
+    /// Returns the learning rate; without the flag and an example's own default, the optimizer's usual one.
+    fn learning_rate(&self) -> f32 {
+        self.learning_rate.unwrap_or_else(|| self.optimizer.learning_rate())
+    }
+
+    /// Describes the optimizer and its learning rate.
+    #[cfg(test)]
+    pub(super) fn plan(&self) -> String {
+        format!("{} {}", self.optimizer.name(), self.learning_rate())
+    }
+
+    /// Checks the flags against each other.
+    ///
+    /// # Errors
+    /// Returns an error that names the flags.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.deterministic && self.sync != SyncSpec::SYNC {
+            return Err(Failure::usage(format!(
+                "--deterministic needs the policy sync, but --sync is {}: with it the order in which gradients arrive \
+                 decides; add --sync sync",
+                self.sync
+            )));
+        }
+        Ok(())
+    }
+
+    /// Returns the job with these flags.
+    pub(super) fn apply(&self, job: JobSpec) -> JobSpec {
+        let mut optimizer = self.optimizer.spec(self.learning_rate());
+        let mut weight_decay = self.weight_decay.unwrap_or(0.0);
+        if let (OptimizerSpec::AdamW { weight_decay: own, .. }, Some(_)) = (&mut optimizer, self.weight_decay)
+        {
+            *own = std::mem::take(&mut weight_decay);
+        }
+        JobSpec {
+            optimizer,
+            schedule: self.schedule,
+            warm_up: self.warm_up,
+            weight_decay,
+            average: self.ema_decay,
+            gradient: GradientSpec {
+                clip_value: self.clip_value,
+                clip_global_norm: self.clip_global_norm,
+                not_finite: match self.not_finite {
+                    NotFinite::Stop => NotFiniteSpec::Stop,
+                    NotFinite::Skip => NotFiniteSpec::Skip,
+                },
+            },
+            sync: self.sync,
+            deterministic: self.deterministic,
+            when_worker_leaves: match self.when_worker_leaves {
+                WhenWorkerLeaves::Continue => LeaveSpec::Continue,
+                WhenWorkerLeaves::Fail => LeaveSpec::Fail,
+            },
+            ..job
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::input::{DatasetSpec, InputSpec};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        update: UpdateArgs,
+    }
+
+    fn read(flags: &[&str]) -> Result<JobSpec, clap::Error> {
+        let program = Program::try_parse_from(std::iter::once("program").chain(flags.iter().copied()))?;
+        let mut g = GraphBuilder::new("plane");
+        let x = g.input("features", [1]);
+        let loss = g.l2_loss(x);
+        let points =
+            || DatasetSpec::Linear { seed: 0, examples: 9, weights: vec![1.0], bias: 0.0, noise: 0.0 };
+        let job = JobSpec::new(g.finish(loss, &[]).unwrap(), InputSpec::new(points(), points()), 10);
+        Ok(program.update.apply(job))
+    }
+
+    #[test]
+    fn every_optimizer_has_the_name_of_its_flag() {
+        for optimizer in Optimizer::ALL {
+            let shown = optimizer.to_possible_value().unwrap();
+            assert_eq!(shown.get_name(), optimizer.name());
+            let job = read(&["--optimizer", optimizer.name()]).unwrap();
+            assert_eq!(job.optimizer, optimizer.spec(optimizer.learning_rate()));
+            job.validate().unwrap();
+        }
+        assert_eq!(Optimizer::ALL.as_slice(), Optimizer::value_variants());
+    }
+
+    #[test]
+    fn flags_become_part_of_the_job() {
+        let job = read(&[
+            "--schedule=step:10:0.5",
+            "--warm-up=7",
+            "--weight-decay=0.01",
+            "--ema-decay=0.99",
+            "--clip-value=5",
+            "--clip-global-norm=1.5",
+            "--not-finite=skip",
+            "--sync=sync",
+            "--deterministic",
+            "--when-worker-leaves=fail",
+        ]);
+        let job = job.unwrap();
+        job.validate().unwrap();
+        assert_eq!(job.schedule, ScheduleSpec::Step { every: 10, factor: 0.5 });
+        assert_eq!((job.warm_up, job.weight_decay, job.average), (7, 0.01, Some(0.99)));
+        let not_finite = NotFiniteSpec::Skip;
+        let gradient = GradientSpec { clip_value: Some(5.0), clip_global_norm: Some(1.5), not_finite };
+        assert_eq!(job.gradient, gradient);
+        assert_eq!((job.sync, job.deterministic), (SyncSpec::SYNC, true));
+        assert_eq!(job.when_worker_leaves, LeaveSpec::Fail);
+    }
+
+    #[test]
+    fn the_weight_decay_of_adamw_is_its_own() {
+        let decays = |flags: &[&str]| {
+            let job = read(&[&["--optimizer=adamw"], flags].concat()).unwrap();
+            let OptimizerSpec::AdamW { weight_decay, .. } = job.optimizer else { panic!("{job:?}") };
+            (weight_decay, job.weight_decay)
+        };
+        assert_eq!(decays(&[]), (0.01, 0.0));
+        assert_eq!(decays(&["--weight-decay=0.2"]), (0.2, 0.0));
+        assert_eq!(decays(&["--weight-decay=0"]), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_bad_value_names_its_flag_and_what_is_valid() {
+        for (flag, value, valid) in [
+            ("--optimizer", "adamax", "sgd, momentum, adam, adamw, adagrad, rmsprop, ftrl"),
+            ("--learning-rate", "0", "greater than 0"),
+            ("--schedule", "step:0:0.5", "step:EVERY:FACTOR"),
+            ("--warm-up", "-1", "digit"),
+            ("--weight-decay", "-0.1", "of at least 0"),
+            ("--ema-decay", "1", "greater than 0 and less than 1"),
+            ("--clip-value", "0", "greater than 0"),
+            ("--clip-global-norm", "nan", "greater than 0"),
+            ("--not-finite", "go", "stop, skip"),
+            ("--sync", "bounded", "bounded:S"),
+            ("--when-worker-leaves", "wait", "continue, fail"),
+        ] {
+            let error = read(&[&format!("{flag}={value}")]).unwrap_err().to_string();
+            assert!(error.contains(flag) && error.contains(value) && error.contains(valid), "{error}");
+        }
+        let error = read(&["--clip-value", "-1"]).unwrap_err().to_string();
+        assert!(error.contains("'-1' for '--clip-value <X>'"), "{error}");
+    }
+}

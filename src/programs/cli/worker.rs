@@ -1,0 +1,61 @@
+//! The program `pushpull-worker` and its flags.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use pushpull_messages::id::JobName;
+use pushpull_worker::WorkerConfig;
+
+use super::flags::{ClusterArgs, DeviceArgs, threads};
+use super::observe::ObserveArgs;
+use super::orders::OrderArgs;
+use super::parse::main;
+use super::task::run;
+use crate::programs::{logging, roles};
+use crate::threads::threads_per_worker;
+
+#[derive(Debug, Parser)]
+#[command(name = "pushpull-worker", version, about = "Compute gradients: one worker task of a cluster")]
+pub(super) struct WorkerArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Threads for one step, shared by all devices [default: all cores]
+    #[arg(long, value_name = "N", value_parser = threads())]
+    threads: Option<u16>,
+    /// Directory of the data on this host, instead of the job's
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Print where every operation runs; where it hosts the chief, also where every variable lives
+    #[arg(long)]
+    log_placement: bool,
+    #[command(flatten)]
+    observe: ObserveArgs,
+    #[command(flatten, next_help_heading = "Chief (for worker 0 of a cluster that names none)")]
+    orders: OrderArgs,
+}
+
+/// Runs the program `pushpull-worker`.
+pub fn worker_main() -> ExitCode {
+    main(|args: WorkerArgs| {
+        let cluster = args.cluster.resolve_as(JobName::Worker)?;
+        let log_placement = args.log_placement;
+        let orders = if cluster.hosts_chief() {
+            let host = "the cluster names no chief, so worker/0 hosts it and";
+            Some(args.orders.orders(&args.cluster, host, log_placement)?)
+        } else {
+            None
+        };
+        let log = logging::start(&cluster.task().to_string(), args.observe.log_format());
+        let network = args.cluster.network(args.observe.endpoint(&log)?);
+        let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
+        let config = WorkerConfig {
+            data_dir: args.data_dir,
+            start_timeout: args.cluster.start_timeout(),
+            ..args.device.config(threads, log_placement)
+        };
+        run(&log, roles::worker(&cluster, &network, config, None, orders))
+    })
+}

@@ -1,0 +1,61 @@
+//! How a program ends: the last line that it prints, and its exit status.
+
+use std::process::ExitCode;
+
+use super::logging;
+
+/// Why a program did not do what it was started for.
+#[derive(Debug)]
+pub enum Failure {
+    /// The flags were wrong. The exit status is 2.
+    Usage(String),
+    /// The program failed. The exit status is 1.
+    Error(anyhow::Error),
+    /// A signal ended the program before its job was done. The exit status is 128 + the signal's number, as in shells.
+    Signal {
+        /// What was not finished.
+        reason: String,
+        /// The signal's number.
+        number: u8,
+    },
+}
+
+/// The outcome of a program.
+pub type Outcome = Result<(), Failure>;
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Usage(reason) | Self::Signal { reason, .. } => f.write_str(reason),
+            Self::Error(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+impl Failure {
+    /// Makes an error of usage from an error that is one line.
+    pub(crate) fn usage(error: impl std::fmt::Display) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+/// Prints the failure on one line, and returns the exit status.
+pub(crate) fn finish(outcome: Outcome) -> ExitCode {
+    let Err(failure) = outcome else { return ExitCode::SUCCESS };
+    match &failure {
+        _ if logging::is_json() => tracing::error!("{failure}"),
+        Failure::Usage(_) | Failure::Error(_) => eprintln!("error: {failure}"),
+        Failure::Signal { .. } => eprintln!("{failure}"),
+    }
+    ExitCode::from(match failure {
+        Failure::Usage(_) => 2,
+        Failure::Error(_) => 1,
+        Failure::Signal { number, .. } => 128 + number,
+    })
+}

@@ -1,0 +1,64 @@
+//! How this process was started, without its secrets.
+
+use std::collections::BTreeMap;
+
+use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
+use pushpull_messages::id::TaskId;
+use serde::Serialize;
+
+use crate::programs::settings::{Setting, Settings};
+
+/// How this process was started, as `/config` shows it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct About {
+    program: String,
+    version: &'static str,
+    /// The tasks that it runs.
+    tasks: Vec<String>,
+    /// The addresses of every task, by job.
+    cluster: BTreeMap<String, Vec<String>>,
+    flags: Vec<Setting>,
+    /// The name of this process's host in its cluster, if it is in one.
+    #[serde(skip)]
+    host: Option<String>,
+}
+
+impl About {
+    /// Describes a process that runs `tasks`.
+    pub(crate) fn new(tasks: impl IntoIterator<Item = TaskId>, cluster: Option<&ClusterSpec>) -> Self {
+        let jobs = cluster.into_iter().flat_map(ClusterSpec::jobs);
+        let jobs = jobs
+            .map(|(job, addresses)| (job.to_string(), addresses.iter().map(ToString::to_string).collect()));
+        Self {
+            program: String::new(),
+            version: env!("CARGO_PKG_VERSION"),
+            tasks: tasks.into_iter().map(|task| task.to_string()).collect(),
+            cluster: jobs.collect(),
+            flags: Vec::new(),
+            host: None,
+        }
+    }
+
+    /// Describes the process of a task in a cluster; a worker that hosts the chief is both.
+    pub(crate) fn task(config: &ClusterConfig) -> Self {
+        let (task, cluster) = (config.task(), config.cluster());
+        let chief = config.hosts_chief().then_some(TaskId::CHIEF).filter(|&chief| chief != task);
+        let host = cluster.address(task).map(|address| address.host().to_owned());
+        Self { host, ..Self::new(std::iter::once(task).chain(chief), Some(cluster)) }
+    }
+
+    /// Adds the program's name and its flags.
+    #[must_use]
+    pub(super) fn with(self, Settings { program, flags }: Settings) -> Self {
+        Self { program, flags, ..self }
+    }
+
+    /// Returns the name of this process's host in its cluster.
+    pub(super) fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    pub(super) fn tasks(&self) -> &[String] {
+        &self.tasks
+    }
+}

@@ -1,0 +1,112 @@
+//! The body of an answer. All clients share its bytes; a connection holds one piece of them, and only for a limited time.
+//! Knows nothing of the content.
+//!
+//! Wanted properties: (A) the pieces are the whole body, in order; (B) after [`SENT_WITHIN`] no bytes are held.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::web::Bytes;
+use tokio::time::{Sleep, sleep};
+
+/// The time that a client may take to read an answer: one that reads a byte now and then must not hold it for ever.
+const SENT_WITHIN: Duration = Duration::from_secs(10);
+/// The bytes that are handed to a connection at a time.
+const PIECE: usize = 16 << 10;
+
+/// The bytes that are still to be sent, and the deadline.
+struct Pieces {
+    rest: Bytes,
+    late: Pin<Box<Sleep>>,
+}
+
+/// Answers 200 with these bytes.
+pub(super) fn shared(kind: &str, bytes: Bytes) -> HttpResponse {
+    HttpResponse::Ok().content_type(kind).body(Pieces::new(bytes))
+}
+
+impl Pieces {
+    fn new(bytes: Bytes) -> Self {
+        Self { rest: bytes, late: Box::pin(sleep(SENT_WITHIN)) }
+    }
+}
+
+impl MessageBody for Pieces {
+    type Error = io::Error;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.rest.len() as u64)
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, io::Error>>> {
+        if self.rest.is_empty() {
+            return Poll::Ready(None);
+        }
+        if self.late.as_mut().poll(context).is_ready() {
+            self.rest = Bytes::new();
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        }
+        let bytes = self.rest.len().min(PIECE);
+        Poll::Ready(Some(Ok(self.rest.split_to(bytes))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    async fn next(pieces: &mut Pieces) -> Option<Result<Bytes, io::Error>> {
+        poll_fn(|context| Pin::new(&mut *pieces).poll_next(context)).await
+    }
+
+    fn timed() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+    }
+
+    proptest! {
+        /// (A).
+        #[test]
+        fn pieces_are_the_whole(bytes in prop::collection::vec(any::<u8>(), 0..5 * PIECE)) {
+            let got = timed().block_on(async {
+                let mut pieces = Pieces::new(bytes.clone().into());
+                assert_eq!(pieces.size(), BodySize::Sized(bytes.len() as u64));
+                let mut got = Vec::new();
+                while let Some(piece) = next(&mut pieces).await {
+                    let piece = piece.unwrap();
+                    assert!((1..=PIECE).contains(&piece.len()));
+                    got.extend_from_slice(&piece);
+                }
+                got
+            });
+            prop_assert!(got == bytes);
+        }
+
+        /// (B).
+        #[test]
+        fn no_bytes_are_held_for_long(taken in 0usize..5) {
+            let (piece, rest) = timed().block_on(async {
+                let mut pieces = Pieces::new(vec![7; 5 * PIECE].into());
+                for _ in 0..taken {
+                    next(&mut pieces).await.unwrap().unwrap();
+                }
+                pieces.late.as_mut().reset(tokio::time::Instant::now());
+                pieces.late.as_mut().await;
+                (next(&mut pieces).await, pieces.rest.len())
+            });
+            prop_assert_eq!(piece.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+            prop_assert_eq!(rest, 0);
+        }
+    }
+}

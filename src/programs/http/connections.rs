@@ -1,0 +1,215 @@
+//! The connections of an endpoint. Where there are too many, those that were silent for longest are closed, so that a
+//! client with a request finds room however many connect and stay silent. Knows no request.
+//!
+//! Wanted properties, of `thin_out`: (A) at most [`CONNECTIONS_MAX`] connections remain, and those opened or used within
+//! [`GRACE`]; (B) none is closed within [`GRACE`], or while there is room, or before one that was silent for longer;
+//! (C) one that receives events stays; (D) all others are closed [`LIFE`] after they were opened.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::net::{Shutdown, shutdown};
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+/// The usual number of connections at a time. With what each may hold, they take little memory and few files.
+pub(super) const CONNECTIONS_MAX: usize = 64;
+/// The time that every client has for its request, however many there are.
+pub(super) const GRACE: Duration = Duration::from_millis(50);
+/// The life of a connection. It covers a request, its body, the tasks' answer and the time to read that, with all that
+/// each of these may take. Without it a client could hold on for ever, for example by a body in endless chunks.
+pub(super) const LIFE: Duration = Duration::from_secs(20);
+
+/// The connections of one endpoint.
+#[derive(Clone, Default)]
+pub(super) struct Connections(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    came: u64,
+    open: Vec<Connection>,
+    /// Whether a task thins them out now.
+    is_thinned: bool,
+}
+
+struct Connection {
+    /// The number of this connection, counted from the first.
+    came: u64,
+    /// The time of its last request, or of its opening.
+    asked: Instant,
+    /// A duplicate of its socket, to close it by.
+    socket: OwnedFd,
+    /// Whether it receives events.
+    stays: bool,
+}
+
+/// The place of one connection, dropped with it.
+pub(super) struct Place {
+    came: u64,
+    all: Connections,
+    /// The task that closes it after [`LIFE`].
+    end: Option<AbortHandle>,
+}
+
+impl Connections {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock()
+    }
+
+    /// Adds a connection. Returns `None` where its socket cannot be duplicated since the process has too many files.
+    pub(super) fn enter(&self, socket: impl AsFd, now: Instant) -> Option<Place> {
+        let socket = socket.as_fd().try_clone_to_owned().ok()?;
+        let mut known = self.known();
+        known.came += 1;
+        let came = known.came;
+        known.open.push(Connection { came, asked: now, socket, stays: false });
+        Some(Place { came, all: self.clone(), end: None })
+    }
+
+    /// Closes a connection whose time is over.
+    fn end(&self, came: u64) {
+        let mut known = self.known();
+        if let Some(at) = known.open.iter().position(|own| own.came == came && !own.stays) {
+            let _ = shutdown(known.open.swap_remove(at).socket, Shutdown::Both);
+        }
+    }
+
+    /// Returns true when the limit is first exceeded; the caller must then call `thin_out` until it returns false.
+    pub(super) fn become_many(&self) -> bool {
+        let mut known = self.known();
+        let many = known.open.len() > CONNECTIONS_MAX;
+        many && !std::mem::replace(&mut known.is_thinned, true)
+    }
+
+    /// Closes connections down to the limit, as far as (B) allows. Returns true while there are still too many.
+    pub(super) fn thin_out(&self, now: Instant) -> bool {
+        let mut known = self.known();
+        let too_many = known.open.len().saturating_sub(CONNECTIONS_MAX);
+        let silent = |own: &Connection| !own.stays && now.saturating_duration_since(own.asked) >= GRACE;
+        // The last ones in this order are closed first.
+        known.open.sort_by_key(|own| (silent(own), std::cmp::Reverse((own.asked, own.came))));
+        for _ in 0..too_many {
+            if let Some(own) = known.open.pop_if(|own| silent(own)) {
+                let _ = shutdown(own.socket, Shutdown::Both);
+            }
+        }
+        known.is_thinned = known.open.len() > CONNECTIONS_MAX;
+        known.is_thinned
+    }
+}
+
+impl Place {
+    fn change(&self, change: impl FnOnce(&mut Connection)) {
+        if let Some(own) = self.all.known().open.iter_mut().find(|own| own.came == self.came) {
+            change(own);
+        }
+    }
+
+    /// Has the connection closed after [`LIFE`], by a task of the current runtime.
+    pub(super) fn end_in_time(mut self) -> Self {
+        let (all, came) = (self.all.clone(), self.came);
+        let end = async move {
+            sleep(LIFE).await;
+            all.end(came);
+        };
+        self.end = Some(actix_rt::spawn(end).abort_handle());
+        self
+    }
+
+    /// Notes a request.
+    pub(super) fn asks(&self, now: Instant) {
+        self.change(|own| own.asked = now);
+    }
+
+    /// Notes that the connection receives events from now on. Their number is bounded elsewhere.
+    pub(super) fn stays(&self) {
+        self.change(|own| own.stays = true);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.end.iter().for_each(AbortHandle::abort);
+        self.all.known().open.retain(|connection| connection.came != self.came);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::os::unix::net::UnixStream;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns true when the client still has its connection.
+    fn is_open(mut client: &UnixStream) -> bool {
+        client.set_nonblocking(true).unwrap();
+        matches!(client.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
+    struct Guest {
+        place: Place,
+        client: UnixStream,
+        _server: UnixStream,
+        asked: Instant,
+        stays: bool,
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// (A)–(C).
+        #[test]
+        fn the_longest_silent_are_closed_first(
+            turns in prop::collection::vec((0u8..16, any::<prop::sample::Index>(), 0u64..4), 1..300),
+        ) {
+            let connections = Connections::default();
+            let mut now = Instant::now();
+            let mut guests: Vec<Guest> = Vec::new();
+            let mut thins = false;
+            for (what, which, wait) in turns {
+                now += Duration::from_millis(wait);
+                let at = which.index(guests.len().max(1));
+                match what {
+                    0..=2 if !guests.is_empty() => {
+                        guests[at].place.asks(now);
+                        guests[at].asked = now;
+                    }
+                    3 if guests.iter().filter(|guest| guest.stays).count() < CONNECTIONS_MAX / 2 && !guests.is_empty() => {
+                        guests[at].place.stays();
+                        guests[at].stays = true;
+                    }
+                    4 if !guests.is_empty() => drop(guests.swap_remove(at)),
+                    5 => {
+                        let before = guests.len();
+                        thins = connections.thin_out(now);
+                        prop_assert_eq!(thins, connections.known().open.len() > CONNECTIONS_MAX);
+                        let (stay, gone): (Vec<_>, Vec<_>) = guests.into_iter().partition(|guest| is_open(&guest.client));
+                        let may_go = |guest: &Guest| !guest.stays && now - guest.asked >= GRACE;
+                        let has_room = stay.len() <= CONNECTIONS_MAX;
+                        prop_assert!(has_room || !stay.iter().any(may_go), "(A)");
+                        prop_assert!(gone.is_empty() || stay.len() >= CONNECTIONS_MAX && before > CONNECTIONS_MAX, "(B)");
+                        prop_assert!(gone.iter().all(may_go), "(B) and (C)");
+                        let latest = gone.iter().map(|guest| guest.asked).max();
+                        prop_assert!(stay.iter().filter(|guest| may_go(guest)).all(|guest| Some(guest.asked) >= latest), "(B)");
+                        guests = stay;
+                    }
+                    _ => {
+                        let (client, server) = UnixStream::pair().unwrap();
+                        let place = connections.enter(&server, now).unwrap();
+                        guests.push(Guest { place, client, _server: server, asked: now, stays: false });
+                    }
+                }
+                prop_assert_eq!(connections.known().open.len(), guests.len(), "a place is free again");
+                // Only one caller at a time thins them out.
+                let become_many = connections.become_many();
+                prop_assert_eq!(become_many, !thins && guests.len() > CONNECTIONS_MAX);
+                thins |= become_many;
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The endpoint of a process: what it shows, and how long it stays. It ends with the tasks. Knows no socket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use pushpull_messages::id::TaskId;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::about::About;
+use super::server::Server;
+use super::token::Token;
+use super::views::Views;
+use crate::embedded::Observers;
+use crate::programs::logging::Log;
+use crate::programs::settings::CalledWith;
+
+/// Where a process can be observed, and what it shows of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EndpointConfig {
+    /// The address to listen at; without one there is no endpoint. With port 0 the system chooses a free port.
+    pub address: Option<String>,
+    /// The token that lets a person have the job save or stop; without one no request may.
+    pub token: Option<Token>,
+    /// How long the endpoint keeps answering when its tasks have ended.
+    pub linger: Duration,
+    /// The flags that `/config` shows.
+    pub called_with: CalledWith,
+    /// The log that `/log` shows.
+    pub log: Log,
+}
+
+/// The endpoint of a process. It stops answering when it is dropped.
+#[derive(Default)]
+pub(crate) struct Endpoint {
+    views: Views,
+    linger: Duration,
+    server: Option<Server>,
+}
+
+impl Endpoint {
+    /// Listens from now on, where the settings name an address.
+    ///
+    /// # Errors
+    /// Returns an error where the address cannot be used.
+    pub(crate) fn bind(config: &EndpointConfig, about: About) -> anyhow::Result<Self> {
+        let views = Views::default();
+        let about = about.with(config.called_with.settings());
+        let server = config.address.as_deref().map(|address| {
+            Server::start(address, config, views.clone(), about).with_context(|| {
+                format!(
+                    "--http-addr: cannot listen at {address}; set another --http-addr, or --http-addr none"
+                )
+            })
+        });
+        let server = server.transpose()?;
+        if let Some(address) = server.as_ref().and_then(Server::advertised) {
+            views.set_http(address.to_owned());
+        }
+        Ok(Self { views, linger: config.linger, server })
+    }
+
+    /// Returns the address at which the job's other tasks and people elsewhere reach it, as `host:port`; `None` where
+    /// they cannot.
+    pub(crate) fn advertised(&self) -> Option<String> {
+        self.views.http()
+    }
+
+    /// Logs the address: the same line for every process, and one more where the job's page is.
+    pub(crate) fn announce(&self, leads: bool) {
+        let Some(address) = self.server.as_ref().map(Server::address) else { return };
+        tracing::info!("observe this task at http://{address}");
+        if leads {
+            tracing::info!("the job's page is http://{address}/");
+        }
+    }
+
+    /// Returns true when it keeps answering for a while after its tasks have ended.
+    pub(crate) const fn lingers(&self) -> bool {
+        self.server.is_some() && !self.linger.is_zero()
+    }
+
+    /// Returns the place to add the tasks that it shows.
+    pub(crate) fn observers(&self) -> Arc<dyn Observers> {
+        Arc::new(self.views.clone())
+    }
+
+    /// Notes that a task ended with an error.
+    pub(crate) fn fail(&self, task: TaskId, reason: impl ToString) {
+        self.views.fail(task, reason.to_string());
+    }
+
+    /// Ends it, after the time that it lingers or when `interrupt` is cancelled. Called when the tasks have ended.
+    pub(crate) async fn close(self, interrupt: &CancellationToken) {
+        let Some(server) = self.server else { return };
+        if !self.linger.is_zero() && !interrupt.is_cancelled() {
+            let (address, seconds) = (server.address(), self.linger.as_secs());
+            tracing::info!(
+                "the tasks have ended; http://{address} still answers for {seconds} s, or until a signal"
+            );
+            tokio::select! {
+                () = sleep(self.linger) => {}
+                () = interrupt.cancelled() => {}
+            }
+        }
+        server.end().await;
+    }
+}

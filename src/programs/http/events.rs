@@ -1,0 +1,138 @@
+//! The job as it changes: server-sent events. A client that reads slowly gets the newest state, never a backlog; what
+//! it holds here is bounded.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::http::{StatusCode, header};
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse};
+use futures_util::stream::unfold;
+use pushpull_chief::ChiefView;
+use pushpull_messages::observe::ChiefSnapshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::answers::refusal;
+use super::connections::{CONNECTIONS_MAX, Place};
+use super::rendered::{JobText, json};
+use crate::programs::logging::Recent;
+
+/// The greatest number of clients at a time: half of all connections.
+pub(super) const CLIENTS_MAX: usize = CONNECTIONS_MAX / 2;
+/// The least time between two states.
+const GAP_MIN: Duration = Duration::from_millis(250);
+/// The greatest time between two states, even where nothing changes.
+const GAP_MAX: Duration = Duration::from_secs(1);
+/// The time that a browser waits before it connects again, in milliseconds.
+const RETRY_MS: u32 = 2000;
+
+/// The clients that receive events.
+pub(super) struct Events {
+    clients: Arc<Semaphore>,
+}
+
+/// Where a client's events come from.
+pub(super) struct Source {
+    pub(super) chief: ChiefView,
+    pub(super) job: Arc<JobText>,
+    pub(super) log: Arc<Recent>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { clients: Arc::new(Semaphore::new(CLIENTS_MAX)) }
+    }
+}
+
+impl Events {
+    /// Answers one more client, where there is room.
+    pub(super) fn answer(&self, request: &HttpRequest, source: Source) -> HttpResponse {
+        let Ok(permit) = Arc::clone(&self.clients).try_acquire_owned() else {
+            let reason =
+                format!("{CLIENTS_MAX} clients receive events already: try again later, or read /job");
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, &reason);
+        };
+        if let Some(place) = request.conn_data::<Place>() {
+            place.stays();
+        }
+        let told = Told {
+            snapshots: source.chief.snapshots(),
+            last: None,
+            point: None,
+            line: source.log.newest(),
+            source,
+            over: false,
+            _permit: permit,
+        };
+        let stream = unfold(told, |mut told| async {
+            let events = told.next().await?;
+            Some((Ok::<_, Infallible>(events), told))
+        });
+        HttpResponse::Ok()
+            .content_type("text/event-stream")
+            .insert_header((header::CONNECTION, "close"))
+            .streaming(Box::pin(stream))
+    }
+}
+
+/// What one client knows already.
+struct Told {
+    source: Source,
+    snapshots: watch::Receiver<Arc<ChiefSnapshot>>,
+    /// The time of the last events.
+    last: Option<Instant>,
+    /// The time of the newest point of the curves, in milliseconds.
+    point: Option<u64>,
+    /// The number of the newest log line.
+    line: u64,
+    over: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Told {
+    /// Waits for the next events and returns them; `None` after the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        let mut text = Vec::new();
+        match self.last {
+            Some(last) => {
+                sleep_until(last + GAP_MIN).await;
+                // Returns at once where the chief is gone.
+                let _ = timeout_at(last + GAP_MAX, self.snapshots.changed()).await;
+            }
+            None => text.extend(format!("retry: {RETRY_MS}\n").bytes()),
+        }
+        self.last = Some(Instant::now());
+        // Asked before the snapshot is read, so that the snapshot read after the end is the last one.
+        self.over = self.snapshots.has_changed().is_err();
+        let job = Arc::clone(&self.snapshots.borrow_and_update());
+        let job = self.source.job.of(&job);
+        write(&mut text, "job", &job);
+        if let Some(point) = self.source.chief.curves().last()
+            && self.point != Some(point.at_ms)
+        {
+            self.point = Some(point.at_ms);
+            write(&mut text, "point", &json(point));
+        }
+        let (lines, newest) = self.source.log.since(self.line);
+        self.line = newest;
+        lines.iter().for_each(|line| write(&mut text, "log", &json(line)));
+        if self.over {
+            write(&mut text, "end", &job);
+        }
+        Some(text.into())
+    }
+}
+
+/// Appends one event. `data` is JSON on one line.
+fn write(text: &mut Vec<u8>, event: &str, data: &[u8]) {
+    text.extend_from_slice(b"event: ");
+    text.extend_from_slice(event.as_bytes());
+    text.extend_from_slice(b"\ndata: ");
+    text.extend_from_slice(data);
+    text.extend_from_slice(b"\n\n");
+}

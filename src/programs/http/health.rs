@@ -1,0 +1,52 @@
+//! Health of this process's tasks: whether they are alive, for a supervisor that restarts them, and whether they can do
+//! their work, for those that wait for them.
+
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use pushpull_messages::id::TaskId;
+use pushpull_messages::observe::TaskState;
+
+use super::views::Seen;
+
+/// The actors that answer every message soon, by the third part of their names. Others may take long over one message: a
+/// device computes a whole batch, a trainer waits for other workers, an input waits until its batches are taken, and a
+/// file is as slow as its disk.
+const PROMPT: [&str; 2] = ["shard", "desk"];
+/// The time after which a prompt actor that still handles the same message counts as stuck.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// Answers 200 where all tasks are alive, else 503 with those that are not.
+pub(super) fn alive(seen: &Seen, failed: &[(TaskId, String)]) -> HttpResponse {
+    let mut complaints: Vec<String> =
+        failed.iter().map(|(task, reason)| format!("{task} ended with an error: {reason}")).collect();
+    let actors = seen.tasks.iter().flat_map(|task| &task.actors);
+    for actor in
+        actors.filter(|actor| actor.name.split('/').nth(2).is_some_and(|kind| PROMPT.contains(&kind)))
+    {
+        let busy = Duration::from_micros(actor.busy_us.unwrap_or(0));
+        if busy > STUCK {
+            complaints.push(format!("{} has been handling one message for {} s", actor.name, busy.as_secs()));
+        }
+    }
+    told("ok", &complaints)
+}
+
+/// Answers 200 where all tasks can do their work, else 503 with those that cannot, and why.
+pub(super) fn ready(seen: &Seen) -> HttpResponse {
+    let waiting = seen.tasks.iter().filter(|task| task.state != TaskState::Ready);
+    let mut complaints: Vec<String> =
+        waiting.map(|task| format!("{} is {}", task.task, task.state.as_str())).collect();
+    if seen.silent > 0 || seen.tasks.is_empty() {
+        complaints.push("not every task was started".into());
+    }
+    told("ready", &complaints)
+}
+
+fn told(well: &str, complaints: &[String]) -> HttpResponse {
+    let (mut answer, text) = match complaints {
+        [] => (HttpResponse::Ok(), well.to_owned()),
+        _ => (HttpResponse::ServiceUnavailable(), complaints.join("\n")),
+    };
+    answer.content_type("text/plain; charset=utf-8").body(text + "\n")
+}

@@ -1,0 +1,31 @@
+//! Samples of an evaluator: what it has evaluated, and how the last one was. Also of any evaluation.
+
+use pushpull_messages::message::MetricValue;
+use pushpull_messages::observe::EvaluatorSnapshot;
+
+use super::exposition::Samples;
+
+/// Metrics of a model that are shown; a graph may have any number of them.
+const METRICS_MAX: usize = 64;
+
+pub(super) fn samples(evaluator: &EvaluatorSnapshot, out: &mut Samples<'_>) {
+    out.counter("pushpull_evaluations_total", &[], evaluator.evaluated);
+    out.counter("pushpull_evaluation_failures_total", &[], evaluator.failed);
+    out.times("pushpull_evaluation_seconds", &[], &evaluator.took);
+    if let Some(step) = evaluator.step {
+        out.gauge("pushpull_evaluation_step", &[], step.0 as f64);
+    }
+    evaluation(evaluator.loss, &evaluator.metrics, out);
+}
+
+/// Adds the samples of the last evaluation.
+pub(super) fn evaluation(loss: Option<f32>, metrics: &[MetricValue], out: &mut Samples<'_>) {
+    let loss = loss.map(|loss| ("loss", loss));
+    let mut told = std::collections::BTreeSet::new();
+    let metrics = metrics.iter().map(|metric| (&*metric.name, metric.value));
+    for (name, value) in loss.into_iter().chain(metrics).take(METRICS_MAX) {
+        if told.insert(name) {
+            out.gauge("pushpull_evaluation", &[("metric", name)], f64::from(value));
+        }
+    }
+}

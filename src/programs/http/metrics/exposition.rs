@@ -1,0 +1,161 @@
+//! Families of samples: how they are filled and written. Every family is in the table.
+//!
+//! Wanted properties: (A) buckets are cumulative, and the last is the count; (B) no two samples of a family have the same
+//! labels; (C) a family without samples is left out.
+
+use std::collections::BTreeMap;
+
+use prometheus::TextEncoder;
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+use pushpull_messages::id::TaskId;
+use pushpull_messages::message::StalenessHistogram;
+use pushpull_messages::observe::TimeHistogram;
+
+use super::table::{FAMILIES, Kind};
+
+/// The families of one scrape.
+pub(super) struct Exposition(BTreeMap<&'static str, (Kind, MetricFamily)>);
+
+/// The samples of one task.
+pub(super) struct Samples<'a> {
+    families: &'a mut BTreeMap<&'static str, (Kind, MetricFamily)>,
+    task: TaskId,
+}
+
+/// The labels of a sample beside those of the task.
+pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
+
+impl Exposition {
+    pub(super) fn new() -> Self {
+        let empty = |&(name, kind, help): &(&'static str, Kind, &str)| {
+            let mut family = MetricFamily::default();
+            family.set_name(name.to_owned());
+            family.set_help(help.to_owned());
+            family.set_field_type(match kind {
+                Kind::Counter => MetricType::COUNTER,
+                Kind::Gauge => MetricType::GAUGE,
+                Kind::Histogram => MetricType::HISTOGRAM,
+            });
+            (name, (kind, family))
+        };
+        Self(FAMILIES.iter().map(empty).collect())
+    }
+
+    /// Returns the place for the samples of a task.
+    pub(super) const fn of(&mut self, task: TaskId) -> Samples<'_> {
+        Samples { families: &mut self.0, task }
+    }
+
+    /// Returns the text that Prometheus reads, together with the metrics that the system keeps of this process.
+    pub(super) fn text(self) -> String {
+        let mut families = self.families();
+        families.extend(process());
+        TextEncoder::new().encode_to_string(&families).expect("every family has a name and samples")
+    }
+
+    pub(super) fn families(self) -> Vec<MetricFamily> {
+        let families = self.0.into_values().map(|(_, family)| family);
+        families.filter(|family| !family.get_metric().is_empty()).collect()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn process() -> Vec<MetricFamily> {
+    use prometheus::core::Collector;
+
+    prometheus::process_collector::ProcessCollector::for_self().collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn process() -> Vec<MetricFamily> {
+    Vec::new()
+}
+
+impl Samples<'_> {
+    fn put(&mut self, name: &str, kind: Kind, labels: Labels<'_>, fill: impl FnOnce(&mut Metric)) {
+        let pair = |name: &str, value: &str| {
+            let mut pair = LabelPair::default();
+            pair.set_name(name.to_owned());
+            pair.set_value(value.to_owned());
+            pair
+        };
+        let (job, index) = (self.task.job.as_str(), self.task.index.to_string());
+        let own = [pair("job", job), pair("task", &index)];
+        let labels = own.into_iter().chain(labels.iter().map(|(name, value)| pair(name, value))).collect();
+        let (listed, family) = self.families.get_mut(name).expect("every family is in the table");
+        assert_eq!(*listed, kind, "{name}");
+        let mut metric = Metric::from_label(labels);
+        fill(&mut metric);
+        family.mut_metric().push(metric);
+    }
+
+    /// Adds a sample of a number that only grows.
+    pub(super) fn counter(&mut self, name: &str, labels: Labels<'_>, value: u64) {
+        self.put(name, Kind::Counter, labels, |metric| {
+            let mut counter = Counter::default();
+            counter.set_value(value as f64);
+            metric.set_counter(counter);
+        });
+    }
+
+    /// Adds a sample of a number that goes up and down.
+    pub(super) fn gauge(&mut self, name: &str, labels: Labels<'_>, value: f64) {
+        self.put(name, Kind::Gauge, labels, |metric| {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
+        });
+    }
+
+    /// Adds one sample for each state: 1 for `one`, 0 for the others.
+    pub(super) fn one_of(&mut self, name: &str, label: &'static str, all: &[&str], one: &str) {
+        for state in all {
+            self.gauge(name, &[(label, state)], f64::from(u8::from(*state == one)));
+        }
+    }
+
+    /// Adds a histogram of times, in seconds.
+    pub(super) fn times(&mut self, name: &str, labels: Labels<'_>, times: &TimeHistogram) {
+        let bounds = TimeHistogram::BOUNDS_US.iter().map(|&us| us as f64 / 1e6);
+        self.histogram(name, labels, bounds, times.buckets.as_slice(), times.sum_us as f64 / 1e6);
+    }
+
+    /// Adds a histogram of the staleness of gradients.
+    pub(super) fn staleness(&mut self, name: &str, labels: Labels<'_>, staleness: &StalenessHistogram) {
+        let bounds = (0..StalenessHistogram::BUCKETS - 1).map(|bucket| ((1u64 << bucket) - 1) as f64);
+        self.histogram(name, labels, bounds, staleness.buckets.as_slice(), staleness.sum as f64);
+    }
+
+    /// Adds a histogram of counts by upper bounds. The last count is of all values above the last bound.
+    fn histogram(
+        &mut self,
+        name: &str,
+        labels: Labels<'_>,
+        bounds: impl Iterator<Item = f64>,
+        counts: &[u64],
+        sum: f64,
+    ) {
+        let mut count = 0u64;
+        let cumulative = counts.iter().map(|&inside| {
+            count = count.saturating_add(inside);
+            count
+        });
+        let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(cumulative).collect();
+        let bucket = |&(bound, count): &(f64, u64)| {
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(bound);
+            bucket.set_cumulative_count(count);
+            bucket
+        };
+        let (_, count) = *buckets.last().expect("there is at least the last one");
+        // The encoder adds the infinite bound.
+        let finite = buckets[..buckets.len() - 1].iter().map(bucket).collect();
+        self.put(name, Kind::Histogram, labels, |metric| {
+            let mut histogram = Histogram::default();
+            histogram.set_bucket(finite);
+            histogram.set_sample_count(count);
+            histogram.set_sample_sum(sum);
+            metric.set_histogram(histogram);
+        });
+    }
+}

@@ -1,0 +1,41 @@
+//! The tasks' snapshots in Prometheus' text format, version 0.0.4. Names, units and HELP are in one table; labels are
+//! bounded by the size of the cluster.
+
+mod chief;
+mod evaluator;
+mod exposition;
+mod ps;
+mod table;
+mod task;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use actix_web::HttpResponse;
+use pushpull_messages::observe::{RoleSnapshot, TaskSnapshot};
+
+use self::exposition::Exposition;
+use super::body::shared;
+use super::views::Seen;
+
+/// Answers a scrape. The text is written once for all clients that ask while the snapshots are fresh.
+pub(super) fn answer(seen: &Seen) -> HttpResponse {
+    let page = seen.written.metrics.get_or_init(|| text(&seen.tasks).into());
+    shared(prometheus::TEXT_FORMAT, page.clone())
+}
+
+/// Returns the metrics of these tasks and of the process that they run in.
+fn text(tasks: &[TaskSnapshot]) -> String {
+    let mut page = Exposition::new();
+    for task in tasks {
+        let mut samples = page.of(task.task);
+        task::samples(task, &mut samples);
+        match &task.role {
+            RoleSnapshot::Chief(job) => chief::samples(job, &mut samples),
+            RoleSnapshot::Ps(ps) => ps::samples(ps, &mut samples),
+            RoleSnapshot::Worker(worker) => worker::samples(worker, &mut samples),
+            RoleSnapshot::Evaluator(evaluator) => evaluator::samples(evaluator, &mut samples),
+        }
+    }
+    page.text()
+}

@@ -1,0 +1,74 @@
+//! Samples of a ps task: its connections and its shards.
+
+use pushpull_messages::id::ShardId;
+use pushpull_messages::message::ShardSnapshot;
+use pushpull_messages::observe::{PsSnapshot, ServerSnapshot, Traffic};
+
+use super::exposition::Samples;
+
+/// The number of reasons for closed connections that are told apart; all others count as one.
+const REASONS_MAX: usize = 16;
+
+pub(super) fn samples(ps: &PsSnapshot, out: &mut Samples<'_>) {
+    let ServerSnapshot { accepted, closed, received, sent, writing, in_flight_bytes, in_flight_bytes_max } =
+        &ps.server;
+    out.counter("pushpull_connections_accepted_total", &[], *accepted);
+    let mut others = 0u64;
+    for (at, (reason, &count)) in closed.iter().enumerate() {
+        if at < REASONS_MAX && reason != "other" {
+            out.counter("pushpull_connections_closed_total", &[("reason", reason)], count);
+        } else {
+            others = others.saturating_add(count);
+        }
+    }
+    out.counter("pushpull_connections_closed_total", &[("reason", "other")], others);
+    traffic(received, sent, out);
+    out.times("pushpull_reply_write_seconds", &[], writing);
+    out.gauge("pushpull_in_flight_bytes", &[], *in_flight_bytes as f64);
+    out.gauge("pushpull_in_flight_limit_bytes", &[], *in_flight_bytes_max as f64);
+    out.gauge("pushpull_buffer_pool_bytes", &[], ps.pool_bytes as f64);
+    for (shard, snapshot) in &ps.shards {
+        shard_samples(*shard, snapshot, out);
+    }
+}
+
+/// Adds the samples of what was received and sent.
+pub(super) fn traffic(received: &Traffic, sent: &Traffic, out: &mut Samples<'_>) {
+    for (direction, traffic) in [("received", received), ("sent", sent)] {
+        let labels = &[("direction", direction)];
+        out.counter("pushpull_messages_total", labels, traffic.messages);
+        out.counter("pushpull_payload_bytes_total", labels, traffic.payload_bytes);
+    }
+}
+
+fn shard_samples(shard: ShardId, snapshot: &ShardSnapshot, out: &mut Samples<'_>) {
+    let shard = shard.to_string();
+    let labels = &[("shard", &*shard)];
+    let pushes = &snapshot.pushes;
+    out.gauge("pushpull_shard_version", labels, snapshot.version.0 as f64);
+    out.gauge("pushpull_shard_slices", labels, snapshot.slices as f64);
+    out.gauge("pushpull_shard_variable_bytes", labels, snapshot.bytes as f64);
+    out.gauge("pushpull_shard_slot_bytes", labels, snapshot.slot_bytes as f64);
+    out.gauge("pushpull_shard_held_bytes", labels, snapshot.held_bytes as f64);
+    out.gauge("pushpull_shard_members", labels, f64::from(snapshot.members));
+    out.gauge("pushpull_shard_waiting_pulls", labels, f64::from(snapshot.waiting));
+    out.gauge("pushpull_shard_leaving", labels, f64::from(u8::from(snapshot.leaving)));
+    out.counter("pushpull_pushes_received_total", labels, pushes.received);
+    for (verdict, count) in [
+        ("applied", pushes.applied),
+        ("held", pushes.held),
+        ("stale", pushes.stale),
+        ("stopped", pushes.stopped),
+        ("duplicate", pushes.duplicate),
+        ("refused", pushes.refused),
+    ] {
+        out.counter("pushpull_pushes_total", &[("shard", &shard), ("verdict", verdict)], count);
+    }
+    out.counter("pushpull_pushes_not_finite_total", labels, snapshot.not_finite);
+    out.counter("pushpull_pulls_total", labels, snapshot.pulls);
+    out.staleness("pushpull_push_staleness_versions", labels, &snapshot.staleness);
+    out.staleness("pushpull_push_steps_behind", labels, &snapshot.steps_behind);
+    out.times("pushpull_apply_seconds", labels, &snapshot.applying);
+    out.times("pushpull_checkpoint_part_write_seconds", labels, &snapshot.saving);
+    out.counter("pushpull_checkpoint_part_failures_total", labels, snapshot.saves_failed);
+}

@@ -1,0 +1,424 @@
+//! What Prometheus reads: well-formed whatever the snapshots hold, by our own reading and by promtool's.
+//!
+//! Wanted properties: (A)–(C) of the exposition; (D) what is told is what the snapshot holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, LocalStep, ShardId, TaskId, Version};
+use pushpull_messages::message::{MetricValue, ShardCounters, ShardSnapshot, StalenessHistogram};
+use pushpull_messages::observe::{
+    ActorSnapshot, Checkpoints, ChiefSnapshot, EvaluatorSnapshot, Finding, FindingKind, JobPhase, Phases,
+    PsSnapshot, RoleSnapshot, RoundTrip, ServerSnapshot, ShardRow, ShardState, TaskRow, TaskSnapshot,
+    TaskState, TimeHistogram, Traffic, VerdictCounters, WorkerRow, WorkerSnapshot, WorkerState,
+};
+
+use self::promtool::promtool;
+use super::exposition::Exposition;
+use super::table::{FAMILIES, Kind};
+use super::text;
+
+#[path = "../../../../tests/support/promtool.rs"]
+mod promtool;
+
+/// Numbers that look random, and are the same for the same seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        // xorshift64*
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 20
+    }
+
+    fn float(&mut self) -> f32 {
+        match self.next() % 20 {
+            0 => f32::NAN,
+            1 => f32::INFINITY,
+            _ => self.next() as f32 / 1e6,
+        }
+    }
+
+    fn maybe<T>(&mut self, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (!self.next().is_multiple_of(3)).then(|| value(self))
+    }
+
+    fn times(&mut self) -> TimeHistogram {
+        TimeHistogram { buckets: std::array::from_fn(|_| self.next() % 1000).into(), sum_us: self.next() }
+    }
+
+    fn staleness(&mut self) -> StalenessHistogram {
+        let buckets = std::array::from_fn(|_| self.next() % 1000).into();
+        StalenessHistogram { buckets, max: self.next(), sum: self.next() }
+    }
+
+    fn traffic(&mut self) -> Traffic {
+        Traffic { messages: self.next(), payload_bytes: self.next() }
+    }
+
+    fn actor(&mut self, name: String) -> ActorSnapshot {
+        ActorSnapshot {
+            name,
+            state: "at work".into(),
+            queue: self.next(),
+            waited: self.times(),
+            handling: self.times(),
+            busy_us: self.maybe(Self::next),
+        }
+    }
+
+    fn shard(&mut self, shard: ShardId) -> ShardSnapshot {
+        ShardSnapshot {
+            version: Version(self.next()),
+            began: Version(self.next()),
+            slices: self.next(),
+            bytes: self.next(),
+            pushes: ShardCounters {
+                received: self.next(),
+                applied: self.next(),
+                held: self.next(),
+                stale: self.next(),
+                stopped: self.next(),
+                duplicate: self.next(),
+                refused: self.next(),
+            },
+            pulls: self.next(),
+            staleness: self.staleness(),
+            steps_behind: self.staleness(),
+            members: self.next() as u32,
+            waiting: self.next() as u32,
+            leaving: self.next().is_multiple_of(2),
+            held_bytes: self.next(),
+            slot_bytes: self.next(),
+            not_finite: self.next(),
+            applying: self.times(),
+            saving: self.times(),
+            saves_failed: self.next(),
+            actor: self.actor(shard.to_string()),
+        }
+    }
+
+    fn ps(&mut self, index: u32) -> PsSnapshot {
+        let reasons = self.next() % 40;
+        let mut closed: BTreeMap<_, _> =
+            (0..reasons).map(|at| (format!("reason \"{at}\"\n"), self.next())).collect();
+        closed.insert("other".into(), self.next());
+        PsSnapshot {
+            chief_connected: true,
+            server: ServerSnapshot {
+                accepted: self.next(),
+                closed,
+                received: self.traffic(),
+                sent: self.traffic(),
+                writing: self.times(),
+                in_flight_bytes: self.next(),
+                in_flight_bytes_max: self.next(),
+            },
+            shards: (0..3)
+                .map(|shard| ShardId::new(index, shard))
+                .map(|shard| (shard, self.shard(shard)))
+                .collect(),
+            pool_bytes: self.next(),
+        }
+    }
+
+    fn worker(&mut self) -> WorkerSnapshot {
+        WorkerSnapshot {
+            local_step: LocalStep(self.next()),
+            global_step: GlobalStep(self.next()),
+            drawn: self.next(),
+            examples: self.next(),
+            loss: self.maybe(Self::float),
+            skipped: self.next(),
+            phase: Some("exchange".into()),
+            phase_us: self.next(),
+            phases: Phases {
+                input: self.times(),
+                compute: self.times(),
+                filter: self.times(),
+                exchange: self.times(),
+                hooks: self.times(),
+            },
+            verdicts: VerdictCounters {
+                applied: self.next(),
+                held: self.next(),
+                stale: self.next(),
+                stopped: self.next(),
+            },
+            staleness: self.staleness(),
+            round_trips: (0..2)
+                .map(|ps| RoundTrip { shard: ShardId::new(ps, 0), times: self.times() })
+                .collect(),
+            in_flight_bytes: self.next(),
+            in_flight_bytes_max: self.next(),
+            sent: self.traffic(),
+            received: self.traffic(),
+            reconnections: self.next(),
+            resends: self.next(),
+        }
+    }
+
+    fn metrics(&mut self) -> Vec<MetricValue> {
+        // A model's own words are anything, and may come twice.
+        let names = ["loss", "accuracy", "accuracy", "re\"call\\ \u{fc}\n"];
+        names.map(|name| MetricValue { name: name.into(), value: self.float() }).into()
+    }
+
+    fn evaluator(&mut self) -> EvaluatorSnapshot {
+        EvaluatorSnapshot {
+            evaluated: self.next(),
+            failed: self.next(),
+            step: self.maybe(|numbers| GlobalStep(numbers.next())),
+            loss: self.maybe(Self::float),
+            metrics: self.metrics(),
+            took: self.times(),
+        }
+    }
+
+    fn chief(&mut self) -> ChiefSnapshot {
+        let tasks = [TaskId::CHIEF, TaskId::ps(0), TaskId::worker(0), TaskId::worker(1)];
+        let finding = |kind, name: &str| Finding { kind, name: name.into(), reason: "slow".into() };
+        ChiefSnapshot {
+            phase: [JobPhase::Starting, JobPhase::Training, JobPhase::Ended][self.next() as usize % 3],
+            up_ms: self.next(),
+            step: GlobalStep(self.next()),
+            last_step: GlobalStep(self.next()),
+            began: GlobalStep(self.next()),
+            loss: self.maybe(Self::float),
+            steps_per_s: f64::from(self.float()),
+            examples_per_s: f64::from(self.float()),
+            evaluation: self.maybe(|numbers| (GlobalStep(numbers.next()), numbers.metrics())),
+            tasks: tasks
+                .map(|task| TaskRow {
+                    task,
+                    address: "a:1".into(),
+                    http: None,
+                    reachable: self.next().is_multiple_of(2),
+                    lives: self.next(),
+                })
+                .into(),
+            workers: (0..4)
+                .map(|worker| WorkerRow {
+                    worker,
+                    state: WorkerState::ALL[self.next() as usize % WorkerState::ALL.len()],
+                    reported_ms: self.maybe(Self::next),
+                    staleness: self.maybe(|numbers| f64::from(numbers.float())),
+                    ..Default::default()
+                })
+                .collect(),
+            shards: (0..2)
+                .map(|shard| ShardRow {
+                    shard: ShardId::new(0, shard),
+                    seen_ms: 1,
+                    version: Version(1),
+                    updates_per_s: 1.0,
+                    busy: 0.5,
+                    queue: 1,
+                    waited_us: 1,
+                    handling_us: 1,
+                    round_trip_us: self.maybe(Self::next),
+                    variables: 1,
+                    slices: 1,
+                    bytes: 1,
+                    more_bytes: 1,
+                    pushes: ShardCounters::default(),
+                    pulls: 1,
+                    staleness: None,
+                    waiting: 0,
+                    state: ShardState::Serving,
+                })
+                .collect(),
+            checkpoints: self.maybe(|numbers| Checkpoints {
+                location: "/c".into(),
+                saves: numbers.next(),
+                failed: numbers.next(),
+                last: None,
+                last_step: numbers.maybe(|numbers| GlobalStep(numbers.next())),
+                age_ms: numbers.maybe(Self::next),
+                took: numbers.times(),
+            }),
+            findings: vec![
+                finding(FindingKind::SlowWorker, "worker/1"),
+                finding(FindingKind::SlowWorker, "worker/1"),
+                finding(FindingKind::OverloadedShard, "ps/0/shard/1"),
+            ],
+            spans_lost: self.next(),
+            ..Default::default()
+        }
+    }
+
+    /// One of each role, and two of some.
+    fn cluster(&mut self) -> Vec<TaskSnapshot> {
+        let roles = [
+            (TaskId::CHIEF, RoleSnapshot::Chief(Box::new(self.chief()))),
+            (TaskId::ps(0), RoleSnapshot::Ps(Box::new(self.ps(0)))),
+            (TaskId::ps(1), RoleSnapshot::Ps(Box::new(self.ps(1)))),
+            (TaskId::worker(0), RoleSnapshot::Worker(Box::new(self.worker()))),
+            (TaskId::worker(1), RoleSnapshot::Worker(Box::new(self.worker()))),
+            (TaskId::new(JobName::Evaluator, 0), RoleSnapshot::Evaluator(Box::new(self.evaluator()))),
+        ];
+        let snapshot = |(task, role): (TaskId, RoleSnapshot)| TaskSnapshot {
+            task,
+            incarnation: Incarnation(self.next()),
+            state: TaskState::ALL[self.next() as usize % 4],
+            actors: (0..3).map(|at| self.actor(format!("{task}/actor/{at}"))).collect(),
+            role,
+        };
+        roles.map(snapshot).into()
+    }
+}
+
+/// Every sample: its name with its labels, and its value.
+fn samples(text: &str) -> BTreeMap<&str, f64> {
+    let mut samples = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+        let before = samples.insert(name, value.parse().expect("a number"));
+        assert!(before.is_none(), "(B) twice: {name}");
+    }
+    samples
+}
+
+/// A sample's name, its labels but `le`, and that one.
+fn parts(sample: &str) -> (&str, BTreeSet<&str>, Option<f64>) {
+    let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+    let labels = labels.trim_end_matches('}').split("\",").map(|label| label.trim_end_matches('"'));
+    let (bounds, labels): (Vec<_>, BTreeSet<_>) = {
+        let (bounds, labels): (Vec<_>, Vec<_>) = labels.partition(|label| label.starts_with("le="));
+        (bounds, labels.into_iter().collect())
+    };
+    let bound = bounds.first().map(|bound| bound.trim_start_matches("le=\"").parse().expect("a bound"));
+    (name, labels, bound)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    /// (A)–(D).
+    #[test]
+    fn whatever_the_snapshots_hold_it_is_well_formed(seed in 1u64..) {
+        let cluster = Numbers(seed).cluster();
+        let text = text(&cluster);
+        let samples = samples(&text);
+        let mut histograms = 0;
+        for &(name, kind, help) in FAMILIES {
+            let told = text.contains(&format!("# HELP {name} {help}\n"));
+            let some = samples.keys().any(|sample| {
+                let own = parts(sample).0;
+                own == name || kind == Kind::Histogram && own.strip_prefix(name).is_some_and(|rest| ["_sum", "_count", "_bucket"].contains(&rest))
+            });
+            prop_assert_eq!(told, some, "(C) {}", name);
+            if kind != Kind::Histogram {
+                continue;
+            }
+            let bucket = format!("{name}_bucket");
+            let mut rows: BTreeMap<BTreeSet<&str>, Vec<(f64, f64)>> = BTreeMap::new();
+            for (sample, &count) in &samples {
+                if let (own, labels, Some(bound)) = parts(sample) && own == bucket {
+                    rows.entry(labels).or_default().push((bound, count));
+                }
+            }
+            for (labels, mut row) in rows {
+                histograms += 1;
+                row.sort_by(|one, other| one.0.total_cmp(&other.0));
+                prop_assert!(row.is_sorted_by(|one, other| one.0 < other.0 && one.1 <= other.1), "(A) {}", name);
+                let total = samples.iter().find(|(sample, _)| {
+                    let (own, its, _) = parts(sample);
+                    own == format!("{name}_count") && its == labels
+                });
+                prop_assert_eq!(row.last().map(|last| last.1), total.map(|total| *total.1), "(A) {}", name);
+                prop_assert_eq!(row.last().unwrap().0, f64::INFINITY);
+            }
+        }
+        prop_assert!(histograms > 30);
+        for task in &cluster {
+            if let RoleSnapshot::Ps(ps) = &task.role {
+                let labels = format!("job=\"ps\",task=\"{}\"", task.task.index);
+                let closed: u64 = ps.server.closed.values().sum();
+                let told = samples.iter().filter(|(sample, _)| {
+                    sample.starts_with("pushpull_connections_closed_total{") && sample.contains(&labels)
+                });
+                prop_assert_eq!(told.map(|(_, count)| count).sum::<f64>(), closed as f64, "(D)");
+                for (shard, snapshot) in &ps.shards {
+                    let of = |name: &str, more: &str| samples[&*format!("{name}{{{labels},shard=\"{shard}\"{more}}}")];
+                    let pushes = snapshot.pushes;
+                    prop_assert_eq!(of("pushpull_pushes_total", ",verdict=\"stale\""), pushes.stale as f64, "(D)");
+                    prop_assert_eq!(of("pushpull_push_staleness_versions_sum", ""), snapshot.staleness.sum as f64, "(D)");
+                    prop_assert_eq!(of("pushpull_push_staleness_versions_count", ""), snapshot.staleness.count() as f64, "(D)");
+                    prop_assert_eq!(of("pushpull_apply_seconds_sum", ""), snapshot.applying.sum_us as f64 / 1e6, "(D)");
+                    let quick = snapshot.applying.buckets[..4].iter().sum::<u64>() as f64;
+                    prop_assert_eq!(of("pushpull_apply_seconds_bucket", ",le=\"0.00001\""), quick, "(D)");
+                    let stale = snapshot.staleness.buckets[..3].iter().sum::<u64>() as f64;
+                    prop_assert_eq!(of("pushpull_push_staleness_versions_bucket", ",le=\"3\""), stale, "(D)");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn names_are_of_this_program_and_end_as_their_kind_does() {
+    let mut told = BTreeSet::new();
+    for &(name, kind, help) in FAMILIES {
+        assert!(told.insert(name), "{name} is twice in the table");
+        assert!(name.starts_with("pushpull_"), "{name}");
+        assert_eq!(name.ends_with("_total"), kind == Kind::Counter, "{name}");
+        assert!(help.ends_with('.'), "{name}: {help}");
+    }
+}
+
+#[test]
+fn a_family_without_samples_is_left_out() {
+    assert!(Exposition::new().families().is_empty());
+    #[cfg(target_os = "linux")]
+    assert!(text(&[]).contains("\nprocess_resident_memory_bytes "));
+}
+
+#[test]
+fn promtool_finds_nothing_to_complain_of() {
+    let page = text(&Numbers(4711).cluster());
+    let said = promtool(&["check", "metrics"], &page);
+    // It prints what it would have otherwise, and calls that a success.
+    assert!(said.as_deref().is_none_or(|said| said.trim().is_empty()), "{said:?}\n{page}");
+}
+
+/// The list of names that dashboards and alerts rely on.
+const NAMES: &str = "tests/golden/metrics.txt";
+
+/// Returns one line for each family that a role shows: role, name, kind and labels. Several snapshots are taken, since
+/// some samples are only there at times.
+fn names() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for snapshot in (1..40).flat_map(|seed| Numbers(seed).cluster()) {
+        let job = snapshot.task.job;
+        let page = text(std::slice::from_ref(&snapshot));
+        let mut family = ("", "");
+        for line in page.lines() {
+            if let Some(told) = line.strip_prefix("# TYPE ") {
+                family = told.split_once(' ').expect("a name and a kind");
+            } else if !line.starts_with('#') {
+                let (_, labels, _) = parts(line.rsplit_once(' ').expect("a name and a value").0);
+                let labels = labels.iter().filter_map(|label| Some(label.split_once('=')?.0));
+                let labels = labels.collect::<Vec<_>>().join(",");
+                names.insert(format!("{job} {} {} {labels}", family.0, family.1).trim_end().to_owned());
+            }
+        }
+    }
+    names
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn names_of_metrics_stay() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(NAMES);
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
+    let (committed, now): (BTreeSet<_>, _) = (committed.lines().map(str::to_owned).collect(), names());
+    let (lost, new): (Vec<_>, Vec<_>) =
+        (committed.difference(&now).collect(), now.difference(&committed).collect());
+    assert!(
+        lost.is_empty() && new.is_empty(),
+        "dashboards rely on these names; edit {NAMES} only for a change that users are told of\nlost: {lost:#?}\nnew: {new:#?}"
+    );
+}

@@ -1,0 +1,27 @@
+//! Where a process can be observed over HTTP: by people, by Prometheus, by `pushpull top`. It asks the tasks for their
+//! snapshots, at most a few times a second for all clients together, on threads of its own. Knows no policy.
+
+mod about;
+mod actors;
+mod answers;
+mod body;
+mod connections;
+mod endpoint;
+mod events;
+mod health;
+mod host;
+mod metrics;
+mod page;
+mod rendered;
+mod routes;
+mod server;
+mod targets;
+#[cfg(test)]
+mod tests;
+mod token;
+mod views;
+mod wishes;
+
+pub(crate) use about::About;
+pub(crate) use endpoint::{Endpoint, EndpointConfig};
+pub(crate) use token::{TOKEN_ENV, Token};

@@ -1,0 +1,76 @@
+//! Snapshots as JSON: each is written once for all clients.
+
+use std::sync::Arc;
+
+use actix_web::web::Bytes;
+use parking_lot::Mutex;
+use pushpull_messages::observe::ChiefSnapshot;
+use serde::Serialize;
+
+/// The newest value that was asked for, and its JSON.
+pub(super) struct Rendered<T>(Mutex<Option<(Arc<T>, Bytes)>>);
+
+impl<T> Default for Rendered<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T> Rendered<T> {
+    /// Returns the JSON of what `shown` makes of the value, on one line.
+    pub(super) fn of<S: Serialize>(&self, value: &Arc<T>, shown: impl FnOnce(&T) -> S) -> Bytes {
+        let mut last = self.0.lock();
+        match &*last {
+            Some((known, json)) if Arc::ptr_eq(known, value) => json.clone(),
+            _ => {
+                let json = json(&shown(value));
+                *last = Some((Arc::clone(value), json.clone()));
+                json
+            }
+        }
+    }
+}
+
+/// The job as JSON.
+pub(super) struct JobText {
+    accepts_wishes: bool,
+    rendered: Rendered<ChiefSnapshot>,
+}
+
+impl JobText {
+    /// `accepts_wishes` says whether a person may have the job save or stop.
+    pub(super) fn new(accepts_wishes: bool) -> Self {
+        Self { accepts_wishes, rendered: Rendered::default() }
+    }
+
+    /// Returns the snapshot's JSON.
+    pub(super) fn of(&self, job: &Arc<ChiefSnapshot>) -> Bytes {
+        let accepts_wishes = self.accepts_wishes;
+        self.rendered.of(job, |job| ChiefSnapshot { accepts_wishes, ..job.clone() })
+    }
+}
+
+/// Returns a snapshot as JSON.
+pub(super) fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("a snapshot can be written as JSON").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_snapshot_is_written_once() {
+        let (rendered, mut written) = (Rendered::default(), 0);
+        let (one, other) = (Arc::new(1), Arc::new(2));
+        let mut ask = |value| {
+            rendered.of(value, |value| {
+                written += 1;
+                vec![*value]
+            })
+        };
+        let asked = [&one, &one, &other, &other, &one].map(&mut ask);
+        assert_eq!(asked.map(|json| json.to_vec()), [b"[1]", b"[1]", b"[2]", b"[2]", b"[1]"]);
+        assert_eq!(written, 3);
+    }
+}

@@ -1,0 +1,185 @@
+//! Which request gets which answer, and the headers of every answer: one table. Knows neither sockets nor tasks.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::{Method, StatusCode};
+use actix_web::{HttpRequest, HttpResponse, web};
+use pushpull_chief::{ChiefView, Wish};
+use pushpull_messages::observe::{ChiefSnapshot, CurvePoint, PlacementRow};
+use tracing::Instrument;
+
+use super::about::About;
+use super::actors::actors;
+use super::answers::{refusal, told, wrong_method};
+use super::connections::Place;
+use super::events::{Events, Source};
+use super::host::is_loopback;
+use super::rendered::{JobText, Rendered, json};
+use super::token::Token;
+use super::views::Views;
+use super::{health, metrics, page, targets, wishes};
+use crate::programs::logging::Log;
+
+/// The content security policy: pages load nothing from elsewhere, and may not be framed.
+const POLICY: &str = include_str!("page/policy.txt").trim_ascii_end();
+
+/// The paths that every process answers; `/` lists them where there is no page.
+const INDEX: &[(&str, &str)] = &[
+    ("/metrics", "metrics for Prometheus"),
+    ("/actors", "every actor: its state, its queue, its times"),
+    ("/tasks", "the snapshots of this process's tasks"),
+    ("/healthz", "whether the tasks are alive"),
+    ("/readyz", "whether the tasks can do their work"),
+    ("/config", "how this process was started"),
+    ("/log", "the last log lines"),
+];
+
+/// What requests are answered from.
+pub(super) struct Routes {
+    pub views: Views,
+    token: Option<Token>,
+    about: About,
+    log: Log,
+    /// Whether only this machine is meant to reach the endpoint.
+    is_local: bool,
+    /// The endpoint's own address.
+    address: String,
+    job: Arc<JobText>,
+    curves: Rendered<Vec<CurvePoint>>,
+    placement: Rendered<Vec<PlacementRow>>,
+    targets: Rendered<ChiefSnapshot>,
+    events: Events,
+}
+
+impl Routes {
+    pub(super) fn new(
+        views: Views,
+        token: Option<Token>,
+        about: About,
+        log: Log,
+        is_local: bool,
+        address: String,
+    ) -> Self {
+        Self {
+            views,
+            job: Arc::new(JobText::new(token.is_some())),
+            token,
+            about,
+            log,
+            is_local,
+            address,
+            curves: Rendered::default(),
+            placement: Rendered::default(),
+            targets: Rendered::default(),
+            events: Events::default(),
+        }
+    }
+}
+
+/// Answers any request.
+pub(super) async fn serve(
+    request: HttpRequest,
+    body: web::Payload,
+    routes: web::Data<Routes>,
+) -> HttpResponse {
+    if let Some(place) = request.conn_data::<Place>() {
+        place.asks(Instant::now());
+    }
+    let mut answer = match refused(&request, &routes) {
+        Some(refusal) => refusal,
+        None => answer(&request, body, &routes).instrument(routes.log.span()).await,
+    };
+    let headers = answer.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+fn refused(request: &HttpRequest, routes: &Routes) -> Option<HttpResponse> {
+    if !routes.is_local {
+        return None;
+    }
+    let named = request.headers().get_all(header::HOST).map(|host| host.to_str().unwrap_or_default());
+    let mut named = named.chain(request.uri().host());
+    named.any(|host| !is_loopback(host)).then(|| {
+        let reason = "this endpoint is for this machine only: use localhost, or start the task with another --http-addr";
+        refusal(StatusCode::FORBIDDEN, reason)
+    })
+}
+
+async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Routes>) -> HttpResponse {
+    let (path, views) = (request.path(), &routes.views);
+    let chief = views.chief();
+    let reads = [Method::GET, Method::HEAD].contains(request.method());
+    match (path, chief) {
+        ("/metrics" | "/actors" | "/tasks" | "/healthz" | "/readyz" | "/config" | "/log" | "/", _)
+            if !reads =>
+        {
+            wrong_method(&Method::GET)
+        }
+        ("/job" | "/curves" | "/placement" | "/targets" | "/events" | "/page.css" | "/page.js", Some(_))
+            if !reads =>
+        {
+            wrong_method(&Method::GET)
+        }
+        ("/metrics", _) => metrics::answer(&views.seen().await),
+        ("/actors", _) => {
+            let seen = views.seen().await;
+            told(seen.written.actors.get_or_init(|| json(&actors(&seen.tasks))).clone())
+        }
+        ("/tasks", _) => {
+            let seen = views.seen().await;
+            told(seen.written.tasks.get_or_init(|| json(&*seen.tasks)).clone())
+        }
+        ("/healthz", _) => health::alive(&views.seen().await, &views.failed()),
+        ("/readyz", _) => health::ready(&views.seen().await),
+        ("/config", _) => told(json(&routes.about)),
+        ("/log", _) => told(json(&routes.log.recent.lines())),
+        ("/", Some(_)) => page::index(),
+        ("/", None) => index(&routes.about),
+        ("/page.css", Some(_)) => page::css(),
+        ("/page.js", Some(_)) => page::js(),
+        // Every browser asks for it; a 404 would look like an error of the page.
+        ("/favicon.ico", _) => HttpResponse::NoContent().finish(),
+        ("/job", Some(chief)) => told(routes.job.of(&newest(&chief))),
+        ("/curves", Some(chief)) => told(routes.curves.of(&chief.curves(), Clone::clone)),
+        ("/placement", Some(chief)) => told(routes.placement.of(&chief.placement(), Clone::clone)),
+        ("/targets", Some(chief)) => {
+            told(routes.targets.of(&newest(&chief), |job| targets::targets(job, &routes.address)))
+        }
+        ("/events", Some(chief)) => {
+            let (job, log) = (Arc::clone(&routes.job), Arc::clone(&routes.log.recent));
+            routes.events.answer(request, Source { chief, job, log })
+        }
+        ("/save" | "/stop", Some(_)) if request.method() != Method::POST => wrong_method(&Method::POST),
+        ("/save", Some(chief)) => {
+            wishes::answer(request, body, routes.token.as_ref(), &chief, |_| Wish::Save).await
+        }
+        ("/stop", Some(chief)) => {
+            let stop = |reason| Wish::Stop { reason };
+            wishes::answer(request, body, routes.token.as_ref(), &chief, stop).await
+        }
+        _ => refusal(StatusCode::NOT_FOUND, "there is nothing here; / lists what there is"),
+    }
+}
+
+fn newest(chief: &ChiefView) -> Arc<ChiefSnapshot> {
+    Arc::clone(&chief.snapshots().borrow())
+}
+
+fn index(about: &About) -> HttpResponse {
+    let mut text = format!("pushpull: {}\n\n", about.tasks().join(", "));
+    for (path, what) in INDEX {
+        text += &format!("{path:10} {what}\n");
+    }
+    text += "\nThe job's page is at its chief, which logs where.\n";
+    HttpResponse::Ok().content_type("text/plain; charset=utf-8").body(text)
+}

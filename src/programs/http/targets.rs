@@ -1,0 +1,60 @@
+//! The endpoints of the job's tasks, in the form in which Prometheus discovers them (`http_sd_configs`).
+
+use std::collections::BTreeMap;
+
+use pushpull_messages::id::TaskId;
+use pushpull_messages::observe::ChiefSnapshot;
+use serde::Serialize;
+
+/// Addresses, and the labels of all samples from there.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct TargetGroup {
+    targets: [String; 1],
+    labels: BTreeMap<&'static str, String>,
+}
+
+/// Returns all endpoints that the chief knows. Tasks of one process share an endpoint: it is listed once, with the first
+/// of them.
+pub(super) fn targets(job: &ChiefSnapshot, own: &str) -> Vec<TargetGroup> {
+    let mut groups: Vec<TargetGroup> = Vec::new();
+    let listed = job.tasks.iter().filter_map(|row| Some((row.task, row.http.clone()?)));
+    let own = std::iter::once((TaskId::CHIEF, own.to_owned()));
+    for (task, address) in own.chain(listed) {
+        if groups.iter().all(|group| group.targets[0] != address) {
+            let labels = [("job", task.job.to_string()), ("task", task.index.to_string())].into();
+            groups.push(TargetGroup { targets: [address], labels });
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::observe::TaskRow;
+
+    use super::*;
+
+    #[test]
+    fn every_address_is_listed_once_with_its_task() {
+        let row = |task, http: Option<&str>| TaskRow {
+            task,
+            address: "a:1".into(),
+            http: http.map(Into::into),
+            reachable: true,
+            lives: 1,
+        };
+        let tasks = vec![
+            row(TaskId::CHIEF, Some("c:9")),
+            row(TaskId::ps(0), Some("p:9")),
+            row(TaskId::worker(0), None),
+            row(TaskId::worker(1), Some("c:9")),
+        ];
+        let told = targets(&ChiefSnapshot { tasks, ..Default::default() }, "c:9");
+        let json = serde_json::to_value(told).unwrap();
+        let expected = serde_json::json!([
+            {"targets": ["c:9"], "labels": {"job": "chief", "task": "0"}},
+            {"targets": ["p:9"], "labels": {"job": "ps", "task": "0"}},
+        ]);
+        assert_eq!(json, expected);
+    }
+}

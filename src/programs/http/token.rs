@@ -1,0 +1,96 @@
+//! The secret that lets a client have the job save or stop. It is compared in constant time, and never shown.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use subtle::ConstantTimeEq;
+
+/// The environment variable that may hold the token instead of a file.
+pub(crate) const TOKEN_ENV: &str = "PUSHPULL_HTTP_TOKEN";
+const BYTES_MAX: usize = 4096;
+
+/// A secret.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(hidden)")
+    }
+}
+
+impl Token {
+    /// Takes a token from a text; `place` says where it comes from.
+    fn new(text: &str, place: &str) -> anyhow::Result<Self> {
+        let text = text.trim();
+        if text.is_empty() || text.len() > BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let expected = "expected one word of letters, digits and signs";
+            return Err(anyhow!("the token in {place} cannot be used: {expected}"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Reads the token from `file` if there is one, else takes it from `env` if it is not empty.
+    ///
+    /// # Errors
+    /// Returns an error where the file cannot be read, or the text is not one word.
+    pub(crate) fn read(file: Option<&Path>, env: Option<&str>) -> anyhow::Result<Option<Self>> {
+        match (file, env.filter(|text| !text.is_empty())) {
+            (Some(path), _) => {
+                let shown = path.display();
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("--http-token-file: cannot read {shown}"))?;
+                Self::new(&text, &format!("--http-token-file {shown}")).map(Some)
+            }
+            (None, Some(text)) => Self::new(text, TOKEN_ENV).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Returns true when an `Authorization` header carries this token.
+    pub(super) fn is_in(&self, header: &[u8]) -> bool {
+        let (scheme, given) = header.split_at_checked(7).unwrap_or_default();
+        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(given.trim_ascii().ct_eq(self.0.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_is_accepted() {
+        let token = Token::read(None, Some(" s3cret\n")).unwrap().unwrap();
+        for (header, expected) in [
+            ("Bearer s3cret", true),
+            ("bearer s3cret ", true),
+            ("Bearer s3cre", false),
+            ("Bearer s3cret2", false),
+            ("Bearer ", false),
+            ("Basic s3cret", false),
+            ("s3cret", false),
+            ("", false),
+        ] {
+            assert_eq!(token.is_in(header.as_bytes()), expected, "{header}");
+        }
+        assert!(!format!("{token:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn a_file_wins_over_the_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, "file\n").unwrap();
+        assert_eq!(Token::read(Some(&path), Some("env")).unwrap(), Some(Token("file".into())));
+        assert_eq!(Token::read(None, Some("")).unwrap(), None);
+        assert_eq!(Token::read(None, None).unwrap(), None);
+        for text in ["", " \n", "two words", "line\nline", "\u{fc}"] {
+            std::fs::write(&path, text).unwrap();
+            let error = Token::read(Some(&path), None).unwrap_err().to_string();
+            assert!(error.contains("cannot be used") && !error.contains('\n'), "{error}");
+        }
+        let error = Token::read(Some(&dir.path().join("none")), None).unwrap_err().to_string();
+        assert!(error.starts_with("--http-token-file: cannot read "), "{error}");
+    }
+}

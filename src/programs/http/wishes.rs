@@ -1,0 +1,103 @@
+//! Requests to save or to stop the job, from clients that send the token. The chief decides what becomes of them.
+
+use std::time::Duration;
+
+use actix_web::http::{StatusCode, header};
+use actix_web::{HttpRequest, HttpResponse, web};
+use futures_util::StreamExt;
+use pushpull_chief::{ChiefView, Wish};
+use pushpull_messages::observe::JobPhase;
+use tokio::time::timeout;
+
+use super::answers::refusal;
+use super::token::{TOKEN_ENV, Token};
+use crate::programs::shown::clean;
+
+/// The greatest length of a reason, in bytes.
+const REASON_MAX: usize = 1000;
+/// The time that a reason may take to arrive.
+const REASON_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Passes the wish on to the chief. The body may give a reason.
+pub(super) async fn answer(
+    request: &HttpRequest,
+    body: web::Payload,
+    token: Option<&Token>,
+    chief: &ChiefView,
+    wish: impl FnOnce(String) -> Wish,
+) -> HttpResponse {
+    match permit(request, token, body).await {
+        Ok(reason) if reason.is_empty() => tell(chief, wish("requested over HTTP".into())),
+        Ok(reason) => tell(chief, wish(reason)),
+        Err(refusal) => refusal,
+    }
+}
+
+fn tell(chief: &ChiefView, wish: Wish) -> HttpResponse {
+    if wish == Wish::Save && !chief.makes_checkpoints() {
+        let reason = "this job makes no checkpoints: start its chief with --checkpoint-dir";
+        return refusal(StatusCode::CONFLICT, reason);
+    }
+    let what = match &wish {
+        Wish::Save => "a checkpoint".to_owned(),
+        Wish::Stop { reason } | Wish::Drain { reason } => format!("an early end ({reason})"),
+    };
+    if chief.wish(wish) {
+        tracing::info!("received a request over HTTP: {what}");
+        return HttpResponse::Accepted().json(serde_json::json!({ "wished": true }));
+    }
+    let reason = match chief.snapshots().borrow().phase {
+        JobPhase::Ended => "the job has ended",
+        _ => "the job is about to end, or too many requests wait: try again later",
+    };
+    refusal(StatusCode::CONFLICT, reason)
+}
+
+/// Returns the reason that the request gives, or the refusal of a request without the token.
+async fn permit(
+    request: &HttpRequest,
+    token: Option<&Token>,
+    body: web::Payload,
+) -> Result<String, HttpResponse> {
+    let Some(token) = token else {
+        let reason = format!(
+            "no client may do this: start the chief with --http-token-file FILE or {TOKEN_ENV} to allow clients that \
+             send the token"
+        );
+        return Err(refusal(StatusCode::FORBIDDEN, &reason));
+    };
+    let given = request.headers().get(header::AUTHORIZATION);
+    if !given.is_some_and(|given| token.is_in(given.as_bytes())) {
+        let mut answer = refusal(
+            StatusCode::UNAUTHORIZED,
+            "expected 'Authorization: Bearer TOKEN' with the chief's token",
+        );
+        answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        return Err(answer);
+    }
+    let too_much =
+        || refusal(StatusCode::PAYLOAD_TOO_LARGE, &format!("a reason has at most {REASON_MAX} bytes"));
+    match timeout(REASON_TIMEOUT, read(body)).await {
+        Ok(Some(reason)) => Ok(one_line(&reason)),
+        Ok(None) => Err(too_much()),
+        Err(_) => Err(refusal(StatusCode::REQUEST_TIMEOUT, "the reason did not arrive in time")),
+    }
+}
+
+/// Returns the whole body; `None` where it is too long or breaks off.
+async fn read(mut body: web::Payload) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = body.next().await {
+        bytes.extend_from_slice(&piece.ok()?);
+        if bytes.len() > REASON_MAX {
+            return None;
+        }
+    }
+    Some(bytes)
+}
+
+/// Returns the text as one line that can be logged.
+fn one_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    clean(&text).trim().to_owned()
+}

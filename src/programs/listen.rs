@@ -1,0 +1,72 @@
+//! How a process takes its place in a cluster: the identity that it presents, and the address that it listens at.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use pushpull_messages::cluster::ClusterConfig;
+use pushpull_messages::graph::GraphSpec;
+use pushpull_transport::{
+    DialError, Identity, Listener, Patience, Tcp, Transport, TransportError, dial,
+};
+
+use crate::life::incarnation;
+
+/// Returns the identity that this task presents to its peers. `graph` is the model that it was started with, if any;
+/// `http` is the address of its endpoint, if it has one.
+pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: Option<String>) -> Identity {
+    Identity {
+        task: config.task(),
+        incarnation: incarnation(),
+        cluster: config.cluster().clone(),
+        graph: graph.map(GraphSpec::digest),
+        http,
+    }
+}
+
+/// Listens on the socket that the parent process opened, if there is one, else at `bind`, else at this task's address
+/// in the cluster. `bind` is for hosts that do not own the name by which the cluster knows them.
+///
+/// # Errors
+/// Returns one line that says who uses the address already, or what to set `--bind` to.
+pub(crate) async fn listen(
+    tcp: &Tcp,
+    config: &ClusterConfig,
+    identity: &Identity,
+    bind: Option<&str>,
+) -> anyhow::Result<Box<dyn Listener>> {
+    let inherited = listenfd::ListenFd::from_env().take_tcp_listener(0);
+    if let Some(socket) = inherited.context("cannot use the socket in LISTEN_FDS")? {
+        return tcp.listen_on(socket).context("cannot use the socket in LISTEN_FDS");
+    }
+    let own = config.cluster().address(config.task()).expect("a task that listens is in its cluster");
+    let address = bind.map_or_else(|| own.to_string(), ToOwned::to_owned);
+    match tcp.listen(&address).await {
+        Ok(listener) => Ok(listener),
+        Err(TransportError::InUse { address }) => {
+            let owner = owner_of(tcp, &address, identity).await;
+            Err(anyhow!("{}: address {address} is already in use by {owner}", config.task()))
+        }
+        Err(error) => {
+            let hint = match (&error, bind) {
+                (TransportError::Io { source, .. }, None)
+                    if source.kind() == std::io::ErrorKind::AddrNotAvailable =>
+                {
+                    format!("; if this host is reached by that name, set --bind 0.0.0.0:{}", own.port())
+                }
+                _ => String::new(),
+            };
+            Err(anyhow!("{} cannot listen at {error}{hint}", config.task()))
+        }
+    }
+}
+
+/// Says who listens at `address` already: a pushpull task introduces itself.
+async fn owner_of(tcp: &Tcp, address: &str, identity: &Identity) -> String {
+    let patience = Patience::of(Duration::from_secs(1));
+    let ask = dial(tcp, address, identity, identity.task, patience);
+    match tokio::time::timeout(Duration::from_secs(2), ask).await {
+        Ok(Ok(client)) => format!("{}: is the same task started twice?", client.welcome().task),
+        Ok(Err(DialError::Refused { refusal, .. })) => format!("a pushpull task, which refused: {refusal}"),
+        _ => "another program".to_owned(),
+    }
+}

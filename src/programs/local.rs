@@ -1,0 +1,237 @@
+//! A cluster of processes on this machine: starts the role binaries, merges their logs, and ends when they end.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use command_fds::{CommandFdExt, FdMapping};
+use parking_lot::Mutex;
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{JobName, TaskId};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+use crate::programs::exit::{Failure, Outcome};
+use crate::programs::logging::{LogFormat, PREFIXED};
+use crate::programs::signals::Signals;
+
+/// The time that the other tasks may take to end after the chief.
+const LEAVE: Duration = Duration::from_secs(30);
+/// The first inherited socket in systemd's protocol.
+const FIRST_INHERITED_FD: i32 = 3;
+
+/// A cluster that is not started yet.
+pub(crate) struct Local {
+    pub ps: u32,
+    pub workers: u32,
+    /// The job file.
+    pub job: PathBuf,
+    /// The flags of the chief, of every ps and of every worker, beside those that place them in the cluster.
+    pub chief_flags: Vec<String>,
+    pub ps_flags: Vec<String>,
+    pub worker_flags: Vec<String>,
+    /// The format of their logs.
+    pub log_format: LogFormat,
+}
+
+impl Local {
+    /// Runs the cluster to the job's end.
+    pub(crate) async fn run(self) -> Outcome {
+        let running = Running::default();
+        let last = running.clone();
+        let signals = Signals::listen_and(move || last.kill_all())?;
+        let Sockets { cluster, opened } = Sockets::open(self.ps, self.workers)?;
+        let mut children = JoinSet::new();
+        // A worker listens nowhere yet; its socket only keeps the port.
+        let mut kept = Vec::new();
+        for (task, socket) in opened {
+            let inherits = match task.job {
+                JobName::Worker => {
+                    kept.push(socket);
+                    None
+                }
+                _ => Some(socket.into()),
+            };
+            let child = self.start(task, &cluster, inherits)?;
+            running.add(task, child.id());
+            children.spawn(attend(task, child, self.log_format));
+        }
+        let failed = wait(&mut children, &running, &signals).await?;
+        match failed.is_empty() {
+            // Where the chief could save, all tasks ended without an error.
+            true => Ok(()),
+            false if signals.interrupt.is_cancelled() => {
+                let reason = format!("interrupted: {}", failed.join("; "));
+                Err(Failure::Signal { reason, number: signals.number() })
+            }
+            false => Err(anyhow!(failed.join("; ")).into()),
+        }
+    }
+
+    fn start(&self, task: TaskId, cluster: &ClusterSpec, socket: Option<OwnedFd>) -> anyhow::Result<Child> {
+        let program = beside_this_program(&format!("pushpull-{}", task.job))?;
+        let mut command = std::process::Command::new(&program);
+        // A group of its own: Ctrl-C reaches only this process, which then ends the others in good order.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.env("TF_CONFIG", cluster.to_tf_config(task)).env(PREFIXED, "1");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        match task.job {
+            JobName::Chief => command.arg("--job").arg(&self.job).args(&self.chief_flags),
+            JobName::Ps => command.args(&self.ps_flags),
+            _ => command.args(&self.worker_flags),
+        };
+        if let Some(parent_fd) = socket {
+            command.env("LISTEN_FDS", "1").env_remove("LISTEN_PID");
+            command.fd_mappings(vec![FdMapping { parent_fd, child_fd: FIRST_INHERITED_FD }])?;
+        }
+        let mut command = Command::from(command);
+        command.kill_on_drop(true);
+        command.spawn().with_context(|| format!("cannot start {}", program.display()))
+    }
+}
+
+/// The sockets of a cluster's tasks. They are all opened here and handed down, so that no other program can take a port
+/// in between.
+struct Sockets {
+    cluster: ClusterSpec,
+    opened: Vec<(TaskId, TcpListener)>,
+}
+
+impl Sockets {
+    fn open(ps: u32, workers: u32) -> anyhow::Result<Self> {
+        let (mut opened, mut jobs) = (Vec::new(), Vec::new());
+        for (job, count) in [(JobName::Chief, 1), (JobName::Ps, ps), (JobName::Worker, workers)] {
+            let mut addresses = Vec::new();
+            for index in 0..count {
+                let socket = TcpListener::bind("127.0.0.1:0").context("cannot open a socket on loopback")?;
+                addresses.push(socket.local_addr()?.to_string());
+                opened.push((TaskId::new(job, index), socket));
+            }
+            jobs.push((job, addresses));
+        }
+        Ok(Self { cluster: ClusterSpec::new(jobs)?, opened })
+    }
+}
+
+/// Waits until all children have ended, and returns those that failed. The first signal is passed on to the chief.
+/// Children that do not end within [`LEAVE`] after the chief, or after a signal, are killed.
+async fn wait(
+    children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
+    running: &Running,
+    signals: &Signals,
+) -> anyhow::Result<Vec<String>> {
+    let mut failed = Vec::new();
+    let mut deadline = None;
+    let mut interrupted = false;
+    while !children.is_empty() {
+        let out_of_time = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(ended) = children.join_next() => {
+                let (task, status) = ended.context("a task was cancelled")??;
+                running.remove(task);
+                if !status.success() {
+                    failed.push(format!("{task} ended with {status}"));
+                }
+                if task == TaskId::CHIEF {
+                    deadline = Some(tokio::time::Instant::now() + LEAVE);
+                }
+            }
+            () = out_of_time => {
+                let (late, seconds) = (running.names(), LEAVE.as_secs());
+                failed.push(format!("{late} did not end within {seconds} s of the chief, and were killed"));
+                children.abort_all();
+                break;
+            }
+            () = signals.interrupt.cancelled(), if !interrupted => {
+                interrupted = true;
+                // The chief tells the others.
+                running.terminate(TaskId::CHIEF);
+                deadline = Some(tokio::time::Instant::now() + LEAVE);
+            }
+        }
+    }
+    Ok(failed)
+}
+
+/// The processes that run now. One that has ended is removed at once: the system may reuse its number.
+#[derive(Clone, Default)]
+struct Running(Arc<Mutex<BTreeMap<TaskId, Pid>>>);
+
+impl Running {
+    fn add(&self, task: TaskId, process: Option<u32>) {
+        let process = process.and_then(|number| Pid::from_raw(number.cast_signed()));
+        self.0.lock().extend(process.map(|process| (task, process)));
+    }
+
+    fn remove(&self, task: TaskId) {
+        self.0.lock().remove(&task);
+    }
+
+    fn names(&self) -> String {
+        self.0.lock().keys().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    fn terminate(&self, task: TaskId) {
+        if let Some(&process) = self.0.lock().get(&task) {
+            // Where this fails, the process has just ended.
+            let _ = kill_process(process, Signal::TERM);
+        }
+    }
+
+    fn kill_all(&self) {
+        for &process in self.0.lock().values() {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+}
+
+fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe().context("cannot find the path of this program")?;
+    let program = this.parent().unwrap_or(Path::new(".")).join(name);
+    if program.exists() {
+        return Ok(program);
+    }
+    Err(anyhow!("{} is missing: build all programs with `cargo build --release`", program.display()))
+}
+
+/// Prints the output of a child until it ends. A line begins with the task's name unless it names the task itself.
+async fn attend(task: TaskId, mut child: Child, format: LogFormat) -> anyhow::Result<(TaskId, ExitStatus)> {
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let result = task == TaskId::CHIEF;
+    // The reader may have closed the pipe; the children train all the same.
+    let out = lines(out, |line| {
+        let name = if result { String::new() } else { format!("[{task}] ") };
+        let _ = writeln!(std::io::stdout(), "{name}{line}");
+    });
+    let err = lines(err, |line| {
+        // A line of JSON names the task itself; a panic does not.
+        let name = match format {
+            LogFormat::Json if line.starts_with('{') => String::new(),
+            LogFormat::Json | LogFormat::Human => format!("[{task}] "),
+        };
+        let _ = writeln!(std::io::stderr(), "{name}{line}");
+    });
+    tokio::join!(out, err);
+    Ok((task, child.wait().await?))
+}
+
+async fn lines(pipe: Option<impl AsyncRead + Unpin>, print: impl Fn(&str)) {
+    let Some(pipe) = pipe else { return };
+    let mut lines = BufReader::new(pipe).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        print(&line);
+    }
+}

@@ -1,0 +1,108 @@
+//! Log lines: time, level, task, message. They go to standard error, for people or as JSON, filtered by `RUST_LOG`; the
+//! last ones are kept for readers of the endpoint.
+
+mod fields;
+mod keeper;
+mod lines;
+mod recent;
+
+use std::sync::Arc;
+
+use tracing::Span;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use self::keeper::Keeper;
+use self::lines::{Human, Json};
+
+pub(crate) use self::recent::Recent;
+
+/// The environment variable that a parent sets when it prefixes every line with the task's name itself.
+pub(crate) const PREFIXED: &str = "PUSHPULL_LOG_PREFIXED";
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One line of text for each event.
+    #[default]
+    Human,
+    /// One JSON object for each event.
+    Json,
+}
+
+/// The log of one run: of a task's process, or of a cluster within a process.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    /// The last lines that were logged within [`Log::span`].
+    pub(crate) recent: Arc<Recent>,
+    span: Span,
+}
+
+impl Default for Log {
+    /// Makes a log that keeps nothing.
+    fn default() -> Self {
+        Self { recent: Arc::default(), span: Span::none() }
+    }
+}
+
+impl Log {
+    /// Returns the span of the run. What is logged within it, or within a span below it, belongs to this log alone.
+    pub(crate) fn span(&self) -> Span {
+        self.span.clone()
+    }
+}
+
+/// Starts to log as `task`. The first call in a process decides the format, and its log also keeps the lines that are
+/// logged outside of every log's span.
+pub(crate) fn start(task: &str, format: LogFormat) -> Log {
+    let recent = Arc::<Recent>::default();
+    let log = tracing_subscriber::registry()
+        .with(filter(std::env::var(EnvFilter::DEFAULT_ENV).ok().as_deref()))
+        .with(Keeper::new(task, format, Arc::clone(&recent)));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // An application that embeds this library may have set up a log already; that one stays.
+    let _ = match format {
+        LogFormat::Human => {
+            let prefixed = std::env::var_os(PREFIXED).is_some();
+            log.with(lines.event_format(Human::new(task, !prefixed))).try_init()
+        }
+        LogFormat::Json => log.with(lines.event_format(Json::new(task))).try_init(),
+    };
+    let span = keeper::span_of(task, &recent);
+    Log { recent, span }
+}
+
+/// Returns the filter that `RUST_LOG` asks for. The HTTP server's own events, and those of its clients, are left out:
+/// they say nothing about the job.
+fn filter(told: Option<&str>) -> EnvFilter {
+    let with = |told: &str| EnvFilter::try_new(format!("actix_server=warn,actix_http=off,{told}")).ok();
+    // An empty variable counts as unset: a manifest may leave the value open.
+    told.filter(|told| !told.trim().is_empty())
+        .and_then(with)
+        .or_else(|| with("info"))
+        .expect("'info' is a filter")
+}
+
+/// Returns true when only JSON lines may be written to standard error.
+pub(crate) fn is_json() -> bool {
+    tracing::dispatcher::get_default(|log| log.downcast_ref::<Keeper>().is_some_and(Keeper::is_json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_is_quiet_by_default() {
+        for (told, expected) in [
+            (None, "actix_server=warn,actix_http=off,info"),
+            (Some(""), "actix_server=warn,actix_http=off,info"),
+            (Some("debug"), "actix_server=warn,actix_http=off,debug"),
+            (Some("actix_server=info,actix_http=info,warn"), "actix_server=info,actix_http=info,warn"),
+            (Some("=no=filter="), "actix_server=warn,actix_http=off,info"),
+        ] {
+            assert_eq!(filter(told).to_string(), expected, "{told:?}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The programs: flags, endpoints, the page, `top`, logs, signals, the role binaries and the tools. All that only a
+//! process needs is here, behind the feature `programs`; the library below knows nothing of it.
+
+mod checkpoint;
+mod cli;
+mod exit;
+mod http;
+mod listen;
+mod local;
+mod logging;
+mod progress;
+mod roles;
+mod settings;
+mod shown;
+mod signals;
+mod top;
+
+pub use cli::{
+    Defaults, TrainArgs, chief_main, evaluator_main, local_main, main, main_from, main_with, ps_main,
+    worker_main,
+};
+pub use exit::{Failure, Outcome};

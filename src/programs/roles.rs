@@ -1,0 +1,260 @@
+//! One task of a cluster as a process: ps, worker or chief; and the evaluator, which belongs to no cluster.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_rt::Arbiter;
+use anyhow::anyhow;
+use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress};
+use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
+use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_ps::{Ps, PsConfig, PsError};
+use pushpull_storage::{EvaluationRecord, Store};
+use pushpull_transport::buffer::BufferPool;
+use pushpull_transport::{Identity, Listener, Tcp};
+use pushpull_worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig, WorkerError};
+use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::watch;
+
+use crate::programs::exit::{Failure, Outcome};
+use crate::programs::http::{About, Endpoint, EndpointConfig};
+use crate::programs::listen::{identity, listen};
+use crate::programs::progress;
+use crate::programs::signals::Signals;
+use crate::report::Report;
+use crate::threads::run_on;
+
+/// The settings of the network that every task of a cluster has.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    /// The address to listen at, if it differs from the task's address in the cluster spec.
+    pub bind: Option<String>,
+    /// Whether payloads carry a checksum.
+    pub payload_crc: bool,
+    /// The time after which a silent peer counts as lost.
+    pub lost_after: Duration,
+    /// The time after which an unanswered request is sent again.
+    pub retry_after: Duration,
+    /// The task's endpoint.
+    pub http: EndpointConfig,
+}
+
+impl Network {
+    fn tcp(&self, pool: &BufferPool) -> Tcp {
+        Tcp::new(pool.clone()).with_payload_crc(self.payload_crc).with_lost_after(self.lost_after)
+    }
+
+    /// Starts the task's endpoint.
+    fn endpoint(&self, cluster: &ClusterConfig) -> anyhow::Result<Endpoint> {
+        let endpoint = Endpoint::bind(&self.http, About::task(cluster))?;
+        endpoint.announce(cluster.hosts_chief());
+        Ok(endpoint)
+    }
+
+    fn order<'a>(&self, mut orders: ChiefOrders<'a>) -> ChiefOrders<'a> {
+        orders.config.retry.resend_after = self.retry_after;
+        orders
+    }
+}
+
+/// The job of a chief, and how it is run.
+#[derive(Clone)]
+pub(crate) struct ChiefOrders<'a> {
+    pub job: JobSpec,
+    pub config: ChiefConfig,
+    pub report: Option<&'a Path>,
+    pub hooks: Vec<pushpull_chief::MakeHook>,
+}
+
+fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
+    result.map_err(|_| anyhow!("a thread of this task panicked: see above"))
+}
+
+/// Ends the endpoint of a task that has ended: at once, or after the time that it lingers.
+pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, signals: &Signals) -> Outcome {
+    if let Err(failure) = &outcome {
+        endpoint.fail(task, failure);
+        if endpoint.lingers() {
+            // The program prints the failure when it ends, which is long after this.
+            tracing::error!("{task} ended with an error: {failure}");
+        }
+    }
+    endpoint.close(&signals.interrupt).await;
+    outcome
+}
+
+/// Runs a ps task to the job's end.
+pub(crate) async fn ps(
+    cluster: &ClusterConfig,
+    network: &Network,
+    config: PsConfig,
+    graph: Option<&GraphSpec>,
+) -> Outcome {
+    let signals = Signals::listen()?;
+    config.validate().map_err(Failure::usage)?;
+    let endpoint = network.endpoint(cluster)?;
+    let outcome = run_ps(cluster, network, config, graph, &endpoint, &signals).await;
+    closed(endpoint, cluster.task(), outcome, &signals).await
+}
+
+async fn run_ps(
+    cluster: &ClusterConfig,
+    network: &Network,
+    config: PsConfig,
+    graph: Option<&GraphSpec>,
+    endpoint: &Endpoint,
+    signals: &Signals,
+) -> Outcome {
+    let (pool, identity) = (BufferPool::default(), identity(cluster, graph, endpoint.advertised()));
+    let tcp = network.tcp(&pool);
+    let (cluster, bind, interrupt) = (cluster.clone(), network.bind.clone(), signals.interrupt.clone());
+    let (io, observers) = (Arbiter::new(), endpoint.observers());
+    let result = run_on(&io, move || async move {
+        let listener = listen(&tcp, &cluster, &identity, bind.as_deref()).await?;
+        let ps = Ps::start(config, identity, listener, &pool)?;
+        observers.add(Arc::new(ps.view()));
+        anyhow::Ok(ps.run(interrupt).await)
+    });
+    match panicked(result.await)?? {
+        Err(error @ PsError::Interrupted) => {
+            Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Runs a worker task to the job's end; also the chief, where the cluster names none and this is worker 0.
+pub(crate) async fn worker(
+    cluster: &ClusterConfig,
+    network: &Network,
+    config: WorkerConfig,
+    graph: Option<&GraphSpec>,
+    orders: Option<ChiefOrders<'_>>,
+) -> Outcome {
+    let signals = Signals::listen()?;
+    config.validate().map_err(Failure::usage)?;
+    let endpoint = network.endpoint(cluster)?;
+    let outcome = run_worker(cluster, network, config, graph, orders, &endpoint, &signals).await;
+    closed(endpoint, cluster.task(), outcome, &signals).await
+}
+
+async fn run_worker(
+    cluster: &ClusterConfig,
+    network: &Network,
+    mut config: WorkerConfig,
+    graph: Option<&GraphSpec>,
+    orders: Option<ChiefOrders<'_>>,
+    endpoint: &Endpoint,
+    signals: &Signals,
+) -> Outcome {
+    config.retry.resend_after = network.retry_after;
+    let (pool, identity) = (BufferPool::default(), identity(cluster, graph, endpoint.advertised()));
+    let tcp = network.tcp(&pool);
+    let interrupt = signals.interrupt.clone();
+    let worker = Worker::new(config, identity.clone(), Arc::new(tcp.clone()), pool, interrupt);
+    let worker = worker.map_err(Failure::usage)?;
+    endpoint.observers().add(Arc::new(worker.view()));
+    let io = Arbiter::new();
+    let trained = match orders {
+        None => run_on(&io, move || worker.run()).await,
+        Some(orders) => {
+            // Listens first, so that an address in use is an error at once.
+            let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
+            let train = run_on(&io, move || worker.run());
+            let chief =
+                run_chief(cluster, listener, &tcp, &identity, network.order(orders), endpoint, signals);
+            let (trained, led) = tokio::join!(train, chief);
+            led?;
+            trained
+        }
+    };
+    match panicked(trained)? {
+        Err(error @ WorkerError::Interrupted { .. }) => {
+            Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Runs the chief to the job's end.
+pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: ChiefOrders<'_>) -> Outcome {
+    let signals = Signals::listen()?;
+    let endpoint = network.endpoint(cluster)?;
+    let identity = identity(cluster, Some(&orders.job.graph), endpoint.advertised());
+    let tcp = network.tcp(&BufferPool::default());
+    let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
+    let outcome =
+        run_chief(cluster, listener, &tcp, &identity, network.order(orders), &endpoint, &signals).await;
+    closed(endpoint, cluster.task(), outcome, &signals).await
+}
+
+/// Evaluates the checkpoints in a directory up to the job's last step, or until a signal. The evaluations are in the
+/// store, so a signal loses nothing. `told` is called with every evaluation.
+pub(crate) async fn evaluator(
+    checkpoint_dir: &str,
+    config: EvaluatorConfig,
+    http: &EndpointConfig,
+    told: impl FnMut(&EvaluationRecord) + Send + 'static,
+) -> Outcome {
+    let signals = Signals::listen()?;
+    // The evaluator may start before the first checkpoint exists.
+    let store = Store::create(checkpoint_dir)?;
+    let evaluator = Evaluator::new(config, store, BufferPool::default(), signals.interrupt.clone());
+    let evaluator = evaluator.map_err(Failure::usage)?;
+    let task = TaskId::new(JobName::Evaluator, 0);
+    let endpoint = Endpoint::bind(http, About::new([task], None))?;
+    endpoint.announce(false);
+    endpoint.observers().add(Arc::new(evaluator.view()));
+    let io = Arbiter::new();
+    let result = panicked(run_on(&io, move || evaluator.run(told)).await);
+    let outcome = result.and_then(|ended| Ok(ended?)).map_err(Failure::Error);
+    closed(endpoint, task, outcome, &signals).await
+}
+
+async fn run_chief(
+    cluster: &ClusterConfig,
+    listener: Box<dyn Listener>,
+    tcp: &Tcp,
+    identity: &Identity,
+    orders: ChiefOrders<'_>,
+    endpoint: &Endpoint,
+    signals: &Signals,
+) -> Outcome {
+    let ChiefOrders { job, config, report: path, hooks } = orders;
+    let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
+    let (tell, told) = watch::channel(JobProgress::default());
+    let shown = tokio::spawn(progress::show(told, job.batch_size));
+    let transport = Arc::new(tcp.clone());
+    let chief = Chief::new(config, identity, transport, job.clone(), tell, signals.interrupt.clone())
+        .with_hooks(hooks.iter().map(|make| make()));
+    endpoint.observers().lead(chief.view());
+    let result = Box::pin(chief.run(listener)).await;
+    let _ = shown.await;
+    match result {
+        Ok(end) => tell_end(&job, cluster.cluster(), end, path),
+        Err(error) if error.is_interrupt() => {
+            Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Says how a job ended without an error: prints the report, or where the job was saved.
+pub(crate) fn tell_end(job: &JobSpec, cluster: &ClusterSpec, end: JobEnd, path: Option<&Path>) -> Outcome {
+    match end {
+        JobEnd::Saved { step, checkpoint, reason } => {
+            println!("stopped at step {step} of {} ({reason})", job.last_step);
+            println!("saved as {checkpoint}: run the same command again to resume");
+            Ok(())
+        }
+        JobEnd::Completed(outcome) => {
+            let report = Report::new(job, cluster, &outcome);
+            let written = path.map_or(Ok(()), |path| report.write(path));
+            report.print();
+            Ok(written?)
+        }
+    }
+}

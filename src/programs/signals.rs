@@ -1,0 +1,57 @@
+//! SIGINT and SIGTERM: the first one asks for an orderly end, the second one ends the process at once.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::logging;
+
+const SIGINT: u8 = 2;
+const SIGTERM: u8 = 15;
+
+/// The signals that this process received.
+#[derive(Clone)]
+pub(crate) struct Signals {
+    /// Cancelled by the first signal.
+    pub interrupt: CancellationToken,
+    number: watch::Receiver<u8>,
+}
+
+impl Signals {
+    /// Listens from now on, on the current runtime.
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        Self::listen_and(|| {})
+    }
+
+    /// Listens, and calls `last` before the second signal ends the process.
+    pub(crate) fn listen_and(last: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
+        let (mut interrupts, mut terminates) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let (set_number, number) = watch::channel(SIGTERM);
+        let interrupt = CancellationToken::new();
+        let set_interrupt = interrupt.clone();
+        tokio::spawn(async move {
+            let mut next = async || {
+                tokio::select! {
+                    _ = interrupts.recv() => SIGINT,
+                    _ = terminates.recv() => SIGTERM,
+                }
+            };
+            set_number.send_replace(next().await);
+            set_interrupt.cancel();
+            let number = next().await;
+            match logging::is_json() {
+                true => tracing::error!("received a second signal: ending at once"),
+                false => eprintln!("received a second signal: ending at once"),
+            }
+            last();
+            std::process::exit(128 + i32::from(number));
+        });
+        Ok(Self { interrupt, number })
+    }
+
+    /// Returns the number of the first signal.
+    pub(crate) fn number(&self) -> u8 {
+        *self.number.borrow()
+    }
+}

@@ -1,0 +1,183 @@
+//! Where snapshots come from: the chief's HTTP endpoint, asked with bounds on time and size. Knows not how they are shown.
+
+use std::time::Duration;
+
+use pushpull_messages::observe::ChiefSnapshot;
+use ureq::Agent;
+use ureq::http::Uri;
+
+use crate::programs::shown::clean;
+
+/// An answer takes at most so long, all in all.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// A snapshot of thousands of tasks is smaller.
+const BYTES_MAX: u64 = 32 << 20;
+
+/// An address that cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{given}' is no chief to watch: {reason}; expected HOST:PORT or http://HOST:PORT, as its --http-addr says"
+)]
+pub(super) struct BadAddress {
+    given: String,
+    reason: String,
+}
+
+/// Why there is no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SourceError {
+    /// Nobody answers there.
+    #[error(
+        "nobody answers at {url}: {reason}; expected the HTTP address of a running chief, as its --http-addr says"
+    )]
+    Unreachable {
+        /// What was asked.
+        url: String,
+        /// What came instead.
+        reason: String,
+    },
+    /// Somebody answers who is no chief.
+    #[error(
+        "{url} does not show a job: {reason}; expected the HTTP address of a chief, as its --http-addr says"
+    )]
+    NoChief {
+        /// What was asked.
+        url: String,
+        /// What came instead.
+        reason: String,
+    },
+}
+
+/// A chief that can be asked.
+#[derive(Debug)]
+pub(super) struct Source {
+    agent: Agent,
+    url: String,
+}
+
+impl Source {
+    /// The chief at `host:port`, or at a URL.
+    pub(super) fn new(chief: &str) -> Result<Self, BadAddress> {
+        let bad = |reason: String| BadAddress { given: clean(chief), reason: clean(&reason) };
+        let url = if chief.contains("://") { chief.to_owned() } else { format!("http://{chief}") };
+        let uri: Uri = url.parse().map_err(|error| bad(format!("{error}")))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(bad("it is asked over plain http only".to_owned()));
+        }
+        let authority = uri.authority().ok_or_else(|| bad("it names no host".to_owned()))?;
+        if authority.as_str().contains('@') {
+            return Err(bad("a user is named, and the chief knows none".to_owned()));
+        }
+        if authority.host().is_empty() {
+            return Err(bad("it names no host".to_owned()));
+        }
+        if !chief.contains("://") && authority.port_u16().is_none() {
+            return Err(bad("it names no port".to_owned()));
+        }
+        let path = uri.path().trim_end_matches('/').trim_end_matches("/job");
+        let agent = Agent::config_builder()
+            .timeout_global(Some(ANSWER_WITHIN))
+            .max_redirects(0)
+            .proxy(None)
+            .http_status_as_error(false)
+            .build()
+            .new_agent();
+        Ok(Self { agent, url: format!("http://{authority}{path}/job") })
+    }
+
+    /// The job's state now.
+    pub(super) fn fetch(&self) -> Result<ChiefSnapshot, SourceError> {
+        // What a stranger answers goes to a terminal.
+        let url = || clean(&self.url);
+        let unreachable =
+            |error: ureq::Error| SourceError::Unreachable { url: url(), reason: clean(&error.to_string()) };
+        let no_chief = |reason: String| SourceError::NoChief { url: url(), reason: clean(&reason) };
+        let mut answer = self.agent.get(&self.url).call().map_err(unreachable)?;
+        if !answer.status().is_success() {
+            return Err(no_chief(format!("the answer is {}", answer.status())));
+        }
+        let body = match answer.body_mut().with_config().limit(BYTES_MAX).read_to_vec() {
+            Ok(body) => body,
+            Err(ureq::Error::BodyExceedsLimit(limit)) => {
+                return Err(no_chief(format!("the answer has more than {limit} bytes")));
+            }
+            Err(error) => return Err(unreachable(error)),
+        };
+        serde_json::from_slice(&body).map_err(|error| no_chief(format!("the answer cannot be read: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_hosts_with_ports_or_urls() {
+        for (given, url) in [
+            ("c0:9100", "http://c0:9100/job"),
+            ("[::1]:9100", "http://[::1]:9100/job"),
+            ("http://c0:9100/", "http://c0:9100/job"),
+            ("http://c0:9100/job", "http://c0:9100/job"),
+            ("http://proxy/jobs/7/", "http://proxy/jobs/7/job"),
+        ] {
+            assert_eq!(Source::new(given).unwrap().url, url);
+        }
+        for given in
+            ["", "c0", "https://c0:9100", "c0:port", "http://", "user@c0:9100", "c0:9100 x", "c0:99999"]
+        {
+            let error = Source::new(given).unwrap_err().to_string();
+            assert!(error.contains("expected HOST:PORT"), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    /// What comes of one answer.
+    fn answered(answer: &'static str) -> Result<ChiefSnapshot, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let length = answer.split_once("\r\n\r\n").map_or(0, |(_, body)| body.len());
+            let answer =
+                answer.replacen("\r\n", &format!("\r\nContent-Length: {length}\r\nConnection: close\r\n"), 1);
+            let _ = stream.write_all(answer.as_bytes());
+        });
+        let fetched = Source::new(&address).unwrap().fetch().map_err(|error| error.to_string());
+        server.join().unwrap();
+        fetched
+    }
+
+    #[test]
+    fn what_is_no_chief_is_said_in_one_line() {
+        for (answer, expected) in [
+            ("HTTP/1.1 404 Not Found\r\n\r\n", "404"),
+            ("HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\n\r\n", "302"),
+            ("HTTP/1.1 200 OK\r\n\r\n<html>", "cannot be read"),
+            ("HTTP/1.1 200 OK\r\n\r\n{}", "cannot be read"),
+            (
+                "HTTP/1.1 200 OK\r\n\r\n{\"phase\": \"\\u001b]0;owned\\u0007\\n\\u009b2J\"}",
+                "\u{fffd}]0;owned\u{fffd}",
+            ),
+            ("nonsense\r\n\r\n", "nobody answers"),
+        ] {
+            let error = answered(answer).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+            assert!(error.contains("expected the HTTP address of a"), "{error}");
+            assert!(!error.chars().any(char::is_control), "{error:?}");
+        }
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = Source::new(&closed.to_string()).unwrap().fetch().unwrap_err();
+        assert!(matches!(error, SourceError::Unreachable { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_snapshot_is_read() {
+        let json = serde_json::to_string(&ChiefSnapshot::default()).unwrap();
+        let answer = format!("HTTP/1.1 200 OK\r\n\r\n{json}").leak();
+        assert_eq!(answered(answer).unwrap(), ChiefSnapshot::default());
+    }
+}

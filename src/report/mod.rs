@@ -1,0 +1,320 @@
+//! The report of a job: a short table for people, JSON for programs.
+
+mod histogram;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::Context;
+use pushpull_chief::JobReport;
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::JobName;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::ShardSnapshot;
+use serde::Serialize;
+
+pub use self::histogram::Bucket;
+use self::histogram::{buckets, mean, shares};
+
+/// The metric that is a share of the examples, and is shown in percent.
+const ACCURACY: &str = "accuracy";
+
+/// The report of a job. Its JSON has these names; other programs rely on them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The model's name.
+    pub model: String,
+    /// The synchronisation policy.
+    pub sync: String,
+    /// The number of ps tasks.
+    pub ps: usize,
+    /// The number of worker tasks.
+    pub workers: usize,
+    /// The updates that the job asked for.
+    pub steps: u64,
+    /// The updates that were applied, including those before a checkpoint; the same on every shard.
+    pub updates_applied: u64,
+    /// The number of these that were in the checkpoint that this run resumed from.
+    pub began: u64,
+    /// The reason why the training ended before the last step, if it did.
+    pub stopped: Option<String>,
+    /// The gradients in the variables, as the first shard counts them: with `sync` several make one update.
+    pub gradients: u64,
+    /// The steps that workers dropped because their gradients were not finite.
+    pub skipped: u64,
+    /// The seconds from the first step to the last, without start-up and evaluation.
+    pub seconds: f64,
+    /// The examples per second of the gradients in the variables, over all workers.
+    pub examples_per_second: f64,
+    /// The mean training loss over every worker's last steps; `null` where there were none.
+    pub train_loss: f32,
+    /// The loss over all test examples.
+    pub test_loss: f32,
+    /// The metric called `accuracy`, over all test examples; `null` where the model has no such metric.
+    pub test_accuracy: Option<f32>,
+    /// The metrics of the model by name, over all test examples; `null` where one is not finite.
+    pub test_metrics: BTreeMap<String, f32>,
+    /// The crc32c of the final variables' bytes in order of name, which does not depend on their placement.
+    pub variables_crc32c: u32,
+    /// The verdicts on all pushes, by shard.
+    pub shards: Vec<ShardReport>,
+}
+
+/// The part of a report that is about one shard.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ShardReport {
+    /// The shard, such as `ps/0/shard/1`.
+    pub shard: String,
+    /// The bytes of its variables.
+    pub bytes: u64,
+    /// The updates applied.
+    pub version: u64,
+    /// The pushes received: the sum of the next six fields.
+    pub received: u64,
+    /// The pushes that were applied, each as an update of its own.
+    pub applied: u64,
+    /// The pushes that were aggregated with others into one update.
+    pub held: u64,
+    /// The pushes that came after the update that they were meant for.
+    pub stale: u64,
+    /// The pushes that came after the last step.
+    pub stopped: u64,
+    /// The pushes that were received again.
+    pub duplicate: u64,
+    /// The pushes that were refused.
+    pub refused: u64,
+    /// The mean staleness of the pushes in the variables: the updates between reading the values and applying the
+    /// gradient.
+    pub staleness_mean: f64,
+    /// The greatest staleness.
+    pub staleness_max: u64,
+    /// The staleness of all pushes in the variables.
+    pub staleness_histogram: Vec<Bucket>,
+    /// The mean number of steps by which the worker furthest ahead was ahead of the pushing one.
+    pub steps_behind_mean: f64,
+    /// The greatest number of these steps.
+    pub steps_behind_max: u64,
+    /// These steps for all pushes in the variables.
+    pub steps_behind_histogram: Vec<Bucket>,
+}
+
+impl ShardReport {
+    fn new(shard: String, snapshot: &ShardSnapshot) -> Self {
+        let ShardSnapshot { bytes, version, pushes, staleness, steps_behind, .. } = snapshot;
+        Self {
+            shard,
+            bytes: *bytes,
+            version: version.0,
+            received: pushes.received,
+            applied: pushes.applied,
+            held: pushes.held,
+            stale: pushes.stale,
+            stopped: pushes.stopped,
+            duplicate: pushes.duplicate,
+            refused: pushes.refused,
+            staleness_mean: mean(staleness),
+            staleness_max: staleness.max,
+            staleness_histogram: buckets(staleness),
+            steps_behind_mean: mean(steps_behind),
+            steps_behind_max: steps_behind.max,
+            steps_behind_histogram: buckets(steps_behind),
+        }
+    }
+}
+
+impl Report {
+    /// Makes the report of `job` on `cluster` from what its chief reported.
+    pub fn new(job: &JobSpec, cluster: &ClusterSpec, report: &JobReport) -> Self {
+        let seconds = report.training.as_secs_f64();
+        let examples = report.gradients as f64 * f64::from(job.batch_size);
+        let evaluation = &report.evaluation;
+        let metrics = evaluation.metrics.iter().map(|metric| (metric.name.clone(), metric.value));
+        let test_metrics: BTreeMap<String, f32> = metrics.collect();
+        let shards = report.shards.iter();
+        let shards = shards.map(|(shard, snapshot)| ShardReport::new(shard.to_string(), snapshot)).collect();
+        Self {
+            model: job.graph.name.clone(),
+            sync: job.sync.to_string(),
+            ps: cluster.addresses(JobName::Ps).len(),
+            workers: cluster.addresses(JobName::Worker).len(),
+            steps: job.last_step.0,
+            updates_applied: report.steps.0,
+            began: report.steps.0 - report.updates_applied,
+            stopped: report.stopped.clone(),
+            gradients: report.gradients,
+            skipped: report.skipped,
+            seconds,
+            examples_per_second: if seconds > 0.0 { examples / seconds } else { 0.0 },
+            train_loss: report.train_loss,
+            test_loss: evaluation.loss,
+            test_accuracy: test_metrics.get(ACCURACY).copied(),
+            test_metrics,
+            variables_crc32c: evaluation.variables_crc32c,
+            shards,
+        }
+    }
+
+    /// Prints a short table for people to standard output.
+    pub fn print(&self) {
+        // The reader may have closed the pipe; that is no failure of the job.
+        let _ = self.write_table(&mut std::io::stdout().lock());
+    }
+
+    fn write_table(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        writeln!(out, "model          {}", self.model)?;
+        writeln!(out, "cluster        {} ps, {} worker(s), {}", self.ps, self.workers, self.sync)?;
+        writeln!(out, "updates        {} of {} applied", self.updates_applied, self.steps)?;
+        if self.began > 0 {
+            writeln!(out, "resumed from   step {}", self.began)?;
+        }
+        if let Some(reason) = &self.stopped {
+            writeln!(out, "stopped early  {reason}")?;
+        }
+        // Every shard receives the gradient of every step, so the first one's counts are those of all.
+        let (held, stale) = self.shards.first().map_or((0, 0), |shard| (shard.held, shard.stale));
+        if held > 0 || stale > 0 {
+            writeln!(out, "gradients      {held} in these updates, {stale} too late")?;
+        }
+        if self.skipped > 0 {
+            writeln!(out, "skipped        {} step(s) whose gradients were not finite", self.skipped)?;
+        }
+        let staleness = self.shards.iter().map(|shard| (&shard.staleness_histogram[..], shard.staleness_max));
+        if let Some(shares) = shares(staleness) {
+            writeln!(out, "staleness      {shares}")?;
+        }
+        let behind =
+            self.shards.iter().map(|shard| (&shard.steps_behind_histogram[..], shard.steps_behind_max));
+        match shares(behind) {
+            Some(shares) if self.sync.starts_with("bounded") => writeln!(out, "steps behind   {shares}")?,
+            _ => {}
+        }
+        writeln!(out, "time           {:.2} s, {:.0} examples/s", self.seconds, self.examples_per_second)?;
+        if self.train_loss.is_finite() {
+            writeln!(out, "train loss     {:.4}", self.train_loss)?;
+        }
+        writeln!(out, "test loss      {:.4}", self.test_loss)?;
+        self.test_metrics.iter().try_for_each(|(name, value)| {
+            let title = format!("test {name}");
+            match name.as_str() {
+                ACCURACY => writeln!(out, "{title:13}  {:.2} %", value * 100.0),
+                _ => writeln!(out, "{title:13}  {value:.4}"),
+            }
+        })
+    }
+
+    /// Writes JSON into a file, which appears complete or not at all.
+    ///
+    /// # Errors
+    /// Returns an error where the file cannot be written.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let json = serde_json::to_string_pretty(self).context("cannot write the report as JSON")?;
+        let partial = partial(path);
+        std::fs::write(&partial, json + "\n")
+            .and_then(|()| std::fs::rename(&partial, path))
+            .with_context(|| format!("cannot write the report to {}", path.display()))
+    }
+}
+
+/// Returns the path of a file until it is complete. It differs between processes, which may have the same flags.
+pub(crate) fn partial(path: &Path) -> OsString {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".partial-{}", std::process::id()));
+    partial
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(metrics: &[(&str, f32)]) -> Report {
+        let test_metrics: BTreeMap<String, f32> =
+            metrics.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        Report {
+            model: "wide".into(),
+            sync: "async".into(),
+            ps: 1,
+            workers: 2,
+            steps: 10,
+            updates_applied: 10,
+            began: 0,
+            stopped: None,
+            gradients: 10,
+            skipped: 0,
+            seconds: 2.0,
+            examples_per_second: 320.0,
+            train_loss: 0.5,
+            test_loss: 0.25,
+            test_accuracy: test_metrics.get(ACCURACY).copied(),
+            test_metrics,
+            variables_crc32c: 7,
+            shards: Vec::new(),
+        }
+    }
+
+    fn table(report: &Report) -> Vec<String> {
+        let mut text = Vec::new();
+        report.write_table(&mut text).unwrap();
+        String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn all_metrics_are_in_the_table_and_the_json() {
+        let report = report(&[("auc", 0.875), ("accuracy", 0.9785), ("recall_at_five", 0.5)]);
+        let lines = table(&report);
+        assert_eq!(
+            lines[lines.len() - 4..],
+            [
+                "test loss      0.2500",
+                "test accuracy  97.85 %",
+                "test auc       0.8750",
+                "test recall_at_five  0.5000"
+            ]
+        );
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["test_metrics"]["auc"], 0.875);
+        assert_eq!(json["test_metrics"]["recall_at_five"], 0.5);
+        assert_eq!(json["test_accuracy"], json["test_metrics"]["accuracy"]);
+    }
+
+    #[test]
+    fn a_model_without_metrics_has_no_line_for_them() {
+        let report = report(&[]);
+        assert_eq!(table(&report).last().unwrap(), "test loss      0.2500");
+        let json = serde_json::to_value(&report).unwrap();
+        assert!(json["test_accuracy"].is_null());
+        assert_eq!(json["test_metrics"], serde_json::json!({}));
+    }
+
+    #[test]
+    fn verdicts_are_shown_where_there_are_any() {
+        let mut report = report(&[]);
+        assert_eq!(
+            table(&report)[2..4],
+            ["updates        10 of 10 applied", "time           2.00 s, 320 examples/s"]
+        );
+        let mut snapshot = ShardSnapshot::default();
+        for staleness in [0, 1, 1, 1, 3] {
+            snapshot.staleness.record(staleness);
+            snapshot.steps_behind.record(1);
+        }
+        (snapshot.pushes.received, snapshot.pushes.held, snapshot.pushes.stale) = (7, 5, 2);
+        (report.sync, report.skipped) = ("bounded:3".into(), 4);
+        report.shards = vec![ShardReport::new("ps/0".into(), &snapshot)];
+        let expected = [
+            "updates        10 of 10 applied",
+            "gradients      5 in these updates, 2 too late",
+            "skipped        4 step(s) whose gradients were not finite",
+            "staleness      0: 20 %, 1: 60 %, 2-3: 20 %, max 3",
+            "steps behind   1: 100 %, max 1",
+        ];
+        assert_eq!(table(&report)[2..7], expected);
+        report.sync = "async".into();
+        assert!(!table(&report).iter().any(|line| line.starts_with("steps behind")));
+        let json = serde_json::to_value(&report).unwrap();
+        let shard = &json["shards"][0];
+        assert_eq!((&shard["held"], &shard["stale"], &json["skipped"]), (&5.into(), &2.into(), &4.into()));
+        assert_eq!(shard["staleness_histogram"][2], serde_json::json!({"from": 2, "to": 3, "count": 1}));
+        assert_eq!(shard["steps_behind_max"], 1);
+    }
+}
