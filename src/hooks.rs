@@ -1,5 +1,5 @@
-//! Hooks that go along with a job: those of the chief see it about once a second, those of a worker at every step.
-//! [`Hooks`] takes them to where they are made.
+//! The hooks of a job: the chief's are called about once a second, a worker's at every step. [`Hooks`] carries them to
+//! the tasks that make them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub use pushpull_worker::{
     Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
 };
 
-/// Hooks of a job: of the chief, one for each run, and of the workers, one for each of them.
+/// The hooks of a job. The chief's are made once for each run, the workers' once for each worker.
 #[derive(Clone, Default)]
 pub struct Hooks {
     pub(crate) chief: Vec<pushpull_chief::MakeHook>,
@@ -19,12 +19,12 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// None.
+    /// Makes an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With one more of the chief, which only the task that hosts it makes.
+    /// Adds a hook of the chief; only the task that hosts the chief makes it.
     #[must_use]
     pub fn chief<H: pushpull_chief::Hook + 'static>(
         mut self,
@@ -34,7 +34,7 @@ impl Hooks {
         self
     }
 
-    /// With one more of every worker.
+    /// Adds a hook of every worker.
     #[must_use]
     pub fn worker<H: pushpull_worker::Hook + 'static>(
         mut self,

@@ -1,4 +1,4 @@
-//! What is done to each element of a layer's output.
+//! Functions of each element of a layer's output.
 
 use pushpull_messages::graph::{GraphBuilder, UnaryOp};
 use pushpull_messages::id::NodeId;
@@ -9,14 +9,14 @@ use super::Layer;
 /// A function of each element: any shape → the same. It is a layer by itself, and an option of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Activation {
-    /// Nothing.
+    /// x itself.
     #[default]
     Linear,
     /// max(x, 0).
     Relu,
     /// x, times the slope where it is negative: Maas et al. 2013, with 0.01.
     LeakyRelu {
-        /// A finite number.
+        /// The factor of negative numbers, a finite number.
         slope: f32,
     },
     /// About x times the share of a normal distribution below x: Hendrycks & Gimpel 2016, by the hyperbolic tangent.
@@ -42,8 +42,8 @@ impl Layer for Activation {
 }
 
 impl Activation {
-    /// How a kernel starts whose product it is applied to: as He et al. 2015 proposed for those that are 0, or almost,
-    /// on one side, and for the others as Glorot & Bengio 2010 did.
+    /// Returns the initial values of a kernel before this function: those of He et al. 2015 for functions that are 0, or
+    /// almost, on one side, and those of Glorot & Bengio 2010 for the others.
     pub(super) fn initializer(self) -> InitializerSpec {
         match self {
             Self::Relu | Self::LeakyRelu { .. } | Self::Gelu => InitializerSpec::HeNormal,

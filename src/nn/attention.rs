@@ -1,4 +1,4 @@
-//! Self-attention with several heads, put together from projections, products and a softmax.
+//! Self-attention with several heads, made of projections, products and a softmax.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
@@ -22,7 +22,7 @@ pub struct MultiHeadAttention {
     output: Identity,
 }
 
-/// Self-attention of that name, with so many heads, which must divide the width of what it is applied to.
+/// Makes a self-attention. The number of heads must divide the width of its input.
 pub fn multi_head_attention(name: impl Into<String>, heads: usize) -> MultiHeadAttention {
     MultiHeadAttention {
         identity: Identity::new(name),
@@ -34,7 +34,7 @@ pub fn multi_head_attention(name: impl Into<String>, heads: usize) -> MultiHeadA
 }
 
 impl MultiHeadAttention {
-    /// Each place sees only itself and what is before it.
+    /// Lets each place see only itself and the places before it.
     pub fn causal(mut self) -> Self {
         self.causal = true;
         self
@@ -57,7 +57,7 @@ impl Layer for MultiHeadAttention {
                 let x = g.reshape(x, [length, heads, size]);
                 g.transpose(x, &[0, 2, 1, 3])
             });
-            // From here on [batch, heads, length, ..].
+            // From here on the shapes are [batch, heads, length, ..].
             let query = g.scale(query, 1.0 / (size as f32).sqrt());
             let scores = g.matmul_transposed(query, key, [false, true]);
             let shares = if self.causal { g.causal_softmax(scores) } else { g.softmax(scores) };

@@ -5,7 +5,7 @@ use pushpull_messages::id::NodeId;
 use pushpull_messages::variable::InitializerSpec;
 
 use super::Layer;
-use super::layer::{Identity, floats};
+use super::layer::{Identity, epsilon_setter, floats};
 
 /// `[batch, …, c]` → the same shape: each channel with mean 0 and variance 1, times `gamma`, plus `beta` (Ioffe &
 /// Szegedy 2015).
@@ -20,25 +20,21 @@ pub struct BatchNorm {
     momentum: f32,
 }
 
-/// Batch normalisation of that name, with epsilon 0.001 and momentum 0.99 as in Keras.
+/// Makes a batch normalisation with epsilon 0.001 and momentum 0.99 as in Keras.
 pub fn batch_norm(name: impl Into<String>) -> BatchNorm {
     BatchNorm { identity: Identity::new(name), epsilon: 1e-3, momentum: 0.99 }
 }
 
 impl BatchNorm {
-    /// What is added to the variance; more than 0.
-    pub fn epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = epsilon;
-        self
-    }
-
-    /// What the moving mean and variance keep of themselves in a step, from 0 to 1. A job of a few hundred steps needs
-    /// less than the usual 0.99.
+    /// Sets the share of the moving mean and variance that stays in each step, from 0 to 1. A job of a few hundred steps
+    /// needs less than the default 0.99.
     pub fn momentum(mut self, momentum: f32) -> Self {
         self.momentum = momentum;
         self
     }
 }
+
+epsilon_setter!(BatchNorm);
 
 impl Layer for BatchNorm {
     fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {

@@ -2,17 +2,16 @@
 
 use pushpull_messages::graph::{GraphBuilder, Padding, Stride};
 use pushpull_messages::id::NodeId;
-use pushpull_messages::variable::InitializerSpec;
 
+use super::Layer;
 use super::layer::{Identity, floats};
-use super::weights::Weights;
-use super::{Activation, Layer};
+use super::weights::{Weights, weights_setters};
 
 /// activation(x ∗ kernel + bias): `[batch, h, w, cin]` → `[batch, ho, wo, channels]`, with the variables `kernel`
 /// `[kh, kw, cin, channels]` and `bias` `[channels]`.
 ///
-/// The kernel moves by one pixel and stays within the image, unless told otherwise. Before a relu or the like it starts
-/// as He et al. 2015 proposed, else as Glorot & Bengio 2010 did.
+/// By default the kernel moves by one pixel and stays within the image. It starts as He et al. 2015 proposed where a relu
+/// or the like follows, else as Glorot & Bengio 2010 did.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Conv2d {
@@ -23,53 +22,27 @@ pub struct Conv2d {
     weights: Weights,
 }
 
-/// A convolution of that name, with so many outputs and a kernel of that height and width.
+/// Makes a convolution with `channels` outputs and a kernel `[height, width]`.
 pub fn conv2d(name: impl Into<String>, channels: usize, kernel: [usize; 2]) -> Conv2d {
     let (identity, weights) = (Identity::new(name), Weights::default());
     Conv2d { identity, channels, kernel, moves: Stride::ONE, weights }
 }
 
 impl Conv2d {
-    /// The kernel moves by so many pixels, down and to the right.
+    /// Moves the kernel by this number of pixels, in both directions.
     pub fn stride(mut self, pixels: usize) -> Self {
         self.moves.stride = [pixels, pixels];
         self
     }
 
-    /// The image is padded with zeros, so that there are as many outputs as there are strides in it.
+    /// Pads the image with zeros, so that there is one output for each stride.
     pub fn same(mut self) -> Self {
         self.moves.padding = Padding::Same;
         self
     }
-
-    /// With this function of the outputs.
-    pub fn activation(mut self, activation: Activation) -> Self {
-        self.weights.activation = activation;
-        self
-    }
-
-    /// With a relu of the outputs.
-    pub fn relu(self) -> Self {
-        self.activation(Activation::Relu)
-    }
-
-    /// With a gelu of the outputs.
-    pub fn gelu(self) -> Self {
-        self.activation(Activation::Gelu)
-    }
-
-    /// Without a bias.
-    pub fn no_bias(mut self) -> Self {
-        self.weights.bias = false;
-        self
-    }
-
-    /// With a kernel that starts like this.
-    pub fn initializer(mut self, initializer: InitializerSpec) -> Self {
-        self.weights.initializer = Some(initializer);
-        self
-    }
 }
+
+weights_setters!(Conv2d);
 
 impl Layer for Conv2d {
     fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {

@@ -2,16 +2,15 @@
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
-use pushpull_messages::variable::InitializerSpec;
 
+use super::Layer;
 use super::layer::{Identity, floats};
-use super::weights::Weights;
-use super::{Activation, Layer};
+use super::weights::{Weights, weights_setters};
 
 /// activation(x·kernel + bias): `[batch, …, n]` → `[batch, …, units]`, with the variables `kernel` `[n, units]` and
 /// `bias` `[units]`.
 ///
-/// Before a relu or the like the kernel starts as He et al. 2015 proposed, else as Glorot & Bengio 2010 did.
+/// The kernel starts as He et al. 2015 proposed where a relu or the like follows, else as Glorot & Bengio 2010 did.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Dense {
@@ -20,7 +19,7 @@ pub struct Dense {
     weights: Weights,
 }
 
-/// A fully connected layer of that name, with so many outputs.
+/// Makes a fully connected layer with `units` outputs.
 pub fn dense(name: impl Into<String>, units: usize) -> Dense {
     Dense::of(Identity::new(name), units)
 }
@@ -29,35 +28,9 @@ impl Dense {
     pub(super) fn of(identity: Identity, units: usize) -> Self {
         Self { identity, units, weights: Weights::default() }
     }
-
-    /// With this function of the outputs.
-    pub fn activation(mut self, activation: Activation) -> Self {
-        self.weights.activation = activation;
-        self
-    }
-
-    /// With a relu of the outputs.
-    pub fn relu(self) -> Self {
-        self.activation(Activation::Relu)
-    }
-
-    /// With a gelu of the outputs.
-    pub fn gelu(self) -> Self {
-        self.activation(Activation::Gelu)
-    }
-
-    /// Without a bias.
-    pub fn no_bias(mut self) -> Self {
-        self.weights.bias = false;
-        self
-    }
-
-    /// With a kernel that starts like this.
-    pub fn initializer(mut self, initializer: InitializerSpec) -> Self {
-        self.weights.initializer = Some(initializer);
-        self
-    }
 }
+
+weights_setters!(Dense);
 
 impl Layer for Dense {
     fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {

@@ -1,4 +1,4 @@
-//! Vectors for ids: words, characters, categories.
+//! Vectors for ids, such as words, characters and categories.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
@@ -11,8 +11,8 @@ use super::layer::Identity;
 /// ids i32 `[batch, …]` → `[batch, …, width]`: the row of each id, with the variable `table` `[rows, width]`. An id that
 /// is not in the table fails the step.
 ///
-/// The table starts from a normal distribution with the standard deviation 0.02 whatever its size, as GPT-2's does: an
-/// id picks one row, so a scale that comes from the number of rows means nothing.
+/// The table starts from a normal distribution with the standard deviation 0.02 for every size, as GPT-2's does: an id
+/// picks one row, so a scale that depends on the number of rows would mean nothing.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Embedding {
@@ -22,14 +22,14 @@ pub struct Embedding {
     initializer: InitializerSpec,
 }
 
-/// An embedding of that name, of ids from 0 to less than `rows`, in vectors of that width.
+/// Makes an embedding of ids from 0 to less than `rows` in vectors of `width` numbers.
 pub fn embedding(name: impl Into<String>, rows: usize, width: usize) -> Embedding {
     let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 0.02 };
     Embedding { identity: Identity::new(name), rows, width, initializer }
 }
 
 impl Embedding {
-    /// With a table that starts like this.
+    /// Sets the initial values of the table.
     pub fn initializer(mut self, initializer: InitializerSpec) -> Self {
         self.initializer = initializer;
         self

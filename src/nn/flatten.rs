@@ -1,4 +1,4 @@
-//! Every example in one row.
+//! The layer that makes one row of every example.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
@@ -10,7 +10,7 @@ use super::Layer;
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Flatten;
 
-/// Every example in one row.
+/// Makes a layer that turns every example into one row.
 pub fn flatten() -> Flatten {
     Flatten
 }

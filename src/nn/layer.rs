@@ -1,4 +1,4 @@
-//! What every layer is, and what makes one of a name the same when it is used again.
+//! The trait of all layers, and the identity by which a layer shares its variables when it is applied again.
 
 use pushpull_messages::graph::{GraphBuilder, LayerId};
 use pushpull_messages::id::NodeId;
@@ -6,11 +6,11 @@ use pushpull_messages::tensor::DType;
 
 /// A part of a model that can be applied to a tensor.
 ///
-/// A layer with a name keeps its variables in the scope of that name. Applied again, also as a clone, it shares them;
-/// in another scope it has others. Two layers of one name are an error, and so is an input that a layer cannot take:
-/// [`GraphBuilder::finish`] tells, with the layer's name.
+/// A layer with a name keeps its variables in the scope of that name. Applied again, also as a clone, it shares them; in
+/// another scope it has others. Two layers of one name are an error, and so is an input that a layer cannot take:
+/// [`GraphBuilder::finish`] returns it, with the layer's name.
 ///
-/// Any function of a builder and a node is a layer, too:
+/// Every function of a builder and a node is a layer, too:
 ///
 /// ```
 /// use pushpull::GraphBuilder;
@@ -23,7 +23,7 @@ use pushpull_messages::tensor::DType;
 /// assert_eq!(g.example_shape(x), Some([32].into()));
 /// ```
 pub trait Layer {
-    /// Appends what it computes from `x` to the graph.
+    /// Appends the layer's operations on `x` to the graph, and returns its output.
     fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId;
 }
 
@@ -33,7 +33,7 @@ impl<F: Fn(&mut GraphBuilder, NodeId) -> NodeId> Layer for F {
     }
 }
 
-/// A layer's name, and that it is this layer and no other of the name. A clone is the same layer.
+/// The name of a layer, and the id that tells it from other layers of that name. A clone is the same layer.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     name: String,
@@ -55,7 +55,21 @@ impl Identity {
     }
 }
 
-/// The extents of a tensor of floats, the batch first; none where it is something else.
+/// Returns the extents of a tensor of floats, the batch first; `None` where it is not of floats.
 pub(super) fn floats(g: &GraphBuilder, x: NodeId) -> Option<&[usize]> {
     g.tensor(x).filter(|tensor| tensor.dtype == DType::F32).map(|tensor| &tensor.shape.0[..])
 }
+
+/// Writes the setter of a normalisation that has a field `epsilon`.
+macro_rules! epsilon_setter {
+    ($layer:ty) => {
+        impl $layer {
+            /// Sets the number, greater than 0, that is added to the variance.
+            pub fn epsilon(mut self, epsilon: f32) -> Self {
+                self.epsilon = epsilon;
+                self
+            }
+        }
+    };
+}
+pub(super) use epsilon_setter;

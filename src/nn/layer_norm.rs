@@ -5,7 +5,7 @@ use pushpull_messages::id::NodeId;
 use pushpull_messages::variable::InitializerSpec;
 
 use super::Layer;
-use super::layer::{Identity, floats};
+use super::layer::{Identity, epsilon_setter, floats};
 
 /// `[batch, …, n]` → the same shape: each row with mean 0 and variance 1, times `gamma`, plus `beta`, both `[n]` (Ba et
 /// al. 2016).
@@ -16,18 +16,12 @@ pub struct LayerNorm {
     epsilon: f32,
 }
 
-/// Layer normalisation of that name, with epsilon 0.00001 as in PyTorch; Keras has 0.001.
+/// Makes a layer normalisation with epsilon 0.00001 as in PyTorch; Keras has 0.001.
 pub fn layer_norm(name: impl Into<String>) -> LayerNorm {
     LayerNorm { identity: Identity::new(name), epsilon: 1e-5 }
 }
 
-impl LayerNorm {
-    /// What is added to the variance; more than 0.
-    pub fn epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = epsilon;
-        self
-    }
-}
+epsilon_setter!(LayerNorm);
 
 impl Layer for LayerNorm {
     fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {

@@ -1,4 +1,4 @@
-//! Pooling: one number of many pixels. It has no variables, and so no name.
+//! Pooling: one number for each window of pixels. It has no variables, and therefore no name.
 
 use pushpull_messages::graph::{GraphBuilder, Padding, Window};
 use pushpull_messages::id::NodeId;
@@ -19,25 +19,24 @@ enum Of {
     Average,
 }
 
-/// The maximum of square windows of that size, side by side; what is left at the edges is not looked at.
+/// Makes a pool that takes the maximum of square windows side by side; the rest at the edges is ignored.
 pub fn max_pool(size: usize) -> Pool {
     Pool { of: Of::Max, window: Window::tiles(size) }
 }
 
-/// The mean of square windows of that size, side by side; what is left at the edges is not looked at.
+/// Makes a pool that takes the mean of square windows side by side; the rest at the edges is ignored.
 pub fn average_pool(size: usize) -> Pool {
     Pool { of: Of::Average, window: Window::tiles(size) }
 }
 
 impl Pool {
-    /// The window moves by so many pixels, down and to the right.
+    /// Moves the window by this number of pixels, in both directions.
     pub fn stride(mut self, pixels: usize) -> Self {
         self.window.stride = [pixels, pixels];
         self
     }
 
-    /// Windows reach over the edges, so that there are as many as there are strides in the image; what is outside of
-    /// it does not count.
+    /// Lets windows reach over the edges, so that there is one for each stride; pixels outside of the image do not count.
     pub fn same(mut self) -> Self {
         self.window.padding = Padding::Same;
         self
@@ -58,7 +57,7 @@ impl Layer for Pool {
 #[must_use = "a layer does nothing before it is applied"]
 pub struct GlobalAveragePool;
 
-/// The mean of each channel over the whole image.
+/// Makes a pool that takes the mean of each channel over the whole image.
 pub fn global_average_pool() -> GlobalAveragePool {
     GlobalAveragePool
 }

@@ -1,4 +1,4 @@
-//! Layers one after the other, as one layer.
+//! Several layers, applied in order, as one layer.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use pushpull_messages::id::NodeId;
 use super::Layer;
 use super::layer::Identity;
 
-/// Layers one after the other, in a scope of its name: `trunk/dense1/kernel`.
+/// A sequence of layers, in a scope of its name: `trunk/dense1/kernel`.
 #[derive(Clone)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Sequential {
@@ -16,20 +16,20 @@ pub struct Sequential {
     layers: Vec<Rc<dyn Layer>>,
 }
 
-/// An empty sequence of that name.
+/// Makes an empty sequence.
 pub fn sequential(name: impl Into<String>) -> Sequential {
     Sequential { identity: Identity::new(name), layers: Vec::new() }
 }
 
 impl Sequential {
-    /// With this layer after the others.
+    /// Appends a layer.
     #[expect(clippy::should_implement_trait, reason = "nothing is summed")]
     pub fn add(mut self, layer: impl Layer + 'static) -> Self {
         self.layers.push(Rc::new(layer));
         self
     }
 
-    /// Applies the layers, and goes on within the same scope.
+    /// Applies the layers and then `then`, within the same scope.
     pub(super) fn apply_and(
         &self,
         g: &mut GraphBuilder,

@@ -1,4 +1,4 @@
-//! What a fully connected layer and a convolution have in common: a kernel, perhaps a bias, and an activation.
+//! The common part of a fully connected layer and a convolution: a kernel, an optional bias, and an activation.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
@@ -7,11 +7,12 @@ use pushpull_messages::variable::InitializerSpec;
 
 use super::{Activation, Layer};
 
+/// The settings of a kernel, its bias and its activation.
 #[derive(Clone, Debug)]
 pub(super) struct Weights {
     pub(super) activation: Activation,
     pub(super) bias: bool,
-    /// How the kernel starts, if not as is usual before the activation.
+    /// The initial values of the kernel; `None` for those that suit the activation.
     pub(super) initializer: Option<InitializerSpec>,
 }
 
@@ -22,13 +23,13 @@ impl Default for Weights {
 }
 
 impl Weights {
-    /// The variable `kernel`.
+    /// Adds the variable `kernel`.
     pub(super) fn kernel(&self, g: &mut GraphBuilder, shape: impl Into<Shape>) -> NodeId {
         let initializer = self.initializer.clone().unwrap_or_else(|| self.activation.initializer());
         g.variable("kernel", shape, initializer)
     }
 
-    /// activation(product + bias), with the variable `bias` `[channels]`.
+    /// Computes activation(product + bias), with the variable `bias` `[channels]`.
     pub(super) fn finish(&self, g: &mut GraphBuilder, product: NodeId, channels: usize) -> NodeId {
         let sum = if self.bias {
             let bias = g.variable("bias", [channels], InitializerSpec::Zeros);
@@ -39,3 +40,39 @@ impl Weights {
         self.activation.apply(g, sum)
     }
 }
+
+/// Writes the setters of a layer that has a field `weights`.
+macro_rules! weights_setters {
+    ($layer:ty) => {
+        impl $layer {
+            /// Applies this function to the outputs.
+            pub fn activation(mut self, activation: $crate::nn::Activation) -> Self {
+                self.weights.activation = activation;
+                self
+            }
+
+            /// Applies a relu to the outputs.
+            pub fn relu(self) -> Self {
+                self.activation($crate::nn::Activation::Relu)
+            }
+
+            /// Applies a gelu to the outputs.
+            pub fn gelu(self) -> Self {
+                self.activation($crate::nn::Activation::Gelu)
+            }
+
+            /// Leaves out the bias.
+            pub fn no_bias(mut self) -> Self {
+                self.weights.bias = false;
+                self
+            }
+
+            /// Sets the initial values of the kernel.
+            pub fn initializer(mut self, initializer: $crate::InitializerSpec) -> Self {
+                self.weights.initializer = Some(initializer);
+                self
+            }
+        }
+    };
+}
+pub(super) use weights_setters;

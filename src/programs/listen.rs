@@ -5,9 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
-use pushpull_transport::{
-    DialError, Identity, Listener, Patience, Tcp, Transport, TransportError, dial,
-};
+use pushpull_transport::{DialError, Identity, Listener, Patience, Tcp, Transport, TransportError, dial};
 
 use crate::life::incarnation;
 

@@ -56,7 +56,7 @@ fn files(dir: &Path) -> Vec<String> {
 fn a_checkpoint_is_imported_listed_shown_verified_and_exported() {
     let place = Place::new();
     let listed = place.run(&["list", "saves"]).expect(0).out;
-    assert!(listed.contains(&place.name) && listed.trim_end().ends_with("whole"), "{listed}");
+    assert!(listed.contains(&place.name) && listed.trim_end().ends_with("complete"), "{listed}");
     let shown = place.run(&["show", "saves", "0"]).expect(0).out;
     for words in ["adam", "0 of 10", ":average", ":m ", ":v ", "ps/0/shard/0", "async"] {
         assert!(shown.contains(words), "{words} in {shown}");
@@ -106,7 +106,10 @@ fn what_is_wrong_with_a_checkpoint_is_told_and_the_latest_whole_one_named() {
     assert!(!files(place.dir.path()).iter().any(|name| name.contains('#')), "nothing half-written is left");
     std::fs::remove_file(&file).unwrap();
     let listed = place.run(&["list", "saves"]).expect(0).out;
-    assert!(listed.contains("broken: ps-0-shard-0.safetensors is missing"), "{listed}");
+    assert!(
+        listed.contains("damaged: ps-0-shard-0.safetensors is missing; run `pushpull checkpoint verify`"),
+        "{listed}"
+    );
 }
 
 #[test]

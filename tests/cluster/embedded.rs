@@ -1,15 +1,27 @@
 //! The embedded cluster through the library: several of them live in one process and know nothing of each other.
 
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::thread::JoinHandle;
+
 use pushpull::nn::{Layer, dense};
 use pushpull::{
-    DatasetSpec, Embedded, GraphBuilder, InputSpec, JobProgress, JobReport, JobSpec, OptimizerSpec,
-    PartitionerSpec, PlacementSpec,
+    DatasetSpec, Embedded, GraphBuilder, InputSpec, JobProgress, JobReport, JobSpec, OptimizerSpec, Outcome,
+    PartitionerSpec, PlacementSpec, TrainArgs,
 };
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::{ENDLESS, Endpoint, PATIENCE, free_port, wait_until};
+
 fn job(seed: u64, steps: u64) -> JobSpec {
-    let mut g = GraphBuilder::new("softmax");
+    job_called("softmax", seed, steps)
+}
+
+fn job_called(model: &str, seed: u64, steps: u64) -> JobSpec {
+    let mut g = GraphBuilder::new(model);
     let images = g.input("features", [28, 28]);
     let labels = g.labels("labels");
     let x = g.reshape(images, [784]);
@@ -99,5 +111,84 @@ fn an_empty_cluster_is_refused() {
     for (ps, workers, job_name) in [(0, 1, "ps"), (1, 0, "worker")] {
         let error = format!("{:#}", block_on(train(ps, workers, job(1, 10))).unwrap_err());
         assert!(error.contains(&format!("job '{job_name}' has no task")), "{error}");
+    }
+}
+
+/// A cluster in this process with an endpoint, called with flags as a program is.
+struct Observed {
+    name: &'static str,
+    endpoint: Endpoint,
+    token: String,
+    running: JoinHandle<Outcome>,
+}
+
+impl Observed {
+    fn start(name: &'static str, dir: &Path, seed: u64) -> Self {
+        let token = format!("token-of-{name}");
+        let token_file = dir.join(name);
+        fs::write(&token_file, &token).unwrap();
+        let address = format!("127.0.0.1:{}", free_port());
+        let flags = [
+            name.to_owned(),
+            format!("--steps={ENDLESS}"),
+            format!("--seed={seed}"),
+            "--workers=1".to_owned(),
+            "--threads=1".to_owned(),
+            format!("--http-addr={address}"),
+            format!("--http-token-file={}", token_file.display()),
+        ];
+        let running = std::thread::spawn(move || {
+            let job = job_called(name, seed, ENDLESS);
+            pushpull::main_from(flags, |args: TrainArgs| args.run(job.graph, job.input))
+        });
+        wait_until(&format!("the endpoint of {name}"), PATIENCE, || TcpStream::connect(&address).ok());
+        let endpoint = Endpoint(address);
+        wait_until(&format!("the first step of {name}"), PATIENCE, || {
+            let (status, job) = endpoint.ask("/job");
+            let job: Value = if status == 200 { serde_json::from_str(&job).unwrap() } else { return None };
+            job["step"].as_u64().filter(|&step| step > 0)
+        });
+        Self { name, endpoint, token, running }
+    }
+
+    fn flag(&self, name: &str) -> Value {
+        let config = self.endpoint.json("/config");
+        assert_eq!(config["program"], self.name);
+        let flags = config["flags"].as_array().expect("a list").iter();
+        flags.filter(|flag| flag["name"] == name).map(|flag| flag["value"].clone()).next().expect("a flag")
+    }
+
+    /// Asks the job to stop, and returns the status of the answer.
+    fn stop(&self, token: &str) -> u16 {
+        let url = format!("http://{}/stop", self.endpoint.0);
+        let asked = ureq::post(url).header("Authorization", format!("Bearer {token}")).send_empty();
+        match asked {
+            Ok(answer) => answer.status().as_u16(),
+            Err(ureq::Error::StatusCode(status)) => status,
+            Err(error) => panic!("{}: {error}", self.name),
+        }
+    }
+}
+
+#[test]
+fn clusters_in_one_process_show_only_themselves() {
+    let dir = tempfile::tempdir().unwrap();
+    let both = [Observed::start("left", dir.path(), 3), Observed::start("right", dir.path(), 4)];
+    for (own, other, seed) in [(&both[0], &both[1], "3"), (&both[1], &both[0], "4")] {
+        assert_eq!((own.flag("seed"), own.flag("http-addr")), (seed.into(), own.endpoint.0.clone().into()));
+        assert_eq!(own.endpoint.json("/job")["job"]["name"], own.name);
+        assert!(own.endpoint.get("/").contains("<html"), "{} has a page", own.name);
+        let log = own.endpoint.json("/log");
+        let lines = log.as_array().expect("a list");
+        let says =
+            |text: &str| lines.iter().any(|line| line["text"].as_str().is_some_and(|own| own.contains(text)));
+        assert!(says(&own.endpoint.0) && !says(&other.endpoint.0), "{}: {log}", own.name);
+        assert!(lines.iter().any(|line| line["task"] == "chief/0"), "{}: {log}", own.name);
+        assert!(!lines.iter().any(|line| line["task"] == other.name), "{}: {log}", own.name);
+        assert_eq!(own.stop(&other.token), 401, "the other one's token is refused");
+    }
+    for own in both {
+        assert_eq!(own.stop(&own.token), 202);
+        own.running.join().expect("it does not panic").expect("it stops without an error");
     }
 }

@@ -58,7 +58,7 @@ fn it_evaluates_what_appears_passes_over_what_is_broken_and_ends_after_the_last(
         tool().current_dir(dir.path()).args(["checkpoint", "list", "saves/best"]),
     );
     let listed = listed.expect(0).out;
-    assert!(listed.lines().count() == 2 && listed.trim_end().ends_with("whole"), "{listed}");
+    assert!(listed.lines().count() == 2 && listed.trim_end().ends_with("complete"), "{listed}");
 }
 
 #[test]

@@ -159,6 +159,49 @@ fn examples_import_the_facade_only() {
     );
 }
 
+/// What a library within another program has no use for.
+const PROGRAMS_ONLY: &[&str] = &[
+    "actix-web",
+    "clap",
+    "command-fds",
+    "console",
+    "crossterm",
+    "indicatif",
+    "listenfd",
+    "prometheus",
+    "ratatui",
+    "tracing-subscriber",
+    "ureq",
+];
+
+#[test]
+fn the_library_alone_needs_no_program_crates() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["tree", "--package=pushpull", "--no-default-features", "--edges=normal", "--prefix=none"])
+        .args(["--format={p}", "--locked", "--offline"])
+        .current_dir(tree::top())
+        .output()
+        .expect("cargo can be run");
+    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("names are UTF-8");
+    assert!(programs_in("pushpull v0.1.0\nureq v3.5.1\nureq-proto v0.7.1\n") == ["ureq"]);
+    assert!(text.lines().any(|line| line.starts_with("pushpull-worker ")), "{text}");
+    hold(
+        "Without the feature `programs` the library still depends on a crate that only programs need; make it \
+         optional in Cargo.toml, and keep its use in src/programs:",
+        &programs_in(&text),
+    );
+}
+
+fn programs_in(tree: &str) -> Vec<String> {
+    let names = tree.lines().filter_map(|line| line.split(' ').next());
+    let mut found: Vec<_> = names.filter(|name| PROGRAMS_ONLY.contains(name)).map(str::to_owned).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
 fn metadata() -> Value {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

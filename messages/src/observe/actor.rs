@@ -19,7 +19,4 @@ pub struct ActorSnapshot {
     pub handling: TimeHistogram,
     /// For how long it has been at the message that it handles now, in microseconds, if it handles one.
     pub busy_us: Option<u64>,
-    /// How often it was started again within its task. An actor that panics takes its task down, so that it is the task that is
-    /// started again: its lives are counted by the chief.
-    pub restarts: u64,
 }

@@ -53,7 +53,6 @@ impl Meter {
             waited: counts.waited,
             handling: counts.handling,
             busy_us: busy.map(|busy| u64::try_from(busy.as_micros()).unwrap_or(u64::MAX)),
-            restarts: 0,
         }
     }
 }

@@ -1,33 +1,34 @@
-//! Which checkpoints a store holds, as far as manifests and sizes say. Reads no tensor.
+//! The checkpoints of a store, judged by their manifests and the sizes of their files. Reads no tensor.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_storage::{Catalog, CheckpointState, StoreError};
 
-/// A folder that is called as a checkpoint is.
+/// A folder with the name of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub name: CheckpointName,
-    /// When it was committed, in milliseconds since 1970.
+    /// The time at which it was committed, in milliseconds since 1970.
     pub saved_ms: Option<u64>,
-    /// Of all files of shards that are there.
+    /// The bytes of all shard files that exist.
     pub bytes: u64,
-    /// How many these are.
+    /// The number of these files.
     pub files: usize,
     pub state: State,
 }
 
-/// What can be said without reading a tensor.
+/// The state of a checkpoint, as far as it can be seen without reading a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its manifest is sound, and every file is there with its size.
+    /// The manifest is valid, and every file exists with the right size.
     Whole,
-    /// For this reason.
+    /// The manifest or a file is damaged, for this reason.
     Broken(String),
-    /// It has no manifest: it is being written, or was never finished.
+    /// There is no manifest: the checkpoint is being written, or was never finished.
     Unfinished,
 }
 
-/// All checkpoints, the newest last: as the chief has it, which goes on from what was saved last, whatever the step.
+/// Returns all checkpoints in the order in which they were saved, the newest last. The chief resumes in this order, not
+/// in the order of steps.
 pub(crate) async fn listed(catalog: &Catalog) -> Result<Vec<Entry>, StoreError> {
     let mut entries = Vec::new();
     for name in catalog.names().await?.into_iter().rev() {
@@ -43,7 +44,7 @@ async fn entry(catalog: &Catalog, name: CheckpointName) -> Result<Entry, StoreEr
         if file.ends_with(".safetensors") {
             match store.size(&name.file(&file)).await {
                 Ok(size) => bytes = bytes.saturating_add(size),
-                // It has just been deleted.
+                // The file was deleted just now.
                 Err(StoreError::Missing { .. }) => continue,
                 Err(error) => return Err(error),
             }
@@ -54,7 +55,7 @@ async fn entry(catalog: &Catalog, name: CheckpointName) -> Result<Entry, StoreEr
         CheckpointState::Committed(manifest) => (Some(manifest.saved_ms), State::Whole),
         CheckpointState::Unfinished => (None, State::Unfinished),
         CheckpointState::Broken(reason) | CheckpointState::Unreadable(reason) => {
-            // In a table the checkpoint is named already.
+            // The table names the checkpoint already.
             let reason = reason.strip_prefix(&format!("{name}/")).unwrap_or(&reason).to_owned();
             (None, State::Broken(reason))
         }

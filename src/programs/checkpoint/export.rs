@@ -1,6 +1,6 @@
-//! A checkpoint's whole model as one plain file in the format safetensors, whatever its placement was.
+//! The whole model of a checkpoint as one safetensors file, independent of its placement.
 //!
-//! (A) The file holds the values bit for bit, for every placement. (B) It appears whole, or not at all.
+//! (A) The file holds the values bit for bit, for every placement. (B) It appears complete or not at all.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use pushpull_storage::{FileWriter, ManifestSpec, Piece, Store, read_piece};
 
 use crate::programs::shown::plain;
 
-/// What is exported of a checkpoint.
+/// The part of a checkpoint that is exported.
 pub(crate) struct Export<'a> {
     pub name: CheckpointName,
     pub manifest: &'a ManifestSpec,
@@ -21,11 +21,11 @@ pub(crate) struct Export<'a> {
     pub variables: Vec<VariableId>,
 }
 
-/// The variables that any of these patterns names, in the graph's order; all, where there is none. `*` stands for any
-/// letters, also for slashes, and `?` for one.
+/// Returns the variables that match any of the patterns, in the graph's order; all variables where there is no pattern.
+/// `*` stands for any letters, including slashes, and `?` for one.
 ///
 /// # Errors
-/// Where a pattern names none.
+/// Returns an error where a pattern matches no variable.
 pub(crate) fn chosen(manifest: &ManifestSpec, patterns: &[String]) -> anyhow::Result<Vec<VariableId>> {
     let variables = &manifest.job.graph.variables;
     let named =
@@ -40,8 +40,8 @@ pub(crate) fn chosen(manifest: &ManifestSpec, patterns: &[String]) -> anyhow::Re
     Ok(ids.map(|(_, id)| VariableId(id)).collect())
 }
 
-/// Whether a pattern stands for a name. Only the last `*` is ever tried again, which takes no more than both lengths'
-/// product.
+/// Returns true when a pattern matches a name. Only the last `*` is tried again, so the time is at most the product of
+/// both lengths.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut again) = (0, 0, None);
     while n < name.len() {
@@ -61,7 +61,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 impl Export<'_> {
-    /// Where a variable's values lie, or its averages.
+    /// Returns the places of a variable's values, or of its averages.
     fn pieces(&self, id: VariableId) -> anyhow::Result<Vec<Piece<'_>>> {
         let variable = &self.manifest.job.graph.variables[id.index()];
         let averaged = self.averages && variable.trainable;
@@ -113,7 +113,7 @@ async fn copy(
 ) -> anyhow::Result<()> {
     let mut start = piece.from.start;
     while start < piece.from.end {
-        // As the checksums have it, so that no block is read twice.
+        // The blocks are those of the checksums, so that none is read twice.
         let end = piece.from.end.min((start / BLOCK_BYTES as u64 + 1) * BLOCK_BYTES as u64);
         let mut block = vec![0; (end - start) as usize];
         read_piece(from, name, &Piece { from: start..end, ..piece.clone() }, &mut block).await?;
@@ -129,7 +129,7 @@ mod tests {
 
     use super::matches;
 
-    /// By the definition.
+    /// Matches by the definition.
     fn slowly(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,
@@ -144,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn patterns_are_what_they_say(pattern in "[ab/?*]{0,8}", name in "[ab/]{0,8}") {
+        fn patterns_match_by_their_definition(pattern in "[ab/?*]{0,8}", name in "[ab/]{0,8}") {
             prop_assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), slowly(pattern.as_bytes(), name.as_bytes()));
         }
     }

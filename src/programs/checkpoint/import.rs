@@ -1,5 +1,5 @@
-//! A plain file in the format safetensors as a checkpoint of a job, of one shard: with slots and moving averages as they
-//! begin. Importing what was exported gives the same values.
+//! A safetensors file as a checkpoint of a job, with one shard. Slots and moving averages have their initial values.
+//! Importing an exported file gives the same values.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,18 +15,18 @@ use pushpull_storage::{FORMAT, FileWriter, FoundTensor, ManifestSpec, Store, rea
 
 use crate::programs::shown::plain;
 
-/// The only shard of what is imported.
+/// The only shard of an imported checkpoint.
 const SHARD: ShardId = ShardId::new(0, 0);
-/// Tensors that an error lists at most.
+/// The number of tensors that an error lists at most.
 const NAMES_SHOWN: usize = 4;
 
-/// What is made of a file.
+/// The checkpoint that is made of a file.
 pub(crate) struct Import {
     pub name: CheckpointName,
     pub job: JobSpec,
-    /// When, in milliseconds since 1970.
+    /// The time of its creation, in milliseconds since 1970.
     pub saved_ms: u64,
-    /// Tensors that the model does not have are left out.
+    /// Whether tensors that the model does not have are left out.
     pub allow_extra: bool,
 }
 
@@ -42,17 +42,17 @@ struct Planned {
 
 /// Where the bytes of a tensor come from.
 enum Source {
-    /// From there on in the file.
+    /// The offset in the file.
     File(u64),
-    /// The same number everywhere.
+    /// The same number for every element.
     Constant(f32),
 }
 
-/// Makes the checkpoint. Memory: a few blocks.
+/// Makes the checkpoint. Takes the memory of a few blocks.
 ///
 /// # Errors
-/// Where the file is in no such format, lacks a variable, has one of another shape or type, or has more than the model;
-/// or the checkpoint cannot be written: then there is none.
+/// Returns an error where the file is not in the format, lacks a variable, has one of another shape or type, or has
+/// tensors that the model does not have; or where the checkpoint cannot be written. Then there is none.
 pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -> anyhow::Result<()> {
     let (name, last_step) = (what.name, what.job.last_step);
     ensure!(name.step <= last_step, "step {} is beyond the job's last step, {last_step}", name.step);
@@ -60,13 +60,13 @@ pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -
     let planned = plan(&what, &found, file)?;
     let written = write(from, file, what, &planned, to).await;
     if written.is_err() {
-        // The reason is told; what is left without a manifest counts for nothing.
+        // A folder without a manifest is no checkpoint, so an error of this deletion changes nothing.
         let _ = to.delete_folder(&name.to_string()).await;
     }
     written
 }
 
-/// Every tensor of the checkpoint, in the order of its file.
+/// Returns every tensor of the checkpoint, in the order of its file.
 fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<Planned>> {
     let Import { job, allow_extra, .. } = what;
     let by_name: BTreeMap<&str, &FoundTensor> =
@@ -106,7 +106,7 @@ fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<
     Ok(planned)
 }
 
-/// Some names behind those words, where there are any.
+/// Returns `words` followed by some of the names, or nothing where there are none.
 fn listed(words: &str, names: &[&str]) -> String {
     if names.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! What the tool `pushpull checkpoint` does with checkpoints: list, show, verify, export and import them. Knows neither
+//! The work of the tool `pushpull checkpoint`: it lists, shows, verifies, exports and imports checkpoints. Knows neither
 //! flags nor tables, and no cluster.
 
 mod catalog;

@@ -1,4 +1,4 @@
-//! Which checkpoint is meant: by its step, by its name, or the latest.
+//! The choice of a checkpoint: by its step, by its name, or the latest.
 
 use anyhow::bail;
 use pushpull_messages::checkpoint::CheckpointName;
@@ -6,13 +6,13 @@ use pushpull_storage::{Catalog, Store};
 
 use crate::programs::shown::plain;
 
-/// Most steps that an error lists.
+/// The number of steps that an error lists at most.
 const STEPS_SHOWN: usize = 8;
 
-/// The checkpoint of that step or name, or the latest. What was never finished counts only where it is named.
+/// Returns the checkpoint of that step or name, or the latest. An unfinished one is only returned by its name.
 ///
 /// # Errors
-/// Where there is none.
+/// Returns an error where there is none.
 pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result<CheckpointName> {
     let catalog = Catalog::new(store.clone());
     let mut there = catalog.names().await?;
@@ -25,7 +25,9 @@ pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result
         Some((_, _, Ok(name))) => bail!("there is no {name} in {location}{}", steps(&there)),
         Some((text, ..)) => {
             let text = plain(text);
-            bail!("'{text}' is neither a step nor a checkpoint: expected such as 1200 or step-1200-LIFE")
+            bail!(
+                "'{text}' is neither a step nor a checkpoint: expected, for example, 1200 or step-1200-LIFE"
+            )
         }
     };
     let of_step = |name: &&CheckpointName| wanted.is_none_or(|step| name.step.0 == step);
@@ -41,10 +43,10 @@ pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result
     }
 }
 
-/// The last steps that there are.
+/// Lists the last steps that exist.
 fn steps(there: &[CheckpointName]) -> String {
     let mut steps: Vec<u64> = there.iter().map(|name| name.step.0).collect();
-    // Another life may have saved a step once more.
+    // Another life may have saved the same step again.
     steps.sort_unstable();
     steps.dedup();
     let left_out = steps.len().saturating_sub(STEPS_SHOWN);

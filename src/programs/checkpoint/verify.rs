@@ -1,7 +1,7 @@
-//! Reading every byte of a checkpoint.
+//! The check of every byte of a checkpoint.
 //!
-//! (A) Every byte of a manifest or of a tensor that was changed, every file that was cut, and every header that says
-//! another thing of the tensors than the manifest, is a fault. (B) What was written is whole.
+//! (A) A changed byte of a manifest or a tensor, a truncated file, and a header that disagrees with the manifest are
+//! faults. (B) A checkpoint as it was written has no fault.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ use serde::Serialize;
 
 use crate::programs::shown::plain;
 
-/// Something that is not as it was written.
+/// A part of a checkpoint that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Fault {
-    /// Within the checkpoint's folder.
+    /// The file within the checkpoint's folder.
     pub file: String,
-    /// Which tensor, where it is one.
+    /// The tensor, where the fault is in one.
     pub tensor: Option<String>,
     pub what: String,
 }
@@ -33,7 +33,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What was read.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verified {
     pub faults: Vec<Fault>,
@@ -42,9 +42,7 @@ pub(crate) struct Verified {
     pub bytes: u64,
 }
 
-/// Reads a whole checkpoint, and says everything that is wrong with it.
-///
-/// Memory: a few blocks.
+/// Reads a whole checkpoint, and returns all its faults. Takes the memory of a few blocks.
 pub(crate) async fn verify(store: &Store, name: CheckpointName) -> Verified {
     let mut verified = Verified { faults: Vec::new(), files: 0, tensors: 0, bytes: 0 };
     match Catalog::new(store.clone()).manifest(name).await {
@@ -58,7 +56,7 @@ pub(crate) async fn verify(store: &Store, name: CheckpointName) -> Verified {
         }
         Err(error) => {
             let what = match error {
-                // What it is of is said beside.
+                // The fault names the file already.
                 FileError::Manifest { error, .. } => error.to_string(),
                 other => other.to_string(),
             };
@@ -68,7 +66,7 @@ pub(crate) async fn verify(store: &Store, name: CheckpointName) -> Verified {
     verified
 }
 
-/// The newest checkpoint of all that has no fault.
+/// Returns the newest checkpoint without a fault.
 pub(crate) async fn latest_whole(store: &Store) -> Result<Option<CheckpointName>, StoreError> {
     for name in Catalog::new(store.clone()).names().await? {
         if verify(store, name).await.faults.is_empty() {
@@ -89,7 +87,7 @@ async fn verify_file(
         Err(StoreError::Missing { .. }) => return vec![fault(None, "it is missing".into())],
         Err(error) => return vec![fault(None, error.to_string())],
         Ok(size) if size != file.bytes => {
-            return vec![fault(None, format!("it has {size} bytes, and should have {}", file.bytes))];
+            return vec![fault(None, format!("it has {size} bytes, expected {}", file.bytes))];
         }
         Ok(_) => {}
     }
@@ -103,7 +101,7 @@ async fn verify_file(
     faults
 }
 
-/// The part of a variable that a tensor is, as it stands in the file's header.
+/// Returns what the file's header should say about a tensor.
 fn expected(manifest: &ManifestSpec, file: &FileSpec, tensor: &SavedTensorSpec) -> Option<FoundTensor> {
     let slice = manifest.placement.slices.get(tensor.slice.index())?.slice;
     let mut shape: Shape = manifest.job.graph.variables.get(slice.variable.index())?.shape.clone();
@@ -125,7 +123,7 @@ fn verify_header(manifest: &ManifestSpec, file: &FileSpec, found: &[FoundTensor]
     for tensor in &file.tensors {
         let expected = expected(manifest, file, tensor).expect("a manifest's tensors have slices");
         match found.iter().find(|found| found.name == tensor.name) {
-            None => faults.push(fault(&tensor.name, "the file's header does not have it".into())),
+            None => faults.push(fault(&tensor.name, "it is missing in the file's header".into())),
             Some(found) if *found != expected => {
                 let what = format!("the file's header has {}, expected {}", words(found), words(&expected));
                 faults.push(fault(&tensor.name, what));
@@ -135,11 +133,11 @@ fn verify_header(manifest: &ManifestSpec, file: &FileSpec, found: &[FoundTensor]
     }
     let known = |found: &FoundTensor| file.tensors.iter().any(|tensor| tensor.name == found.name);
     let odd = found.iter().filter(|found| !known(found));
-    faults.extend(odd.map(|odd| fault(&odd.name, "the manifest does not have it".into())));
+    faults.extend(odd.map(|odd| fault(&odd.name, "it is missing in the manifest".into())));
     faults
 }
 
-/// Names the first block that is wrong, and says how many are.
+/// Returns a fault that names the first wrong block and the number of the others.
 async fn verify_tensor(
     store: &Store,
     name: CheckpointName,
@@ -164,7 +162,7 @@ async fn verify_tensor(
             wrong += 1;
             first.get_or_insert(match error {
                 FileError::Checksum { offset, expected, got, .. } => {
-                    format!("from byte {offset} on its checksum is {got:08x}, and should be {expected:08x}")
+                    format!("the checksum from byte {offset} on is {got:08x}, expected {expected:08x}")
                 }
                 other => other.to_string(),
             });

@@ -183,11 +183,14 @@ async fn list(store: &Store, json: bool) -> Outcome {
         say(&format!("no checkpoint in {}\n", store.location()));
         return Ok(());
     }
-    let mut rows = vec![["step", "name", "when", "bytes", "files", "state"].map(str::to_owned)];
+    let mut rows = vec![
+        ["step", "name", "when", "bytes", "files", "state (manifest and file sizes; tensors not read)"]
+            .map(str::to_owned),
+    ];
     rows.extend(entries.into_iter().map(|Entry { name, saved_ms, bytes, files, state }| {
         let state = match state {
-            State::Whole => "whole".to_owned(),
-            State::Broken(reason) => format!("broken: {reason}"),
+            State::Whole => "complete".to_owned(),
+            State::Broken(reason) => format!("damaged: {reason}; run `pushpull checkpoint verify`"),
             State::Unfinished => "unfinished".to_owned(),
         };
         let when = saved_ms.map_or_else(|| "-".to_owned(), time_shown);

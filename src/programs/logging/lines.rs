@@ -151,7 +151,7 @@ mod tests {
 
     fn two() {
         tracing::info!(step = 3, rate = 0.5, "\"quoted\"\nand broken");
-        let _within = crate::programs::logging::of_task(pushpull_messages::id::TaskId::worker(1)).entered();
+        let _within = span_of(TaskId::worker(1)).entered();
         tracing::warn!("slow");
     }
 

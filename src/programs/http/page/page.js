@@ -1,5 +1,5 @@
-// The chief's page: draws what /events brings, and asks for no more than that. All that comes from the cluster is set
-// as text, never as markup: names are users'. Styles are set by property, never by attribute, as the page's policy wants.
+// The chief's page. It draws the events of /events. Everything that comes from the cluster is set as text, never as
+// markup, since users choose names. Styles are set by property, never by attribute: the page's policy asks for that.
 
 "use strict";
 
@@ -15,7 +15,7 @@ const SVG = "http://www.w3.org/2000/svg";
 
 const state = { job: null, points: [], log: [], logKeys: new Set(), placement: null, open: new Set(), axis: "step", hover: null };
 
-// ---- Small things
+// ---- Values and elements
 
 const id = (name) => document.getElementById(name);
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
@@ -43,7 +43,7 @@ function glyph(name, className) {
   return svg;
 }
 
-// Touches the page only where something has changed.
+// Changes the page only where a value differs.
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -94,7 +94,7 @@ function shortDuration(ms) {
   const s = Math.round(ms / 1000);
   return s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min` : s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
 }
-// As a clock shows it, where there is little room.
+// A short form, as on a clock.
 function countdown(ms) {
   if (!isNumber(ms)) return "–";
   const s = Math.round(ms / 1000);
@@ -119,7 +119,7 @@ function meanTime(histogram) {
   return { count, us: count ? histogram.sum_us / count : null };
 }
 
-// Only what is plainly a host and a port becomes a link.
+// Only a plain host and port becomes a link.
 function taskLink(http) {
   return typeof http === "string" && /^[A-Za-z0-9.\-]+:\d{1,5}$|^\[[0-9a-fA-F:.]+\]:\d{1,5}$/.test(http) ? `http://${http}/` : null;
 }
@@ -133,7 +133,7 @@ function linked(text, http) {
   return link;
 }
 
-// Keeps one child for each key, in the order given.
+// Keeps one child for each key, in the given order.
 function keyed(parent, keys, create, update) {
   const known = new Map();
   for (const child of [...parent.children]) known.set(child.dataset.key, child);
@@ -151,7 +151,7 @@ function keyed(parent, keys, create, update) {
 
 const PHASE_WORDS = { starting: "starting", training: "training", evaluating: "evaluating", failing: "failing", ended: "ended" };
 
-// A job that ended short of its last step did not end as it was meant to, unless it was told to.
+// A job that ended before its last step was stopped or failed.
 function howItEnded(job) {
   const done = job.step >= job.last_step && job.last_step > 0;
   if (job.failed) return `The job has failed at step ${whole(job.step)}: ${job.reason}`;
@@ -193,7 +193,7 @@ function showSummary(job) {
     about.optimizer,
     about.batch_size && `batch ${whole(about.batch_size)} per worker`,
     about.variables && `${whole(about.variables)} variables, ${bytes(about.variable_bytes)}`,
-    job.began > 0 && `went on from step ${whole(job.began)}`,
+    job.began > 0 && `resumed from step ${whole(job.began)}`,
     job.spans_lost > 0 && `${whole(job.spans_lost)} spans left out of the timeline`,
   ].filter(Boolean);
   keyed(id("facts"), facts.map((_, i) => String(i)), () => make("span"), (span, key) => say(span, facts[Number(key)]));
@@ -215,7 +215,7 @@ function showFindings(job) {
     const enough = job.phase === "training" && job.workers.some((worker) => worker.state === "training");
     keyed(box, enough ? ["calm"] : [], () => {
       const line = make("p", "calm");
-      line.append(glyph("finished"), make("span", "", "Nobody holds up the others."));
+      line.append(glyph("finished"), make("span", "", "No task holds up the others."));
       return line;
     }, () => {});
     return;
@@ -346,7 +346,7 @@ const plural = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"
 
 // ---- Tables
 
-// Columns: head, what to sort by, and how to fill a cell; `text` ones stand at the left.
+// A column: its head, the value to sort by, and how to fill a cell. Columns of text are aligned to the left.
 class Table {
   constructor(element, columns, rowId) {
     Object.assign(this, { element, columns, rowId, by: 0, down: false });
@@ -440,7 +440,7 @@ function nameCell(cell, name, http) {
 
 const phaseClass = (name) => `p-${PHASES.includes(name) ? name : "other"}`;
 
-// A bar of its parts, and the slowest in words.
+// A bar of the phases, and the slowest one in words.
 function phasesCell(cell, row) {
   const total = row.phases_us.reduce((sum, [, us]) => sum + us, 0);
   let box = cell.firstElementChild;
@@ -465,20 +465,20 @@ const oneDigit = (value) => (isNumber(value) ? value.toFixed(1) : "–");
 const workersTable = new Table(id("workers"), [
   { name: "worker", sort: (row) => row.worker, fill: (cell, row) => nameCell(cell, `worker/${row.worker}`, row.http) },
   { name: "state", text: true, sort: (row) => row.state, fill: (cell, row) => stateCell(cell, row.state, row.state) },
-  column("step", "Steps that it has taken in this life", (row) => row.local_step),
+  column("step", "Steps in this life of the worker", (row) => row.local_step),
   column("steps/s", "Over the last seconds", (row) => row.steps_per_s, rate),
   column("examples/s", "Over the last seconds", (row) => row.examples_per_s, rate),
-  column("loss", "Of its last steps", (row) => row.loss, real),
-  column("staleness", "Mean over its pushes of the last seconds, in versions of their shard", (row) => row.staleness, oneDigit),
-  { name: "a step's time", text: true, about: "Where its time goes; the slowest phase is named", sort: stepTime, fill: phasesCell },
-  column("applied", "Pushes that were an update each", (row) => row.verdicts.applied),
-  column("held", "Pushes that count towards an update of several", (row) => row.verdicts.held),
+  column("loss", "Mean over the last steps", (row) => row.loss, real),
+  column("staleness", "Mean over the pushes of the last seconds, in versions of their shard", (row) => row.staleness, oneDigit),
+  { name: "a step's time", text: true, about: "Time of a step by phase; the slowest phase is named", sort: stepTime, fill: phasesCell },
+  column("applied", "Pushes that were applied as an update each", (row) => row.verdicts.applied),
+  column("held", "Pushes that were aggregated with others into one update", (row) => row.verdicts.held),
   column("stale", "Pushes that came after the update that they were meant for", (row) => row.verdicts.stale, whole, "warn"),
   column("stopped", "Pushes that came after the last step", (row) => row.verdicts.stopped),
   column("skipped", "Steps whose gradients were dropped because they were not finite", (row) => row.skipped, whole, "bad"),
-  column("reconnections", "Connections to ps tasks that were found again", (row) => row.reconnections, whole, "warn"),
-  column("resends", "Requests to ps tasks that were made again", (row) => row.resends, whole, "warn"),
-  column("reported", "When it reported last", (row) => row.reported_ms, ago),
+  column("reconnections", "Connections to ps tasks that were restored", (row) => row.reconnections, whole, "warn"),
+  column("resends", "Requests to ps tasks that were sent again", (row) => row.resends, whole, "warn"),
+  column("reported", "Time of the last report", (row) => row.reported_ms, ago),
 ], (key) => `row-worker-${key}`);
 
 const shardsTable = new Table(id("shards"), [
@@ -486,24 +486,24 @@ const shardsTable = new Table(id("shards"), [
   { name: "state", text: true, sort: (row) => row.state, fill: (cell, row) => stateCell(cell, row.state, SHARD_GLYPHS[row.state]) },
   column("version", "Updates applied", (row) => row.version),
   column("updates/s", "Over the last seconds", (row) => row.updates_per_s, rate),
-  column("busy", "The share of the last seconds in which it handled messages", (row) => row.busy, (busy) => percent(busy, 0)),
-  column("queued", "Messages that wait in its mailbox", (row) => row.queue),
-  column("wait", "How long a message waited there, on the mean", (row) => row.waited_us, micros),
-  column("handling", "How long a message took, on the mean", (row) => row.handling_us, micros),
-  column("round trip", "From push to answer, as its workers see it", (row) => row.round_trip_us, micros),
-  column("staleness", "Mean over all pushes that are in the variables, in versions", (row) => row.staleness, oneDigit),
-  column("pushes", "All that came", (row) => row.pushes.received),
-  column("applied", "An update each", (row) => row.pushes.applied),
-  column("held", "Counted towards an update of several", (row) => row.pushes.held),
+  column("busy", "Share of the last seconds in which the shard handled messages", (row) => row.busy, (busy) => percent(busy, 0)),
+  column("queued", "Messages that wait in the mailbox", (row) => row.queue),
+  column("wait", "Mean time that a message waited in the mailbox", (row) => row.waited_us, micros),
+  column("handling", "Mean time to handle a message", (row) => row.handling_us, micros),
+  column("round trip", "Time from push to reply, as the workers see it", (row) => row.round_trip_us, micros),
+  column("staleness", "Mean over all applied pushes, in versions", (row) => row.staleness, oneDigit),
+  column("pushes", "Pushes received", (row) => row.pushes.received),
+  column("applied", "Applied as an update each", (row) => row.pushes.applied),
+  column("held", "Aggregated with others into one update", (row) => row.pushes.held),
   column("stale", "Came after the update that they were meant for", (row) => row.pushes.stale, whole, "warn"),
-  column("again", "Came again, and got the first reply again", (row) => row.pushes.duplicate, whole, "warn"),
-  column("refused", "Did not fit, or were not finite", (row) => row.pushes.refused, whole, "bad"),
+  column("again", "Received again, and answered with the first verdict", (row) => row.pushes.duplicate, whole, "warn"),
+  column("refused", "Refused: they did not fit, or were not finite", (row) => row.pushes.refused, whole, "bad"),
   column("pulls", "Pulls answered", (row) => row.pulls),
   column("waiting", "Pulls that wait for their step to begin", (row) => row.waiting),
-  column("variables", "Of which it has a slice", (row) => row.variables),
-  column("bytes", "Of its slices", (row) => row.bytes, bytes),
-  column("beside them", "What optimizer and averages keep, and gradients that wait for others", (row) => row.more_bytes, bytes),
-  { name: "placement", text: true, about: "What lives there", sort: (row) => row.slices, fill: placementCell },
+  column("variables", "Variables of which the shard has a slice", (row) => row.variables),
+  column("bytes", "Bytes of the slices", (row) => row.bytes, bytes),
+  column("beside them", "Bytes of slots, averages and held gradients", (row) => row.more_bytes, bytes),
+  { name: "placement", text: true, about: "Slices of the shard", sort: (row) => row.slices, fill: placementCell },
 ], (key) => `row-${key}`);
 shardsTable.detail = state.open;
 
@@ -539,12 +539,12 @@ shardsTable.makeDetail = (key) => {
   cell.colSpan = shardsTable.columns.length;
   row.append(cell);
   if (!state.placement) {
-    cell.append(make("p", "", `The placement cannot be had: ${state.placementError}`));
+    cell.append(make("p", "", `Cannot read the placement: ${state.placementError}`));
     return row;
   }
   const slices = state.placement.filter((slice) => shardName(slice.shard) === key);
   if (slices.length === 0) {
-    cell.append(make("p", "", "Nothing lives here."));
+    cell.append(make("p", "", "No variable lives here."));
     return row;
   }
   const table = make("table");
@@ -580,7 +580,7 @@ function showCheckpoints(job) {
   const box = id("checkpoints");
   const made = job.checkpoints;
   if (!made) {
-    if (box.dataset.of !== "none") box.replaceChildren(make("p", "", "This job makes none."));
+    if (box.dataset.of !== "none") box.replaceChildren(make("p", "", "This job makes no checkpoints."));
     box.dataset.of = "none";
     return;
   }
@@ -611,7 +611,7 @@ function showCheckpoints(job) {
 
 // ---- Events of the job
 
-// Lines of the past may come after those of now, and those of a chief that was started again after all of its past.
+// Older lines may arrive after newer ones, and a restarted chief sends its lines again.
 function addLog(lines) {
   for (const line of lines) {
     const key = `${line.at_ms}|${line.task}|${line.text}`;
@@ -629,7 +629,7 @@ function addLog(lines) {
 function showLog() {
   const box = id("log");
   if (state.log.length === 0) {
-    box.replaceChildren(make("li", "none", "Nothing has happened yet."));
+    box.replaceChildren(make("li", "none", "No events yet."));
     return;
   }
   box.querySelector(".none")?.remove();
@@ -659,7 +659,7 @@ function niceTicks(low, high, count) {
   return ticks;
 }
 
-// At most two points for a pixel: the mean of those that fall together.
+// At most two points for each pixel: points that fall together become their mean.
 function thinned(points, columns) {
   if (points.length <= columns * 2) return points;
   const size = points.length / columns;
@@ -714,7 +714,7 @@ class Chart {
     const height = this.svg.clientHeight;
     this.svg.replaceChildren();
     this.element.dataset.points = String(series.reduce((sum, one) => sum + one.points.length, 0));
-    // A metric may be called anything.
+    // A metric may have any name, so keys have a prefix.
     keyed(this.caption, ["title", ...series.map((one) => `series ${one.name}`)], (key) => {
       if (key === "title") return make("b", "", this.title);
       const entry = make("span", "key");
@@ -778,7 +778,7 @@ class Chart {
     this.point();
   }
 
-  // What the curves are at where somebody points.
+  // The values at the pointer.
   point() {
     this.svg.querySelector(".cursor")?.remove();
     if (state.hover === null || !this.scale) { this.tip.hidden = true; return; }
@@ -812,7 +812,7 @@ function nearest(points, x) {
   return low > 0 && x - points[low - 1][0] < points[low][0] - x ? low - 1 : low;
 }
 
-// Each series on top of those before it; all have the same points.
+// Stacks each series on those before it; all have the same points.
 function stack(series) {
   let below = series[0].points.map(([x]) => [x, 0]);
   return series.map((one) => {
@@ -843,7 +843,7 @@ function addPoints(points, isAll) {
     state.points.push(point);
     last = point.at_ms;
   }
-  // Every other of the older half goes, evaluations excepted: the curve keeps its shape.
+  // Drops every other point of the older half, except evaluations: the curve keeps its shape.
   if (state.points.length > POINTS_MAX) {
     const half = POINTS_MAX / 2;
     state.points = state.points.filter((point, at) => at >= half || at % 2 === 0 || point.evaluation.length > 0);
@@ -914,14 +914,14 @@ function showConnection() {
     connecting: () => "Connecting to the chief",
     live: () => (now - connection.heard < 3000 ? "Live" : `Last heard ${shortDuration(now - connection.heard)} ago`),
     broken: () => "Connection broken, trying again",
-    ended: () => "Ended, as it was last",
+    ended: () => "Ended; the last state is shown",
   };
   say(id("connection-text"), words[connection.state]());
   for (const name of ["save", "stop"]) id(name).disabled = connection.state !== "live";
   const banner = id("banner");
   if (connection.state === "broken") {
     mark(banner, "data-kind", "broken");
-    const seen = state.job ? "What is shown is how it was then." : "Nothing has come from it yet.";
+    const seen = state.job ? "The page shows the last state before that." : "No data has arrived yet.";
     say(banner, `No connection to the chief since ${clock(connection.since)}. ${seen}`);
     banner.hidden = false;
   } else if (connection.state === "ended" && state.job) {
@@ -933,11 +933,11 @@ function showConnection() {
 
 async function asked(path) {
   const answer = await fetch(path, { cache: "no-store", credentials: "omit" });
-  if (!answer.ok) throw new Error(`${path} was answered ${answer.status}`);
+  if (!answer.ok) throw new Error(`${path} answered ${answer.status}`);
   return answer;
 }
 
-// What came before, and what came meanwhile: the chief's memory, then the events since.
+// The chief's past first, then the events since.
 async function catchUp(source) {
   try {
     const [points, lines] = await Promise.all(["curves", "log"].map(async (path) => (await asked(path)).json()));
@@ -948,7 +948,7 @@ async function catchUp(source) {
     addLog(lines);
     later("curves", "log");
   } catch {
-    // The events go on without the past; a connection that is broken is noticed by itself.
+    // Without the past, the events alone are shown; a broken connection is noticed elsewhere.
   }
 }
 
@@ -966,7 +966,7 @@ function take(event, use) {
   try {
     use(JSON.parse(event.data));
   } catch (error) {
-    console.error(`an event '${event.type}' cannot be read: ${error}`);
+    console.error(`cannot read an event '${event.type}': ${error}`);
   }
 }
 
@@ -975,7 +975,7 @@ function ended(event) {
     const last = JSON.parse(event.data);
     if (last && last.job && last.tasks) state.job = last;
   } catch {
-    // The end may come without a last state: then the one before is it.
+    // The end may come without a state: then the one before was the last.
   }
   if (state.job) state.job.phase = "ended";
   connection.source.close();
@@ -992,7 +992,7 @@ function connect() {
   connection.heard = Date.now();
   source.addEventListener("open", () => { heard(); catchUp(source); });
   source.addEventListener("job", (event) => take(event, (job) => {
-    // A chief that was started again has forgotten what it told before.
+    // A restarted chief does not know what it sent before.
     if (state.job && job.up_ms < state.job.up_ms) { state.points = []; state.placement = null; catchUp(source); }
     state.job = job;
     later("job");
@@ -1007,7 +1007,7 @@ function broken(source) {
   if (connection.source !== source || !source) return;
   source.close();
   connection.source = null;
-  // A chief whose job has ended has no more to say.
+  // A chief whose job has ended sends nothing more.
   if (state.job && state.job.phase === "ended") {
     connection.state = "ended";
     showConnection();
@@ -1028,18 +1028,18 @@ setInterval(() => {
   showConnection();
 }, 1000);
 
-// ---- Wishes
+// ---- Requests to save or stop
 
 const TOKEN = "pushpull-token";
 
-// What a person answers in a dialog: whether they went on.
+// Shows a dialog, and returns whether the person continued.
 function dialog(name, cancel) {
   const box = id(name);
   return new Promise((answer) => {
     const finish = (goOn) => () => { box.onclose = null; box.close(); answer(goOn); };
     box.querySelector("form").onsubmit = (event) => { event.preventDefault(); finish(true)(); };
     id(cancel).onclick = finish(false);
-    // The event comes later than the end of what it tells: it may be open again.
+    // The event comes after the dialog was closed: it may be open again.
     box.onclose = () => { if (!box.open) answer(false); };
     box.showModal();
   });
@@ -1069,13 +1069,13 @@ async function wish(path, asking, done) {
       const answer = await fetch(path, { method: "POST", headers: { Authorization: `Bearer ${secret}` }, credentials: "omit", cache: "no-store" });
       if (answer.status === 401) {
         sessionStorage.removeItem(TOKEN);
-        why = "The chief did not take that token. Is it the one that it was started with?";
+        why = "The chief refused this token. Is it the one that the chief was started with?";
         continue;
       }
       const refusal = answer.ok ? null : await answer.json().then((told) => told.error, () => null);
       say(said, answer.ok ? done : `Refused: ${refusal || answer.status}`);
     } catch {
-      say(said, "The chief cannot be reached.");
+      say(said, "Cannot reach the chief.");
     }
     return;
   }
