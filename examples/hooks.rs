@@ -5,9 +5,9 @@
 
 use std::process::ExitCode;
 
-use pushpull::hooks::{Asks, ChiefHook, HookError, Hooks, Plots, StepInfo, SummarySpec, WorkerHook};
+use pushpull::hooks::{ChiefHook, HookContext, HookError, Hooks, Plots, StepInfo, SummarySpec, WorkerHook};
 use pushpull::nn::{Layer, dense};
-use pushpull::{DatasetSpec, Defaults, GraphBuilder, InputSpec, Moment, TrainArgs, VariableId};
+use pushpull::{DatasetSpec, Defaults, GraphBuilder, InputSpec, TrainArgs, TrainingSnapshot, VariableId};
 
 /// Asked about once a second while the job trains: ends it, well, when the mean loss of the workers is below a bound.
 struct StopWhenGood {
@@ -15,9 +15,9 @@ struct StopWhenGood {
 }
 
 impl ChiefHook for StopWhenGood {
-    fn progress(&mut self, moment: &Moment, asks: &mut Asks) {
-        if let Some(loss) = moment.progress.loss.filter(|&loss| loss < self.loss_max) {
-            asks.stop(format!("the loss is {loss:.4}, and {} is good enough", self.loss_max));
+    fn progress(&mut self, snapshot: &TrainingSnapshot, context: &mut HookContext) {
+        if let Some(loss) = snapshot.progress.loss.filter(|&loss| loss < self.loss_max) {
+            context.stop(format!("the loss is {loss:.4}, and {} is good enough", self.loss_max));
         }
     }
 }

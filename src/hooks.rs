@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 pub use pushpull_chief::hooks::*;
-pub use pushpull_chief::{Asks, Hook as ChiefHook, MakeHook as MakeChiefHook, Wish};
+pub use pushpull_chief::{Command, Hook as ChiefHook, HookContext, MakeHook as MakeChiefHook};
 pub use pushpull_messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
 pub use pushpull_worker::hooks::{ImageOfBatch, LogEvery as LogEveryOfWorker, StopOnNan as StopWorkerOnNan};
 pub use pushpull_worker::{

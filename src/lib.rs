@@ -25,9 +25,9 @@ pub use programs::{
     Defaults, Failure, Outcome, TrainArgs, chief_main, evaluator_main, local_main, main, main_from,
     main_with, ps_main, worker_main,
 };
-pub use pushpull_chief::summary::{EventError, EventWriter, SummaryConfig};
+pub use pushpull_chief::tensorboard::{EventError, EventWriter, SummaryConfig};
 pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
-pub use pushpull_chief::{Moment, WorkerReport};
+pub use pushpull_chief::{TrainingSnapshot, WorkerReport};
 pub use pushpull_input::{Example, TfRecordWriter};
 #[cfg(feature = "programs")]
 pub use pushpull_messages::cluster::ClusterFlags;

@@ -9,10 +9,10 @@ use pushpull_messages::message::Evaluation;
 use pushpull_messages::observe::SpanSpec;
 use pushpull_messages::summary::{SUMMARIES_MAX, SummarySpec};
 
+use crate::command::Command;
 use crate::error::ChiefError;
-use crate::moment::Moment;
+use crate::monitor::TrainingSnapshot;
 use crate::report::JobEnd;
-use crate::wish::Wish;
 
 /// Something that goes along with a job. Every call is made on the chief's own thread, which answers the workers, too: whatever takes
 /// longer than some milliseconds belongs on another one.
@@ -20,7 +20,7 @@ use crate::wish::Wish;
 /// The calls come in this order: `begin` once, before the first of `progress`, `summaries`, `spans`, `checkpoint` and `evaluated`, each of
 /// which comes any number of times; then `end` once, also for a job that never began.
 pub trait Hook: Send {
-    /// The chief's clock, on which spans are told, began at that moment. Comes before all else.
+    /// The chief's clock, on which spans are told, began at that snapshot. Comes before all else.
     fn clock(&mut self, began: SystemTime) {
         let _ = began;
     }
@@ -31,8 +31,8 @@ pub trait Hook: Send {
     }
 
     /// About once a second while the workers train, and once more when the training has ended well.
-    fn progress(&mut self, moment: &Moment, asks: &mut Asks) {
-        let _ = (moment, asks);
+    fn progress(&mut self, snapshot: &TrainingSnapshot, context: &mut HookContext) {
+        let _ = (snapshot, context);
     }
 
     /// What workers, or hooks, want to be plotted.
@@ -51,8 +51,8 @@ pub trait Hook: Send {
     }
 
     /// The variables of that step have been evaluated: by an evaluator beside the training, or at its end.
-    fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, asks: &mut Asks) {
-        let _ = (step, evaluation, asks);
+    fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, context: &mut HookContext) {
+        let _ = (step, evaluation, context);
     }
 
     /// The job is over.
@@ -66,13 +66,13 @@ pub type MakeHook = std::sync::Arc<dyn Fn() -> Box<dyn Hook> + Send + Sync>;
 
 /// What hooks ask for in one call. After the training has ended nothing is done any more, only plotted.
 #[derive(Debug, Default)]
-pub struct Asks {
+pub struct HookContext {
     save: bool,
     stop: Option<String>,
     summaries: Vec<SummarySpec>,
 }
 
-impl Asks {
+impl HookContext {
     /// A checkpoint, soon.
     pub fn save(&mut self) {
         self.save = true;
@@ -96,8 +96,8 @@ impl Asks {
     }
 
     /// What else is wanted.
-    pub(crate) fn into_wishes(self) -> impl Iterator<Item = Wish> {
-        let save = self.save.then_some(Wish::Save);
-        save.into_iter().chain(self.stop.map(|reason| Wish::Stop { reason }))
+    pub(crate) fn into_commands(self) -> impl Iterator<Item = Command> {
+        let save = self.save.then_some(Command::Save);
+        save.into_iter().chain(self.stop.map(|reason| Command::Stop { reason }))
     }
 }

@@ -2,36 +2,28 @@
 
 #![forbid(unsafe_code)]
 
-mod agree;
 pub mod checkpoint;
 mod chief;
-mod conclude;
+mod command;
 mod config;
-mod desk;
+mod coordinator;
+mod elapsed;
 mod error;
-mod heard;
 mod hook;
 pub mod hooks;
 mod job;
-mod lead;
-mod lookout;
-mod moment;
-mod overview;
-mod pace;
+mod launch;
+mod monitor;
 pub mod placement;
-mod ps_tasks;
 mod report;
-mod show;
-pub mod summary;
-mod view;
-mod watch;
-mod wish;
+mod status;
+pub mod tensorboard;
 
 pub use chief::Chief;
+pub use command::Command;
 pub use config::{ChiefConfig, RECONNECT_TIMEOUT_MAX};
 pub use error::ChiefError;
-pub use hook::{Asks, Hook, MakeHook};
-pub use moment::{Moment, WorkerReport};
+pub use hook::{Hook, HookContext, MakeHook};
+pub use monitor::{TrainingSnapshot, WorkerReport};
 pub use report::{JobEnd, JobProgress, JobReport};
-pub use view::ChiefView;
-pub use wish::Wish;
+pub use status::ChiefView;

@@ -5,7 +5,7 @@ mod venv;
 
 use std::collections::BTreeMap;
 
-use pushpull_chief::summary::EventWriter;
+use pushpull_chief::tensorboard::EventWriter;
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::input::{DatasetSpec, InputSpec};

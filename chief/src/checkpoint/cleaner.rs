@@ -1,28 +1,29 @@
-//! Deletes what a store does not need any more once a checkpoint has been committed: what is not kept, and what is left of
-//! saves that broke. Wanted property: (C1) the newest that was committed is never touched, nor what another chief may be
-//! writing.
+//! Deletes what a store does not need any more once a checkpoint has been committed: checkpoints that are not kept, and the
+//! remains of saves that failed. Wanted property: (C1) neither the newest committed checkpoint nor what another chief may be
+//! writing is ever touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::Incarnation;
-use pushpull_storage::StoreError;
+use pushpull_storage::{Catalog, CheckpointState, StoreError};
+use tracing::{debug, warn};
 
 use super::retention::to_delete;
-use pushpull_storage::{Catalog, CheckpointState};
 
+/// The cleaner of one life of the chief.
 #[derive(Debug)]
 pub(super) struct Cleaner {
     catalog: Catalog,
     life: Incarnation,
     keep: usize,
     keep_every: Option<Duration>,
-    /// Those that are known to be whole, and when they were made, in milliseconds since 1970.
+    /// The checkpoints that are known to be valid, and when they were made, in milliseconds since 1970.
     known: BTreeMap<CheckpointName, u64>,
-    /// Those that are not whole, of which that has been told.
+    /// The broken checkpoints that have been logged.
     left_alone: BTreeSet<CheckpointName>,
-    /// Something was committed since it cleaned last.
+    /// Whether a checkpoint was committed since the last cleaning.
     due: bool,
 }
 
@@ -44,18 +45,18 @@ impl Cleaner {
         }
     }
 
-    /// One more was committed.
+    /// Records a committed checkpoint.
     pub(super) fn committed(&mut self, name: CheckpointName, saved_ms: u64) {
         self.known.insert(name, saved_ms);
         self.due = true;
     }
 
-    /// Deletes what can go, if there may be something. What cannot be deleted now can be later. Not while a save of this
-    /// life is under way.
+    /// Deletes what can go, if a checkpoint was committed since the last call. What cannot be deleted now is deleted later.
+    /// Must not be called while a save of this life is under way.
     pub(super) async fn clean_if_due(&mut self) {
         if self.due {
             if let Err(error) = self.clean().await {
-                tracing::warn!("checkpoints that are not kept could not be deleted: {error}");
+                warn!(%error, "checkpoints that are not kept could not be deleted");
             }
             self.due = false;
         }
@@ -73,26 +74,28 @@ impl Cleaner {
                 CheckpointState::Committed(manifest) => {
                     self.known.insert(name, manifest.saved_ms);
                 }
-                // Another version of this program may have made it, or somebody may mend it: it was committed once.
+                // It was committed once: another version of this program may have made it, or an operator may mend it.
                 CheckpointState::Broken(reason) => {
                     if self.left_alone.insert(name) {
-                        tracing::warn!("{name} is not whole, and left alone: {reason}");
+                        warn!(checkpoint = %name, reason, "broken checkpoint was left alone");
                     }
                 }
                 CheckpointState::Unfinished => {
-                    tracing::debug!("deleting {name}, which was never finished");
+                    debug!(checkpoint = %name, "deleting an unfinished checkpoint");
                     self.catalog.store().delete_folder(&name.to_string()).await?;
                 }
-                CheckpointState::Unreadable(reason) => tracing::warn!("{name} is left alone: {reason}"),
+                CheckpointState::Unreadable(reason) => {
+                    warn!(checkpoint = %name, reason, "unreadable checkpoint was left alone");
+                }
             }
         }
         let committed: Vec<_> = self.known.iter().map(|(&name, &saved_ms)| (name, saved_ms)).collect();
         for name in to_delete(committed, self.keep, self.keep_every) {
-            // First, so that what is left of it is no checkpoint, if the rest cannot be deleted.
+            // The manifest goes first, so that the rest is no checkpoint if it cannot be deleted.
             self.catalog.store().delete(&name.manifest()).await?;
             self.known.remove(&name);
             self.catalog.store().delete_folder(&name.to_string()).await?;
-            tracing::debug!("deleted {name}");
+            debug!(checkpoint = %name, "deleted checkpoint");
         }
         Ok(())
     }

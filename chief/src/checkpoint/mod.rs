@@ -1,24 +1,26 @@
-//! Checkpoints, as far as the chief decides: with which one a job begins, when others are made, and which are kept. It reads
-//! manifests and no tensors.
+//! The chief's part of checkpoints: which one a job begins with, when others are made, and which are kept. Reads manifests
+//! and no tensors.
 
-mod begin;
-mod choose;
+mod checkpoint_writer;
 mod cleaner;
 mod config;
+mod drain;
 mod error;
 mod evaluations;
 mod resume;
 mod retention;
-mod save;
 mod saver;
 mod schedule;
+mod search;
+mod shard_initializer;
 #[cfg(test)]
 pub(crate) mod tests;
 mod warm_start;
 
-pub(crate) use begin::{Begin, Beginning};
 pub use config::{CheckpointConfig, DRAIN_TIMEOUT_MAX, KEEP_MAX, RestoreChoice, RestoreChoiceError};
+pub(crate) use drain::DrainShares;
 pub use error::{BrokenCheckpoint, RestoreError};
 pub(crate) use evaluations::follow;
-pub(crate) use saver::{Order, SaveStatus, Saver};
+pub(crate) use saver::{SaveStatus, Saver, SaverCommand};
+pub(crate) use shard_initializer::{InitialState, ShardInitializer};
 pub use warm_start::WarmStartConfig;

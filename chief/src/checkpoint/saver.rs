@@ -1,84 +1,83 @@
-//! Makes checkpoints beside the training, which never waits for them, and the last one when it has ended. When they are
-//! due, how one is made, and which are deleted, is decided in the files beside this one.
+//! Makes checkpoints beside the training, which never waits for them, and the last one when it has ended. The files beside
+//! this one decide when they are due, how one is made, and which are deleted.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, Incarnation, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::TimeHistogram;
 use pushpull_messages::placement::Placement;
-use pushpull_storage::{Store, StoreError};
+use pushpull_storage::{Catalog, Store, StoreError};
 use pushpull_transport::Identity;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant};
+use tracing::{error, info, warn};
 
+use super::checkpoint_writer::{CheckpointWriter, CommittedCheckpoint, SaveError};
 use super::cleaner::Cleaner;
 use super::config::{CheckpointConfig, RestoreChoice};
-use super::save::{Committed, NotSaved, Save};
-use super::schedule::{Next, Schedule};
-use crate::ps_tasks::PsTasks;
+use super::schedule::{NextSave, Schedule};
+use crate::launch::PsTasks;
 use crate::report::JobProgress;
-use pushpull_storage::Catalog;
 
-/// How often shards that are not at the same version are looked at again.
+/// How often shards that have not reached the same version are observed again.
 const LOOKS_MAX: u32 = 5;
-/// A save that takes longer is told, again and again.
+/// The time after which an unfinished save is logged, again and again.
 const SLOW: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// The time between two such observations.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What became of all saves so far.
+/// The status of all saves so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SaveStatus {
     /// Checkpoints that were committed.
     pub saves: u64,
-    /// Saves that came to nothing.
+    /// Saves that failed.
     pub failed: u64,
-    /// The newest that is whole, also of an earlier life.
+    /// The newest valid checkpoint, even of an earlier life.
     pub last: Option<CheckpointName>,
-    /// How long those took that were committed.
+    /// The times of the committed saves.
     pub took: TimeHistogram,
-    /// The same of the last one.
+    /// The time of the last committed save.
     pub last_took: Duration,
 }
 
-/// What the saver is told.
+/// A command to the saver.
 #[derive(Debug)]
-pub(crate) enum Order {
-    /// The variables are there.
-    Begin(Begun),
-    /// One more, as soon as can be.
+pub(crate) enum SaverCommand {
+    /// The shards have their variables.
+    Begin(StartingPoint),
+    /// Makes one more checkpoint, as soon as possible.
     Save,
-    /// All workers have finished, at that step: one more of that.
+    /// All workers have finished at this step; makes a checkpoint of it.
     Trained(GlobalStep),
-    /// The job ends: one of that step, where there is none yet, and then no more. Without a step, of whatever version all
-    /// shards are at.
+    /// The job ends; makes the last checkpoint, of `step` or, without one, of the version that all shards have reached.
     End { step: Option<GlobalStep>, deadline: Option<Instant> },
 }
 
-/// What the job began with.
+/// The state of the shards when the job begins.
 #[derive(Clone, Debug)]
-pub(crate) struct Begun {
+pub(crate) struct StartingPoint {
     pub placement: Placement,
     pub version: Version,
-    /// The checkpoint that has it.
+    /// The checkpoint that the job goes on from, if any.
     pub from: Option<CheckpointName>,
 }
 
-/// Makes the checkpoints of one life of the chief.
+/// What makes the checkpoints of one life of the chief.
 #[derive(Debug)]
 pub(crate) struct Saver {
     config: CheckpointConfig,
-    save: Save,
+    writer: CheckpointWriter,
     cleaner: Cleaner,
     status: watch::Sender<SaveStatus>,
 }
 
 impl Saver {
-    /// Of a chief of that life, or a later one if the store has checkpoints of such: the clock may have been set back,
-    /// and what is saved now is the newest all the same.
+    /// Creates the saver of a chief. Its checkpoints belong to the chief's life or, if the store has checkpoints of later
+    /// lives because the clock was set back, to one after these, so that what is saved now is the newest.
     ///
     /// # Errors
-    /// Where the store cannot be listed.
+    /// Returns an error if the store cannot be listed.
     pub(crate) async fn new(
         config: CheckpointConfig,
         store: Store,
@@ -90,133 +89,149 @@ impl Saver {
         let newest = catalog.names().await?.first().map(|name| name.life.next());
         let life = newest.unwrap_or_default().max(identity.incarnation);
         let cleaner = Cleaner::new(catalog.clone(), life, config.keep, config.keep_every);
-        let save = Save::new(catalog, job, identity.cluster.clone(), life);
-        Ok(Self { config, save, cleaner, status })
+        let writer = CheckpointWriter::new(catalog, job, identity.cluster.clone(), life);
+        Ok(Self { config, writer, cleaner, status })
     }
 
-    /// The checkpoints that there are, and which of them the job is to begin with.
+    /// Returns the existing checkpoints, and which of them the job begins with.
     pub(crate) fn checkpoints(&self) -> (Catalog, RestoreChoice) {
-        (self.save.catalog().clone(), self.config.restore)
+        (self.writer.catalog().clone(), self.config.restore)
     }
 
-    /// The life whose checkpoints it makes.
+    /// Returns the life whose checkpoints are made.
     pub(crate) const fn life(&self) -> Incarnation {
-        self.save.life()
+        self.writer.life()
     }
 
-    /// What becomes of the saves.
+    /// Returns a receiver of the status of the saves.
     pub(crate) fn status(&self) -> watch::Receiver<SaveStatus> {
         self.status.subscribe()
     }
 
-    /// Makes checkpoints until the end, and the last one then. Gives that, also where it was made before.
+    /// Makes checkpoints until the end, and then the last one. Returns the last one, even if it was made before.
     ///
     /// # Errors
-    /// Why the last one could not be made.
+    /// Returns why the last checkpoint could not be made.
     pub(crate) async fn run(
         mut self,
         ps: &PsTasks,
         progress: watch::Receiver<JobProgress>,
-        mut orders: mpsc::UnboundedReceiver<Order>,
+        mut commands: mpsc::UnboundedReceiver<SaverCommand>,
     ) -> Result<CheckpointName, String> {
-        let begun = loop {
-            match orders.recv().await {
-                Some(Order::Begin(begun)) => break begun,
-                Some(Order::Save | Order::Trained(_)) => {}
-                Some(Order::End { .. }) | None => return Err("the shards have no variables yet".into()),
+        let start = loop {
+            match commands.recv().await {
+                Some(SaverCommand::Begin(start)) => break start,
+                Some(SaverCommand::Save | SaverCommand::Trained(_)) => {}
+                Some(SaverCommand::End { .. }) | None => {
+                    return Err("the shards have no variables yet".into());
+                }
             }
         };
-        self.status.send_modify(|status| status.last = begun.from);
+        self.status.send_modify(|status| status.last = start.from);
         let (steps, every) = (self.config.save_steps, self.config.save_secs);
-        let mut schedule = Schedule::new(steps, every, begun.version, begun.from.is_none());
-        let seen = || Version(progress.borrow().global_step.0);
-        let mut reports = progress.clone();
-        let (clock, mut end) = (Instant::now(), None);
-        while end.is_none() {
-            schedule.saw(seen());
-            let next = schedule.next(clock.elapsed());
-            let under_way = next.at();
-            let saved = {
-                let (save, placement) = (&self.save, &begun.placement);
-                let work = async {
-                    self.cleaner.clean_if_due().await;
-                    match next {
-                        Next::At(at) => return Some(save.run(ps, placement, at).await),
-                        Next::AtTime(due) => tokio::time::sleep_until(clock + due).await,
-                        Next::Seen(version) => {
-                            let there = |now: &JobProgress| now.global_step.0 >= version.0;
-                            // Without anybody who reports nothing is trained.
-                            if reports.wait_for(there).await.is_err() {
-                                std::future::pending::<()>().await;
-                            }
+        let mut schedule = Schedule::new(steps, every, start.version, start.from.is_none());
+        let training = Training { ps, placement: &start.placement, progress, began: Instant::now() };
+        let end = loop {
+            if let Some(end) = self.save_next(&training, &mut schedule, &mut commands).await? {
+                break end;
+            }
+        };
+        self.finish(ps, &start.placement, end).await
+    }
+
+    /// Does what the schedule names next, until that is done or a command changes it. Returns the end of the job if that was
+    /// commanded.
+    async fn save_next(
+        &mut self,
+        training: &Training<'_>,
+        schedule: &mut Schedule,
+        commands: &mut mpsc::UnboundedReceiver<SaverCommand>,
+    ) -> Result<Option<End>, String> {
+        schedule.saw(training.seen());
+        let next = schedule.next(training.began.elapsed());
+        let under_way = next.at();
+        let (saved, end) = {
+            let mut work = std::pin::pin!(training.work(&self.writer, &mut self.cleaner, next));
+            let mut slow = tokio::time::interval(SLOW);
+            slow.tick().await;
+            loop {
+                let command = tokio::select! {
+                    saved = &mut work => break (saved, None),
+                    command = commands.recv() => command,
+                    _ = slow.tick() => {
+                        // A save is not slow while the shards have not reached its step.
+                        if let Some(step) = under_way.filter(|&at| at < training.seen()) {
+                            warn!(%step, "checkpoint is still not made; check whether the store is slow or gone");
                         }
-                        Next::Nothing => std::future::pending().await,
+                        continue;
                     }
-                    None
                 };
-                let mut work = std::pin::pin!(work);
-                let mut slow = tokio::time::interval(SLOW);
-                slow.tick().await;
-                loop {
-                    let order = tokio::select! {
-                        saved = &mut work => break saved,
-                        order = orders.recv() => order,
-                        _ = slow.tick() => {
-                            // One that the shards have not got to yet is not slow.
-                            if let Some(at) = under_way.filter(|&at| at < seen()) {
-                                tracing::warn!("the checkpoint of step {at} is still not made: is the store slow, or gone?");
-                            }
-                            continue;
-                        }
-                    };
-                    schedule.saw(seen());
-                    let changes = match order {
-                        Some(Order::Save) => schedule.wish(under_way),
-                        Some(Order::Trained(step)) => schedule.trained(Version(step.0), under_way),
-                        Some(Order::Begin(_)) => false,
-                        Some(Order::End { step, deadline }) => {
-                            end = Some((step, deadline));
-                            // What the shards will never get to is given up.
-                            let last = step.map_or(seen(), |step| Version(step.0));
-                            let comes = under_way.is_some_and(|at| at <= last);
-                            let work = async { if comes { work.await } else { None } };
-                            break within(deadline, work).await.flatten();
-                        }
-                        None => return Err("nobody waits for a checkpoint".into()),
-                    };
-                    if changes {
-                        break None;
+                schedule.saw(training.seen());
+                let changes = match command {
+                    Some(SaverCommand::Save) => schedule.request(under_way),
+                    Some(SaverCommand::Trained(step)) => schedule.trained(Version(step.0), under_way),
+                    Some(SaverCommand::Begin(_)) => false,
+                    Some(SaverCommand::End { step, deadline }) => {
+                        // A save of a step that the shards will never reach is given up.
+                        let last = step.map_or(training.seen(), |step| Version(step.0));
+                        let comes = under_way.is_some_and(|at| at <= last);
+                        let work = async { if comes { work.await } else { None } };
+                        break (within(deadline, work).await.flatten(), Some(End { step, deadline }));
                     }
-                }
-            };
-            if let (Some(at), Some(saved)) = (under_way, saved) {
-                match self.note(saved) {
-                    Ok(_) => {
-                        schedule.saw(at);
-                        schedule.ended(clock.elapsed());
-                    }
-                    Err(NotSaved::Late(version)) => schedule.was_late(version),
-                    Err(NotSaved::Failed(reason)) => {
-                        schedule.failed(at, clock.elapsed());
-                        let newest = self.status.borrow().newest();
-                        tracing::error!("the checkpoint of step {at} was not made: {reason}; {newest}");
-                    }
+                    None => return Err("the job has ended without a last checkpoint".into()),
+                };
+                if changes {
+                    break (None, None);
                 }
             }
+        };
+        if let (Some(at), Some(saved)) = (under_way, saved) {
+            self.reschedule(schedule, at, saved, training.began.elapsed());
         }
-        let (step, deadline) = end.expect("it is the end");
-        let last = within(deadline, self.save_last(ps, &begun.placement, step)).await;
+        Ok(end)
+    }
+
+    /// Counts a save of version `at`, and tells the schedule how it ended.
+    fn reschedule(
+        &mut self,
+        schedule: &mut Schedule,
+        at: Version,
+        saved: Result<CommittedCheckpoint, SaveError>,
+        now: Duration,
+    ) {
+        match self.count(saved) {
+            Ok(_) => {
+                schedule.saw(at);
+                schedule.ended(now);
+            }
+            Err(SaveError::Late(version)) => schedule.was_late(version),
+            Err(SaveError::Failed(reason)) => {
+                schedule.failed(at, now);
+                let newest = self.status.borrow().newest();
+                error!(step = %at, reason, "checkpoint was not made; {newest}");
+            }
+        }
+    }
+
+    /// Makes the last checkpoint, and deletes those that are not kept, as far as the deadline allows.
+    async fn finish(
+        &mut self,
+        ps: &PsTasks,
+        placement: &Placement,
+        End { step, deadline }: End,
+    ) -> Result<CheckpointName, String> {
+        let last = within(deadline, self.save_last(ps, placement, step)).await;
         let last = last.unwrap_or_else(|| {
             let seconds = self.config.drain_timeout.as_secs_f32();
             Err(format!("it was not done within {seconds} s (drain_timeout)"))
         });
         if last.is_ok() && within(deadline, self.cleaner.clean_if_due()).await.is_none() {
-            tracing::warn!("no time is left to delete checkpoints that are not kept");
+            warn!("no time was left to delete checkpoints that are not kept");
         }
         last
     }
 
-    /// The save of the step at which the job ends.
+    /// Makes the checkpoint of `step` or, without one, of the version that all shards have reached.
     async fn save_last(
         &mut self,
         ps: &PsTasks,
@@ -232,8 +247,8 @@ impl Saver {
                 Some(step) => Version(step.0),
                 None => match same_version(ps).await {
                     Ok(at) => at,
-                    Err(differ) => {
-                        reason = differ;
+                    Err(differing) => {
+                        reason = differing;
                         continue;
                     }
                 },
@@ -242,22 +257,22 @@ impl Saver {
             if let Some(last) = last.filter(|last| last.step.0 == at.0) {
                 return Ok(last);
             }
-            let saved = self.save.run(ps, placement, at).await;
-            match self.note(saved) {
-                Err(NotSaved::Late(version)) => reason = format!("a shard is at {version}, and beyond {at}"),
-                Err(NotSaved::Failed(reason)) => return Err(reason),
+            let saved = self.writer.run(ps, placement, at).await;
+            match self.count(saved) {
+                Err(SaveError::Late(version)) => reason = format!("a shard is at {version}, and beyond {at}"),
+                Err(SaveError::Failed(reason)) => return Err(reason),
                 Ok(name) => return Ok(name),
             }
         }
         Err(reason)
     }
 
-    /// Counts a save.
-    fn note(&mut self, saved: Result<Committed, NotSaved>) -> Result<CheckpointName, NotSaved> {
+    /// Counts a save, and logs it if it was committed.
+    fn count(&mut self, saved: Result<CommittedCheckpoint, SaveError>) -> Result<CheckpointName, SaveError> {
         match saved {
-            Ok(Committed { name, bytes, took, saved_ms }) => {
+            Ok(CommittedCheckpoint { name, bytes, took, saved_ms }) => {
                 let (megabytes, seconds) = (bytes as f64 / 1e6, took.as_secs_f32());
-                tracing::info!("saved {name}: {megabytes:.1} MB in {seconds:.3} s");
+                info!("saved {name}: {megabytes:.1} MB in {seconds:.3} s");
                 self.cleaner.committed(name, saved_ms);
                 self.status.send_modify(|status| {
                     status.saves += 1;
@@ -267,7 +282,7 @@ impl Saver {
                 });
                 Ok(name)
             }
-            Err(late @ NotSaved::Late(_)) => Err(late),
+            Err(late @ SaveError::Late(_)) => Err(late),
             Err(failed) => {
                 self.status.send_modify(|status| status.failed += 1);
                 Err(failed)
@@ -276,8 +291,53 @@ impl Saver {
     }
 }
 
+/// The end of a job, as the saver was told.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    step: Option<GlobalStep>,
+    deadline: Option<Instant>,
+}
+
+/// The training that checkpoints are made of.
+struct Training<'a> {
+    ps: &'a PsTasks,
+    placement: &'a Placement,
+    progress: watch::Receiver<JobProgress>,
+    began: Instant,
+}
+
+impl Training<'_> {
+    /// Returns the furthest version that workers have reported.
+    fn seen(&self) -> Version {
+        Version(self.progress.borrow().global_step.0)
+    }
+
+    /// Makes the next checkpoint or waits until the schedule has to be asked again, after deleting what is not kept.
+    async fn work(
+        &self,
+        writer: &CheckpointWriter,
+        cleaner: &mut Cleaner,
+        next: NextSave,
+    ) -> Option<Result<CommittedCheckpoint, SaveError>> {
+        cleaner.clean_if_due().await;
+        match next {
+            NextSave::At(at) => return Some(writer.run(self.ps, self.placement, at).await),
+            NextSave::AtTime(due) => tokio::time::sleep_until(self.began + due).await,
+            NextSave::Seen(version) => {
+                let mut progress = self.progress.clone();
+                // Without a sender of reports nothing is trained any more.
+                if progress.wait_for(|now| now.global_step.0 >= version.0).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+            NextSave::Nothing => std::future::pending().await,
+        }
+        None
+    }
+}
+
 impl SaveStatus {
-    /// What there is to go on from, for people.
+    /// Names the newest checkpoint, for people.
     pub(crate) fn newest(&self) -> String {
         match self.last {
             Some(last) => format!("the newest checkpoint is {last}"),
@@ -286,7 +346,7 @@ impl SaveStatus {
     }
 }
 
-/// What comes of it, where that comes in time.
+/// Returns the result of `work`, or `None` where the deadline comes first.
 async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
     match deadline {
         Some(deadline) => tokio::time::timeout_at(deadline, work).await.ok(),
@@ -294,7 +354,7 @@ async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> 
     }
 }
 
-/// At which version all shards are.
+/// Returns the version that all shards have reached.
 async fn same_version(ps: &PsTasks) -> Result<Version, String> {
     let shards = ps.observe().await.map_err(|error| error.to_string())?;
     let versions = shards.iter().map(|(_, snapshot)| snapshot.version);

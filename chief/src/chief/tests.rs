@@ -1,26 +1,31 @@
-//! Whole runs of the chief beside a ps task that only counts and workers that only talk: jobs that are told to stop.
+//! Whole runs of the chief with a ps task that only counts and workers that only send messages.
 
+use std::time::Duration;
+
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::id::{GlobalStep, LocalStep};
 use pushpull_messages::message::{
     Evaluated, Evaluation, Finish, Finished, Go, Ready, Register, Registered, TrainingResult,
 };
 use pushpull_messages::observe::{ChiefSnapshot, JobPhase, Observed, TraceSpec, WorkerState};
-use pushpull_storage::Store;
+use pushpull_storage::{Catalog, CheckpointState, Store};
 use pushpull_transport::Client;
 use pushpull_transport::buffer::Payload;
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 
 use super::*;
 use crate::checkpoint::CheckpointConfig;
 use crate::checkpoint::tests::shards::{FakeCluster, PATIENCE};
+use crate::command::Command;
 use crate::job::tests::job;
-use pushpull_storage::{Catalog, CheckpointState};
 
-/// A chief that runs, and what it leads.
-struct Run {
+/// A running chief with its cluster.
+struct TestRun {
     cluster: FakeCluster,
     view: ChiefView,
-    told: watch::Receiver<JobProgress>,
-    wishes: mpsc::UnboundedSender<Wish>,
+    progress: watch::Receiver<JobProgress>,
+    commands: mpsc::UnboundedSender<Command>,
     interrupt: CancellationToken,
     ended: tokio::task::JoinHandle<Result<JobEnd, ChiefError>>,
     workers: Vec<Client>,
@@ -30,7 +35,7 @@ struct Run {
 fn config(path: &TempDir, drain_timeout: Duration) -> ChiefConfig {
     let location = path.path().to_str().unwrap();
     let checkpoint = Some(CheckpointConfig { drain_timeout, ..CheckpointConfig::new(location) });
-    // Nobody has to come back.
+    // No worker comes back in these tests.
     let (reconnect_timeout, leave_timeout) = (Duration::from_millis(50), Duration::from_millis(50));
     ChiefConfig { checkpoint, reconnect_timeout, leave_timeout, ..Default::default() }
 }
@@ -43,13 +48,13 @@ async fn newest(path: &TempDir) -> Option<u64> {
     listed.iter().find(whole).map(|(name, _)| name.step.0)
 }
 
-impl Run {
-    /// Both workers train.
+impl TestRun {
+    /// Starts a chief, and waits until both workers train.
     async fn training(path: &TempDir, config: ChiefConfig) -> Self {
         Self::training_after(path, config, |_| {}).await
     }
 
-    /// The same, after something was done with what is shown.
+    /// Does the same, and calls `first` with the view before the workers register.
     async fn training_after(path: &TempDir, config: ChiefConfig, first: impl FnOnce(&ChiefView)) -> Self {
         let mut run = Self::start(path, config).await;
         first(&run.view);
@@ -59,50 +64,51 @@ impl Run {
         run.registered = registered.into_iter().map(|(registered, _)| registered).collect();
         let ready = workers.iter().map(|worker| worker.call::<Go>(Ready {}, Payload::EMPTY));
         futures_util::future::try_join_all(ready).await.unwrap();
-        run.told.wait_for(|progress| progress.running).await.unwrap();
+        run.progress.wait_for(|progress| progress.running).await.unwrap();
         Self { workers, ..run }
     }
 
-    /// No worker has come yet.
+    /// Starts a chief without workers.
     async fn start(path: &TempDir, config: ChiefConfig) -> Self {
         let store = Store::create(path.path().to_str().unwrap()).unwrap();
         let cluster = FakeCluster::new(job(), store).await;
         let transport: Arc<dyn Transport> = Arc::new(cluster.transport.clone());
         let interrupt = CancellationToken::new();
-        let (progress, told) = watch::channel(JobProgress::default());
+        let (sender, progress) = watch::channel(JobProgress::default());
         let identity = cluster.identity.clone();
-        let chief = Chief::new(config, identity, transport, job(), progress, interrupt.clone());
-        let (view, wishes) = (chief.view(), chief.wishes.clone());
+        let chief = Chief::new(config, identity, transport, job(), sender, interrupt.clone());
+        let (view, commands) = (chief.view(), chief.commands.for_hooks());
         let listener = cluster.transport.listen("chief0:1").await.unwrap();
         let ended = tokio::task::spawn_local(chief.run(listener));
         let (workers, registered) = Default::default();
-        Self { cluster, view, wishes, interrupt, ended, told, workers, registered }
+        Self { cluster, view, commands, interrupt, ended, progress, workers, registered }
     }
 
-    /// The shards have been told to stop there, and get there.
-    async fn reaches(&self, step: u64) {
+    /// Waits until the shards are told to stop at `step`, and trains them to it.
+    async fn train_to(&self, step: u64) {
         while self.cluster.ps.ends() != [step, step] {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         self.cluster.ps.train(1000);
     }
 
-    /// Every worker that is left says so. Gives what each is told.
-    async fn say(&self, result: TrainingResult) -> Vec<Finished> {
-        let finish =
-            Finish { result, local_step: pushpull_messages::id::LocalStep(2), loss: 0.5, skipped: 0 };
-        let says = self.workers.iter().map(|worker| worker.call::<Finished>(finish.clone(), Payload::EMPTY));
-        let evaluate = async |worker: &Client, told: Finished| {
-            if told.evaluate {
+    /// Has every remaining worker finish with `result`. Returns the replies.
+    async fn finish(&self, result: TrainingResult) -> Vec<Finished> {
+        let finish = Finish { result, local_step: LocalStep(2), loss: 0.5, skipped: 0 };
+        let requests =
+            self.workers.iter().map(|worker| worker.call::<Finished>(finish.clone(), Payload::EMPTY));
+        let evaluate = async |worker: &Client, reply: Finished| {
+            if reply.evaluate {
                 let evaluation = Evaluation { loss: 0.1, metrics: vec![], examples: 10, variables_crc32c: 1 };
                 let evaluated = Evaluated { result: Ok(evaluation) };
                 worker.call::<Finished>(evaluated, Payload::EMPTY).await.unwrap();
             }
-            told
+            reply
         };
-        let said =
-            says.zip(&self.workers).map(async |(say, worker)| evaluate(worker, say.await.unwrap().0).await);
-        futures_util::future::join_all(said).await
+        let replies = requests
+            .zip(&self.workers)
+            .map(async |(request, worker)| evaluate(worker, request.await.unwrap().0).await);
+        futures_util::future::join_all(replies).await
     }
 
     async fn end(self) -> Result<JobEnd, ChiefError> {
@@ -130,21 +136,21 @@ fn saved(end: Result<JobEnd, ChiefError>) -> (u64, String) {
 fn a_signal_drains_a_job_and_another_goes_on() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
-        let run = Run::training(&path, config(&path, PATIENCE)).await;
-        assert!(run.registered.iter().all(|told| told.saves && told.resume.drawn == 0));
+        let run = TestRun::training(&path, config(&path, PATIENCE)).await;
+        assert!(run.registered.iter().all(|reply| reply.saves && reply.resume.drawn == 0));
         run.cluster.ps.train(3);
         run.interrupt.cancel();
-        run.reaches(5).await;
-        let told = run.say(TrainingResult::Completed).await;
-        assert!(told.iter().all(|told| !told.evaluate));
+        run.train_to(5).await;
+        let replies = run.finish(TrainingResult::Completed).await;
+        assert!(replies.iter().all(|reply| !reply.evaluate));
         assert_eq!(saved(run.end().await), (5, "a signal said so".into()));
         assert_eq!(newest(&path).await, Some(5));
 
-        let run = Run::training(&path, config(&path, PATIENCE)).await;
-        assert!(run.registered.iter().all(|told| (told.resume.drawn, told.resume.examples) == (5, 5)));
+        let run = TestRun::training(&path, config(&path, PATIENCE)).await;
+        assert!(run.registered.iter().all(|reply| (reply.resume.drawn, reply.resume.examples) == (5, 5)));
         run.cluster.ps.train(1000);
-        let told = run.say(TrainingResult::Completed).await;
-        assert_eq!(told.iter().filter(|told| told.evaluate && told.step == GlobalStep(10)).count(), 1);
+        let replies = run.finish(TrainingResult::Completed).await;
+        assert_eq!(replies.iter().filter(|reply| reply.evaluate && reply.step == GlobalStep(10)).count(), 1);
         let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
         assert_eq!((report.steps, report.updates_applied, report.stopped), (GlobalStep(10), 5, None));
         assert_eq!((report.saves, report.saves_failed), (1, 0));
@@ -153,22 +159,26 @@ fn a_signal_drains_a_job_and_another_goes_on() {
     });
 }
 
-/// Waits until what is shown is so.
-async fn shows(view: &ChiefView, what: impl FnMut(&Arc<ChiefSnapshot>) -> bool) -> Arc<ChiefSnapshot> {
+/// Waits until a published snapshot satisfies `condition`, and returns it.
+async fn published(
+    view: &ChiefView,
+    condition: impl FnMut(&Arc<ChiefSnapshot>) -> bool,
+) -> Arc<ChiefSnapshot> {
     let mut snapshots = view.snapshots();
-    let shown = tokio::time::timeout(PATIENCE, snapshots.wait_for(what)).await.expect("it is shown in time");
-    Arc::clone(&shown.expect("the chief runs"))
+    let snapshot =
+        tokio::time::timeout(PATIENCE, snapshots.wait_for(condition)).await.expect("it is published in time");
+    Arc::clone(&snapshot.expect("the chief runs"))
 }
 
 #[test]
-fn a_job_is_shown_from_its_start_to_its_end() {
+fn a_job_is_published_from_start_to_end() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
         let config = ChiefConfig { trace: Some(TraceSpec { every: 3 }), ..config(&path, PATIENCE) };
-        let mut run = Run::training(&path, config).await;
-        assert!(run.registered.iter().all(|told| told.trace == Some(TraceSpec { every: 3 })));
+        let mut run = TestRun::training(&path, config).await;
+        assert!(run.registered.iter().all(|reply| reply.trace == Some(TraceSpec { every: 3 })));
         let view = run.view.clone();
-        let now = shows(&view, |now| now.phase == JobPhase::Training && now.shards.len() == 2).await;
+        let now = published(&view, |now| now.phase == JobPhase::Training && now.shards.len() == 2).await;
         assert!(now.workers.iter().all(|worker| worker.state == WorkerState::Training));
         assert!(now.tasks.iter().all(|task| task.reachable && task.lives == 1));
         assert_eq!(view.placement().len(), 1);
@@ -176,26 +186,26 @@ fn a_job_is_shown_from_its_start_to_its_end() {
         assert_eq!((task.state, task.actors[0].name.as_str()), (TaskState::Ready, "chief/0/desk"));
         assert!(task.actors[0].handling.count() > 0);
 
-        // One shard does not answer: the other one is shown as it is, and so is all else.
-        run.cluster.ps.is_silent(1);
+        // One shard does not answer; everything else is published all the same.
+        run.cluster.ps.silence(1);
         run.cluster.ps.train(3);
-        let now = shows(&view, |now| now.shards[0].version.0 == 3).await;
+        let now = published(&view, |now| now.shards[0].version.0 == 3).await;
         assert_eq!((now.step, now.shards[1].version.0), (GlobalStep(3), 0));
-        let now = shows(&view, |now| now.shards[1].seen_ms > 1500).await;
+        let now = published(&view, |now| now.shards[1].seen_ms > 1500).await;
         assert!(now.shards[0].seen_ms < now.shards[1].seen_ms && now.at_ms > 0);
-        run.cluster.ps.speaks_again();
-        shows(&view, |now| now.shards[1].version.0 == 3).await;
+        run.cluster.ps.answer_again();
+        published(&view, |now| now.shards[1].version.0 == 3).await;
         assert!(!view.curves().is_empty());
 
-        // A worker is killed: its connection breaks at once, and it does not come back.
+        // A worker is killed; its connection breaks at once.
         drop(run.workers.pop());
-        let now = shows(&view, |now| now.workers[1].state != WorkerState::Training).await;
+        let now = published(&view, |now| now.workers[1].state != WorkerState::Training).await;
         assert!(matches!(now.workers[1].state, WorkerState::Away | WorkerState::Lost));
         assert!(!now.tasks.iter().any(|task| task.task == TaskId::worker(1) && task.reachable));
-        shows(&view, |now| now.workers[1].state == WorkerState::Lost).await;
+        published(&view, |now| now.workers[1].state == WorkerState::Lost).await;
 
         run.cluster.ps.train(1000);
-        run.say(TrainingResult::Completed).await;
+        run.finish(TrainingResult::Completed).await;
         let Ok(JobEnd::Completed(_)) = run.end().await else { panic!("it is complete") };
         let mut snapshots = view.snapshots();
         while snapshots.changed().await.is_ok() {}
@@ -205,18 +215,18 @@ fn a_job_is_shown_from_its_start_to_its_end() {
         let (step, metrics) = last.evaluation.clone().unwrap();
         assert_eq!((step, metrics[0].name.as_str(), metrics[0].value), (GlobalStep(10), "loss", 0.1));
         let checkpoints = last.checkpoints.clone().unwrap();
-        // That of the beginning may have been made, too.
+        // The checkpoint of the initial values may have been made, too.
         assert!((1..=2).contains(&checkpoints.saves) && checkpoints.last_step == Some(GlobalStep(10)));
         assert!(checkpoints.age_ms.is_some() && checkpoints.took.count() == checkpoints.saves);
         assert_eq!(view.curves().last().unwrap().evaluation[0].value, 0.1);
         let task = view.observe().await;
         assert_eq!((task.state, task.actors[0].queue), (TaskState::Ended, 0));
-        assert!(!view.wish(Wish::Save));
+        assert!(!view.command(Command::Save));
     });
 }
 
 #[test]
-fn a_chief_that_never_ran_well_has_ended_for_a_reason() {
+fn a_chief_with_a_bad_config_ends_with_a_reason() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
         let store = Store::create(path.path().to_str().unwrap()).unwrap();
@@ -246,11 +256,11 @@ fn a_chief_that_never_ran_well_has_ended_for_a_reason() {
 }
 
 #[test]
-fn a_wish_that_comes_before_the_training_is_not_lost() {
+fn a_command_before_the_training_is_not_lost() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
-        let run = Run::training_after(&path, config(&path, PATIENCE), |view| {
-            assert!(view.wish(Wish::Save) && view.wish(Wish::Stop { reason: "at once".into() }));
+        let run = TestRun::training_after(&path, config(&path, PATIENCE), |view| {
+            assert!(view.command(Command::Save) && view.command(Command::Stop { reason: "at once".into() }));
         })
         .await;
         let end = loop {
@@ -261,31 +271,34 @@ fn a_wish_that_comes_before_the_training_is_not_lost() {
             }
         };
         run.cluster.ps.train(1000);
-        run.say(TrainingResult::Completed).await;
+        run.finish(TrainingResult::Completed).await;
         let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
         assert_eq!((report.steps, report.stopped.as_deref()), (GlobalStep(end), Some("at once")));
         assert_eq!(report.last_checkpoint.unwrap().step, GlobalStep(end));
 
-        // To drain before anything was trained is to end at once.
-        let run = Run::start(&path, config(&path, PATIENCE)).await;
-        assert!(run.view.wish(Wish::Drain { reason: "no more".into() }));
+        // A drain before the training ends the job at once.
+        let run = TestRun::start(&path, config(&path, PATIENCE)).await;
+        assert!(run.view.command(Command::Drain { reason: "no more".into() }));
         assert_eq!(saved(run.end().await).1, "no more");
     });
 }
 
 #[test]
-fn a_wish_to_stop_ends_a_job_well() {
+fn a_stop_ends_a_job_well() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
         for checkpoints in [true, false] {
             let config = config(&path, PATIENCE);
             let checkpoint = config.checkpoint.clone().filter(|_| checkpoints);
-            let run = Run::training(&path, ChiefConfig { checkpoint, ..config }).await;
+            let run = TestRun::training(&path, ChiefConfig { checkpoint, ..config }).await;
             run.cluster.ps.train(3);
-            run.wishes.send(Wish::Stop { reason: "good enough".into() }).unwrap();
-            run.reaches(5).await;
-            let told = run.say(TrainingResult::Completed).await;
-            assert_eq!(told.iter().filter(|told| told.evaluate && told.step == GlobalStep(5)).count(), 1);
+            run.commands.send(Command::Stop { reason: "good enough".into() }).unwrap();
+            run.train_to(5).await;
+            let replies = run.finish(TrainingResult::Completed).await;
+            assert_eq!(
+                replies.iter().filter(|reply| reply.evaluate && reply.step == GlobalStep(5)).count(),
+                1
+            );
             let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
             assert_eq!((report.steps, report.stopped.as_deref()), (GlobalStep(5), Some("good enough")));
             assert_eq!(report.last_checkpoint.is_some(), checkpoints);
@@ -295,41 +308,41 @@ fn a_wish_to_stop_ends_a_job_well() {
 }
 
 #[test]
-fn workers_that_leave_without_finishing_leave_what_all_shards_have() {
+fn interrupted_workers_leave_what_all_shards_have() {
     block_on(async {
-        // All are told to stop at the same time.
+        // All tasks are told to stop at the same time.
         let path = tempfile::tempdir().unwrap();
-        let run = Run::training(&path, config(&path, PATIENCE)).await;
+        let run = TestRun::training(&path, config(&path, PATIENCE)).await;
         run.cluster.ps.train(3);
-        run.wishes.send(Wish::Drain { reason: "ps/0 was told to stop".into() }).unwrap();
-        run.say(TrainingResult::Interrupted).await;
+        run.commands.send(Command::Drain { reason: "ps/0 was told to stop".into() }).unwrap();
+        run.finish(TrainingResult::Interrupted).await;
         assert_eq!(saved(run.end().await), (3, "ps/0 was told to stop".into()));
 
-        // Nobody has told the chief.
-        let run = Run::training(&path, config(&path, PATIENCE)).await;
+        // The workers are told, and the chief is not.
+        let run = TestRun::training(&path, config(&path, PATIENCE)).await;
         run.cluster.ps.train(5);
-        run.say(TrainingResult::Interrupted).await;
-        assert_eq!(saved(run.end().await), (5, "all workers were told to".into()));
+        run.finish(TrainingResult::Interrupted).await;
+        assert_eq!(saved(run.end().await), (5, "all workers were told to stop".into()));
         assert_eq!(newest(&path).await, Some(5));
 
-        // One shard is further than the other: what was saved before is what stays.
-        let run = Run::training(&path, config(&path, PATIENCE)).await;
+        // One shard is ahead of the other; the earlier checkpoint stays the newest.
+        let run = TestRun::training(&path, config(&path, PATIENCE)).await;
         run.cluster.ps.train_one(0, 6);
-        run.wishes.send(Wish::Drain { reason: "x".into() }).unwrap();
-        run.say(TrainingResult::Interrupted).await;
+        run.commands.send(Command::Drain { reason: "x".into() }).unwrap();
+        run.finish(TrainingResult::Interrupted).await;
         assert!(matches!(run.end().await, Err(ChiefError::Interrupted { .. })));
         assert_eq!(newest(&path).await, Some(5));
     });
 }
 
 #[test]
-fn workers_that_do_not_finish_in_time_do_not_keep_a_job_that_drains() {
+fn slow_workers_do_not_delay_a_drain() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
-        let run = Run::training(&path, config(&path, Duration::from_secs(2))).await;
+        let run = TestRun::training(&path, config(&path, Duration::from_secs(2))).await;
         run.cluster.ps.train(3);
         run.interrupt.cancel();
-        let Run { ended, .. } = run;
+        let TestRun { ended, .. } = run;
         let end = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap();
         assert_eq!(saved(end).0, 3);
         assert_eq!(newest(&path).await, Some(3));
@@ -337,12 +350,12 @@ fn workers_that_do_not_finish_in_time_do_not_keep_a_job_that_drains() {
 }
 
 #[test]
-fn without_a_place_for_checkpoints_a_signal_ends_a_job_at_once() {
+fn a_signal_ends_a_job_without_checkpoints() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
         let config = ChiefConfig { checkpoint: None, ..config(&path, PATIENCE) };
-        let run = Run::training(&path, config).await;
-        assert!(run.registered.iter().all(|told| !told.saves));
+        let run = TestRun::training(&path, config).await;
+        assert!(run.registered.iter().all(|reply| !reply.saves));
         run.cluster.ps.train(3);
         run.interrupt.cancel();
         assert!(matches!(run.end().await, Err(ChiefError::Interrupted { .. })));
@@ -351,12 +364,12 @@ fn without_a_place_for_checkpoints_a_signal_ends_a_job_at_once() {
 }
 
 #[test]
-fn a_wish_for_a_checkpoint_is_fulfilled_while_the_job_trains() {
+fn a_checkpoint_is_saved_on_command() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
-        let run = Run::training(&path, config(&path, PATIENCE)).await;
+        let run = TestRun::training(&path, config(&path, PATIENCE)).await;
         run.cluster.ps.train(3);
-        run.wishes.send(Wish::Save).unwrap();
+        run.commands.send(Command::Save).unwrap();
         let mut step = 3;
         while newest(&path).await.is_none_or(|newest| newest == 0) {
             if run.cluster.ps.is_armed() && step < 9 {

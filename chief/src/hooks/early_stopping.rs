@@ -6,7 +6,7 @@
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;
 
-use crate::hook::{Asks, Hook};
+use crate::hook::{Hook, HookContext};
 
 /// Which of two values of a metric is the better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl EarlyStopping {
 }
 
 impl Hook for EarlyStopping {
-    fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, asks: &mut Asks) {
+    fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, context: &mut HookContext) {
         if self.last.is_some_and(|last| step <= last) {
             return;
         }
@@ -76,7 +76,7 @@ impl Hook for EarlyStopping {
         if self.judge(value) {
             let Self { metric, since, best, .. } = self;
             let best = best.map_or("none".into(), |best| best.to_string());
-            asks.stop(format!(
+            context.stop(format!(
                 "{metric} is {value} at step {step}, and was not better than {best} for {since} evaluation(s)"
             ));
         }
@@ -89,7 +89,7 @@ mod tests {
     use pushpull_messages::message::MetricValue;
 
     use super::*;
-    use crate::wish::Wish;
+    use crate::command::Command;
 
     fn evaluation(loss: f32, accuracy: f32) -> Evaluation {
         let metrics = vec![MetricValue { name: "accuracy".into(), value: accuracy }];
@@ -100,10 +100,10 @@ mod tests {
     fn stops(hook: &mut EarlyStopping, values: &[f32], metric: &str) -> Vec<bool> {
         let mut stops = Vec::new();
         for (step, &value) in values.iter().enumerate() {
-            let mut asks = Asks::default();
+            let mut context = HookContext::default();
             let evaluation = if metric == "loss" { evaluation(value, 0.0) } else { evaluation(0.0, value) };
-            hook.evaluated(GlobalStep(step as u64), &evaluation, &mut asks);
-            stops.push(matches!(asks.into_wishes().next(), Some(Wish::Stop { .. })));
+            hook.evaluated(GlobalStep(step as u64), &evaluation, &mut context);
+            stops.push(matches!(context.into_commands().next(), Some(Command::Stop { .. })));
         }
         stops
     }
@@ -137,18 +137,20 @@ mod tests {
     #[test]
     fn a_step_counts_once_and_a_metric_that_is_not_there_never() {
         let mut hook = EarlyStopping::new("loss", Better::Lower, 1, 0.0);
-        let mut asks = Asks::default();
+        let mut context = HookContext::default();
         for _ in 0..3 {
-            hook.evaluated(GlobalStep(4), &evaluation(1.0, 0.0), &mut asks);
+            hook.evaluated(GlobalStep(4), &evaluation(1.0, 0.0), &mut context);
         }
         let mut other = EarlyStopping::new("auc", Better::Higher, 1, 0.0);
         for step in 0..3 {
-            other.evaluated(GlobalStep(step), &evaluation(1.0, 0.0), &mut asks);
+            other.evaluated(GlobalStep(step), &evaluation(1.0, 0.0), &mut context);
         }
-        assert_eq!(asks.into_wishes().count(), 0);
-        let mut asks = Asks::default();
-        hook.evaluated(GlobalStep(5), &evaluation(1.5, 0.0), &mut asks);
-        let Some(Wish::Stop { reason }) = asks.into_wishes().next() else { panic!("it does not stop") };
+        assert_eq!(context.into_commands().count(), 0);
+        let mut context = HookContext::default();
+        hook.evaluated(GlobalStep(5), &evaluation(1.5, 0.0), &mut context);
+        let Some(Command::Stop { reason }) = context.into_commands().next() else {
+            panic!("it does not stop")
+        };
         assert_eq!(reason, "loss is 1.5 at step 5, and was not better than 1 for 1 evaluation(s)");
     }
 }

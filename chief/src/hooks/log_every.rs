@@ -7,35 +7,35 @@ use pushpull_messages::id::GlobalStep;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::optimizer::UpdateSpec;
 
-use crate::hook::{Asks, Hook};
-use crate::moment::Moment;
-use crate::pace::Pace;
+use super::cadence::Cadence;
+use crate::hook::{Hook, HookContext};
+use crate::monitor::TrainingSnapshot;
 
 /// Logs loss, step size and gradient norm, as far as they are known, every so many steps or so often, whichever comes first.
 #[derive(Clone, Debug)]
 pub struct LogEvery {
-    pace: Pace,
+    pace: Cadence,
     job: Option<(UpdateSpec, u64)>,
 }
 
 impl LogEvery {
     /// With neither it logs once.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
-        Self { pace: Pace::new(every_steps, every), job: None }
+        Self { pace: Cadence::new(every_steps, every), job: None }
     }
 
-    fn line(&self, moment: &Moment) -> String {
-        let step = moment.step().0;
+    fn line(&self, snapshot: &TrainingSnapshot) -> String {
+        let step = snapshot.step().0;
         let mut line = format!("step {step}");
         let mut add = |name: &str, value: Option<f32>| {
             if let Some(value) = value {
                 write!(line, ", {name} {value:.4}").expect("a string takes all");
             }
         };
-        add("loss", moment.progress.loss);
+        add("loss", snapshot.progress.loss);
         let rate = |(update, last_step): &(UpdateSpec, u64)| update.learning_rate(step, *last_step);
         add("learning rate", self.job.as_ref().map(rate));
-        add("gradient norm", moment.gradient_norm());
+        add("gradient norm", snapshot.gradient_norm());
         line
     }
 }
@@ -45,9 +45,9 @@ impl Hook for LogEvery {
         self.job = Some((job.update(), job.last_step.0));
     }
 
-    fn progress(&mut self, moment: &Moment, _: &mut Asks) {
-        if self.pace.is_due(moment.step().0, moment.at) {
-            tracing::info!("{}", self.line(moment));
+    fn progress(&mut self, snapshot: &TrainingSnapshot, _: &mut HookContext) {
+        if self.pace.is_due(snapshot.step().0, snapshot.at) {
+            tracing::info!("{}", self.line(snapshot));
         }
     }
 }
@@ -56,17 +56,17 @@ impl Hook for LogEvery {
 mod tests {
     use super::*;
     use crate::job::tests::job;
-    use crate::moment::WorkerReport;
+    use crate::monitor::WorkerReport;
     use crate::report::JobProgress;
 
     #[test]
     fn a_line_has_what_is_known() {
         let mut hook = LogEvery::new(None, None);
-        assert_eq!(hook.line(&Moment::default()), "step 0");
+        assert_eq!(hook.line(&TrainingSnapshot::default()), "step 0");
         hook.begin(&job(), GlobalStep(0));
         let progress = JobProgress { global_step: GlobalStep(7), loss: Some(0.5), ..Default::default() };
         let report = WorkerReport { gradient_norm: Some(2.0), ..Default::default() };
-        let moment = Moment { progress, reports: [(0, report)].into(), ..Default::default() };
-        assert_eq!(hook.line(&moment), "step 7, loss 0.5000, learning rate 0.1000, gradient norm 2.0000");
+        let snapshot = TrainingSnapshot { progress, reports: [(0, report)].into(), ..Default::default() };
+        assert_eq!(hook.line(&snapshot), "step 7, loss 0.5000, learning rate 0.1000, gradient norm 2.0000");
     }
 }

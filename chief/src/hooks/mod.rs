@@ -1,5 +1,6 @@
 //! Hooks that are ready to be used. Checkpoints every so often are no hook: the saver makes them, as its settings say.
 
+mod cadence;
 mod early_stopping;
 mod final_operation;
 mod latest;

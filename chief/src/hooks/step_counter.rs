@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::hook::{Asks, Hook};
-use crate::moment::Moment;
-use crate::pace::Pace;
+use super::cadence::Cadence;
+use crate::hook::{Hook, HookContext};
+use crate::monitor::TrainingSnapshot;
 
 /// Logs updates per second, every so many steps or so often, whichever comes first.
 #[derive(Clone, Debug)]
 pub struct StepCounter {
-    pace: Pace,
+    pace: Cadence,
     /// The step and the time of the last line.
     last: Option<(u64, Duration)>,
 }
@@ -17,18 +17,18 @@ pub struct StepCounter {
 impl StepCounter {
     /// With neither it never logs.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
-        Self { pace: Pace::new(every_steps, every), last: None }
+        Self { pace: Cadence::new(every_steps, every), last: None }
     }
 }
 
 impl Hook for StepCounter {
-    fn progress(&mut self, moment: &Moment, _: &mut Asks) {
-        let step = moment.step().0;
-        if !self.pace.is_due(step, moment.at) {
+    fn progress(&mut self, snapshot: &TrainingSnapshot, _: &mut HookContext) {
+        let step = snapshot.step().0;
+        if !self.pace.is_due(step, snapshot.at) {
             return;
         }
-        if let Some((last_step, last_at)) = self.last.replace((step, moment.at)) {
-            let (steps, time) = (step.saturating_sub(last_step), moment.at.saturating_sub(last_at));
+        if let Some((last_step, last_at)) = self.last.replace((step, snapshot.at)) {
+            let (steps, time) = (step.saturating_sub(last_step), snapshot.at.saturating_sub(last_at));
             if !time.is_zero() {
                 tracing::info!("step {step}: {:.2} steps/s", steps as f64 / time.as_secs_f64());
             }

@@ -2,17 +2,17 @@
 
 use pushpull_messages::id::GlobalStep;
 
-use crate::hook::{Asks, Hook};
-use crate::moment::Moment;
+use crate::hook::{Hook, HookContext};
+use crate::monitor::TrainingSnapshot;
 
 /// Ends the training well as soon as that many updates are seen: within about a second, and not exactly there.
 #[derive(Clone, Copy, Debug)]
 pub struct StopAtStep(pub GlobalStep);
 
 impl Hook for StopAtStep {
-    fn progress(&mut self, moment: &Moment, asks: &mut Asks) {
-        if moment.step() >= self.0 {
-            asks.stop(format!("step {} is reached", self.0));
+    fn progress(&mut self, snapshot: &TrainingSnapshot, context: &mut HookContext) {
+        if snapshot.step() >= self.0 {
+            context.stop(format!("step {} is reached", self.0));
         }
     }
 }

@@ -11,12 +11,12 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Evaluation;
 use pushpull_messages::summary::SummarySpec;
 
+use super::cadence::Cadence;
 use crate::error::ChiefError;
-use crate::hook::{Asks, Hook};
-use crate::moment::Moment;
-use crate::pace::Pace;
+use crate::hook::{Hook, HookContext};
+use crate::monitor::TrainingSnapshot;
 use crate::report::JobEnd;
-use crate::summary::{Collector, EventError, EventWriter, SummaryConfig, evaluated};
+use crate::tensorboard::{Collector, EventError, EventWriter, SummaryConfig, evaluated};
 
 /// Calls whose summaries wait for the disk at most.
 const WAITING_MAX: usize = 64;
@@ -30,7 +30,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct SummaryEvery {
     config: SummaryConfig,
-    pace: Pace,
+    pace: Cadence,
     collector: Option<Collector>,
     writer: Option<Writer>,
     lost: Arc<AtomicU64>,
@@ -39,7 +39,7 @@ pub struct SummaryEvery {
 impl SummaryEvery {
     /// With these settings.
     pub fn new(config: SummaryConfig) -> Self {
-        let pace = Pace::new(config.every_steps, config.every);
+        let pace = Cadence::new(config.every_steps, config.every);
         Self { config, pace, collector: None, writer: None, lost: Arc::default() }
     }
 
@@ -61,12 +61,12 @@ impl Hook for SummaryEvery {
         }
     }
 
-    fn progress(&mut self, moment: &Moment, _: &mut Asks) {
+    fn progress(&mut self, snapshot: &TrainingSnapshot, _: &mut HookContext) {
         let Some(collector) = &mut self.collector else { return };
-        collector.note(moment);
+        collector.note(snapshot);
         // The last one of all is always written.
-        if self.pace.is_due(moment.step().0, moment.at) || !moment.progress.running {
-            let summaries = collector.collect(moment);
+        if self.pace.is_due(snapshot.step().0, snapshot.at) || !snapshot.progress.running {
+            let summaries = collector.collect(snapshot);
             self.send(summaries);
         }
     }
@@ -75,7 +75,7 @@ impl Hook for SummaryEvery {
         self.send(summaries.to_vec());
     }
 
-    fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, _: &mut Asks) {
+    fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, _: &mut HookContext) {
         self.send(evaluated(step, evaluation));
     }
 
@@ -170,8 +170,8 @@ mod tests {
         hook.begin(&job(), GlobalStep(0));
         for at in 0..5 {
             let progress = JobProgress { loss: Some(0.5), running: true, ..Default::default() };
-            let moment = Moment { progress, at: Duration::from_secs(at), ..Default::default() };
-            hook.progress(&moment, &mut Asks::default());
+            let snapshot = TrainingSnapshot { progress, at: Duration::from_secs(at), ..Default::default() };
+            hook.progress(&snapshot, &mut HookContext::default());
         }
         hook.summaries(&[SummarySpec::scalar("mine", GlobalStep(1), 1.0)]);
         hook.end(Err(&ChiefError::NoWorkers { step: GlobalStep(1), last_step: GlobalStep(2) }));
@@ -189,7 +189,7 @@ mod tests {
             assert_eq!(files.len(), runs);
             let bytes = std::fs::read(&files[0]).unwrap();
             let count = |tag: &[u8]| bytes.windows(tag.len()).filter(|bytes| bytes == &tag).count();
-            // At the pace of 10 seconds only the first moment is due.
+            // At the pace of 10 seconds only the first snapshot is due.
             assert_eq!((count(b"train/loss"), count(b"mine")), (1, 1));
         }
     }
@@ -199,7 +199,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let taken = folder.path().join("file");
         std::fs::write(&taken, "no directory").unwrap();
-        // The beginning, three numbers of the first moment, and one more.
+        // The beginning, three numbers of the first snapshot, and one more.
         assert_eq!(run(&taken).lost.load(Ordering::Relaxed), 5);
     }
 }

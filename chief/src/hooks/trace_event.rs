@@ -59,7 +59,7 @@ struct Slice {
 }
 
 impl Slice {
-    /// The last moment that is within it.
+    /// The last snapshot that is within it.
     const fn last(self) -> Micros {
         if self.end > self.start { self.end - 1 } else { self.start }
     }

@@ -1,22 +1,25 @@
-//! How workers leave the job, and how the job ends: evaluated, or with an error that everybody is told.
+//! How workers leave the job, and how the job ends: evaluated, or with an error that all workers are told.
 
 use pushpull_messages::id::{LocalStep, TaskId};
 use pushpull_messages::message::{Evaluated, Finish, Finished, TrainingResult};
 use pushpull_messages::sync::LeaveSpec;
+use tracing::{info, warn};
 
-use super::worker::{State, Worker};
-use super::{Effect, End, JobState, Outcome, Phase, done, out_of_turn, refuse, superseded, too_late};
+use super::member::{Member, MemberState};
+use super::{
+    Effect, JobState, Phase, TrainingEnd, TrainingOutcome, done, out_of_turn, refuse, superseded, too_late,
+};
 use crate::error::ChiefError;
 
 impl<R> JobState<R> {
-    /// The job cannot go on: the workers are told, and it ends when they have left.
+    /// Fails the job. The workers are told, and the job ends when they have left.
     pub(crate) fn fail(&mut self, error: ChiefError) -> Vec<Effect<R>> {
         let mut effects = self.begin_failing(error);
         effects.extend(self.proceed());
         effects
     }
 
-    /// The workers had time enough to leave.
+    /// Ends a job that has failed, whether or not the workers have left.
     pub(crate) fn end_failing(&mut self) -> Vec<Effect<R>> {
         match std::mem::replace(&mut self.phase, Phase::Ended(None)) {
             Phase::Failing(error) => {
@@ -30,7 +33,7 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Why nobody can take part any more, where that is so.
+    /// Returns why no worker can take part any more, where that is so.
     pub(super) fn over(&self) -> Option<String> {
         match &self.phase {
             Phase::Failing(error) => Some(format!("the job is ending: {error}")),
@@ -44,19 +47,19 @@ impl<R> JobState<R> {
         if matches!(self.phase, Phase::Failing(_) | Phase::Ended(_)) {
             return Vec::new();
         }
-        // Who has not come yet is waited for, to be told the reason; but not who had its time, nor by one who wants the
-        // job to end now.
+        // Workers that have not come yet are waited for so that they hear the reason, but not where the start timeout is
+        // over or an operator wants the job to end now.
         let tell_absent = !matches!(error, ChiefError::Missing { .. } | ChiefError::Interrupted { .. });
         let reason = error.to_string();
         let mut effects = Vec::new();
-        for worker in self.workers.values_mut() {
-            match worker.state {
-                State::Registered(_) | State::Ready(_) | State::Finished(_) => {
-                    let told = |reply| refuse(reply, format!("the job is ending: {reason}"));
-                    effects.extend(worker.put(State::Left).map(told));
+        for member in self.members.values_mut() {
+            match member.state {
+                MemberState::Registered(_) | MemberState::Ready(_) | MemberState::Finished(_) => {
+                    let refused = |reply| refuse(reply, format!("the job is ending: {reason}"));
+                    effects.extend(member.put(MemberState::Left).map(refused));
                 }
-                State::Absent if !tell_absent => worker.state = State::Left,
-                // Their next word is answered with the reason.
+                MemberState::Absent if !tell_absent => member.state = MemberState::Left,
+                // Their next request is answered with the reason.
                 _ => {}
             }
         }
@@ -64,30 +67,29 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// This life of a worker ends without a word.
+    /// Ends this life of a worker, which has not said that it leaves.
     pub(super) fn lose(&mut self, index: u32) -> Vec<Effect<R>> {
-        let worker = self.worker(index);
-        let training = matches!(worker.state, State::Training);
-        (worker.away, worker.loss) = (false, None);
-        let reply = worker.put(State::Lost);
+        let member = self.member(index);
+        let training = matches!(member.state, MemberState::Training);
+        (member.away, member.loss) = (false, None);
+        let reply = member.put(MemberState::Lost);
         let mut effects: Vec<_> = reply.map(|reply| refuse(reply, too_late(index))).into_iter().collect();
-        self.evaluates_no_more(index);
+        self.stop_evaluating(index);
         if training {
             effects.extend(self.leave(index, "it is lost"));
         }
         effects
     }
 
-    /// A worker that has begun takes part no more, before all is done.
+    /// Lets a worker that has begun leave before it has finished.
     fn leave(&mut self, index: u32, reason: &str) -> Vec<Effect<R>> {
-        let incarnation = self.worker(index).incarnation.expect("who has begun has registered");
+        let incarnation = self.member(index).incarnation.expect("a worker that has begun has registered");
         if self.job.deterministic {
-            tracing::warn!(
-                "worker/{index} leaves a deterministic job: it does not leave the bits of one in which all stay"
-            );
+            let worker = TaskId::worker(index);
+            warn!(%worker, "worker left a deterministic job; its result is not that of a job in which all stay");
         }
         let mut effects = vec![Effect::Leave(index, incarnation)];
-        // When all are told to stop, some hear it first.
+        // When all tasks are told to stop, some workers hear it before the chief does.
         if self.job.when_worker_leaves == LeaveSpec::Fail && !self.drains() {
             effects.extend(self.begin_failing(ChiefError::WorkerLeft {
                 worker: TaskId::worker(index),
@@ -99,40 +101,44 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Another one has to, if it was this one's turn.
-    fn evaluates_no_more(&mut self, index: u32) {
+    /// Returns the job to its training phase if this worker evaluated, so that another one does.
+    fn stop_evaluating(&mut self, index: u32) {
         if matches!(self.phase, Phase::Evaluating(evaluator) if evaluator == index) {
             self.phase = Phase::Training;
         }
     }
 
-    /// A worker that has not left yet says how its training ended.
+    /// Decides about a worker that has not left yet and says how its training ended.
     pub(super) fn finished(&mut self, index: u32, finish: Finish, reply: R) -> Vec<Effect<R>> {
         let over = self.over();
         let Finish { result, local_step, loss, skipped } = finish;
-        let training = matches!(self.worker(index).state, State::Training);
+        let training = matches!(self.member(index).state, MemberState::Training);
         let waits = matches!(result, TrainingResult::Completed | TrainingResult::InputEnded(_));
-        match (&self.worker(index).state, &over) {
-            (State::Finished(_), None) if waits => return self.keep(index, State::Finished(reply)),
-            (State::Evaluating, None) if waits => {
+        match (&self.member(index).state, &over) {
+            (MemberState::Finished(_), None) if waits => {
+                return self.keep(index, MemberState::Finished(reply));
+            }
+            (MemberState::Evaluating, None) if waits => {
                 return vec![Effect::Reply(
                     reply,
                     Finished { evaluate: true, step: self.last_step() }.into(),
                 )];
             }
-            (State::Registered(_) | State::Preparing | State::Ready(_), None) if waits => {
+            (MemberState::Registered(_) | MemberState::Preparing | MemberState::Ready(_), None) if waits => {
                 return vec![refuse(reply, out_of_turn(index, "Finish"))];
             }
             _ => {}
         }
         self.skipped = self.skipped.saturating_add(if training { skipped } else { 0 });
-        let older = self.worker(index).put(State::Left);
+        let member = self.member(index);
+        member.loss = None;
+        let older = member.put(MemberState::Left);
         let mut effects: Vec<_> = older.map(|older| superseded(older)).into_iter().collect();
-        self.evaluates_no_more(index);
+        self.stop_evaluating(index);
         if over.is_none() && waits {
-            let worker = self.worker(index);
-            worker.state = State::Finished(reply);
-            worker.loss = loss.is_finite().then_some(loss);
+            let member = self.member(index);
+            member.state = MemberState::Finished(reply);
+            member.loss = loss.is_finite().then_some(loss);
         } else {
             effects.push(match over {
                 Some(reason) if waits => refuse(reply, reason),
@@ -140,31 +146,32 @@ impl<R> JobState<R> {
             });
         }
         if training {
-            effects.extend(self.trains_no_more(index, result, local_step));
+            effects.extend(self.stop_training(index, result, local_step));
         } else if let TrainingResult::Failed(reason) = result {
             effects.extend(self.begin_failing(failed(index, reason)));
         }
         effects
     }
 
-    /// What follows for the others from how a worker's training ended.
-    fn trains_no_more(&mut self, index: u32, result: TrainingResult, after: LocalStep) -> Vec<Effect<R>> {
+    /// Draws the consequences of how a worker's training ended, after `steps` local steps.
+    fn stop_training(&mut self, index: u32, result: TrainingResult, steps: LocalStep) -> Vec<Effect<R>> {
+        let worker = TaskId::worker(index);
         match result {
             TrainingResult::Completed => {
                 self.global_step = self.last_step();
-                tracing::info!("worker/{index} has finished after {after} steps");
+                info!(%worker, %steps, "worker finished");
                 Vec::new()
             }
-            // Whether all inputs together were enough, the evaluation shows: it wants the last step's variables.
+            // The evaluation shows whether all inputs together were enough, since it needs the last step's variables.
             TrainingResult::InputEnded(how) => {
-                tracing::warn!("worker/{index} waits for the others: {how}");
+                warn!(%worker, reason = how, "worker has no more input; waiting for the others");
                 let effects = self.leave(index, &how);
-                self.input_ended.get_or_insert((TaskId::worker(index), how));
+                self.input_ended.get_or_insert((worker, how));
                 effects
             }
             TrainingResult::Interrupted => {
-                tracing::warn!("worker/{index} leaves after {after} steps");
-                self.worker(index).told_to_stop = true;
+                warn!(%worker, %steps, "worker was told to stop and left");
+                self.member(index).interrupted = true;
                 self.leave(index, "it was told to stop")
             }
             TrainingResult::Failed(reason) => {
@@ -175,8 +182,9 @@ impl<R> JobState<R> {
         }
     }
 
+    /// Decides about the worker that was told to evaluate and has done so, or could not.
     pub(super) fn evaluated(&mut self, index: u32, evaluated: Evaluated, reply: R) -> Vec<Effect<R>> {
-        self.worker(index).state = State::Left;
+        self.member(index).state = MemberState::Left;
         if let Some(reason) = self.over() {
             return vec![refuse(reply, reason)];
         }
@@ -190,31 +198,30 @@ impl<R> JobState<R> {
             }
             Ok(evaluation) => {
                 effects.extend(self.let_finished_go());
-                let losses: Vec<f32> = self.workers.values().filter_map(|worker| worker.loss).collect();
-                let train_loss = losses.iter().sum::<f32>() / losses.len() as f32;
+                let (train_loss, workers) = self.mean_loss().unwrap_or((f32::NAN, 0));
                 self.phase = Phase::Ended(None);
-                let (workers, skipped, step) = (losses.len(), self.skipped, self.last_step());
+                let (skipped, step) = (self.skipped, self.last_step());
                 let early = self.stopping.take().filter(|_| step < self.job.last_step);
                 let stopped = early.map(|stopping| stopping.reason);
-                let outcome = Outcome { train_loss, evaluation, workers, skipped, step, stopped };
-                effects.push(Effect::Ended(Ok(End::Evaluated(outcome))));
+                let outcome = TrainingOutcome { train_loss, evaluation, workers, skipped, step, stopped };
+                effects.push(Effect::Ended(Ok(TrainingEnd::Evaluated(outcome))));
             }
         }
         effects
     }
 
-    /// When all who are left have finished, one of them evaluates: one that can be reached, as soon as there is one.
+    /// Has one worker evaluate once all that are left have finished: one that can be reached, as soon as there is one.
     pub(super) fn evaluate_if_trained(&mut self) -> Vec<Effect<R>> {
-        if !self.workers.values().any(Worker::is_here) {
+        if !self.members.values().any(Member::is_here) {
             let (step, last_step) = (self.global_step, self.job.last_step);
-            // Where all were told to stop, so was the job.
-            let told = self.saves && self.workers.values().all(|worker| worker.told_to_stop);
-            return self.fail(match self.drains() || told {
+            // Where all workers were told to stop, so was the job.
+            let interrupted = self.saves && self.members.values().all(|member| member.interrupted);
+            return self.fail(match self.drains() || interrupted {
                 true => ChiefError::Interrupted { step, last_step },
                 false => ChiefError::NoWorkers { step, last_step },
             });
         }
-        if self.workers.values().any(Worker::is_busy) || self.is_agreeing() {
+        if self.members.values().any(Member::is_busy) || self.is_agreeing() {
             return Vec::new();
         }
         if self.drains() {
@@ -222,11 +229,11 @@ impl<R> JobState<R> {
         }
         let step = self.last_step();
         let mut effects = vec![Effect::Trained(step)];
-        let present = self.workers.iter().find(|(_, worker)| worker.is_present());
+        let present = self.members.iter().find(|(_, member)| member.is_present());
         if let Some(index) = present.map(|(&index, _)| index) {
             self.phase = Phase::Evaluating(index);
             let reply =
-                self.worker(index).put(State::Evaluating).expect("a finished worker waits for a reply");
+                self.member(index).put(MemberState::Evaluating).expect("a finished worker waits for a reply");
             effects.push(Effect::Reply(reply, Finished { evaluate: true, step }.into()));
         }
         effects

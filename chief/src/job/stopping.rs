@@ -1,14 +1,14 @@
-//! How a job stops before its last step: at a step that the shards agree on, for good or for another job to go on.
+//! How a job stops before its last step: at a step that the shards agree on, for good or so that another job can go on.
 
 use pushpull_messages::id::GlobalStep;
 
-use super::worker::{State, Worker};
-use super::{Effect, End, JobState, Phase, Stopping, done};
+use super::member::{Member, MemberState};
+use super::{EarlyStop, Effect, JobState, Phase, TrainingEnd, done};
 use crate::error::ChiefError;
 
 impl<R> JobState<R> {
-    /// The training is to stop, for this reason: the shards are about to be told where. It is not evaluated if it
-    /// `drains`. Asked again, it may drain instead of ending for good, and not the other way round.
+    /// Begins to stop the training; the shards are about to be told where. A job that `drains` is not evaluated. A second
+    /// call may turn a stop for good into a drain, and not the other way round.
     pub(crate) fn stop(&mut self, reason: String, drains: bool) -> Vec<Effect<R>> {
         match (&self.phase, &mut self.stopping) {
             (Phase::Failing(_) | Phase::Ended(_), _) => Vec::new(),
@@ -18,13 +18,13 @@ impl<R> JobState<R> {
                 self.proceed()
             }
             (_, none) => {
-                *none = Some(Stopping { reason, drains, step: None });
+                *none = Some(EarlyStop { reason, drains, step: None });
                 Vec::new()
             }
         }
     }
 
-    /// The shards have agreed on the step at which the training stops.
+    /// Records the step at which the shards have agreed to stop.
     pub(crate) fn stopping_at(&mut self, step: GlobalStep) -> Vec<Effect<R>> {
         if let Some(stopping) = &mut self.stopping {
             stopping.step = Some(step);
@@ -33,7 +33,7 @@ impl<R> JobState<R> {
         self.proceed()
     }
 
-    /// The time that a job may take to drain is over: whoever has not finished by now is not waited for.
+    /// Ends a drain: workers that have not finished by now are no longer waited for.
     pub(crate) fn end_drain(&mut self) -> Vec<Effect<R>> {
         let mut effects = self.let_finished_go();
         let (step, last_step) = (self.global_step, self.job.last_step);
@@ -42,31 +42,31 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Whether it ends for another job to go on.
+    /// Returns whether the job ends so that another one can go on.
     pub(super) fn drains(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.drains)
     }
 
-    /// Whether it is to stop, and not known where.
+    /// Returns whether the job stops at a step that the shards have not agreed on yet.
     pub(super) fn is_agreeing(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.step.is_none())
     }
 
-    /// All who are left have finished: they may go.
+    /// Ends a job whose remaining workers have all finished, and lets them go.
     pub(super) fn drained(&mut self) -> Vec<Effect<R>> {
         let step = self.last_step();
         let mut effects = self.let_finished_go();
         self.phase = Phase::Ended(None);
-        effects.push(Effect::Ended(Ok(End::Drained { step })));
+        effects.push(Effect::Ended(Ok(TrainingEnd::Drained { step })));
         effects
     }
 
-    /// Nothing is left to do for those who have finished.
+    /// Tells the workers that have finished that nothing is left to do.
     pub(super) fn let_finished_go(&mut self) -> Vec<Effect<R>> {
-        let go = |worker: &mut Worker<R>| match worker.state {
-            State::Finished(_) => worker.put(State::Left).map(done),
+        let go = |member: &mut Member<R>| match member.state {
+            MemberState::Finished(_) => member.put(MemberState::Left).map(done),
             _ => None,
         };
-        self.workers.values_mut().filter_map(go).collect()
+        self.members.values_mut().filter_map(go).collect()
     }
 }

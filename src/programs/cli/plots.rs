@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pushpull_chief::summary::{EventWriter, evaluated};
+use pushpull_chief::tensorboard::{EventWriter, evaluated};
 use pushpull_storage::EvaluationRecord;
 
 /// Returns a function that plots every evaluation in `dir`, if there is one. An error is logged once, and ends the plots

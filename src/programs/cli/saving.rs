@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use pushpull_chief::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
 use pushpull_chief::hooks::{Better, EarlyStopping, SummaryEvery, TraceFile};
-use pushpull_chief::summary::SummaryConfig;
+use pushpull_chief::tensorboard::SummaryConfig;
 use pushpull_chief::{ChiefConfig, Hook, MakeHook};
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::observe::TraceSpec;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
-use pushpull_chief::{ChiefView, Wish};
+use pushpull_chief::{ChiefView, Command};
 use pushpull_messages::observe::{ChiefSnapshot, CurvePoint, PlacementRow};
 use tracing::Instrument;
 
@@ -161,10 +161,10 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         }
         ("/save" | "/stop", Some(_)) if request.method() != Method::POST => wrong_method(&Method::POST),
         ("/save", Some(chief)) => {
-            wishes::answer(request, body, routes.token.as_ref(), &chief, |_| Wish::Save).await
+            wishes::answer(request, body, routes.token.as_ref(), &chief, |_| Command::Save).await
         }
         ("/stop", Some(chief)) => {
-            let stop = |reason| Wish::Stop { reason };
+            let stop = |reason| Command::Stop { reason };
             wishes::answer(request, body, routes.token.as_ref(), &chief, stop).await
         }
         _ => refusal(StatusCode::NOT_FOUND, "there is nothing here; / lists what there is"),

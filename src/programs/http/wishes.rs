@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::StreamExt;
-use pushpull_chief::{ChiefView, Wish};
+use pushpull_chief::{ChiefView, Command};
 use pushpull_messages::observe::JobPhase;
 use tokio::time::timeout;
 
@@ -24,7 +24,7 @@ pub(super) async fn answer(
     body: web::Payload,
     token: Option<&Token>,
     chief: &ChiefView,
-    wish: impl FnOnce(String) -> Wish,
+    wish: impl FnOnce(String) -> Command,
 ) -> HttpResponse {
     match permit(request, token, body).await {
         Ok(reason) if reason.is_empty() => tell(chief, wish("requested over HTTP".into())),
@@ -33,16 +33,16 @@ pub(super) async fn answer(
     }
 }
 
-fn tell(chief: &ChiefView, wish: Wish) -> HttpResponse {
-    if wish == Wish::Save && !chief.makes_checkpoints() {
+fn tell(chief: &ChiefView, wish: Command) -> HttpResponse {
+    if wish == Command::Save && !chief.makes_checkpoints() {
         let reason = "this job makes no checkpoints: start its chief with --checkpoint-dir";
         return refusal(StatusCode::CONFLICT, reason);
     }
     let what = match &wish {
-        Wish::Save => "a checkpoint".to_owned(),
-        Wish::Stop { reason } | Wish::Drain { reason } => format!("an early end ({reason})"),
+        Command::Save => "a checkpoint".to_owned(),
+        Command::Stop { reason } | Command::Drain { reason } => format!("an early end ({reason})"),
     };
-    if chief.wish(wish) {
+    if chief.command(wish) {
         tracing::info!("received a request over HTTP: {what}");
         return HttpResponse::Accepted().json(serde_json::json!({ "wished": true }));
     }

@@ -16,12 +16,12 @@ use tokio::time::Instant;
 use super::failing::Failing;
 use super::named;
 use super::shards::{FakeCluster, PATIENCE, read_all};
-use crate::checkpoint::begin::{Begin, Beginning};
-use crate::checkpoint::saver::{Order, SaveStatus, Saver};
+use crate::checkpoint::saver::{SaveStatus, Saver, SaverCommand};
+use crate::checkpoint::shard_initializer::{InitialState, ShardInitializer};
 use crate::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
 use crate::error::ChiefError;
 use crate::job::tests::job;
-use crate::ps_tasks::PsTasks;
+use crate::launch::PsTasks;
 use crate::report::JobProgress;
 
 fn config() -> CheckpointConfig {
@@ -75,10 +75,10 @@ impl Life {
         Self { cluster, tasks, store, config, job }
     }
 
-    async fn begin(&self) -> Result<Beginning, ChiefError> {
+    async fn begin(&self) -> Result<InitialState, ChiefError> {
         let (job, catalog) = (&self.job, Catalog::new(self.store.clone()));
         let checkpoints = Some((&catalog, self.config.restore));
-        let begin = Begin { ps: &self.tasks, job, workers: 2, checkpoints, warm_start: None };
+        let begin = ShardInitializer { ps: &self.tasks, job, workers: 2, checkpoints, warm_start: None };
         begin.run(self.tasks.place(job).unwrap()).await
     }
 
@@ -93,15 +93,15 @@ impl Life {
             Ok(saver) => saver,
             Err(error) => return failed(error.to_string()),
         };
-        let Beginning { begun, .. } = match self.begin().await {
+        let InitialState { start, .. } = match self.begin().await {
             Ok(began) => began,
             Err(error) => return failed(error.to_string()),
         };
         let status = saver.status();
         let (tell, progress) = watch::channel(JobProgress::default());
         let (orders, ordered) = mpsc::unbounded_channel();
-        let began = begun.version.0;
-        orders.send(Order::Begin(begun)).unwrap();
+        let began = start.version.0;
+        orders.send(SaverCommand::Begin(start)).unwrap();
         let every = self.config.save_steps.expect("it saves");
         let train = async {
             for step in (began + 1..=10).filter(|step| step % every == 0) {
@@ -111,7 +111,7 @@ impl Life {
                 tell.send_modify(|progress| progress.global_step = GlobalStep(step));
             }
             let (step, deadline) = (Some(GlobalStep(10)), Instant::now() + PATIENCE);
-            orders.send(Order::End { step, deadline: Some(deadline) }).unwrap();
+            orders.send(SaverCommand::End { step, deadline: Some(deadline) }).unwrap();
         };
         let (last, ()) = tokio::join!(saver.run(&self.tasks, progress, ordered), train);
         let status = *status.borrow();
@@ -173,7 +173,7 @@ fn a_job_leaves_its_last_checkpoints_and_another_goes_on_from_there() {
         let earlier = CheckpointConfig { restore: RestoreChoice::Step(GlobalStep(8)), ..config() };
         let life = Life::new(store.clone(), earlier).await;
         let beginning = life.begin().await.unwrap();
-        assert_eq!(beginning.begun.from, Some(named(8, 5)));
+        assert_eq!(beginning.start.from, Some(named(8, 5)));
         assert!(beginning.resumes.iter().all(|resume| (resume.drawn, resume.examples) == (8, 8)));
         let lived = life.live().await;
         assert_eq!((lived.last, lived.status.saves), (Ok(named(10, 6)), 1));
@@ -189,7 +189,7 @@ fn what_one_shard_cannot_read_no_shard_begins_with() {
         Life::new(store.clone(), config()).await.live().await.last.unwrap();
         let life = Life::new(store.clone(), config()).await;
         life.cluster.ps.cannot_read(named(10, 5));
-        assert_eq!(life.begin().await.unwrap().begun.from, Some(named(8, 5)));
+        assert_eq!(life.begin().await.unwrap().start.from, Some(named(8, 5)));
         for shard in 0..2 {
             let starts = life.cluster.ps.starts(shard);
             let step = |start: &StartSpec| match start {
@@ -230,12 +230,12 @@ fn a_new_job_takes_values_of_another_one_and_none_of_its_steps() {
             let catalog = Catalog::new(life.store.clone());
             let checkpoints = Some((&catalog, RestoreChoice::LatestValid));
             let (ps, job, warm_start) = (&life.tasks, &life.job, Some(&config));
-            let begin = Begin { ps, job, workers: 2, checkpoints, warm_start };
+            let begin = ShardInitializer { ps, job, workers: 2, checkpoints, warm_start };
             begin.run(life.tasks.place(job).unwrap()).await.map_err(|error| error.to_string())
         };
         life.cluster.ps.cannot_read(named(10, 5));
         let beginning = begin(warm_start(None, &old)).await.unwrap();
-        assert_eq!((beginning.begun.version.0, beginning.begun.from), (0, None));
+        assert_eq!((beginning.start.version.0, beginning.start.from), (0, None));
         assert!(beginning.resumes.iter().all(|resume| resume.drawn == 0));
         let variables = vec![SourceSpec { variable: VariableId(0), source: "kernel".into() }];
         let (store, checkpoint) = (location(&old).to_owned(), named(8, 5));
@@ -247,7 +247,7 @@ fn a_new_job_takes_values_of_another_one_and_none_of_its_steps() {
         assert!(error.starts_with("warm start: there is no checkpoint in "), "{error}");
         // Its own come first.
         life.live().await.last.unwrap();
-        assert!(begin(warm_start(None, &old)).await.unwrap().begun.from.is_some());
+        assert!(begin(warm_start(None, &old)).await.unwrap().start.from.is_some());
     });
 }
 
@@ -274,7 +274,7 @@ fn whenever_the_store_fails_the_last_checkpoint_stays_whole() {
                 }
                 let newest = whole.last().copied();
                 let life = Life::new(good.clone(), often.clone()).await;
-                assert_eq!(life.begin().await.unwrap().begun.from.map(|name| name.step.0), newest);
+                assert_eq!(life.begin().await.unwrap().start.from.map(|name| name.step.0), newest);
                 let lived = life.live().await;
                 assert_eq!(lived.last.unwrap().step, GlobalStep(10));
                 if newest != Some(10) {
@@ -300,27 +300,27 @@ fn shards_that_run_ahead_are_caught_and_a_wish_comes_before_its_turn() {
         let mut life = Life::new(store.clone(), seldom).await;
         life.job.last_step = GlobalStep(1_000_000);
         let saver = life.saver().await.unwrap();
-        let begun = life.begin().await.unwrap().begun;
+        let start = life.begin().await.unwrap().start;
         let mut status = saver.status();
         let (tell, progress) = watch::channel(JobProgress::default());
         let (orders, ordered) = mpsc::unbounded_channel();
-        orders.send(Order::Begin(begun)).unwrap();
+        orders.send(SaverCommand::Begin(start)).unwrap();
         let lead = async {
             life.armed().await;
             let mut step = 2;
             life.cluster.ps.train(step);
-            life.cluster.ps.runs_ahead(7);
-            orders.send(Order::Save).unwrap();
+            life.cluster.ps.run_ahead(7);
+            orders.send(SaverCommand::Save).unwrap();
             while status.borrow_and_update().saves < 2 {
                 step += 1;
                 life.cluster.ps.train(step);
                 tokio::time::sleep(Duration::from_micros(200)).await;
             }
             let first = status.borrow().last.unwrap();
-            life.cluster.ps.runs_ahead(0);
+            life.cluster.ps.run_ahead(0);
             life.cluster.ps.train(1500);
             let deadline = Instant::now() + PATIENCE;
-            orders.send(Order::End { step: None, deadline: Some(deadline) }).unwrap();
+            orders.send(SaverCommand::End { step: None, deadline: Some(deadline) }).unwrap();
             first
         };
         let (last, first) = tokio::join!(saver.run(&life.tasks, progress, ordered), lead);
@@ -335,24 +335,24 @@ fn shards_that_are_not_at_the_same_step_are_not_saved_at_the_end() {
         let path = tempfile::tempdir().unwrap();
         let life = Life::new(Store::with(directory(&path), location(&path)), config()).await;
         let saver = life.saver().await.unwrap();
-        let begun = life.begin().await.unwrap().begun;
+        let start = life.begin().await.unwrap().start;
         let (_tell, progress) = watch::channel(JobProgress::default());
         let (orders, ordered) = mpsc::unbounded_channel();
-        orders.send(Order::Begin(begun)).unwrap();
+        orders.send(SaverCommand::Begin(start)).unwrap();
         let lead = async {
             life.armed().await;
             life.cluster.ps.train_one(0, 1);
-            orders.send(Order::End { step: None, deadline: Some(Instant::now() + PATIENCE) }).unwrap();
+            orders.send(SaverCommand::End { step: None, deadline: Some(Instant::now() + PATIENCE) }).unwrap();
         };
         let (last, ()) = tokio::join!(saver.run(&life.tasks, progress, ordered), lead);
         assert_eq!(last.unwrap_err(), "the shards are not at the same step, but between 0 and 1");
         // Where they never get to the step, it is not waited for longer than that.
         let saver = life.saver().await.unwrap();
-        let begun = life.begin().await.unwrap().begun;
+        let start = life.begin().await.unwrap().start;
         let (_tell, progress) = watch::channel(JobProgress::default());
         let (orders, ordered) = mpsc::unbounded_channel();
-        orders.send(Order::Begin(begun)).unwrap();
-        orders.send(Order::End { step: Some(GlobalStep(7)), deadline: Some(Instant::now()) }).unwrap();
+        orders.send(SaverCommand::Begin(start)).unwrap();
+        orders.send(SaverCommand::End { step: Some(GlobalStep(7)), deadline: Some(Instant::now()) }).unwrap();
         let error = saver.run(&life.tasks, progress, ordered).await.unwrap_err();
         assert!(error.contains("(drain_timeout)"), "{error}");
     });
@@ -367,12 +367,12 @@ fn a_directory_that_is_not_shared_is_told() {
         // The chief's own is another one.
         life.store = Store::with(directory(&other), location(&other));
         let saver = life.saver().await.unwrap();
-        let begun = life.begin().await.unwrap().begun;
+        let start = life.begin().await.unwrap().start;
         let (_tell, progress) = watch::channel(JobProgress::default());
         let (orders, ordered) = mpsc::unbounded_channel();
-        orders.send(Order::Begin(begun)).unwrap();
+        orders.send(SaverCommand::Begin(start)).unwrap();
         orders
-            .send(Order::End { step: Some(GlobalStep(0)), deadline: Some(Instant::now() + PATIENCE) })
+            .send(SaverCommand::End { step: Some(GlobalStep(0)), deadline: Some(Instant::now() + PATIENCE) })
             .unwrap();
         let error = saver.run(&life.tasks, progress, ordered).await.unwrap_err();
         assert!(error.starts_with("ps/0 at ps0:1 has written ps-0-shard-0.safetensors in"), "{error}");

@@ -1,8 +1,9 @@
-//! A ps task with shards that hold no values: they count, save when they are told to, and stop where they are told to.
+//! A fake ps task whose shards hold no values: they count, and save and stop when they are told to.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use pushpull_messages::checkpoint::{
     CheckpointName, FileSpec, Part, SavedTensorSpec, StartSpec, WorkerRecord,
 };
@@ -18,23 +19,23 @@ use pushpull_transport::{
     Transport, dial, serve,
 };
 
-use crate::ps_tasks::PsTasks;
+use crate::launch::PsTasks;
 
 /// Long enough for any machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
-struct Shard {
+struct FakeShard {
     version: u64,
     began: u64,
     end: u64,
     armed: Option<(Save, Reply)>,
-    /// Told once for all saves: what it was told to begin with.
+    /// Every start that the shard was created with.
     starts: Vec<StartSpec>,
 }
 
-impl Shard {
-    fn seen(&self) -> ShardSnapshot {
+impl FakeShard {
+    fn snapshot(&self) -> ShardSnapshot {
         let (version, began) = (Version(self.version), Version(self.began));
         let applied = self.version - self.began;
         let pushes = ShardCounters { received: applied, applied, ..Default::default() };
@@ -42,29 +43,30 @@ impl Shard {
     }
 }
 
-struct State {
+struct FakePsState {
     store: Store,
     job: JobSpec,
     placement: Placement,
-    shards: Vec<Shard>,
-    /// Which checkpoints it cannot read.
+    shards: Vec<FakeShard>,
+    /// The checkpoints that the second shard cannot read.
     unreadable: Vec<CheckpointName>,
-    /// Every update that it is told of comes with so many more.
+    /// The updates by which each shard advances whenever it gets a request.
     ahead: u64,
-    /// Which shard does not say how it is, and who waits for that.
+    /// The shard that does not answer queries.
     silent: Option<u32>,
-    unheard: Vec<(u32, Reply)>,
+    /// The queries that wait for the silent shard.
+    unanswered: Vec<(u32, Reply)>,
 }
 
 #[derive(Clone)]
-pub(crate) struct FakePs(Arc<Mutex<State>>);
+pub(crate) struct FakePs(Arc<Mutex<FakePsState>>);
 
 impl FakePs {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+    fn lock(&self) -> MutexGuard<'_, FakePsState> {
+        self.0.lock()
     }
 
-    /// Brings every shard to that version, as far as it may go, and has it save on the way.
+    /// Trains every shard to `version` or to its end, and saves on the way.
     pub(crate) fn train(&self, version: u64) {
         let shards = 0..self.lock().shards.len();
         shards.for_each(|shard| self.train_one(shard, version));
@@ -82,8 +84,8 @@ impl FakePs {
         self.lock().unreadable.push(name);
     }
 
-    /// From now on its shards are so far beyond what anybody knows of them whenever they are asked.
-    pub(super) fn runs_ahead(&self, by: u64) {
+    /// Advances each shard by this many updates whenever it gets a request.
+    pub(super) fn run_ahead(&self, by: u64) {
         self.lock().ahead = by;
     }
 
@@ -91,16 +93,16 @@ impl FakePs {
         self.lock().shards.iter().map(|shard| shard.end).collect()
     }
 
-    /// From now on that shard does not say how it is.
-    pub(crate) fn is_silent(&self, shard: u32) {
+    /// Stops answering queries of this shard.
+    pub(crate) fn silence(&self, shard: u32) {
         self.lock().silent = Some(shard);
     }
 
-    pub(crate) fn speaks_again(&self) {
+    pub(crate) fn answer_again(&self) {
         let mut state = self.lock();
         state.silent = None;
-        for (shard, reply) in std::mem::take(&mut state.unheard) {
-            reply.send(state.shards[shard as usize].seen(), Payload::EMPTY);
+        for (shard, reply) in std::mem::take(&mut state.unanswered) {
+            reply.send(state.shards[shard as usize].snapshot(), Payload::EMPTY);
         }
     }
 
@@ -113,7 +115,7 @@ impl FakePs {
     }
 }
 
-fn save_if_due(state: &mut State, shard: usize) {
+fn save_if_due(state: &mut FakePsState, shard: usize) {
     let due = |(save, _): &(Save, Reply)| save.at.0 == state.shards[shard].version;
     if !state.shards[shard].armed.as_ref().is_some_and(due) {
         return;
@@ -192,7 +194,7 @@ impl Service for FakePs {
                 };
                 let shard = &mut state.shards[create.shard.shard as usize];
                 shard.starts.push(create.start.clone());
-                // One of the shards reads what the other cannot.
+                // The first shard can read what the second cannot.
                 if unreadable && create.shard.shard == 1 {
                     return reply.refuse(RefusalCode::Unavailable, "a checksum differs");
                 }
@@ -222,10 +224,10 @@ impl Service for FakePs {
                 reply.send(StoppingAt { version: Version(shard.version) }, Payload::EMPTY);
             }
             Message::Observe(observe) if state.silent == Some(observe.shard) => {
-                state.unheard.push((observe.shard, reply));
+                state.unanswered.push((observe.shard, reply));
             }
             Message::Observe(observe) => {
-                reply.send(state.shards[observe.shard as usize].seen(), Payload::EMPTY)
+                reply.send(state.shards[observe.shard as usize].snapshot(), Payload::EMPTY)
             }
             Message::Leave(_) => reply.send(Left {}, Payload::EMPTY),
             Message::Stop(_) => reply.send(Stopped {}, Payload::EMPTY),
@@ -234,12 +236,12 @@ impl Service for FakePs {
     }
 }
 
-/// One ps task that serves, with two shards, and the other tasks' addresses.
+/// A serving ps task with two shards, and the addresses of the other tasks.
 pub(crate) struct FakeCluster {
     pub transport: InProcess,
     pub identity: Identity,
     pub ps: FakePs,
-    /// Serves while it is kept.
+    /// Serves until it is dropped.
     _server: Server,
 }
 
@@ -259,8 +261,8 @@ impl FakeCluster {
             http: None,
         };
         let placement = Placement { epoch: PlacementEpoch(1), shards: vec![], slices: vec![] };
-        let shards = (0..2).map(|_| Shard::default()).collect();
-        let state = State {
+        let shards = (0..2).map(|_| FakeShard::default()).collect();
+        let state = FakePsState {
             store,
             job,
             placement,
@@ -268,7 +270,7 @@ impl FakeCluster {
             unreadable: vec![],
             ahead: 0,
             silent: None,
-            unheard: vec![],
+            unanswered: vec![],
         };
         let ps = FakePs(Arc::new(Mutex::new(state)));
         let transport = InProcess::new();
@@ -278,7 +280,7 @@ impl FakeCluster {
         Self { transport, identity: identity(TaskId::CHIEF, 5), ps, _server: server }
     }
 
-    /// A life of a worker, connected to the chief.
+    /// Returns the connection of a life of a worker to the chief.
     pub(crate) async fn worker(&self, index: u32, life: u64) -> Client {
         let (task, incarnation) = (TaskId::worker(index), Incarnation(life));
         let identity = Identity { task, incarnation, ..self.identity.clone() };
@@ -286,7 +288,7 @@ impl FakeCluster {
         dial(&self.transport, "chief0:1", &identity, TaskId::CHIEF, patience).await.unwrap()
     }
 
-    /// As the chief reaches it.
+    /// Connects to the ps task as the chief does.
     pub(super) async fn connect(&self) -> PsTasks {
         let tasks = PsTasks::default();
         let transport: Arc<dyn Transport> = Arc::new(self.transport.clone());
@@ -296,7 +298,7 @@ impl FakeCluster {
     }
 }
 
-/// Reads every tensor that the manifest names.
+/// Reads every tensor of a manifest, and checks that all are of one version.
 pub(super) async fn read_all(store: &Store, name: CheckpointName, manifest: &ManifestSpec) {
     for (variable, id) in manifest.job.graph.variables.iter().zip(0u32..) {
         for piece in manifest.pieces(VariableId(id), Part::Value, 0..variable.rows() as u64) {

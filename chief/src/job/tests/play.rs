@@ -14,7 +14,7 @@ pub(super) struct Play {
     pub open: BTreeSet<u32>,
     pub log: Vec<String>,
     pub left: Vec<(u32, u64)>,
-    pub ended: Vec<Result<Outcome, String>>,
+    pub ended: Vec<Result<TrainingOutcome, String>>,
     /// The steps that somebody was told to evaluate.
     pub evaluates: Vec<u64>,
     /// What those who registered were told of checkpoints.
@@ -62,8 +62,8 @@ impl Play {
                 Effect::Started => self.log.push("started".into()),
                 Effect::Trained(_) => self.log.push("trained".into()),
                 Effect::Leave(worker, incarnation) => self.left.push((worker, incarnation.0)),
-                Effect::Ended(Ok(End::Evaluated(outcome))) => self.ended.push(Ok(outcome)),
-                Effect::Ended(Ok(End::Drained { step })) => {
+                Effect::Ended(Ok(TrainingEnd::Evaluated(outcome))) => self.ended.push(Ok(outcome)),
+                Effect::Ended(Ok(TrainingEnd::Drained { step })) => {
                     self.ended.push(Err(format!("drained at {step}")))
                 }
                 Effect::Ended(Err(error)) => self.ended.push(Err(error.to_string())),
@@ -92,10 +92,10 @@ impl Play {
     }
 
     pub(super) fn created(&mut self) {
-        self.created_with(Start::default());
+        self.created_with(JobStart::default());
     }
 
-    pub(super) fn created_with(&mut self, start: Start) {
+    pub(super) fn created_with(&mut self, start: JobStart) {
         let effects = self.state.created(placement(), start);
         self.carry_out(effects);
     }

@@ -139,22 +139,22 @@ impl Random {
 
     /// Whether this very life of the worker trains, as the chief sees it.
     fn trains(&self, worker: u32) -> bool {
-        let known = &self.play.state.workers[&worker];
+        let known = &self.play.state.members[&worker];
         known.incarnation == Some(Incarnation(self.mine[worker as usize].life))
-            && matches!(known.state, State::Training)
+            && matches!(known.state, MemberState::Training)
     }
 
     fn next(&mut self, worker: u32) {
-        let known = &self.play.state.workers[&worker];
+        let known = &self.play.state.members[&worker];
         if known.incarnation != Some(Incarnation(self.mine[worker as usize].life)) {
             return self.say(worker, Register {});
         }
         match known.state {
-            State::Absent | State::Registered(_) => self.say(worker, Register {}),
-            State::Preparing | State::Ready(_) => self.say(worker, Ready {}),
-            State::Training => self.complete(worker),
-            State::Evaluating => self.say(worker, evaluated()),
-            State::Finished(_) | State::Left | State::Lost => self.say(worker, report(99)),
+            MemberState::Absent | MemberState::Registered(_) => self.say(worker, Register {}),
+            MemberState::Preparing | MemberState::Ready(_) => self.say(worker, Ready {}),
+            MemberState::Training => self.complete(worker),
+            MemberState::Evaluating => self.say(worker, evaluated()),
+            MemberState::Finished(_) | MemberState::Left | MemberState::Lost => self.say(worker, report(99)),
         }
     }
 
@@ -162,7 +162,7 @@ impl Random {
         let starting = matches!(self.play.state.phase, Phase::Starting);
         self.carry_out(worker, turn);
         if starting && matches!(self.play.state.phase, Phase::Training) {
-            assert!(self.play.state.workers.values().all(Worker::is_present), "(B) all are there");
+            assert!(self.play.state.members.values().all(Member::is_present), "(B) all are there");
         }
     }
 
@@ -230,17 +230,18 @@ impl Random {
         );
         // (D) Nobody waits for one that is neither here nor waited for.
         if matches!(state.phase, Phase::Training) && !state.is_agreeing() {
-            let busy = |worker: &Worker<u32>| worker.is_here() && !matches!(worker.state, State::Finished(_));
+            let busy =
+                |worker: &Member<u32>| worker.is_here() && !matches!(worker.state, MemberState::Finished(_));
             let away = state.awaited().next().is_some();
-            prop_assert!(away || state.workers.values().any(busy), "(D)");
+            prop_assert!(away || state.members.values().any(busy), "(D)");
         }
         // (E)
         let told: BTreeSet<_> = left.iter().copied().collect();
         prop_assert_eq!(told.len(), left.len(), "(E) once");
         for &(worker, life) in &self.begun {
-            let known = &state.workers[&worker];
+            let known = &state.members[&worker];
             let trains =
-                known.incarnation == Some(Incarnation(life)) && matches!(known.state, State::Training);
+                known.incarnation == Some(Incarnation(life)) && matches!(known.state, MemberState::Training);
             let early = !trains && !self.finished.contains(&(worker, life));
             prop_assert_eq!(
                 told.contains(&(worker, life)),
@@ -267,7 +268,7 @@ impl Random {
         self.take(0, Turn::Agree);
         if matches!(self.play.state.phase, Phase::Starting) {
             for worker in 0..WORKERS {
-                let known = &self.play.state.workers[&worker];
+                let known = &self.play.state.members[&worker];
                 let (life, connection) = (known.incarnation.map_or(0, |life| life.0), known.connection);
                 self.play.away(worker, life, connection);
                 self.take(worker, Turn::StartAgain);
@@ -283,7 +284,7 @@ impl Random {
                 self.holds()?;
             }
             for worker in 0..WORKERS {
-                let known = &self.play.state.workers[&worker];
+                let known = &self.play.state.members[&worker];
                 let life = known.incarnation.map_or(0, |life| life.0);
                 if known.is_here() {
                     self.mine[worker as usize] = Mine { life, connection: known.connection };

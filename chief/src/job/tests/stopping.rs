@@ -119,7 +119,8 @@ fn whoever_does_not_finish_does_not_keep_a_job_that_drains() {
 fn workers_go_on_where_they_were() {
     let resume = |drawn| Resume { drawn, examples: 3 * drawn };
     let mut play = Play::of(JobSpec { batch_size: 3, ..job() }, 2);
-    let start = Start { step: GlobalStep(4), resumes: vec![resume(5), resume(6)], saves: true, trace: None };
+    let start =
+        JobStart { step: GlobalStep(4), resumes: vec![resume(5), resume(6)], saves: true, trace: None };
     play.created_with(start);
     for worker in 0..2 {
         play.say(worker, 1, Register {});

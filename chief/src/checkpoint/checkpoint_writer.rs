@@ -1,0 +1,154 @@
+//! Writes one checkpoint: every shard writes its part of the same version, and the chief puts the manifest last, when it sees
+//! all parts. Knows no other checkpoint. Wanted property: (C1) a checkpoint without a manifest does not count, and one with
+//! a manifest has every file that the manifest names.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::StreamExt;
+use pushpull_messages::checkpoint::{CheckpointName, FileSpec, WorkerRecord};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, Version};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::SaveResult;
+use pushpull_messages::placement::Placement;
+use pushpull_storage::{Catalog, FORMAT, ManifestSpec, StoreError, missing_file};
+use tokio::time::Instant;
+
+use crate::launch::PsTasks;
+
+/// A writer of the checkpoints of one life of the chief.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckpointWriter {
+    catalog: Catalog,
+    job: JobSpec,
+    cluster: ClusterSpec,
+    life: Incarnation,
+}
+
+/// A checkpoint that was committed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommittedCheckpoint {
+    pub name: CheckpointName,
+    /// When it was saved, in milliseconds since 1970.
+    pub saved_ms: u64,
+    /// The size of the shards' files.
+    pub bytes: u64,
+    /// The time of the slowest shard, and of the manifest.
+    pub took: Duration,
+}
+
+/// Why a checkpoint was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SaveError {
+    /// A shard was already beyond the version, at this one.
+    Late(Version),
+    /// The save failed for this reason.
+    Failed(String),
+}
+
+impl CheckpointWriter {
+    pub(crate) const fn new(catalog: Catalog, job: JobSpec, cluster: ClusterSpec, life: Incarnation) -> Self {
+        Self { catalog, job, cluster, life }
+    }
+
+    pub(super) const fn life(&self) -> Incarnation {
+        self.life
+    }
+
+    pub(super) const fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Makes the checkpoint of version `at`, when all shards reach it.
+    pub(super) async fn run(
+        &self,
+        ps: &PsTasks,
+        placement: &Placement,
+        at: Version,
+    ) -> Result<CommittedCheckpoint, SaveError> {
+        let name = CheckpointName { step: GlobalStep(at.0), life: self.life };
+        let mut answers = ps.save(name, self.catalog.store().location(), at);
+        let mut files: Vec<FileSpec> = Vec::new();
+        let mut workers = BTreeMap::new();
+        let mut took = Duration::ZERO;
+        while let Some((shard, answer)) = answers.next().await {
+            match answer {
+                Ok(SaveResult::Written { file, workers: known, took_ms }) if file.shard == shard => {
+                    took = took.max(Duration::from_millis(took_ms));
+                    files.push(file);
+                    known.into_iter().for_each(|record| merge(&mut workers, record));
+                }
+                Ok(SaveResult::Written { file, .. }) => {
+                    return failed(format!("{shard} replied with the file of {}", file.shard));
+                }
+                Ok(SaveResult::Past(version)) => return Err(SaveError::Late(version)),
+                Ok(SaveResult::Replaced) => {
+                    return failed(format!("{shard} was told to save another version instead"));
+                }
+                Ok(SaveResult::Failed(reason)) => return failed(reason),
+                Err(error) => return failed(error),
+            }
+        }
+        files.sort_unstable_by_key(|file| file.shard);
+        // Workers that have not pushed yet have a record, too, since the records show how many workers there are.
+        for worker in 0..self.cluster.addresses(JobName::Worker).len() as u32 {
+            workers.entry(worker).or_insert(WorkerRecord::new(worker, 0));
+        }
+        let manifest = ManifestSpec {
+            format: FORMAT,
+            step: name.step,
+            saved_ms: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
+            job: self.job.clone(),
+            placement: placement.clone(),
+            files,
+            workers: workers.into_values().collect(),
+        };
+        let committing = Instant::now();
+        self.commit(name, &manifest).await?;
+        Ok(CommittedCheckpoint {
+            name,
+            saved_ms: manifest.saved_ms,
+            bytes: manifest.files.iter().map(|file| file.bytes).sum(),
+            took: took + committing.elapsed(),
+        })
+    }
+
+    async fn commit(&self, name: CheckpointName, manifest: &ManifestSpec) -> Result<(), SaveError> {
+        manifest.validate().map_err(failure)?;
+        let store = self.catalog.store();
+        if let Some((file, reason)) = missing_file(store, name, manifest).await.map_err(failure)? {
+            return failed(self.not_shared(file, &reason));
+        }
+        let bytes = manifest.encode().map_err(failure)?;
+        let put: Result<(), StoreError> = store.put(&name.manifest(), bytes).await;
+        put.map_err(failure)
+    }
+
+    fn not_shared(&self, file: &FileSpec, reason: &str) -> String {
+        let (task, location) = (file.shard.task(), self.catalog.store().location());
+        let host = self.cluster.address(task).map(|address| format!(" at {address}")).unwrap_or_default();
+        format!(
+            "{task}{host} has written {} in {location}, and the chief does not see it there ({reason}): all hosts have to share that directory",
+            file.name
+        )
+    }
+}
+
+/// Merges the records of all shards: shards may have taken pushes in different orders, and the latest of each worker counts.
+fn merge(workers: &mut BTreeMap<u32, WorkerRecord>, record: WorkerRecord) {
+    let known = workers.entry(record.worker).or_insert(record);
+    let drawn = known.drawn.max(record.drawn);
+    if (record.incarnation, record.sequence) > (known.incarnation, known.sequence) {
+        *known = record;
+    }
+    known.drawn = drawn;
+}
+
+fn failure(reason: impl std::fmt::Display) -> SaveError {
+    SaveError::Failed(reason.to_string())
+}
+
+fn failed<T>(reason: impl std::fmt::Display) -> Result<T, SaveError> {
+    Err(failure(reason))
+}

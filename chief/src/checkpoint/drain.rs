@@ -1,0 +1,41 @@
+//! How the time of a drain is shared between the workers, which finish their steps, and the last save. Knows no clock.
+//!
+//! Wanted properties: (A) both shares together are the whole time; (B) the workers have three fifths of it, rounded down.
+
+use std::time::Duration;
+
+/// The shares of a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DrainShares {
+    /// The time that workers have to finish.
+    pub workers: Duration,
+    /// The time that is left for the last save.
+    pub save: Duration,
+}
+
+impl DrainShares {
+    /// Splits the drain timeout, which [`CheckpointConfig::validate`](super::CheckpointConfig::validate) has bounded.
+    pub(crate) fn of(drain_timeout: Duration) -> Self {
+        let workers = drain_timeout * 3 / 5;
+        Self { workers, save: drain_timeout - workers }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::config::DRAIN_TIMEOUT_MAX;
+    use super::*;
+
+    proptest! {
+        /// (A) and (B)
+        #[test]
+        fn shares_add_up(nanos in 0..=DRAIN_TIMEOUT_MAX.as_nanos() as u64) {
+            let timeout = Duration::from_nanos(nanos);
+            let DrainShares { workers, save } = DrainShares::of(timeout);
+            prop_assert_eq!(workers + save, timeout, "(A)");
+            prop_assert_eq!(workers.as_nanos(), timeout.as_nanos() * 3 / 5, "(B)");
+        }
+    }
+}

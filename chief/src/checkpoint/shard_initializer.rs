@@ -1,0 +1,163 @@
+//! Has the shards begin: with a checkpoint, with some values of another job's, or with initial values. Which one it is, is
+//! decided elsewhere; here stores are read and shards asked. Wanted property: (C2) with what one shard cannot read whole,
+//! no shard begins.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
+use pushpull_messages::id::Version;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Resume;
+use pushpull_messages::placement::Placement;
+use pushpull_storage::{ManifestSpec, Store};
+use tokio::time::Instant;
+
+use super::config::RestoreChoice;
+use super::error::RestoreError;
+use super::resume::{records, resumes};
+use super::saver::StartingPoint;
+use super::search::{CheckpointSearch, fits};
+use super::warm_start::WarmStartConfig;
+use crate::error::ChiefError;
+use crate::launch::{CreateError, PsTasks};
+use pushpull_storage::{Catalog, CheckpointState};
+
+/// How a job begins.
+pub(crate) struct ShardInitializer<'a> {
+    pub ps: &'a PsTasks,
+    pub job: &'a JobSpec,
+    pub workers: u32,
+    /// Its own checkpoints, if it makes any, and which of them it is to begin with.
+    pub checkpoints: Option<(&'a Catalog, RestoreChoice)>,
+    pub warm_start: Option<&'a WarmStartConfig>,
+}
+
+/// How often a store is asked again that could not say.
+const LOOKS: u32 = 3;
+/// Before that.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// With what it began.
+#[derive(Debug)]
+pub(crate) struct InitialState {
+    pub start: StartingPoint,
+    /// Where each worker goes on in its input, by index.
+    pub resumes: Vec<Resume>,
+}
+
+/// What a checkpoint is taken for.
+#[derive(Clone, Copy)]
+enum Purpose<'a> {
+    Resume,
+    WarmStart(&'a WarmStartConfig),
+}
+
+impl ShardInitializer<'_> {
+    /// Has all shards begin, with variables that live where `placement` says.
+    pub(crate) async fn run(&self, placement: Placement) -> Result<InitialState, ChiefError> {
+        if let Some((catalog, restore)) = self.checkpoints
+            && let Some((name, manifest, version)) =
+                self.begin_with(catalog, restore, &placement, Purpose::Resume).await?
+        {
+            let resumes = resumes(&manifest, self.job, self.workers);
+            return Ok(InitialState {
+                start: StartingPoint { placement, version, from: Some(name) },
+                resumes,
+            });
+        }
+        let version = match self.warm_start {
+            None => self.ps.create(self.job, self.workers, &placement, &StartSpec::Initialise).await?,
+            Some(config) => {
+                let catalog = Catalog::new(Store::open(&config.location).map_err(RestoreError::from)?);
+                let choice = config.checkpoint.map_or(RestoreChoice::LatestValid, RestoreChoice::Step);
+                let found = self.begin_with(&catalog, choice, &placement, Purpose::WarmStart(config)).await?;
+                let (_, _, version) =
+                    found.ok_or_else(|| RestoreError::NothingThere(config.location.clone()))?;
+                version
+            }
+        };
+        let resumes = vec![Resume::default(); self.workers as usize];
+        Ok(InitialState { start: StartingPoint { placement, version, from: None }, resumes })
+    }
+
+    /// Has them begin with the checkpoint that is chosen; `None` where there is none.
+    async fn begin_with(
+        &self,
+        catalog: &Catalog,
+        choice: RestoreChoice,
+        placement: &Placement,
+        purpose: Purpose<'_>,
+    ) -> Result<Option<(CheckpointName, ManifestSpec, Version)>, ChiefError> {
+        let names = catalog.names().await.map_err(RestoreError::from)?;
+        let mut search = CheckpointSearch::new(choice, names, catalog.store().location());
+        while let Some(name) = search.next() {
+            let manifest = match look_patiently(catalog, name).await {
+                CheckpointState::Committed(manifest) => *manifest,
+                CheckpointState::Unfinished => continue,
+                CheckpointState::Broken(reason) => {
+                    search.is_broken(name, reason);
+                    continue;
+                }
+                // That is no reason to go on from something older.
+                CheckpointState::Unreadable(reason) => {
+                    return Err(RestoreError::Unreadable { checkpoint: name, reason }.into());
+                }
+            };
+            search.is_whole(name)?;
+            if let Some(warning) = search.warning(name) {
+                tracing::warn!("{warning}");
+            }
+            let store = catalog.store().location().to_owned();
+            let (start, [doing, done]) = match purpose {
+                Purpose::Resume => {
+                    fits(name, &manifest, self.job)?;
+                    let workers = records(&manifest, &resumes(&manifest, self.job, self.workers));
+                    (StartSpec::Resume { store, checkpoint: name, workers }, ["restoring", "restored"])
+                }
+                Purpose::WarmStart(config) => {
+                    let variables = config.sources(self.job, &manifest)?;
+                    tracing::info!("warm start: {} variable(s) from {name} in {store}", variables.len());
+                    (StartSpec::WarmStart { store, checkpoint: name, variables }, ["reading", "read"])
+                }
+            };
+            tracing::info!("{doing} {name} (step {}, saved {} ago)", manifest.step, age(manifest.saved_ms));
+            let began = Instant::now();
+            match self.ps.create(self.job, self.workers, placement, &start).await {
+                Ok(version) => {
+                    tracing::info!("{done} {name} in {:.3} s", began.elapsed().as_secs_f32());
+                    return Ok(Some((name, manifest, version)));
+                }
+                // What lies there looks whole, and is not.
+                Err(CreateError::Unavailable { shard, reason }) => {
+                    search.is_broken(name, format!("{shard} cannot read it: {reason}"));
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        search.none_is_whole()?;
+        Ok(None)
+    }
+}
+
+/// What the store cannot say now it may say soon.
+async fn look_patiently(catalog: &Catalog, name: CheckpointName) -> CheckpointState {
+    for _ in 0..LOOKS {
+        match catalog.look(name).await {
+            CheckpointState::Unreadable(reason) => tracing::warn!("{name} cannot be read now: {reason}"),
+            said => return said,
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    catalog.look(name).await
+}
+
+/// For people.
+fn age(saved_ms: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    match now.saturating_sub(Duration::from_millis(saved_ms)).as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}

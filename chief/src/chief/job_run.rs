@@ -1,0 +1,391 @@
+//! One run of a job: the parts of the chief that work beside each other, from the first connection to the last. Knows no
+//! rule of the job.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use actix::{Actor, Addr};
+use futures_util::future::{Fuse, FusedFuture, LocalBoxFuture};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::StopReason;
+use pushpull_messages::observe::{Clock, Micros, SpanSpec};
+use pushpull_transport::wire::Limits;
+use pushpull_transport::{Identity, Listener, Server, ServerConfig, Transport, serve};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use super::saving::Saving;
+use super::stopwatch::Stopwatch;
+use super::{Chief, end_reason};
+use crate::checkpoint::{SaveStatus, Saver, SaverCommand, follow};
+use crate::command::CommandQueue;
+use crate::config::ChiefConfig;
+use crate::coordinator::{Coordinator, CoordinatorChannels, CoordinatorService, JobEvent, Milestone};
+use crate::elapsed::elapsed;
+use crate::error::ChiefError;
+use crate::job::{JobState, LastSave, SaveLimit, TrainingEnd, conclude, early_end};
+use crate::launch::{FAREWELL, Launcher, PsTasks};
+use crate::monitor::{Feed, FeedReader, HookEvent, HookRunner, ShardMonitor};
+use crate::report::{JobEnd, JobProgress};
+use crate::status::{Overview, Publisher, PublisherTask, StatusBoard, publish};
+
+/// A running job, as all its parts see it.
+pub(super) struct JobRun {
+    config: ChiefConfig,
+    identity: Identity,
+    transport: Arc<dyn Transport>,
+    job: JobSpec,
+    progress: watch::Sender<JobProgress>,
+    interrupt: CancellationToken,
+    clock: Clock,
+    board: Rc<StatusBoard>,
+    coordinator: Addr<Coordinator>,
+    ps: Rc<PsTasks>,
+    shard_monitor: Rc<ShardMonitor>,
+    overview: Rc<RefCell<Overview>>,
+    bell: Arc<Notify>,
+    feed: Feed,
+}
+
+/// What comes in during a run, and the hooks that hear of it.
+pub(super) struct JobInputs {
+    hooks: HookRunner,
+    commands: CommandQueue,
+    feed: FeedReader,
+    milestones: mpsc::UnboundedReceiver<Milestone>,
+    departures: mpsc::UnboundedReceiver<(u32, Incarnation)>,
+}
+
+/// Tells the shards of workers that have left.
+type Departures = Fuse<LocalBoxFuture<'static, ()>>;
+
+/// How the training went.
+struct Training {
+    ended: Result<Box<TrainingEnd>, ChiefError>,
+    took: Duration,
+    /// When all workers had finished, on the chief's clock.
+    trained_us: Option<Micros>,
+}
+
+impl JobRun {
+    /// Starts the coordinator of the chief's job, and tells the hooks the time.
+    pub(super) fn start(chief: Chief, board: &Rc<StatusBoard>) -> (Self, JobInputs) {
+        let Chief { config, identity, transport, job, progress, interrupt, .. } = chief;
+        let (mut hooks, commands, clock) = (chief.hooks, chief.commands, chief.clock);
+        let tasks = |job| identity.cluster.addresses(job).len() as u32;
+        let (ps_tasks, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));
+        let (milestone_sender, milestones) = mpsc::unbounded_channel();
+        let (departure_sender, departures) = mpsc::unbounded_channel();
+        let (feed, reader) = Feed::new();
+        let began = SystemTime::now() - elapsed(&clock);
+        hooks.iter_mut().for_each(|hook| hook.clock(began));
+        let hooks = HookRunner::new(job.clone(), workers, hooks, commands.for_hooks());
+        let state = JobState::new(job.clone(), workers);
+        progress.send_replace(state.progress());
+        let bell = Arc::<Notify>::default();
+        let channels = CoordinatorChannels {
+            progress: progress.clone(),
+            milestones: milestone_sender,
+            departures: departure_sender,
+            feed: feed.clone(),
+            bell: Arc::clone(&bell),
+            meter: Arc::clone(board.meter()),
+            clock,
+        };
+        let coordinator = Coordinator::new(state, ps_tasks, &config, channels).start();
+        let location = config.checkpoint.as_ref().map(|config| config.location.as_str());
+        let overview = Rc::new(RefCell::new(Overview::new(&job, &identity, location)));
+        let (board, ps, shard_monitor) = (Rc::clone(board), Rc::default(), Rc::default());
+        let run = Self {
+            config,
+            identity,
+            transport,
+            job,
+            progress,
+            interrupt,
+            clock,
+            board,
+            coordinator,
+            ps,
+            shard_monitor,
+            overview,
+            bell,
+            feed,
+        };
+        (run, JobInputs { hooks, commands, feed: reader, milestones, departures })
+    }
+
+    /// Serves the workers.
+    pub(super) fn serve(&self, listener: Box<dyn Listener>) -> Server {
+        let meter = Arc::clone(self.board.meter());
+        let service = CoordinatorService { coordinator: self.coordinator.clone(), meter };
+        // The chief carries no tensors.
+        let limits = Limits { payload_bytes_max: 0, ..self.config.server.limits };
+        let config = ServerConfig { limits, ..self.config.server.clone() };
+        let server = serve(listener, self.identity.clone(), Arc::new(service), config);
+        let tasks = |job| self.identity.cluster.addresses(job).len();
+        let (ps, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));
+        info!(
+            job = self.job.graph.name,
+            steps = %self.job.last_step,
+            address = %server.address(),
+            "waiting for {ps} ps and {workers} worker task(s)"
+        );
+        server
+    }
+
+    /// Leads the job to its end, and returns how it ended.
+    pub(super) async fn lead(
+        &self,
+        saver: Option<Saver>,
+        mut inputs: JobInputs,
+        server: Server,
+    ) -> Result<JobEnd, ChiefError> {
+        let mut saving = Saving::start(saver, Rc::clone(&self.ps), self.progress.subscribe());
+        let mut last_update = self.publisher(&saving);
+        let publisher = PublisherTask::start(self.publisher(&saving));
+        let (_, none) = mpsc::unbounded_channel();
+        let departures = std::mem::replace(&mut inputs.departures, none);
+        let mut departures = tell_shards(Rc::clone(&self.ps), departures).boxed_local().fuse();
+        let training = self.supervise(&mut inputs, &mut saving, &mut departures).await;
+        inputs.commands.close();
+        self.note_evaluation(&training);
+        // Before the last save: once the shards know who has left, held gradients of those workers make an update.
+        if !departures.is_terminated() && tokio::time::timeout(FAREWELL, departures).await.is_err() {
+            warn!("the job ended before every shard heard which workers had left");
+        }
+        let last = self.save_last(&training.ended, &mut saving).await;
+        let saves = *saving.status.borrow();
+        self.coordinator.do_send(JobEvent::Saved(saves));
+        let result = self.conclude(training, last.as_ref(), &saving).await;
+        self.stop(&result, server).await;
+        publisher.stop().await;
+        last_update.update(true).await;
+        self.publish_end(&result);
+        inputs.hooks.end(result.as_ref(), &self.progress.borrow(), &mut inputs.feed);
+        result
+    }
+
+    /// Runs everything that works beside the job until the training has ended.
+    async fn supervise(
+        &self,
+        inputs: &mut JobInputs,
+        saving: &mut Saving,
+        departures: &mut Departures,
+    ) -> Training {
+        let launcher = self.launcher(saving);
+        let mut launching = std::pin::pin!(launcher.run(&mut inputs.commands));
+        let mut evaluating = std::pin::pin!(self.follow_evaluations(saving));
+        let progress = self.progress.subscribe();
+        let mut watching = std::pin::pin!(inputs.hooks.run(&self.shard_monitor, progress, &mut inputs.feed));
+        let (mut stopwatch, mut trained_us) = (Stopwatch::default(), None);
+        loop {
+            tokio::select! {
+                milestone = inputs.milestones.recv() => {
+                    match milestone.expect("the coordinator holds the sender") {
+                        Milestone::Started => stopwatch.start(),
+                        Milestone::Trained(step) => {
+                            stopwatch.stop();
+                            trained_us = Some(self.clock.now());
+                            let _ = saving.commands.send(SaverCommand::Trained(step));
+                        }
+                        Milestone::Ended(ended) => {
+                            return Training { ended, took: stopwatch.elapsed(), trained_us };
+                        }
+                    }
+                }
+                never = &mut launching => match never {},
+                never = &mut watching => match never {},
+                never = &mut evaluating => match never {},
+                () = &mut *departures => {}
+                _ = &mut saving.work => unreachable!("the saver was not told to end"),
+                Ok(()) = saving.status.changed() => {
+                    let (status, is_new) = saving.update();
+                    self.coordinator.do_send(JobEvent::Saved(status));
+                    self.announce(status, is_new);
+                }
+            }
+        }
+    }
+
+    fn launcher(&self, saving: &Saving) -> Launcher<'_> {
+        Launcher {
+            config: &self.config,
+            identity: &self.identity,
+            transport: &self.transport,
+            job: &self.job,
+            progress: self.progress.subscribe(),
+            interrupt: &self.interrupt,
+            coordinator: &self.coordinator,
+            ps: &self.ps,
+            saver: saving.commands.clone(),
+            checkpoints: saving.checkpoints.clone(),
+            drain: Rc::clone(&saving.drain),
+        }
+    }
+
+    fn publisher(&self, saving: &Saving) -> Publisher {
+        Publisher {
+            overview: Rc::clone(&self.overview),
+            board: Rc::clone(&self.board),
+            clock: self.clock,
+            coordinator: self.coordinator.clone(),
+            bell: Arc::clone(&self.bell),
+            ps: Rc::clone(&self.ps),
+            shard_monitor: Rc::clone(&self.shard_monitor),
+            saves: saving.status.clone(),
+            feed: self.feed.clone(),
+        }
+    }
+
+    /// Passes on what evaluators find of the job's checkpoints. Never returns.
+    fn follow_evaluations(&self, saving: &Saving) -> impl Future<Output = Infallible> + use<'_> {
+        let own = saving.checkpoints.as_ref().map(|(catalog, _)| (catalog.clone(), saving.life));
+        async move {
+            let Some((catalog, life)) = own else { return std::future::pending().await };
+            let found = |step, evaluation| {
+                self.overview.borrow_mut().evaluated(elapsed(&self.clock), step, &evaluation);
+                self.feed.send(HookEvent::Evaluated(step, Box::new(evaluation)));
+            };
+            follow(&catalog, life, found).await
+        }
+    }
+
+    /// Announces the last checkpoint; traces it if it is new.
+    fn announce(&self, status: SaveStatus, is_new: bool) {
+        let Some(last) = status.last else { return };
+        if is_new {
+            let took_us = status.last_took.as_micros() as Micros;
+            self.trace(last.step, "checkpoints", last.to_string(), self.clock.now() - took_us);
+        }
+        self.feed.send(HookEvent::Checkpoint(last.step, last.to_string()));
+    }
+
+    /// Traces what the chief itself has done since `start_us`, if the job is traced.
+    fn trace(&self, step: GlobalStep, lane: &str, name: String, start_us: Micros) {
+        if self.config.trace.is_some() {
+            let (task, lane, took_us) = (TaskId::CHIEF, lane.to_owned(), self.clock.now() - start_us);
+            let (push, local_step) = (None, None);
+            self.feed.spans(step, vec![SpanSpec { task, lane, name, push, local_step, start_us, took_us }]);
+        }
+    }
+
+    /// Publishes and traces the evaluation at the end of the training, if there was one.
+    fn note_evaluation(&self, training: &Training) {
+        let Ok(TrainingEnd::Evaluated(outcome)) = training.ended.as_deref() else { return };
+        self.overview.borrow_mut().evaluated(elapsed(&self.clock), outcome.step, &outcome.evaluation);
+        self.bell.notify_one();
+        if let Some(trained_us) = training.trained_us {
+            self.trace(outcome.step, "evaluation", format!("step {}", outcome.step), trained_us);
+        }
+    }
+
+    /// Saves the last checkpoint, if there is one to be saved, and returns it.
+    async fn save_last(
+        &self,
+        ended: &Result<Box<TrainingEnd>, ChiefError>,
+        saving: &mut Saving,
+    ) -> Option<Result<CheckpointName, String>> {
+        let config = self.config.checkpoint.as_ref()?;
+        let step = match LastSave::after(ended.as_deref()) {
+            LastSave::Nothing => return None,
+            LastSave::At(step) => Some(step),
+            LastSave::Current => None,
+        };
+        let drain = saving.drain.get();
+        let deadline = match SaveLimit::new(drain.is_some(), ended.is_ok()) {
+            SaveLimit::Drain => drain.map(|drain| drain.deadline),
+            SaveLimit::DrainTimeout => Some(Instant::now() + config.drain_timeout),
+            SaveLimit::Unlimited => None,
+        };
+        let _ = saving.commands.send(SaverCommand::End { step, deadline });
+        let last = (&mut saving.work).await;
+        if let (status, true) = saving.update() {
+            self.announce(status, true);
+        }
+        Some(last)
+    }
+
+    /// Returns the result of the job.
+    async fn conclude(
+        &self,
+        training: Training,
+        last: Option<&Result<CheckpointName, String>>,
+        saving: &Saving,
+    ) -> Result<JobEnd, ChiefError> {
+        let saves = *saving.status.borrow();
+        if let Some(Err(reason)) = last {
+            error!(reason, "last step was not saved; {}", saves.newest());
+        }
+        let error = match training.ended.map(|end| *end) {
+            Ok(TrainingEnd::Evaluated(outcome)) => {
+                let shards = self.ps.observe().await?;
+                let report = conclude(&self.job, shards, outcome, training.took, saves)?;
+                return Ok(JobEnd::Completed(report));
+            }
+            Ok(TrainingEnd::Drained { step }) => {
+                ChiefError::Interrupted { step, last_step: self.job.last_step }
+            }
+            Err(error) => error,
+        };
+        let drain = saving.drain.get().map(|drain| drain.reason.clone());
+        let result = early_end(error, drain, last);
+        if let (Err(_), Some(Ok(checkpoint))) = (&result, last) {
+            warn!(%checkpoint, "the training until now was saved");
+        }
+        result
+    }
+
+    /// Tells all tasks that the job has ended, and waits until the workers have left.
+    async fn stop(&self, result: &Result<JobEnd, ChiefError>, server: Server) {
+        self.ps
+            .stop(match result {
+                Ok(JobEnd::Completed(_)) => StopReason::Completed,
+                Ok(JobEnd::Saved { .. }) => StopReason::Saved,
+                Err(error) => StopReason::failed(error),
+            })
+            .await;
+        // A worker that has its last reply closes its connection; one that has not comes back and asks again.
+        if tokio::time::timeout(self.config.reconnect_timeout, server.alone()).await.is_err() {
+            debug!("some workers are still connected");
+        }
+        server.stop().await;
+    }
+
+    /// Publishes the final overview.
+    fn publish_end(&self, result: &Result<JobEnd, ChiefError>) {
+        let (mut overview, at) = (self.overview.borrow_mut(), elapsed(&self.clock));
+        if let Ok(JobEnd::Completed(report)) = result {
+            for (shard, snapshot) in &report.shards {
+                overview.shard(at, *shard, Some(snapshot.clone()));
+            }
+        }
+        overview.end(end_reason(result), result.is_err());
+        publish(&overview, &self.board, overview.rows(at));
+    }
+}
+
+/// Tells the shards of every worker that leaves, until the job has ended. A shard that answers late delays no other
+/// message.
+async fn tell_shards(ps: Rc<PsTasks>, mut departures: mpsc::UnboundedReceiver<(u32, Incarnation)>) {
+    let mut pending = FuturesUnordered::new();
+    let mut open = true;
+    while open || !pending.is_empty() {
+        tokio::select! {
+            departure = departures.recv(), if open => match departure {
+                Some((worker, incarnation)) => pending.push(ps.leave(worker, incarnation)),
+                None => open = false,
+            },
+            Some(()) = pending.next() => {}
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The chief task: from its configuration to the end of a job. Knows no rule of the job.
+
+mod job_run;
+mod saving;
+mod stopwatch;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pushpull_messages::id::TaskId;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::observe::{Clock, TaskState};
+use pushpull_storage::Store;
+use pushpull_transport::{Identity, Listener, Transport};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::checkpoint::Saver;
+use crate::command::CommandQueue;
+use crate::config::ChiefConfig;
+use crate::error::ChiefError;
+use crate::hook::Hook;
+use crate::report::{JobEnd, JobProgress};
+use crate::status::{ChiefView, StatusBoard};
+use job_run::JobRun;
+
+/// The chief task, before it runs.
+pub struct Chief {
+    config: ChiefConfig,
+    identity: Identity,
+    transport: Arc<dyn Transport>,
+    job: JobSpec,
+    progress: watch::Sender<JobProgress>,
+    /// Cancelled when a signal asks the job to stop.
+    interrupt: CancellationToken,
+    hooks: Vec<Box<dyn Hook>>,
+    commands: CommandQueue,
+    board: StatusBoard,
+    clock: Clock,
+}
+
+impl Chief {
+    /// Creates a chief for a job that has been validated. It sends every change to `progress`, and ends the job early when
+    /// `interrupt` is cancelled.
+    pub fn new(
+        config: ChiefConfig,
+        identity: Identity,
+        transport: Arc<dyn Transport>,
+        job: JobSpec,
+        progress: watch::Sender<JobProgress>,
+        interrupt: CancellationToken,
+    ) -> Self {
+        // A worker may host the chief; to all other tasks it is the chief.
+        let identity = Identity { task: TaskId::CHIEF, ..identity };
+        let (hooks, commands) = (Vec::new(), CommandQueue::new());
+        let (board, clock) = (StatusBoard::new(), Clock::start());
+        Self { config, identity, transport, job, progress, interrupt, hooks, commands, board, clock }
+    }
+
+    /// Adds hooks to the job.
+    #[must_use]
+    pub fn with_hooks(mut self, hooks: impl IntoIterator<Item = Box<dyn Hook>>) -> Self {
+        self.hooks.extend(hooks);
+        self
+    }
+
+    /// Returns a view of the chief and its job.
+    pub fn view(&self) -> ChiefView {
+        let makes_checkpoints = self.config.checkpoint.is_some();
+        self.board.view(self.identity.incarnation, makes_checkpoints, self.commands.for_views())
+    }
+
+    /// Runs the job on the current arbiter: brings the tasks together, waits for the end, and returns how the job ended.
+    ///
+    /// # Errors
+    /// Returns a setting out of range, or whatever kept the job from its end; then all tasks that can be reached have been
+    /// told.
+    ///
+    /// # Panics
+    /// Panics outside of an actix system.
+    pub async fn run(mut self, listener: Box<dyn Listener>) -> Result<JobEnd, ChiefError> {
+        let board = Rc::new(std::mem::replace(&mut self.board, StatusBoard::new()));
+        let result = Box::pin(self.run_job(listener, &board)).await;
+        if let Some(board) = Rc::into_inner(board) {
+            board.end(end_reason(&result), result.is_err());
+        }
+        result
+    }
+
+    async fn run_job(
+        self,
+        listener: Box<dyn Listener>,
+        board: &Rc<StatusBoard>,
+    ) -> Result<JobEnd, ChiefError> {
+        self.config.validate()?;
+        let saver = self.saver().await?;
+        let (run, inputs) = JobRun::start(self, board);
+        let server = run.serve(listener);
+        board.state(TaskState::Ready);
+        run.lead(saver, inputs, server).await
+    }
+
+    /// Returns what makes the job's checkpoints, if it makes any.
+    async fn saver(&self) -> Result<Option<Saver>, ChiefError> {
+        let Some(config) = self.config.checkpoint.clone() else { return Ok(None) };
+        let mut location = config.location.clone();
+        if !location.contains("://")
+            && let Ok(path) = std::path::absolute(&location)
+        {
+            // The ps tasks may have another working directory.
+            location = path.to_string_lossy().into_owned();
+        }
+        let store = Store::create(&location)?;
+        // A store that cannot be written to is reported now, and not after hours.
+        let probe = format!("probe-{}", self.identity.incarnation);
+        store.put(&probe, "").await?;
+        store.delete(&probe).await?;
+        Ok(Some(Saver::new(config, store, self.job.clone(), &self.identity).await?))
+    }
+}
+
+/// Returns the reason for which a job ended, if it was not trained to its end.
+fn end_reason(result: &Result<JobEnd, ChiefError>) -> Option<String> {
+    match result {
+        Ok(JobEnd::Completed(report)) => report.stopped.clone(),
+        Ok(JobEnd::Saved { reason, .. }) => Some(reason.clone()),
+        Err(error) => Some(error.to_string()),
+    }
+}

@@ -1,0 +1,265 @@
+//! The actor that lets the job's state decide about every event, and carries out what the state decides. Knows no ps task
+//! and no rule of the job.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::{Actor, AsyncContext, Context, Handler, MessageResult, SpawnHandle};
+use pushpull_messages::id::{GlobalStep, Incarnation};
+use pushpull_messages::message::{Message, Report};
+use pushpull_messages::observe::{Clock, Meter};
+use pushpull_messages::placement::Placement;
+use pushpull_transport::buffer::Payload;
+use pushpull_transport::{Peer, Reply};
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::event::{JobEvent, PeerEvent};
+use super::snapshot::CoordinatorSnapshot;
+use crate::config::ChiefConfig;
+use crate::elapsed::elapsed_at;
+use crate::error::ChiefError;
+use crate::job::{Effect, Headline, JobState, TrainingEnd};
+use crate::monitor::{Feed, ReportLedger};
+use crate::report::JobProgress;
+
+/// The largest number of requests that may wait in the coordinator's mailbox.
+const REQUESTS_MAX: usize = 1 << 14;
+
+/// A milestone of the job, for the chief's run.
+pub(crate) enum Milestone {
+    /// All workers were told to begin.
+    Started,
+    /// All workers have finished, at this step.
+    Trained(GlobalStep),
+    /// The job has ended.
+    Ended(Result<Box<TrainingEnd>, ChiefError>),
+}
+
+/// Where the coordinator sends what it decides.
+pub(crate) struct CoordinatorChannels {
+    pub progress: watch::Sender<JobProgress>,
+    pub milestones: mpsc::UnboundedSender<Milestone>,
+    /// Lives of workers that the shards must no longer wait for: at most one for each life that has begun.
+    pub departures: mpsc::UnboundedSender<(u32, Incarnation)>,
+    pub feed: Feed,
+    /// Notified when the status should be published at once.
+    pub bell: Arc<Notify>,
+    pub meter: Arc<Meter>,
+    pub clock: Clock,
+}
+
+/// The coordinator of one job.
+pub(crate) struct Coordinator {
+    state: JobState<Reply>,
+    progress: watch::Sender<JobProgress>,
+    milestones: mpsc::UnboundedSender<Milestone>,
+    /// Dropped when the job has ended, since no worker leaves after that.
+    departures: Option<mpsc::UnboundedSender<(u32, Incarnation)>>,
+    feed: Feed,
+    bell: Arc<Notify>,
+    meter: Arc<Meter>,
+    clock: Clock,
+    /// The job's headline when the bell last rang.
+    headline: Headline,
+    ledger: ReportLedger,
+    /// The placement, if it was decided since the last snapshot.
+    placement: Option<Placement>,
+    leave_timeout: Duration,
+    reconnect_timeout: Duration,
+    /// Ends the time that workers have to leave, once that has begun.
+    leave_timer: Option<SpawnHandle>,
+    /// For each worker that is away, the connection that broke, and the timer that ends its time to come back.
+    reconnect_timers: BTreeMap<u32, (u64, SpawnHandle)>,
+}
+
+impl Coordinator {
+    /// Creates the coordinator of a job on a cluster of `ps` ps tasks.
+    pub(crate) fn new(
+        state: JobState<Reply>,
+        ps: u32,
+        config: &ChiefConfig,
+        channels: CoordinatorChannels,
+    ) -> Self {
+        let CoordinatorChannels { progress, milestones, departures, feed, bell, meter, clock } = channels;
+        Self {
+            headline: state.headline(),
+            state,
+            progress,
+            milestones,
+            departures: Some(departures),
+            feed,
+            bell,
+            meter,
+            clock,
+            ledger: ReportLedger::new(ps),
+            placement: None,
+            leave_timeout: config.leave_timeout,
+            reconnect_timeout: config.reconnect_timeout,
+            leave_timer: None,
+            reconnect_timers: BTreeMap::new(),
+        }
+    }
+
+    /// Lets the state decide about an event that came at `received`.
+    fn apply(&mut self, event: JobEvent, received: Instant, ctx: &mut Context<Self>) {
+        let state = &mut self.state;
+        let effects = match event {
+            JobEvent::Request { peer, message, reply } => self.request(&peer, message, reply, received),
+            JobEvent::Connected(peer) => state.connected(&peer),
+            JobEvent::Disconnected(peer) => {
+                state.disconnected(&peer);
+                Vec::new()
+            }
+            JobEvent::Lost { index, connection } => state.lost(index, connection),
+            JobEvent::Created(placement, start) => {
+                self.placement = Some(placement.clone());
+                state.created(placement, start)
+            }
+            JobEvent::Saved(saved) => {
+                state.saved(saved);
+                Vec::new()
+            }
+            JobEvent::Stop { reason, drains } => state.stop(reason, drains),
+            JobEvent::StoppingAt(step) => state.stopping_at(step),
+            JobEvent::EndDrain => state.end_drain(),
+            JobEvent::Fail(error) => state.fail(error),
+            JobEvent::Interrupt => {
+                let (step, last_step) = (state.global_step(), state.job().last_step);
+                state.fail(ChiefError::Interrupted { step, last_step })
+            }
+            JobEvent::EndFailing => state.end_failing(),
+        };
+        self.carry_out(effects);
+        self.set_timers(ctx);
+    }
+
+    fn request(
+        &mut self,
+        peer: &Peer,
+        mut message: Message,
+        reply: Reply,
+        received: Instant,
+    ) -> Vec<Effect<Reply>> {
+        if let Message::Report(report) = &mut message {
+            self.record(peer, received, report);
+        }
+        let mut effects = self.state.request(peer, message, reply);
+        for effect in &mut effects {
+            // The state knows no clock.
+            if let Effect::Reply(_, Message::Reported(reported)) = effect {
+                reported.clock_us = self.clock.at(received);
+            }
+        }
+        effects
+    }
+
+    /// Records a report if it comes from the known life of a worker over its latest connection. The worker repeats over
+    /// that connection what it sent over an earlier one.
+    fn record(&mut self, peer: &Peer, received: Instant, report: &mut Report) {
+        if !self.state.is_latest(peer) {
+            return;
+        }
+        let at = elapsed_at(&self.clock, received);
+        if let Some(recorded) = self.ledger.record(peer, at, report) {
+            self.feed.drop_spans(recorded.spans_dropped, "workers report spans that cannot be theirs");
+            self.feed.report(peer.task.index, recorded.steps, report);
+        }
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect<Reply>>) {
+        for effect in effects {
+            // The run may have ended already, and then its receivers are gone.
+            match effect {
+                Effect::Reply(reply, message) => reply.send(message, Payload::EMPTY),
+                Effect::Started => drop(self.milestones.send(Milestone::Started)),
+                Effect::Trained(step) => drop(self.milestones.send(Milestone::Trained(step))),
+                Effect::Leave(worker, incarnation) => {
+                    if let Some(departures) = &self.departures {
+                        let _ = departures.send((worker, incarnation));
+                    }
+                }
+                Effect::Ended(result) => {
+                    self.departures = None;
+                    let _ = self.milestones.send(Milestone::Ended(result.map(Box::new)));
+                }
+            }
+        }
+        self.progress.send_replace(self.state.progress());
+        let headline = self.state.headline();
+        if headline != self.headline {
+            self.headline = headline;
+            self.bell.notify_one();
+        }
+    }
+
+    /// Runs the timers that the state needs now, and no others: a timer that runs on would keep this actor, and all that
+    /// it holds, alive.
+    fn set_timers(&mut self, ctx: &mut Context<Self>) {
+        if !self.state.is_failing() {
+            self.leave_timer.take().map(|timer| ctx.cancel_future(timer));
+        } else if self.leave_timer.is_none() {
+            self.leave_timer = Some(ctx.notify_later(JobEvent::EndFailing, self.leave_timeout));
+        }
+        let mut running = std::mem::take(&mut self.reconnect_timers);
+        for (index, connection) in self.state.awaited() {
+            let timer = match running.remove(&index) {
+                Some((broken, timer)) if broken == connection => timer,
+                other => {
+                    other.map(|(_, timer)| ctx.cancel_future(timer));
+                    ctx.notify_later(JobEvent::Lost { index, connection }, self.reconnect_timeout)
+                }
+            };
+            self.reconnect_timers.insert(index, (connection, timer));
+        }
+        for (_, timer) in running.into_values() {
+            ctx.cancel_future(timer);
+        }
+    }
+}
+
+impl Actor for Coordinator {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(REQUESTS_MAX);
+    }
+}
+
+impl Handler<JobEvent> for Coordinator {
+    type Result = ();
+
+    fn handle(&mut self, event: JobEvent, ctx: &mut Self::Context) {
+        let _handling = self.meter.begin();
+        self.apply(event, Instant::now(), ctx);
+    }
+}
+
+impl Handler<PeerEvent> for Coordinator {
+    type Result = ();
+
+    fn handle(&mut self, PeerEvent { event, queued }: PeerEvent, ctx: &mut Self::Context) {
+        let received = queued.since();
+        let _handling = queued.handle();
+        self.apply(event, received, ctx);
+    }
+}
+
+/// Asks for a snapshot of the coordinator.
+#[derive(actix::Message)]
+#[rtype(result = "CoordinatorSnapshot")]
+pub(crate) struct Observe;
+
+impl Handler<Observe> for Coordinator {
+    type Result = MessageResult<Observe>;
+
+    fn handle(&mut self, _: Observe, _: &mut Self::Context) -> Self::Result {
+        MessageResult(CoordinatorSnapshot {
+            status: self.state.status(),
+            progress: self.state.progress(),
+            latest: self.ledger.latest(),
+            reports: self.ledger.take(),
+            placement: self.placement.take(),
+        })
+    }
+}

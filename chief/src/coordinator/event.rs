@@ -1,0 +1,49 @@
+//! The events that can happen to a job. Data only.
+
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::message::Message;
+use pushpull_messages::observe::Queued;
+use pushpull_messages::placement::Placement;
+use pushpull_transport::{Peer, Reply};
+
+use crate::checkpoint::SaveStatus;
+use crate::error::ChiefError;
+use crate::job::JobStart;
+
+/// An event in the life of a job.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub(crate) enum JobEvent {
+    /// A worker sent a request.
+    Request { peer: Peer, message: Message, reply: Reply },
+    /// A worker opened a connection.
+    Connected(Peer),
+    /// A worker's connection broke.
+    Disconnected(Peer),
+    /// A worker did not come back in time after this connection broke.
+    Lost { index: u32, connection: u64 },
+    /// Every variable has its initial value.
+    Created(Placement, JobStart),
+    /// A checkpoint was saved or failed.
+    Saved(SaveStatus),
+    /// The shards are about to be told where to stop. If the job `drains`, another one goes on from there.
+    Stop { reason: String, drains: bool },
+    /// The shards have agreed on the step at which they stop.
+    StoppingAt(GlobalStep),
+    /// The workers' time to finish a drain is over.
+    EndDrain,
+    /// The job cannot go on.
+    Fail(ChiefError),
+    /// A signal came, and nothing can be saved.
+    Interrupt,
+    /// The workers' time to leave a job that has failed is over.
+    EndFailing,
+}
+
+/// An event from a connection, with the time at which it was queued.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub(super) struct PeerEvent {
+    pub event: JobEvent,
+    pub queued: Queued,
+}

@@ -1,0 +1,152 @@
+//! A coordinator that serves two workers over in-process connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Addr};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, LocalStep, TaskId};
+use pushpull_messages::message::{Go, Ready, Register, Registered, Report, Reported};
+use pushpull_messages::observe::{Clock, JobPhase, Meter, WorkerState};
+use pushpull_transport::buffer::Payload;
+use pushpull_transport::{
+    Client, Identity, InProcess, Patience, Server, ServerConfig, Transport, dial, serve,
+};
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::*;
+use crate::config::ChiefConfig;
+use crate::error::ChiefError;
+use crate::job::tests::{job, placement};
+use crate::job::{JobStart, JobState};
+use crate::monitor::Feed;
+use crate::report::JobProgress;
+
+/// Long enough for any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn report() -> Report {
+    Report { global_step: GlobalStep(2), local_step: LocalStep(3), loss: 0.5, drawn: 3, ..Report::default() }
+}
+
+/// A coordinator that serves, with the ends of its channels.
+struct TestCoordinator {
+    transport: InProcess,
+    identity: Identity,
+    coordinator: Addr<Coordinator>,
+    server: Server,
+    milestones: mpsc::UnboundedReceiver<Milestone>,
+    departures: mpsc::UnboundedReceiver<(u32, Incarnation)>,
+    bell: Arc<Notify>,
+    meter: Arc<Meter>,
+}
+
+impl TestCoordinator {
+    async fn start(reconnect_timeout: Duration) -> Self {
+        let addresses = [
+            (JobName::Chief, vec!["chief0:1"]),
+            (JobName::Ps, vec!["ps0:1"]),
+            (JobName::Worker, vec!["worker0:1", "worker1:1"]),
+        ];
+        let cluster = ClusterSpec::new(addresses).unwrap();
+        let identity =
+            Identity { task: TaskId::CHIEF, incarnation: Incarnation(1), cluster, graph: None, http: None };
+        let transport = InProcess::new();
+        let (progress, _) = watch::channel(JobProgress::default());
+        let (milestone_sender, milestones) = mpsc::unbounded_channel();
+        let (departure_sender, departures) = mpsc::unbounded_channel();
+        let (bell, meter) = (Arc::<Notify>::default(), Arc::<Meter>::default());
+        let channels = CoordinatorChannels {
+            progress,
+            milestones: milestone_sender,
+            departures: departure_sender,
+            feed: Feed::new().0,
+            bell: Arc::clone(&bell),
+            meter: Arc::clone(&meter),
+            clock: Clock::start(),
+        };
+        let config = ChiefConfig { reconnect_timeout, ..Default::default() };
+        let coordinator = Coordinator::new(JobState::new(job(), 2), 1, &config, channels).start();
+        let listener = transport.listen("chief0:1").await.unwrap();
+        let service = CoordinatorService { coordinator: coordinator.clone(), meter: Arc::clone(&meter) };
+        let server = serve(listener, identity.clone(), Arc::new(service), ServerConfig::default());
+        Self { transport, identity, coordinator, server, milestones, departures, bell, meter }
+    }
+
+    async fn worker(&self, index: u32, life: u64) -> Client {
+        let (task, incarnation) = (TaskId::worker(index), Incarnation(life));
+        let identity = Identity { task, incarnation, ..self.identity.clone() };
+        let patience = Patience::of(PATIENCE);
+        dial(&self.transport, "chief0:1", &identity, TaskId::CHIEF, patience).await.unwrap()
+    }
+
+    /// Returns two workers that have been told to begin.
+    async fn training(&self) -> [Client; 2] {
+        let workers = [self.worker(0, 7).await, self.worker(1, 7).await];
+        for worker in &workers {
+            worker.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap();
+        }
+        let ready = workers.iter().map(|worker| worker.call::<Go>(Ready {}, Payload::EMPTY));
+        futures_util::future::try_join_all(ready).await.unwrap();
+        workers
+    }
+
+    async fn observe(&self) -> CoordinatorSnapshot {
+        self.coordinator.send(Observe).await.unwrap()
+    }
+
+    /// Waits until a second worker that trained does something else. Returns its state, and that of the first.
+    async fn second_worker_changes(&self) -> (WorkerState, WorkerState) {
+        loop {
+            self.bell.notified().await;
+            let workers = self.observe().await.status.workers;
+            if workers[1].state != WorkerState::Training {
+                return (workers[1].state, workers[0].state);
+            }
+        }
+    }
+
+    /// Ends the job, and checks that nothing keeps running: the coordinator drops all that it holds.
+    async fn end(self) {
+        let Self { coordinator, server, mut milestones, mut departures, .. } = self;
+        let (step, last_step) = (job().last_step, job().last_step);
+        coordinator.send(JobEvent::Fail(ChiefError::Interrupted { step, last_step })).await.unwrap();
+        coordinator.send(JobEvent::EndFailing).await.unwrap();
+        server.stop().await;
+        drop(coordinator);
+        let ended = async { while !matches!(milestones.recv().await, Some(Milestone::Ended(_)) | None) {} };
+        tokio::time::timeout(PATIENCE, ended).await.unwrap();
+        assert!(tokio::time::timeout(PATIENCE, milestones.recv()).await.unwrap().is_none());
+        assert_eq!(departures.recv().await, None);
+    }
+}
+
+#[test]
+fn a_worker_that_stays_away_departs() {
+    actix::System::new().block_on(async {
+        let mut chief = TestCoordinator::start(Duration::from_millis(200)).await;
+        chief.coordinator.send(JobEvent::Created(placement(), JobStart::default())).await.unwrap();
+        let [first, second] = chief.training().await;
+        chief.bell.notified().await;
+        let (reported, _) = first.call::<Reported>(report(), Payload::EMPTY).await.unwrap();
+        let (again, _) = first.call::<Reported>(report(), Payload::EMPTY).await.unwrap();
+        assert!(0 < reported.clock_us && reported.clock_us < again.clock_us);
+        let snapshot = chief.observe().await;
+        assert_eq!(snapshot.status.phase, JobPhase::Training);
+        assert!(snapshot.status.workers.iter().all(|worker| worker.state == WorkerState::Training));
+        assert_eq!((snapshot.latest[&0].local_step.0, snapshot.reports[&0].steps), (3, 3));
+        assert!(snapshot.placement.is_some() && chief.observe().await.placement.is_none());
+        let actor = chief.meter.snapshot("chief/0/desk", "");
+        assert!(actor.queue == 0 && actor.handling.count() >= 7, "{actor:?}");
+        // The first worker has another connection, and sends nothing over it.
+        let _back = chief.worker(0, 7).await;
+        drop(first);
+        drop(second);
+        // This is seen at once, long before the worker counts as lost.
+        let away = tokio::time::timeout(PATIENCE, chief.second_worker_changes()).await.unwrap();
+        assert_eq!(away, (WorkerState::Away, WorkerState::Training));
+        let lost = tokio::time::timeout(PATIENCE, chief.departures.recv()).await.unwrap();
+        assert_eq!(lost, Some((1, Incarnation(7))));
+        chief.end().await;
+    });
+}

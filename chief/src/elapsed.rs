@@ -1,0 +1,15 @@
+//! Times on the chief's clock, as durations since the chief was started. Knows nothing of a job.
+
+use std::time::{Duration, Instant};
+
+use pushpull_messages::observe::Clock;
+
+/// Returns the time since the chief was started.
+pub(crate) fn elapsed(clock: &Clock) -> Duration {
+    elapsed_at(clock, Instant::now())
+}
+
+/// Returns the time from the chief's start to `instant`, or zero where `instant` is earlier.
+pub(crate) fn elapsed_at(clock: &Clock, instant: Instant) -> Duration {
+    Duration::from_micros(u64::try_from(clock.at(instant)).unwrap_or(0))
+}

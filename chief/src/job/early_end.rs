@@ -1,0 +1,159 @@
+//! What becomes of a job when its training has ended: which checkpoint is saved last, how long that may take, and which
+//! result the job has where it was not trained to its end. Knows neither store nor clock.
+//!
+//! Wanted properties: (A) only a job with a last checkpoint ends as saved, with that checkpoint's step; (B) a job that was
+//! told to stop and has a last checkpoint ends as saved; (C) any other job keeps its error; (D) nothing is saved where
+//! the shards' own state may be at fault, and nothing limits the last save of a job that was trained to its end.
+
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::id::GlobalStep;
+
+use super::TrainingEnd;
+use crate::error::ChiefError;
+use crate::report::JobEnd;
+
+/// The checkpoint that is saved when the training has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastSave {
+    /// None.
+    Nothing,
+    /// One of this step.
+    At(GlobalStep),
+    /// One of the step that all shards have reached, if they have reached the same.
+    Current,
+}
+
+impl LastSave {
+    /// Returns what to save after the training has ended so.
+    pub(crate) fn after(ended: Result<&TrainingEnd, &ChiefError>) -> Self {
+        match ended {
+            Ok(TrainingEnd::Evaluated(outcome)) => Self::At(outcome.step),
+            Ok(TrainingEnd::Drained { .. }) => Self::Current,
+            Err(
+                ChiefError::Interrupted { .. } | ChiefError::NoWorkers { .. } | ChiefError::WorkerLeft { .. },
+            ) => Self::Current,
+            // The fault may lie in what the shards hold.
+            Err(_) => Self::Nothing,
+        }
+    }
+}
+
+/// The time that the last save may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SaveLimit {
+    /// What is left of the drain.
+    Drain,
+    /// The drain timeout, from now on.
+    DrainTimeout,
+    /// Any time.
+    Unlimited,
+}
+
+impl SaveLimit {
+    /// Returns the limit for a job whose training `ended_well` or not, and which was draining or not.
+    pub(crate) const fn new(draining: bool, ended_well: bool) -> Self {
+        match (draining, ended_well) {
+            (true, _) => Self::Drain,
+            (false, true) => Self::Unlimited,
+            (false, false) => Self::DrainTimeout,
+        }
+    }
+}
+
+/// Returns the result of a job that was not trained to its end because of `error`. `drain` is the reason for which the
+/// job was told to stop, if it was; `last` is the last checkpoint, or why it could not be saved, if it was to be saved.
+pub(crate) fn early_end(
+    error: ChiefError,
+    drain: Option<String>,
+    last: Option<&Result<CheckpointName, String>>,
+) -> Result<JobEnd, ChiefError> {
+    let saved =
+        |checkpoint: CheckpointName, reason| Ok(JobEnd::Saved { step: checkpoint.step, checkpoint, reason });
+    match (last, drain) {
+        (Some(&Ok(checkpoint)), Some(reason)) => saved(checkpoint, reason),
+        (Some(&Ok(checkpoint)), None) if error.is_interrupt() => {
+            saved(checkpoint, "all workers were told to stop".to_owned())
+        }
+        _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use pushpull_messages::id::{Incarnation, ShardId, TaskId};
+    use pushpull_messages::message::Evaluation;
+
+    use super::*;
+    use crate::job::TrainingOutcome;
+
+    fn any_error() -> impl Strategy<Value = ChiefError> {
+        (0u8..6, any::<u64>()).prop_map(|(kind, step)| {
+            let (step, last_step) = (GlobalStep(step), GlobalStep(u64::MAX));
+            let (worker, reason) = (TaskId::worker(1), "gone".to_owned());
+            match kind {
+                0 => ChiefError::Interrupted { step, last_step },
+                1 => ChiefError::NoWorkers { step, last_step },
+                2 => ChiefError::WorkerLeft { worker, step, last_step, reason },
+                3 => ChiefError::WorkerFailed { worker, reason },
+                4 => ChiefError::PsLost { task: TaskId::ps(0), step, reason },
+                _ => ChiefError::NotCreated { shard: ShardId::new(0, 0), reason },
+            }
+        })
+    }
+
+    fn any_last() -> impl Strategy<Value = Option<Result<CheckpointName, String>>> {
+        let name = any::<(u64, u64)>()
+            .prop_map(|(step, life)| CheckpointName { step: GlobalStep(step), life: Incarnation(life) });
+        prop::option::of(prop_oneof![name.prop_map(Ok), Just(Err("disk full".to_owned()))])
+    }
+
+    proptest! {
+        /// (A), (B) and (C)
+        #[test]
+        fn an_early_end_is_good_only_if_it_was_wanted_and_saved(
+            error in any_error(),
+            drain in prop::option::of(Just("evicted".to_owned())),
+            last in any_last(),
+        ) {
+            let (text, interrupted) = (error.to_string(), error.is_interrupt());
+            let told = drain.is_some() || interrupted;
+            match (early_end(error, drain.clone(), last.as_ref()), &last) {
+                (Ok(JobEnd::Saved { step, checkpoint, reason }), Some(Ok(name))) => {
+                    prop_assert!(told && checkpoint == *name && step == name.step, "(A)");
+                    prop_assert!(drain.is_none_or(|drain| drain == reason));
+                }
+                (Err(error), last) => {
+                    prop_assert!(!told || !matches!(last, Some(Ok(_))), "(B)");
+                    prop_assert_eq!(error.to_string(), text, "(C)");
+                }
+                other => prop_assert!(false, "(A) {other:?}"),
+            }
+        }
+
+        /// (D)
+        #[test]
+        fn nothing_is_saved_where_the_shards_may_be_at_fault(error in any_error()) {
+            let harmless = matches!(
+                error,
+                ChiefError::Interrupted { .. } | ChiefError::NoWorkers { .. } | ChiefError::WorkerLeft { .. }
+            );
+            let wanted = if harmless { LastSave::Current } else { LastSave::Nothing };
+            prop_assert_eq!(LastSave::after(Err(&error)), wanted, "(D)");
+        }
+
+        /// (D)
+        #[test]
+        fn a_trained_job_saves_its_last_step_in_any_time(step in any::<u64>(), draining in any::<bool>()) {
+            let step = GlobalStep(step);
+            let evaluation = Evaluation { loss: 0.1, metrics: vec![], examples: 1, variables_crc32c: 0 };
+            let (workers, skipped, stopped) = (1, 0, None);
+            let outcome = TrainingOutcome { train_loss: 0.5, evaluation, workers, skipped, step, stopped };
+            prop_assert_eq!(LastSave::after(Ok(&TrainingEnd::Evaluated(outcome))), LastSave::At(step));
+            prop_assert_eq!(LastSave::after(Ok(&TrainingEnd::Drained { step })), LastSave::Current);
+            prop_assert_eq!(SaveLimit::new(false, true), SaveLimit::Unlimited, "(D)");
+            prop_assert_eq!(SaveLimit::new(true, draining), SaveLimit::Drain);
+            prop_assert_eq!(SaveLimit::new(false, false), SaveLimit::DrainTimeout);
+        }
+    }
+}

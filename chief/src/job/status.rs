@@ -1,0 +1,109 @@
+//! The status of a job for observers: its phase, and what each worker does. Decides nothing, and knows no clock.
+
+use pushpull_messages::id::{GlobalStep, Incarnation};
+use pushpull_messages::observe::{JobPhase, WorkerState};
+use pushpull_transport::Peer;
+
+use super::member::{Member, MemberState};
+use super::{JobState, Phase};
+
+/// The status of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobStatus {
+    pub phase: JobPhase,
+    /// The reason for which the job stops early or has failed.
+    pub reason: Option<String>,
+    /// Whether the job ends before its last step, or has ended.
+    pub stops: bool,
+    /// The updates that the job began with.
+    pub began: GlobalStep,
+    pub workers: Vec<MemberStatus>,
+}
+
+/// The status of one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MemberStatus {
+    pub worker: u32,
+    pub state: WorkerState,
+    /// The latest life.
+    pub life: Option<Incarnation>,
+    /// The number of lives that have registered.
+    pub lives: u64,
+    /// The address at which the worker can be observed, if it has one.
+    pub http: Option<String>,
+}
+
+/// The part of the status that is published at once when it changes: the phase, whether the job stops early, and the
+/// state and the number of lives of each worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Headline {
+    pub phase: JobPhase,
+    pub stopping: bool,
+    pub workers: Vec<(WorkerState, u64)>,
+}
+
+impl<R> JobState<R> {
+    /// Returns the status of the job.
+    pub(crate) fn status(&self) -> JobStatus {
+        let phase = self.phase();
+        let reason = match &self.phase {
+            Phase::Failing(error) => Some(error.to_string()),
+            Phase::Ended(Some(reason)) => Some(reason.clone()),
+            _ => self.stopping.as_ref().map(|stopping| stopping.reason.clone()),
+        };
+        let status = |(&index, member): (&u32, &Member<R>)| MemberStatus {
+            worker: index,
+            state: member.observed(),
+            life: member.incarnation,
+            lives: member.lives,
+            http: member.http.clone(),
+        };
+        JobStatus {
+            phase,
+            reason,
+            stops: self.stopping.is_some() || matches!(phase, JobPhase::Failing | JobPhase::Ended),
+            began: self.began,
+            workers: self.members.iter().map(status).collect(),
+        }
+    }
+
+    /// Returns the headline of the job.
+    pub(crate) fn headline(&self) -> Headline {
+        let workers = self.members.values().map(|member| (member.observed(), member.lives)).collect();
+        Headline { phase: self.phase(), stopping: self.stopping.is_some(), workers }
+    }
+
+    /// Returns whether `peer` is the known life of a worker on its latest connection.
+    pub(crate) fn is_latest(&self, peer: &Peer) -> bool {
+        self.members.get(&peer.task.index).is_some_and(|member| {
+            member.incarnation == Some(peer.incarnation) && member.connection <= peer.connection
+        })
+    }
+
+    fn phase(&self) -> JobPhase {
+        match self.phase {
+            Phase::Starting => JobPhase::Starting,
+            Phase::Training => JobPhase::Training,
+            Phase::Evaluating(_) => JobPhase::Evaluating,
+            Phase::Failing(_) => JobPhase::Failing,
+            Phase::Ended(_) => JobPhase::Ended,
+        }
+    }
+}
+
+impl<R> Member<R> {
+    fn observed(&self) -> WorkerState {
+        match self.state {
+            MemberState::Absent => WorkerState::Absent,
+            MemberState::Left => WorkerState::Left,
+            MemberState::Lost => WorkerState::Lost,
+            _ if self.away => WorkerState::Away,
+            MemberState::Registered(_) | MemberState::Preparing | MemberState::Ready(_) => {
+                WorkerState::Preparing
+            }
+            MemberState::Training => WorkerState::Training,
+            MemberState::Finished(_) => WorkerState::Finished,
+            MemberState::Evaluating => WorkerState::Evaluating,
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! A job's life by hand: who is told what, when requests come again, connections break, and workers leave.
+
+mod leaving;
+mod play;
+mod random;
+mod stopping;
+
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::{GlobalStep, LocalStep, PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::input::{DatasetSpec, InputSpec};
+use pushpull_messages::message::{Ready, Register};
+use pushpull_messages::observe::{JobPhase, WorkerState};
+use pushpull_messages::placement::{PlacedSlice, SliceSpec};
+use pushpull_messages::variable::InitializerSpec;
+
+use self::play::{Play, completed, evaluated, interrupted, report};
+use super::*;
+
+pub(crate) fn job() -> JobSpec {
+    let mut g = GraphBuilder::new("linear");
+    let x = g.input("features", [3]);
+    let labels = g.labels("labels");
+    let kernel = g.variable("kernel", [3, 2], InitializerSpec::Zeros);
+    let logits = g.matmul(x, kernel);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    let digits = |seed| DatasetSpec::Digits { seed, examples: 10 };
+    let input = InputSpec::new(digits(1), digits(2));
+    JobSpec { batch_size: 1, ..JobSpec::new(g.finish(loss, &[]).unwrap(), input, 10) }
+}
+
+pub(crate) fn placement() -> Placement {
+    let slice = SliceSpec { variable: VariableId(0), row: 0, rows: 3 };
+    let shard = ShardId::new(0, 0);
+    Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices: vec![PlacedSlice { slice, shard }] }
+}
+
+#[test]
+fn a_job_trains_evaluates_and_ends() {
+    let mut play = Play::training();
+    play.say(0, 1, report(4));
+    assert_eq!(play.state.progress().global_step, GlobalStep(4));
+    play.say(1, 1, completed());
+    assert_eq!(play.log(), "5:Reported");
+    play.say(0, 1, completed());
+    assert_eq!(play.log(), "trained 7:Evaluate");
+    play.say(0, 1, evaluated());
+    assert_eq!(play.log(), "8:Finished 6:Finished");
+    let outcome = play.ended.pop().unwrap().unwrap();
+    assert_eq!((outcome.train_loss, outcome.workers), (0.5, 2));
+    assert!(play.open.is_empty() && play.ended.is_empty());
+}
+
+#[test]
+fn workers_that_come_before_the_variables_wait_for_them() {
+    let mut play = Play::new(1);
+    play.say(0, 1, Register {});
+    assert_eq!(play.log(), "");
+    assert!(play.state.progress().missing.is_empty());
+    play.created();
+    assert_eq!(play.log(), "1:Registered");
+}
+
+#[test]
+fn the_same_task_twice_is_refused_and_one_that_went_may_come_again() {
+    let mut play = Play::new(2);
+    play.created();
+    play.say(0, 1, Register {});
+    play.say(0, 2, Register {});
+    play.gone(0, 2);
+    assert!(play.log().contains("2:Refusal(worker/0 is here already"));
+    assert_eq!(play.state.progress().missing, [TaskId::worker(1)]);
+    // Before the job begins it may be away as long as it likes.
+    play.gone(0, 1);
+    assert_eq!(play.state.progress().missing, [TaskId::worker(0), TaskId::worker(1)]);
+    play.say(0, 2, Register {});
+    assert_eq!(play.log(), "3:Registered");
+    assert!(play.say(0, 1, Ready {}) == 4 && play.log().contains("has been started again since"));
+    assert!(play.left.is_empty(), "(E) it has not begun");
+}
+
+#[test]
+fn what_a_worker_is_at_can_be_seen() {
+    let seen = |play: &Play| {
+        let JobStatus { phase, workers, .. } = play.state.status();
+        let headline = play.state.headline();
+        assert_eq!(headline.phase, phase);
+        let of = |worker: &MemberStatus| (worker.state, worker.lives);
+        assert_eq!(headline.workers, workers.iter().map(of).collect::<Vec<_>>());
+        (phase, of(&workers[0]), of(&workers[1]))
+    };
+    let mut play = Play::new(2);
+    assert_eq!(seen(&play), (JobPhase::Starting, (WorkerState::Absent, 0), (WorkerState::Absent, 0)));
+    play.created_with(JobStart {
+        trace: Some(TraceSpec { every: 5 }),
+        step: GlobalStep(2),
+        ..JobStart::default()
+    });
+    play.say(0, 1, Register {});
+    play.away(0, 1, 1);
+    assert_eq!(seen(&play).1, (WorkerState::Away, 1));
+    play.say_over(0, 1, 2, Register {});
+    play.say_over(0, 1, 2, Ready {});
+    play.say(1, 1, Register {});
+    assert_eq!(seen(&play).1, (WorkerState::Preparing, 1));
+    play.say(1, 1, Ready {});
+    assert_eq!(seen(&play), (JobPhase::Training, (WorkerState::Training, 1), (WorkerState::Training, 1)));
+    play.away(1, 1, 1);
+    assert_eq!(seen(&play).2, (WorkerState::Away, 1));
+    play.lost(1, 1);
+    assert_eq!(seen(&play).2, (WorkerState::Lost, 1));
+    play.say(1, 2, Register {});
+    assert_eq!(seen(&play).2, (WorkerState::Preparing, 2));
+    assert_eq!(play.state.status().workers[1].life, Some(Incarnation(2)));
+    play.say(1, 2, Ready {});
+    play.say(1, 2, completed());
+    assert_eq!(seen(&play).2, (WorkerState::Finished, 2));
+    play.say_over(0, 1, 2, completed());
+    assert_eq!(seen(&play).0, JobPhase::Evaluating);
+    let now = play.state.status();
+    assert_eq!((now.began, now.reason.as_deref(), now.stops), (GlobalStep(2), None, false));
+    play.fail();
+    let now = play.state.status();
+    assert!(now.phase == JobPhase::Failing && now.stops && now.reason.is_some());
+}
+
+#[test]
+fn before_the_job_begins_a_worker_comes_back_as_it_was() {
+    let mut play = Play::new(2);
+    play.say(0, 1, Register {});
+    play.away(0, 1, 1);
+    play.created();
+    // What it was told has not reached it.
+    assert_eq!(play.log(), "1:Registered");
+    play.say_over(0, 1, 2, Register {});
+    play.away(0, 1, 2);
+    play.say_over(0, 1, 3, Ready {});
+    play.say(1, 1, Register {});
+    play.away(0, 1, 3);
+    play.say(1, 1, Ready {});
+    assert_eq!(play.log(), "2:Registered 4:Registered", "(B) one of them is away");
+    assert_eq!(play.state.progress().missing, [TaskId::worker(0)]);
+    play.connected(0, 1, 4);
+    assert_eq!(play.log(), "started 3:Go 5:Go");
+    // Nor has that.
+    play.say_over(0, 1, 4, Ready {});
+    assert_eq!(play.log(), "6:Go");
+}
+
+#[test]
+fn whatever_is_asked_again_is_answered_again() {
+    let again = "Refusal(asked again, and answered there)";
+    let mut play = Play::new(1);
+    play.say(0, 1, Register {});
+    play.say(0, 1, Register {});
+    assert_eq!(play.log(), format!("1:{again}"));
+    play.created();
+    play.say_over(0, 1, 2, Register {});
+    assert_eq!(play.log(), "2:Registered 3:Registered");
+    // What was on its way over the connection that it has left.
+    play.say(0, 1, Register {});
+    play.say_over(0, 1, 2, Ready {});
+    play.say_over(0, 1, 3, Ready {});
+    play.say_over(0, 1, 3, report(3));
+    play.say_over(0, 1, 3, report(3));
+    assert_eq!(play.log(), format!("4:{again} started 5:Go 6:Go 7:Reported 8:Reported"));
+    play.say_over(0, 1, 3, completed());
+    play.say_over(0, 1, 4, completed());
+    play.say_over(0, 1, 4, report(3));
+    assert_eq!(play.log(), "trained 9:Evaluate 10:Evaluate 11:Reported");
+    play.say_over(0, 1, 4, evaluated());
+    play.say_over(0, 1, 5, evaluated());
+    play.say_over(0, 1, 5, completed());
+    // Also when all is over: its last answer may have been lost.
+    assert_eq!(play.log(), "12:Finished 13:Finished 14:Finished");
+    let outcome = play.ended.pop().unwrap().unwrap();
+    assert_eq!(outcome.skipped, 2, "counted once");
+    assert!(play.ended.is_empty() && play.open.is_empty() && play.left.is_empty());
+}
+
+#[test]
+fn the_older_of_two_requests_that_wait_is_answered() {
+    let mut play = Play::new(2);
+    play.created();
+    play.say(0, 1, Register {});
+    play.say(1, 1, Register {});
+    play.say(0, 1, Ready {});
+    play.say_over(0, 1, 2, Ready {});
+    assert_eq!(play.log(), "1:Registered 2:Registered 3:Refusal(asked again, and answered there)");
+    play.say(1, 1, Ready {});
+    assert_eq!(play.log(), "started 4:Go 5:Go");
+    play.say(1, 1, completed());
+    play.say_over(1, 1, 2, completed());
+    assert_eq!(play.log(), "6:Refusal(asked again, and answered there)");
+    // It thinks better of it.
+    play.say_over(1, 1, 2, interrupted());
+    assert_eq!(play.log(), "7:Refusal(asked again, and answered there) 8:Finished");
+    play.say_over(1, 1, 2, interrupted());
+    play.say_over(0, 1, 2, completed());
+    assert_eq!(play.log(), "9:Finished trained 10:Evaluate");
+}
+
+#[test]
+fn a_worker_that_comes_back_in_time_has_lost_nothing() {
+    let mut play = Play::training();
+    play.away(1, 1, 1);
+    assert_eq!(play.state.awaited().collect::<Vec<_>>(), [(1, 1)]);
+    assert_eq!(play.state.progress().workers, 1);
+    play.say(0, 1, completed());
+    play.say_over(1, 1, 2, report(4));
+    assert_eq!(play.state.awaited().count(), 0);
+    // The timer and the end of the old connection come late.
+    play.lost(1, 1);
+    play.away(1, 1, 1);
+    assert_eq!(play.log(), "6:Reported");
+    play.away(1, 1, 2);
+    play.connected(1, 1, 3);
+    play.lost(1, 2);
+    play.say_over(1, 1, 3, completed());
+    assert_eq!(play.log(), "trained 5:Evaluate");
+    assert!(play.left.is_empty());
+}
+
+#[test]
+fn a_worker_that_comes_back_too_late_is_told_so() {
+    let mut play = Play::training();
+    play.gone(1, 1);
+    assert_eq!(play.left, [(1, 1)]);
+    play.say_over(1, 1, 2, report(4));
+    play.say_over(1, 1, 2, Ready {});
+    play.say_over(1, 1, 2, Register {});
+    play.say_over(1, 1, 2, completed());
+    let log = play.log();
+    assert!(log.starts_with("5:StopNow 6:Refusal(worker/1 was away for too long"), "{log}");
+    assert!(log.contains("7:Refusal(worker/1 was away for too long") && log.ends_with("8:Finished"), "{log}");
+    play.gone(1, 1);
+    assert_eq!(play.left, [(1, 1)], "(E) once");
+}
+
+#[test]
+fn a_later_life_ends_an_earlier_one_that_is_away() {
+    let mut play = Play::training();
+    play.say(1, 2, Register {});
+    assert!(play.log().contains("is the same task started twice?") && play.left.is_empty());
+    play.away(1, 1, 1);
+    play.say(1, 2, Register {});
+    play.say(1, 2, Ready {});
+    assert_eq!(play.log(), "6:Registered 7:Go");
+    assert_eq!(play.left, [(1, 1)]);
+    // Neither its timer nor a late word of it touches the new one.
+    play.lost(1, 1);
+    play.say(1, 1, report(3));
+    play.say(1, 1, Register {});
+    assert_eq!(play.log().matches("has been started again since").count(), 2);
+    play.gone(1, 2);
+    assert_eq!(play.left, [(1, 1), (1, 2)]);
+}
+
+#[test]
+fn an_evaluator_that_is_started_again_is_no_end() {
+    let mut play = Play::new(1);
+    play.created();
+    play.say(0, 1, Register {});
+    play.say(0, 1, Ready {});
+    play.say(0, 1, completed());
+    play.away(0, 1, 1);
+    play.say(0, 2, Register {});
+    play.say(0, 2, Ready {});
+    play.say(0, 2, completed());
+    play.say(0, 2, evaluated());
+    let log = play.log();
+    assert!(log.ends_with("4:Registered 5:Go trained 6:Evaluate 7:Finished"), "{log}");
+    assert!(play.ended.pop().unwrap().is_ok() && play.left.is_empty(), "(E) it had finished");
+}
+
+#[test]
+fn who_evaluates_can_be_reached() {
+    let mut play = Play::training();
+    play.say(0, 1, completed());
+    play.away(0, 1, 1);
+    play.say(1, 1, completed());
+    assert_eq!(play.log(), "trained 6:Evaluate");
+    // And where nobody can, the first that comes back does.
+    let mut play = Play::training();
+    play.say(0, 1, completed());
+    play.away(0, 1, 1);
+    play.away(1, 1, 1);
+    play.lost(1, 1);
+    assert_eq!(play.log(), "trained");
+    play.say_over(0, 1, 2, completed());
+    assert_eq!(play.log(), "5:Refusal(asked again, and answered there) trained 6:Evaluate");
+    play.away(0, 1, 2);
+    play.lost(0, 2);
+    assert!(play.ended.pop().unwrap().unwrap_err().contains("no worker is left"));
+}
+
+#[test]
+fn another_worker_evaluates_when_the_first_gets_lost() {
+    let mut play = Play::training();
+    play.say(0, 1, completed());
+    play.say(1, 1, completed());
+    assert_eq!(play.log(), "trained 5:Evaluate");
+    play.gone(0, 1);
+    assert_eq!(play.log(), "trained 6:Evaluate");
+    play.gone(1, 1);
+    assert!(play.ended.pop().unwrap().unwrap_err().contains("no worker is left"));
+}
+
+#[test]
+fn nobody_joins_while_the_job_is_evaluated() {
+    let mut play = Play::training();
+    play.gone(1, 1);
+    play.say(0, 1, completed());
+    assert_eq!(play.log(), "trained 5:Evaluate");
+    play.say(1, 2, Register {});
+    assert!(play.log().contains("6:Refusal(the job has been trained"));
+    play.say(0, 1, evaluated());
+    assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
+}

@@ -1,0 +1,265 @@
+//! Brings the cluster up, supervises it, and carries out commands. Knows no rule of the job: it tells the coordinator.
+
+use std::cell::OnceCell;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Addr;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use pushpull_messages::id::{GlobalStep, JobName, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_storage::Catalog;
+use pushpull_transport::{Identity, Patience, Transport};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::agreement::StopAgreement;
+use super::ps_tasks::PsTasks;
+use crate::checkpoint::{DrainShares, InitialState, RestoreChoice, SaverCommand, ShardInitializer};
+use crate::command::{Command, CommandQueue};
+use crate::config::ChiefConfig;
+use crate::coordinator::{Coordinator, JobEvent};
+use crate::error::ChiefError;
+use crate::job::JobStart;
+use crate::placement::table;
+use crate::report::JobProgress;
+
+/// How long the shards are watched to see how fast they train.
+const PACE: Duration = Duration::from_millis(50);
+/// The time between two log lines about missing tasks.
+const MISSING_LOG_INTERVAL: Duration = Duration::from_secs(3);
+
+/// The launcher of one job.
+pub(crate) struct Launcher<'a> {
+    pub config: &'a ChiefConfig,
+    pub identity: &'a Identity,
+    pub transport: &'a Arc<dyn Transport>,
+    pub job: &'a JobSpec,
+    pub progress: watch::Receiver<JobProgress>,
+    pub interrupt: &'a CancellationToken,
+    pub coordinator: &'a Addr<Coordinator>,
+    pub ps: &'a PsTasks,
+    /// Commands to the saver, where checkpoints are made.
+    pub saver: mpsc::UnboundedSender<SaverCommand>,
+    /// The job's own checkpoints, and which of them it begins with.
+    pub checkpoints: Option<(Catalog, RestoreChoice)>,
+    /// Set when the job is told to drain.
+    pub drain: Rc<OnceCell<Drain>>,
+}
+
+/// The end of a job that another job goes on from.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    pub reason: String,
+    /// When everything has to be saved.
+    pub deadline: Instant,
+}
+
+/// What is left to do about commands that were taken.
+struct Pending<F> {
+    /// The running agreement on the step to stop at: at most one.
+    agreement: FuturesUnordered<F>,
+    /// Whether the job was told to stop.
+    stopping: bool,
+    /// When the workers' time to finish a drain ends.
+    workers_deadline: Option<Instant>,
+}
+
+impl Launcher<'_> {
+    /// Leads the job. Never returns; the coordinator says when the job has ended.
+    pub(crate) async fn run(&self, commands: &mut CommandQueue) -> Infallible {
+        let started = tokio::select! {
+            started = self.bring_up() => started,
+            () = self.interrupt.cancelled() => {
+                warn!("interrupted before the job began");
+                self.coordinator.do_send(JobEvent::Interrupt);
+                return std::future::pending().await;
+            }
+        };
+        let ended = match started {
+            Ok(deadline) => tokio::select! {
+                ended = self.supervise(deadline) => ended,
+                ended = self.carry_out(commands) => ended,
+            },
+            Err(error) => Err(error),
+        };
+        let Err(error) = ended;
+        self.coordinator.do_send(JobEvent::Fail(error));
+        std::future::pending().await
+    }
+
+    /// Waits until all shards have their variables. Returns the time at which the workers have to be present.
+    async fn bring_up(&self) -> Result<Instant, ChiefError> {
+        let timeout = self.config.start_timeout;
+        let deadline = Instant::now() + timeout;
+        // Longer than the deadline, which is watched here for all tasks together.
+        let patience = Patience::of(timeout + Duration::from_secs(60));
+        let connect = self.ps.connect(self.transport, self.identity, patience, self.config.retry);
+        match tokio::time::timeout_at(deadline, connect).await {
+            Ok(connected) => connected?,
+            Err(_) => return Err(self.missing()),
+        }
+        let placement = self.ps.place(self.job)?;
+        if self.config.log_placement {
+            info!("placement:\n{}", table(&placement, &self.job.graph.variables));
+        }
+        let initializer = ShardInitializer {
+            ps: self.ps,
+            job: self.job,
+            workers: self.identity.cluster.addresses(JobName::Worker).len() as u32,
+            checkpoints: self.checkpoints.as_ref().map(|(catalog, restore)| (catalog, *restore)),
+            warm_start: self.config.warm_start.as_ref(),
+        };
+        let Ok(initialized) = tokio::time::timeout(timeout, initializer.run(placement)).await else {
+            return Err(ChiefError::SlowStart(timeout.as_secs()));
+        };
+        let InitialState { start, resumes } = initialized?;
+        let (step, saves) = (GlobalStep(start.version.0), self.checkpoints.is_some());
+        let job_start = JobStart { step, resumes, saves, trace: self.config.trace };
+        self.coordinator.do_send(JobEvent::Created(start.placement.clone(), job_start));
+        let _ = self.saver.send(SaverCommand::Begin(start));
+        Ok(deadline)
+    }
+
+    /// Watches for lost ps tasks, and until the deadline for missing workers.
+    async fn supervise(&self, deadline: Instant) -> Result<Infallible, ChiefError> {
+        let mut log = tokio::time::interval(MISSING_LOG_INTERVAL);
+        log.tick().await;
+        let mut progress = self.progress.clone();
+        loop {
+            tokio::select! {
+                (task, reason) = self.ps.wait_lost() => {
+                    let step = self.progress.borrow().global_step;
+                    return Err(ChiefError::PsLost { task, step, reason });
+                }
+                // Workers that are missing at the deadline end the job; workers that are lost later do not.
+                () = tokio::time::sleep_until(deadline), if !self.progress.borrow().missing.is_empty() => {
+                    return Err(self.missing());
+                }
+                _ = progress.changed() => {}
+                _ = log.tick() => {
+                    let missing = self.progress.borrow().missing.clone();
+                    if !missing.is_empty() {
+                        info!("waiting for {}", self.with_addresses(&missing).join(", "));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries out every command; a signal counts as one to drain.
+    async fn carry_out(&self, commands: &mut CommandQueue) -> Result<Infallible, ChiefError> {
+        let mut interrupted = false;
+        let mut pending =
+            Pending { agreement: FuturesUnordered::new(), stopping: false, workers_deadline: None };
+        loop {
+            let deadline = pending.workers_deadline;
+            let workers_deadline = async move {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                command = commands.next() => self.command(command, &mut pending, || self.agree()),
+                () = self.interrupt.cancelled(), if !interrupted => {
+                    interrupted = true;
+                    let drain = Command::Drain { reason: "a signal said so".into() };
+                    self.command(drain, &mut pending, || self.agree());
+                }
+                Some(agreed) = pending.agreement.next() => {
+                    let step: GlobalStep = agreed?;
+                    info!(%step, "shards agreed on the last step");
+                    self.coordinator.do_send(JobEvent::StoppingAt(step));
+                }
+                () = workers_deadline => {
+                    warn!("workers did not finish in time");
+                    pending.workers_deadline = None;
+                    self.coordinator.do_send(JobEvent::EndDrain);
+                }
+            }
+        }
+    }
+
+    fn command<F>(&self, command: Command, pending: &mut Pending<F>, agree: impl FnOnce() -> F) {
+        match (command, &self.config.checkpoint) {
+            (Command::Save, Some(_)) => drop(self.saver.send(SaverCommand::Save)),
+            (Command::Save, None) => {
+                warn!("ignoring the request for a checkpoint: the job has no --checkpoint-dir");
+            }
+            (Command::Stop { reason }, _) => self.stop(reason, false, pending, agree),
+            (Command::Drain { reason }, Some(config)) => {
+                let now = Instant::now();
+                let deadline = now + config.drain_timeout;
+                if self.drain.set(Drain { reason: reason.clone(), deadline }).is_ok() {
+                    pending.workers_deadline = Some(now + DrainShares::of(config.drain_timeout).workers);
+                }
+                self.stop(reason, true, pending, agree);
+            }
+            (Command::Drain { reason }, None) => {
+                warn!(
+                    reason,
+                    "interrupted; stopping the workers without a checkpoint: the job has no --checkpoint-dir"
+                );
+                let step = self.progress.borrow().global_step;
+                self.coordinator.do_send(match self.interrupt.is_cancelled() {
+                    true => JobEvent::Interrupt,
+                    false => JobEvent::Fail(ChiefError::NotSaved { reason, step }),
+                });
+            }
+        }
+    }
+
+    fn stop<F>(&self, reason: String, drains: bool, pending: &mut Pending<F>, agree: impl FnOnce() -> F) {
+        warn!(reason, "stopping before the last step");
+        // The coordinator has to know before any shard does, since workers react to what the shards tell them.
+        self.coordinator.do_send(JobEvent::Stop { reason, drains });
+        if !std::mem::replace(&mut pending.stopping, true) {
+            pending.agreement.push(agree());
+        }
+    }
+
+    /// Makes all shards stop at the same step, and returns it.
+    async fn agree(&self) -> Result<GlobalStep, ChiefError> {
+        let furthest = async || {
+            let shards = self.ps.observe().await?;
+            Ok::<_, ChiefError>(shards.iter().map(|(_, snapshot)| snapshot.version).max().unwrap_or_default())
+        };
+        let first = furthest().await?;
+        let trains = self.progress.borrow().workers > 0;
+        let (seen, pace) = if trains {
+            tokio::time::sleep(PACE).await;
+            let seen = furthest().await?;
+            (seen, Some(seen.0.saturating_sub(first.0)))
+        } else {
+            (first, None)
+        };
+        let mut agreement = StopAgreement::new(seen, pace, self.job.last_step);
+        while !agreement.update(&self.ps.stop_at(agreement.step()).await?) {}
+        Ok(agreement.step())
+    }
+
+    /// Returns the error that names every missing task.
+    fn missing(&self) -> ChiefError {
+        let present = self.ps.tasks();
+        let mut missing: Vec<TaskId> = self.identity.cluster.tasks().map(|(task, _)| task).collect();
+        missing.retain(|task| task.job == JobName::Ps && !present.contains(task));
+        missing.extend(&self.progress.borrow().missing);
+        let tasks = self.with_addresses(&missing);
+        ChiefError::Missing { seconds: self.config.start_timeout.as_secs(), tasks }
+    }
+
+    fn with_addresses(&self, tasks: &[TaskId]) -> Vec<String> {
+        let cluster = &self.identity.cluster;
+        let with_address = |task: &TaskId| match cluster.address(*task) {
+            Some(address) => format!("{task} at {address}"),
+            None => task.to_string(),
+        };
+        tasks.iter().map(with_address).collect()
+    }
+}

@@ -1,0 +1,8 @@
+//! Brings the cluster up, supervises it, and carries out commands to the job.
+
+mod agreement;
+mod launcher;
+mod ps_tasks;
+
+pub(crate) use launcher::{Drain, Launcher};
+pub(crate) use ps_tasks::{CreateError, FAREWELL, PsStatus, PsTasks};

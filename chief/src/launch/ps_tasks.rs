@@ -1,0 +1,270 @@
+//! The chief's side of the ps tasks: connects to them, hands out the variables, observes the shards, and stops them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::FuturesUnordered;
+use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, Version};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{
+    CreateShard, Leave, Left, Observe, RefusalCode, Save, SaveResult, Saved, ShardCreated, ShardSnapshot,
+    Stop, StopAt, StopReason, Stopped, StoppingAt,
+};
+use pushpull_messages::placement::Placement;
+use pushpull_transport::buffer::Payload;
+use pushpull_transport::{CallError, Caller, DialError, Identity, Patience, RetryConfig, Transport};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
+
+use crate::error::ChiefError;
+use crate::placement::place;
+
+/// How long a ps task may take to confirm that it stops.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
+
+/// The time before a request that a shard had no room for is repeated.
+const OVERLOADED_RETRY: Duration = Duration::from_millis(100);
+
+/// Why the shards could not be created.
+pub(crate) enum CreateError {
+    /// A shard cannot read its initial values.
+    Unavailable { shard: ShardId, reason: String },
+    /// Any other error.
+    Other(ChiefError),
+}
+
+impl From<CreateError> for ChiefError {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::Unavailable { shard, reason } => Self::NotCreated { shard, reason },
+            CreateError::Other(error) => error,
+        }
+    }
+}
+
+/// The ps tasks that the chief has reached so far.
+#[derive(Default)]
+pub(crate) struct PsTasks {
+    callers: RefCell<BTreeMap<TaskId, Arc<Caller>>>,
+    /// Cancelled before the ps tasks are told to stop.
+    stops: CancellationToken,
+}
+
+/// The status of a ps task that has been reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PsStatus {
+    pub task: TaskId,
+    /// The address at which the task can be observed, if it has one.
+    pub http: Option<String>,
+    /// Whether the task can be reached now.
+    pub up: bool,
+}
+
+impl PsTasks {
+    /// Connects to every ps task.
+    pub(crate) async fn connect(
+        &self,
+        transport: &Arc<dyn Transport>,
+        identity: &Identity,
+        patience: Patience,
+        retry: RetryConfig,
+    ) -> Result<(), ChiefError> {
+        retry.validate()?;
+        let addresses = identity.cluster.addresses(JobName::Ps);
+        let dials = addresses.iter().enumerate().map(|(index, address)| async move {
+            let task = TaskId::ps(index as u32);
+            let transport = Arc::clone(transport);
+            let caller =
+                Caller::connect(transport, address.as_str(), identity, task, patience, retry).await?;
+            self.callers.borrow_mut().insert(task, Arc::new(caller));
+            Ok::<_, DialError>(())
+        });
+        futures_util::future::try_join_all(dials).await?;
+        Ok(())
+    }
+
+    /// Returns the tasks that have been reached.
+    pub(crate) fn tasks(&self) -> Vec<TaskId> {
+        self.callers.borrow().keys().copied().collect()
+    }
+
+    fn callers(&self) -> Vec<Arc<Caller>> {
+        self.callers.borrow().values().cloned().collect()
+    }
+
+    /// Returns the status of every task that has been reached.
+    pub(crate) fn statuses(&self) -> Vec<PsStatus> {
+        let status = |caller: &Arc<Caller>| PsStatus {
+            task: caller.peer(),
+            http: caller.welcome().http.clone(),
+            up: caller.is_up(),
+        };
+        self.callers.borrow().values().map(status).collect()
+    }
+
+    /// Waits until the ps tasks are about to be told to stop. From then on no one else may keep a caller.
+    pub(crate) async fn stopping(&self) {
+        self.stops.cancelled().await;
+    }
+
+    /// Returns every shard, with the caller of its task.
+    pub(crate) fn shards(&self) -> Vec<(ShardId, Arc<Caller>)> {
+        let of_task = |caller: Arc<Caller>| {
+            let shards = 0..caller.welcome().shards;
+            shards.map(move |shard| (ShardId::new(caller.peer().index, shard), Arc::clone(&caller)))
+        };
+        self.callers().into_iter().flat_map(of_task).collect()
+    }
+
+    /// Decides the placement of every variable.
+    pub(crate) fn place(&self, job: &JobSpec) -> Result<Placement, ChiefError> {
+        let shards: Vec<ShardId> = self.shards().into_iter().map(|(shard, _)| shard).collect();
+        Ok(place(&job.placement, &job.graph.variables, &shards, PlacementEpoch(1))?)
+    }
+
+    /// Creates the variables on every shard. May be called again, with another `start`, before a worker has been told to
+    /// begin. Returns the version that all shards begin with.
+    pub(crate) async fn create(
+        &self,
+        job: &JobSpec,
+        workers: u32,
+        placement: &Placement,
+        start: &StartSpec,
+    ) -> Result<Version, CreateError> {
+        let tasks = self.shards();
+        let mut creations = Vec::new();
+        for &(shard, ref caller) in &tasks {
+            let create = CreateShard {
+                shard,
+                placement: placement.clone(),
+                variables: job.graph.variables.clone(),
+                update: job.update(),
+                sync: job.sync,
+                deterministic: job.deterministic,
+                workers,
+                last_step: job.last_step,
+                seed: job.seed,
+                start: start.clone(),
+            };
+            let (bytes, max) = (create.bytes(), caller.welcome().payload_bytes_max);
+            if bytes > max {
+                return Err(CreateError::Other(ChiefError::ShardTooLarge { shard, bytes, max }));
+            }
+            let creation = caller.call::<ShardCreated>(create, Payload::EMPTY);
+            creations.push(async move { (shard, creation.await) });
+        }
+        let mut versions = Vec::new();
+        // Waits for every shard, so that none is still busy with this request when the next one comes.
+        for (shard, created) in futures_util::future::join_all(creations).await {
+            match created {
+                Ok((created, _)) => versions.push((shard, created.version)),
+                Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {
+                    return Err(CreateError::Unavailable { shard, reason: refusal.reason });
+                }
+                Err(error) => return Err(CreateError::Other(error.into())),
+            }
+        }
+        let first = versions.first().map(|&(_, version)| version).unwrap_or_default();
+        match versions.into_iter().find(|&(_, version)| version != first) {
+            Some((shard, version)) => {
+                Err(CreateError::Other(ChiefError::BeganApart { shard, version, first }))
+            }
+            None => Ok(first),
+        }
+    }
+
+    /// Waits until the first ps task is lost. Returns the task and the reason.
+    pub(crate) async fn wait_lost(&self) -> (TaskId, String) {
+        let lost = self
+            .callers()
+            .into_iter()
+            .map(|caller| Box::pin(async move { (caller.peer(), caller.wait_lost().await) }));
+        futures_util::future::select_all(lost).await.0
+    }
+
+    /// Returns a snapshot of every shard.
+    pub(crate) async fn observe(&self) -> Result<Vec<(ShardId, ShardSnapshot)>, ChiefError> {
+        let snapshots = self.shards().into_iter().map(|(shard, caller)| async move {
+            let observe = Observe { shard: shard.shard };
+            let (snapshot, _) = caller.call::<ShardSnapshot>(observe, Payload::EMPTY).await?;
+            Ok::<_, ChiefError>((shard, snapshot))
+        });
+        futures_util::future::try_join_all(snapshots).await
+    }
+
+    /// Tells every shard to write its part of a checkpoint when it has reached version `at`. Returns the replies as they
+    /// come.
+    pub(crate) fn save(
+        &self,
+        checkpoint: CheckpointName,
+        store: &str,
+        at: Version,
+    ) -> FuturesUnordered<impl Future<Output = (ShardId, Result<SaveResult, CallError>)> + use<>> {
+        let saves = self.shards().into_iter().map(|(shard, caller)| {
+            let save = Save { shard: shard.shard, store: store.to_owned(), checkpoint, at };
+            async move {
+                let saved = caller.call::<Saved>(save, Payload::EMPTY).await;
+                (shard, saved.map(|(saved, _)| saved.result))
+            }
+        });
+        saves.collect()
+    }
+
+    /// Asks every shard to stop at `step`. Returns their versions: a shard that is beyond `step` does not stop there.
+    pub(crate) async fn stop_at(&self, step: GlobalStep) -> Result<Vec<Version>, ChiefError> {
+        let stops = self.shards().into_iter().map(|(shard, caller)| async move {
+            let stop = StopAt { shard: shard.shard, step };
+            loop {
+                match caller.call::<StoppingAt>(stop, Payload::EMPTY).await {
+                    Ok((stopping, _)) => return Ok(stopping.version),
+                    Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Overloaded => {
+                        tokio::time::sleep(OVERLOADED_RETRY).await;
+                    }
+                    Err(error) => return Err(ChiefError::from(error)),
+                }
+            }
+        });
+        futures_util::future::try_join_all(stops).await
+    }
+
+    /// Tells every ps task that the job has ended, and closes the connections. Tasks that are lost are skipped.
+    pub(crate) async fn stop(&self, reason: StopReason) {
+        self.stops.cancel();
+        let stops = self.callers.take().into_values().map(|caller| {
+            let stop = Stop { reason: reason.clone() };
+            // Each caller is dropped as soon as its task has answered, since the task then closes the connection.
+            async move {
+                let stopped = caller.call::<Stopped>(stop, Payload::EMPTY);
+                if !matches!(tokio::time::timeout(FAREWELL, stopped).await, Ok(Ok(_))) {
+                    warn!(task = %caller.peer(), "ps task did not confirm that it stops");
+                }
+            }
+        });
+        futures_util::future::join_all(stops).await;
+    }
+
+    /// Tells every shard that this life of a worker has left, and repeats that as long as needed: a shard that has not
+    /// heard it waits for the worker.
+    pub(crate) async fn leave(&self, worker: u32, incarnation: Incarnation) {
+        let calls = self.shards().into_iter().map(|(shard, client)| async move {
+            let leave = Leave { shard: shard.shard, worker, incarnation };
+            loop {
+                match client.call::<Left>(leave, Payload::EMPTY).await {
+                    Ok(_) => return,
+                    Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Overloaded => {
+                        tokio::time::sleep(OVERLOADED_RETRY).await;
+                    }
+                    // A ps task that is lost ends the job.
+                    Err(error) => {
+                        error!(%shard, worker = %TaskId::worker(worker), %error, "shard did not hear that a worker left");
+                        return;
+                    }
+                }
+            }
+        });
+        futures_util::future::join_all(calls).await;
+    }
+}

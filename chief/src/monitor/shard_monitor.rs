@@ -1,0 +1,136 @@
+//! Observes every shard about once a second, each on its own: a shard that does not answer hides no other, and its last
+//! answer is kept. Knows nothing of workers.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use pushpull_messages::id::ShardId;
+use pushpull_messages::message::{Observe, ShardSnapshot};
+use pushpull_transport::CallError;
+use pushpull_transport::buffer::Payload;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::debug;
+
+use crate::launch::PsTasks;
+
+/// The time between two queries of one shard.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The last known state of every shard.
+#[derive(Debug)]
+pub(crate) struct ShardMonitor {
+    shards: RefCell<BTreeMap<ShardId, ShardObservation>>,
+    /// Changes with every answer.
+    answers: watch::Sender<()>,
+    /// Asks for queries at once.
+    now: Notify,
+}
+
+/// The last known state of one shard.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardObservation {
+    /// Whether a query is not answered yet.
+    pending: bool,
+    /// When the shard's task was reached.
+    reached: Instant,
+    /// The last answer: when it was asked for, when it came, and the snapshot.
+    pub answer: Option<(Instant, Instant, ShardSnapshot)>,
+}
+
+impl ShardObservation {
+    /// Returns when the shard last answered or, before its first answer, when its task was reached.
+    pub(crate) fn last_heard(&self) -> Instant {
+        self.answer.as_ref().map_or(self.reached, |&(_, answered, _)| answered)
+    }
+}
+
+impl Default for ShardMonitor {
+    fn default() -> Self {
+        let (answers, _) = watch::channel(());
+        Self { shards: RefCell::default(), answers, now: Notify::new() }
+    }
+}
+
+impl ShardMonitor {
+    /// Observes the shards until the ps tasks are about to be told to stop. Never returns.
+    pub(crate) async fn run(&self, ps: &PsTasks) -> Infallible {
+        let mut queries = FuturesUnordered::new();
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.now.notified() => ticks.reset(),
+                Some((shard, asked, answer)) = queries.next() => {
+                    self.record(shard, asked, answer);
+                    continue;
+                }
+                () = ps.stopping() => break,
+            }
+            for (shard, caller) in ps.shards() {
+                let asked = Instant::now();
+                let mut shards = self.shards.borrow_mut();
+                let new = ShardObservation { pending: false, reached: asked, answer: None };
+                let known = shards.entry(shard).or_insert(new);
+                if !std::mem::replace(&mut known.pending, true) {
+                    queries.push(async move {
+                        let observe = Observe { shard: shard.shard };
+                        let answer = caller.call::<ShardSnapshot>(observe, Payload::EMPTY).await;
+                        (shard, asked, answer.map(|(snapshot, _)| snapshot))
+                    });
+                }
+            }
+        }
+        // Each query keeps the caller of its task.
+        drop(queries);
+        std::future::pending().await
+    }
+
+    fn record(&self, shard: ShardId, asked: Instant, answer: Result<ShardSnapshot, CallError>) {
+        if let Some(known) = self.shards.borrow_mut().get_mut(&shard) {
+            known.pending = false;
+            match answer {
+                Ok(snapshot) => known.answer = Some((asked, Instant::now(), snapshot)),
+                Err(error) => debug!(%shard, %error, "shard could not be observed"),
+            }
+        }
+        self.answers.send_replace(());
+    }
+
+    /// Queries at once every shard that has no pending query.
+    pub(crate) fn observe_now(&self) {
+        self.now.notify_one();
+    }
+
+    /// Returns the last known state of every shard.
+    pub(crate) fn shards(&self) -> Vec<(ShardId, ShardObservation)> {
+        self.shards.borrow().iter().map(|(&shard, known)| (shard, known.clone())).collect()
+    }
+
+    /// Waits until every shard has answered a query made at `since` or later, and returns the answers.
+    pub(crate) async fn all_since(&self, since: Instant) -> Vec<(ShardId, ShardSnapshot)> {
+        let mut answers = self.answers.subscribe();
+        loop {
+            answers.mark_unchanged();
+            if let Some(all) = self.all(since) {
+                return all;
+            }
+            // This struct holds the sender, so this does not fail.
+            let _ = answers.changed().await;
+        }
+    }
+
+    fn all(&self, since: Instant) -> Option<Vec<(ShardId, ShardSnapshot)>> {
+        let shards = self.shards.borrow();
+        let answered = |(&shard, known): (&ShardId, &ShardObservation)| match &known.answer {
+            Some((asked, _, snapshot)) if *asked >= since => Some((shard, snapshot.clone())),
+            _ => None,
+        };
+        shards.iter().map(answered).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
+    }
+}

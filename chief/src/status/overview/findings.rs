@@ -1,0 +1,182 @@
+//! The workers and shards that hold up the others. Knows no clock, and not where the evidence comes from.
+//!
+//! Wanted properties: (A) nothing is found before there was evidence for 3 s, or the evidence shows that it has lasted that
+//! long; (B) a finding ends when there was no evidence for 2 s, unless it was unclear.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pushpull_messages::message::REPORT_EVERY_MAX;
+use pushpull_messages::observe::{Finding, FindingKind, ShardRow};
+use pushpull_messages::sync::SyncSpec;
+
+use super::slow_workers::{Trainer, slow_workers};
+use super::troubled_shards::troubled_shards;
+
+/// How long there has to be evidence before it makes a finding.
+pub(crate) const EVIDENCE_MIN: Duration = Duration::from_secs(3);
+// A worker that reports as seldom as it may is not silent.
+const _: () = assert!(EVIDENCE_MIN.as_millis() > REPORT_EVERY_MAX.as_millis());
+/// How long a finding stays without evidence.
+pub(crate) const FINDING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The way in which a worker or shard holds up the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// A worker that does not report.
+    Silent,
+    /// A worker that stays in one phase of a step for too long.
+    Stalled,
+    /// A worker whose steps take longer.
+    Slower,
+    /// A shard that cannot keep up with its messages.
+    Overloaded,
+    /// A shard that does not answer.
+    Mute,
+}
+
+impl Cause {
+    const fn kind(self) -> FindingKind {
+        match self {
+            Self::Silent | Self::Stalled | Self::Slower => FindingKind::SlowWorker,
+            Self::Overloaded => FindingKind::OverloadedShard,
+            Self::Mute => FindingKind::SilentShard,
+        }
+    }
+}
+
+/// Evidence against one worker or shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Evidence {
+    pub finding: Finding,
+    /// How long it has lasted, where one look can tell; zero otherwise.
+    pub lasted: Duration,
+    pub cause: Cause,
+}
+
+/// All evidence at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AllEvidence {
+    pub against: Vec<Evidence>,
+    /// Workers about which it cannot be told now whether this cause applies.
+    pub unclear: Vec<(String, Cause)>,
+}
+
+/// Finds the evidence against workers that train, and against shards, by their rows of the last seconds.
+pub(crate) fn find_evidence(workers: &[Trainer<'_>], shards: &[ShardRow], sync: SyncSpec) -> AllEvidence {
+    let mut all = slow_workers(workers, sync);
+    all.against.extend(troubled_shards(shards));
+    all
+}
+
+/// The findings, and what may become one.
+#[derive(Debug, Default)]
+pub(crate) struct Findings(BTreeMap<(FindingKind, String), Suspicion>);
+
+/// Evidence that is or may become a finding.
+#[derive(Debug)]
+struct Suspicion {
+    since: Duration,
+    last_evidence: Duration,
+    cause: Cause,
+    reason: String,
+    found: bool,
+}
+
+/// The findings that have begun and ended with the last update.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub begun: Vec<Finding>,
+    pub ended: Vec<Finding>,
+}
+
+impl Findings {
+    /// Takes the evidence at the time `at`, which is not before the last one.
+    pub(crate) fn update(&mut self, at: Duration, evidence: AllEvidence) -> Changes {
+        let AllEvidence { against, unclear } = evidence;
+        let mut changes = Changes::default();
+        for Evidence { finding: Finding { kind, name, reason }, lasted, cause } in against {
+            let since = at.saturating_sub(lasted);
+            let new = || Suspicion { since, last_evidence: at, cause, reason: String::new(), found: false };
+            let known = self.0.entry((kind, name.clone())).or_insert_with(new);
+            (known.since, known.last_evidence) = (known.since.min(since), at);
+            (known.cause, known.reason) = (cause, reason.clone());
+            if !known.found && at - known.since >= EVIDENCE_MIN {
+                known.found = true;
+                changes.begun.push(Finding { kind, name, reason });
+            }
+        }
+        for (name, cause) in unclear {
+            let known = self.0.get_mut(&(cause.kind(), name));
+            if let Some(known) = known.filter(|known| known.found && known.cause == cause) {
+                known.last_evidence = at;
+            }
+        }
+        self.0.retain(|(kind, name), known| {
+            let stays = at - known.last_evidence < FINDING_TIMEOUT;
+            if !stays && known.found {
+                let reason = std::mem::take(&mut known.reason);
+                changes.ended.push(Finding { kind: *kind, name: name.clone(), reason });
+            }
+            stays
+        });
+        changes
+    }
+
+    /// Returns all findings.
+    pub(crate) fn found(&self) -> Vec<Finding> {
+        let found = self.0.iter().filter(|(_, known)| known.found);
+        found
+            .map(|((kind, name), known)| Finding {
+                kind: *kind,
+                name: name.clone(),
+                reason: known.reason.clone(),
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// (A) and (B): evidence against one worker that is there, unclear or absent at any times.
+        #[test]
+        fn findings_begin_and_end_with_their_evidence(
+            updates in prop::collection::vec((1u64..2500, any::<bool>(), any::<bool>()), 1..60),
+        ) {
+            let mut findings = Findings::default();
+            let (mut at, mut since, mut seen, mut found_before) = (Duration::ZERO, None, Duration::ZERO, false);
+            for (wait, evident, unclear) in updates {
+                at += Duration::from_millis(wait);
+                let finding = Finding { kind: FindingKind::SlowWorker, name: "worker/2".into(), reason: "x".into() };
+                let (cause, lasted) = (Cause::Slower, Duration::ZERO);
+                let against = evident.then(|| Evidence { finding: finding.clone(), lasted, cause });
+                // Unclear evidence about another cause has no effect.
+                let about = if unclear { Cause::Slower } else { Cause::Silent };
+                let (against, unclear_now) = (against.into_iter().collect(), vec![("worker/2".to_owned(), about)]);
+                let changes = findings.update(at, AllEvidence { against, unclear: unclear_now });
+                if evident {
+                    since.get_or_insert(at);
+                    seen = at;
+                } else if unclear && found_before {
+                    seen = at;
+                } else if at - seen >= FINDING_TIMEOUT {
+                    since = None;
+                }
+                let found = findings.found();
+                prop_assert!(found.is_empty() || since.is_some_and(|since| at - since >= EVIDENCE_MIN) && at - seen < FINDING_TIMEOUT);
+                if since.is_some_and(|since| at - since >= EVIDENCE_MIN) && evident {
+                    prop_assert_eq!(&found, std::slice::from_ref(&finding));
+                }
+                // Each finding is returned when it begins, and when it ends.
+                prop_assert_eq!(changes.begun.len(), usize::from(!found_before && !found.is_empty()));
+                prop_assert_eq!(changes.ended.len(), usize::from(found_before && found.is_empty()));
+                found_before = !found.is_empty();
+            }
+        }
+    }
+}

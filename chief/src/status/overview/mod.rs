@@ -1,0 +1,400 @@
+//! An overview of a job, put together from the last snapshots of the coordinator, the shards and the saver. Knows neither
+//! actor nor socket nor clock, and decides nothing.
+
+mod curves;
+mod findings;
+mod peer_times;
+mod shard_history;
+mod slow_workers;
+mod troubled_shards;
+mod window;
+mod worker_history;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::id::{GlobalStep, JobName, ShardId, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Evaluation, MetricValue, ShardSnapshot};
+use pushpull_messages::observe::{
+    Checkpoints, ChiefSnapshot, CurvePoint, Finding, FindingKind, JobPhase, JobSummary, PlacementRow,
+    ShardRow, ShardState, TaskRow, TimeHistogram, WorkerRow, WorkerState,
+};
+use pushpull_messages::placement::Placement;
+use pushpull_storage::without_passwords;
+use pushpull_transport::Identity;
+use tracing::{info, warn};
+
+use crate::checkpoint::SaveStatus;
+use crate::coordinator::CoordinatorSnapshot;
+use crate::job::JobStatus;
+use crate::launch::PsStatus;
+use crate::report::JobProgress;
+use curves::{Curves, Segment};
+use findings::{AllEvidence, Changes, Findings, find_evidence};
+use shard_history::ShardHistory;
+use window::Window;
+use worker_history::WorkerHistory;
+
+/// The rows of all workers and shards at one time. They are computed once and used for snapshots and findings.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows {
+    at: Duration,
+    workers: Vec<WorkerRow>,
+    shards: Vec<ShardRow>,
+}
+
+/// What is known of a job.
+pub(crate) struct Overview {
+    job: JobSpec,
+    summary: JobSummary,
+    /// Every task with its address.
+    cluster: Vec<(TaskId, String)>,
+    /// The address at which the chief can be observed, if it has one.
+    http: Option<String>,
+    status: JobStatus,
+    progress: JobProgress,
+    ps: BTreeMap<TaskId, PsStatus>,
+    workers: BTreeMap<u32, WorkerHistory>,
+    shards: BTreeMap<ShardId, ShardHistory>,
+    /// The updates on the shard that is furthest.
+    steps: Window<u64>,
+    /// The number of variables of which each shard has a slice.
+    variables: BTreeMap<ShardId, u64>,
+    placement: Vec<PlacementRow>,
+    evaluation: Option<(GlobalStep, Vec<MetricValue>)>,
+    checkpoints: Option<Checkpoints>,
+    /// When the last checkpoint was saved.
+    saved: Option<Duration>,
+    curves: Curves,
+    /// What came after the last point of the curves.
+    open: Segment,
+    findings: Findings,
+    spans_lost: u64,
+    ended: bool,
+    /// Whether the job ended by an error.
+    failed: bool,
+}
+
+impl Overview {
+    /// Creates the overview of a job whose checkpoints, if it makes any, go to `location`.
+    pub(crate) fn new(job: &JobSpec, identity: &Identity, location: Option<&str>) -> Self {
+        let variables = &job.graph.variables;
+        let summary = JobSummary {
+            name: job.graph.name.clone(),
+            sync: job.sync.to_string(),
+            optimizer: job.optimizer.name().to_owned(),
+            batch_size: job.batch_size,
+            variables: variables.len() as u64,
+            variable_bytes: variables.iter().map(|variable| variable.bytes()).sum(),
+        };
+        let cluster = identity.cluster.tasks().map(|(task, address)| (task, address.to_string()));
+        let checkpoints = location
+            .map(|location| Checkpoints { location: without_passwords(location), ..Default::default() });
+        Self {
+            summary,
+            cluster: cluster.collect(),
+            http: identity.http.clone(),
+            status: JobStatus::default(),
+            progress: JobProgress { last_step: job.last_step, ..JobProgress::default() },
+            ps: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            steps: Window::default(),
+            variables: BTreeMap::new(),
+            placement: Vec::new(),
+            evaluation: None,
+            checkpoints,
+            saved: None,
+            curves: Curves::default(),
+            open: Segment::default(),
+            findings: Findings::default(),
+            spans_lost: 0,
+            ended: false,
+            failed: false,
+            job: job.clone(),
+        }
+    }
+
+    /// Takes a snapshot of the coordinator, made at the time `at`.
+    pub(crate) fn coordinator(&mut self, at: Duration, snapshot: CoordinatorSnapshot) {
+        for status in &snapshot.status.workers {
+            let worker =
+                self.workers.entry(status.worker).or_insert_with(|| WorkerHistory::new(status.clone()));
+            worker.update(at, status.clone());
+            if let Some(latest) = snapshot.latest.get(&status.worker) {
+                worker.report(latest, &mut self.open);
+            }
+        }
+        for report in snapshot.reports.values() {
+            self.open.add_steps(report.steps, report.loss.unwrap_or(f32::NAN));
+        }
+        if let Some(placement) = &snapshot.placement {
+            self.placed(placement);
+        }
+        (self.status, self.progress) = (snapshot.status, snapshot.progress);
+    }
+
+    /// Takes the placement of the variables.
+    fn placed(&mut self, placement: &Placement) {
+        let mut variables: BTreeMap<ShardId, BTreeSet<usize>> = BTreeMap::new();
+        self.placement.clear();
+        for placed in &placement.slices {
+            let (slice, index) = (placed.slice, placed.slice.variable.index());
+            let Some(variable) = self.job.graph.variables.get(index) else { continue };
+            variables.entry(placed.shard).or_default().insert(index);
+            let shape: Vec<String> = variable.shape.0.iter().map(ToString::to_string).collect();
+            self.placement.push(PlacementRow {
+                variable: variable.name.clone(),
+                shape: shape.join("x"),
+                rows: (slice.row, slice.rows),
+                bytes: slice.elements(variable) as u64 * 4,
+                shard: placed.shard,
+            });
+        }
+        self.variables = variables.into_iter().map(|(shard, own)| (shard, own.len() as u64)).collect();
+    }
+
+    /// Takes the status of the ps tasks that have been reached.
+    pub(crate) fn ps(&mut self, statuses: Vec<PsStatus>) {
+        // Tasks that were told to stop are not listed any more.
+        self.ps.values_mut().for_each(|status| status.up = false);
+        self.ps.extend(statuses.into_iter().map(|status| (status.task, status)));
+    }
+
+    /// Takes the last snapshot of a shard, if there is any, and when the shard last answered or was reached.
+    pub(crate) fn shard(&mut self, at: Duration, shard: ShardId, snapshot: Option<ShardSnapshot>) {
+        self.shards.entry(shard).or_insert_with(|| ShardHistory::new(shard)).update(at, snapshot);
+    }
+
+    /// Takes the status of the checkpoints at the time `at`.
+    pub(crate) fn saves(&mut self, at: Duration, status: &SaveStatus) {
+        let Some(checkpoints) = &mut self.checkpoints else { return };
+        if status.saves > checkpoints.saves {
+            self.saved = Some(at);
+        }
+        checkpoints.saves = status.saves;
+        checkpoints.failed = status.failed;
+        checkpoints.last = status.last.as_ref().map(CheckpointName::to_string);
+        checkpoints.last_step = status.last.map(|last| last.step);
+        checkpoints.took = status.took;
+    }
+
+    /// Takes an evaluation of the variables of `step`, known since `at`.
+    pub(crate) fn evaluated(&mut self, at: Duration, step: GlobalStep, evaluation: &Evaluation) {
+        let loss = MetricValue { name: "loss".into(), value: evaluation.loss };
+        let metrics: Vec<MetricValue> =
+            std::iter::once(loss).chain(evaluation.metrics.iter().cloned()).collect();
+        self.curves.evaluated(millis(at), step, metrics.clone());
+        self.evaluation = Some((step, metrics));
+    }
+
+    /// Takes the number of spans that were dropped in the chief itself.
+    pub(crate) fn spans_lost(&mut self, lost: u64) {
+        self.spans_lost = lost;
+    }
+
+    /// Records that the job has ended, for this reason if it was not trained to its end, and whether by an error.
+    pub(crate) fn end(&mut self, reason: Option<String>, failed: bool) {
+        self.ended = true;
+        self.failed = failed;
+        self.status.phase = JobPhase::Ended;
+        self.status.reason = reason;
+    }
+
+    /// Returns the rows at the time `at`. When the job has ended, all rates are zero.
+    pub(crate) fn rows(&self, at: Duration) -> Rows {
+        let mut rows = Rows { at, workers: self.worker_rows(at), shards: self.shard_rows(at) };
+        if self.ended {
+            for worker in &mut rows.workers {
+                (worker.steps_per_s, worker.examples_per_s) = (0.0, 0.0);
+            }
+            for shard in &mut rows.shards {
+                shard.state = ShardState::Ended;
+                (shard.updates_per_s, shard.busy, shard.queue, shard.waiting) = (0.0, 0.0, 0, 0);
+            }
+        }
+        rows
+    }
+
+    /// Updates the curves and the findings, about once a second, and logs findings that begin or end.
+    pub(crate) fn tick(&mut self, rows: &Rows) {
+        let at = rows.at;
+        let step = self.step();
+        let trains = self.status.phase == JobPhase::Training;
+        // The rate is shown from the first moment of the training.
+        if trains {
+            self.steps.add(at, step.0);
+        }
+        let from_ms = self.open.until_ms;
+        let open = std::mem::take(&mut self.open);
+        self.open.until_ms = millis(at);
+        if trains || open.steps > 0 || open.loss_steps > 0 {
+            self.curves.add(Segment { from_ms, until_ms: millis(at), step, ..open });
+        }
+        // At the end some workers have finished while others complete their last step.
+        let evidence = match trains && step < self.progress.last_step {
+            true => {
+                let all = self.workers.values().zip(&rows.workers);
+                let training = all.filter(|(_, row)| row.state == WorkerState::Training);
+                let trainers: Vec<_> = training.map(|(worker, row)| worker.trainer(at, row)).collect();
+                find_evidence(&trainers, &rows.shards, self.job.sync)
+            }
+            false => AllEvidence::default(),
+        };
+        let changes = self.findings.update(at, evidence);
+        self.log(changes);
+    }
+
+    /// Logs findings that have begun or ended.
+    fn log(&self, changes: Changes) {
+        for Finding { kind, name, reason } in changes.begun {
+            match kind {
+                FindingKind::SlowWorker => warn!(
+                    worker = name,
+                    reason, "slow worker; check its host, or give all workers the same batch size and device"
+                ),
+                FindingKind::OverloadedShard => warn!(
+                    shard = name,
+                    reason,
+                    "overloaded shard; use more ps tasks or shards, or the placement greedy_load_balancing"
+                ),
+                FindingKind::SilentShard => warn!(
+                    shard = name,
+                    reason,
+                    "silent shard; check whether its task runs, and whether the network reaches its host"
+                ),
+            }
+        }
+        for Finding { kind, name, .. } in changes.ended {
+            match kind {
+                FindingKind::SlowWorker if self.trains(&name) => {
+                    info!(worker = name, "worker is no longer slow")
+                }
+                // A worker that does not train any more is logged elsewhere.
+                FindingKind::SlowWorker => {}
+                FindingKind::OverloadedShard => info!(shard = name, "shard is no longer overloaded"),
+                FindingKind::SilentShard => info!(shard = name, "shard answers again"),
+            }
+        }
+    }
+
+    /// Returns whether the worker of this name trains.
+    fn trains(&self, name: &str) -> bool {
+        let mut workers = self.workers.values().map(WorkerHistory::status);
+        workers.any(|status| {
+            status.state == WorkerState::Training && TaskId::worker(status.worker).to_string() == name
+        })
+    }
+
+    /// Returns the history of the job.
+    pub(crate) fn curves(&self) -> Vec<CurvePoint> {
+        self.curves.points()
+    }
+
+    /// Returns the shard of every slice; empty before the placement is decided.
+    pub(crate) fn placement(&self) -> &[PlacementRow] {
+        &self.placement
+    }
+
+    /// Returns whether the job ends before its last step, or has ended.
+    pub(crate) const fn stops(&self) -> bool {
+        self.status.stops
+    }
+
+    /// Returns a snapshot with these rows, published at `at_ms`, in milliseconds since 1970.
+    pub(crate) fn snapshot(&self, rows: Rows, at_ms: u64) -> ChiefSnapshot {
+        let Rows { at, workers, shards } = rows;
+        let trains = |row: &&WorkerRow| row.state == WorkerState::Training;
+        ChiefSnapshot {
+            job: self.summary.clone(),
+            phase: self.status.phase,
+            reason: self.status.reason.clone(),
+            failed: self.failed,
+            at_ms,
+            up_ms: millis(at),
+            step: self.step(),
+            last_step: self.progress.last_step,
+            began: self.status.began,
+            loss: self.progress.loss,
+            steps_per_s: if self.ended { 0.0 } else { self.steps.rate(at) },
+            // Folded from positive zero, since the sum of no floats is negative zero.
+            examples_per_s: workers.iter().filter(trains).fold(0.0, |sum, row| sum + row.examples_per_s),
+            evaluation: self.evaluation.clone(),
+            tasks: self.tasks(),
+            shards,
+            checkpoints: self.checkpoints.clone().map(|checkpoints| Checkpoints {
+                age_ms: self.saved.map(|saved| millis(at.saturating_sub(saved))),
+                ..checkpoints
+            }),
+            findings: if self.ended { Vec::new() } else { self.findings.found() },
+            accepts_wishes: false,
+            spans_lost: self
+                .workers
+                .values()
+                .fold(self.spans_lost, |sum, worker| sum.saturating_add(worker.spans_lost())),
+            workers,
+        }
+    }
+
+    fn step(&self) -> GlobalStep {
+        let versions = self.shards.values().map(|shard| GlobalStep(shard.version()));
+        versions.chain([self.progress.global_step]).max().unwrap_or_default()
+    }
+
+    fn worker_rows(&self, at: Duration) -> Vec<WorkerRow> {
+        self.workers.values().map(|worker| worker.row(at)).collect()
+    }
+
+    fn shard_rows(&self, at: Duration) -> Vec<ShardRow> {
+        let mut round_trips: BTreeMap<ShardId, TimeHistogram> = BTreeMap::new();
+        for (shard, times) in self.workers.values().flat_map(|worker| worker.round_trips(at)) {
+            round_trips.entry(shard).or_default().add(&times);
+        }
+        let row = |(shard, past): (&ShardId, &ShardHistory)| {
+            let variables = self.variables.get(shard).copied().unwrap_or_default();
+            let row = past.row(at, variables, &round_trips.get(shard).copied().unwrap_or_default());
+            match self.ps.get(&shard.task()) {
+                Some(ps) if !ps.up => ShardRow { state: ShardState::Unreachable, ..row },
+                _ => row,
+            }
+        };
+        self.shards.iter().map(row).collect()
+    }
+
+    /// Returns a row for every task that should be there. Evaluators do not report to the chief, and workers that have left
+    /// are not missed.
+    fn tasks(&self) -> Vec<TaskRow> {
+        let row = |(task, address): &(TaskId, String)| {
+            let (http, reachable, lives) = match task.job {
+                JobName::Chief => (self.http.clone(), true, 1),
+                JobName::Ps => self.ps.get(task).map_or((None, false, 0), |ps| (ps.http.clone(), ps.up, 1)),
+                JobName::Worker => match self.workers.get(&task.index).map(WorkerHistory::status) {
+                    Some(status) if status.state == WorkerState::Left => return None,
+                    Some(status) => (status.http.clone(), is_reachable(status.state), status.lives),
+                    None => (None, false, 0),
+                },
+                JobName::Evaluator => return None,
+            };
+            Some(TaskRow { task: *task, address: address.clone(), http, reachable, lives })
+        };
+        self.cluster.iter().filter_map(row).collect()
+    }
+}
+
+const fn is_reachable(state: WorkerState) -> bool {
+    match state {
+        WorkerState::Absent | WorkerState::Away | WorkerState::Left | WorkerState::Lost => false,
+        WorkerState::Preparing | WorkerState::Training | WorkerState::Finished | WorkerState::Evaluating => {
+            true
+        }
+    }
+}
+
+fn millis(at: Duration) -> u64 {
+    u64::try_from(at.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

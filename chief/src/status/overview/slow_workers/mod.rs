@@ -1,0 +1,240 @@
+//! Finds workers that hold up the others, by their rows of the last seconds. Knows no shard and no clock. Wanted properties:
+//! (A) where all workers are about alike, or all wait for the shards, nothing is found; (B) a worker whose own time for a
+//! step is half as much again as the others', and 2 ms more, is found, and no other; (C) a worker that does not report, or
+//! stays in another phase than the exchange for much longer than usual, is found while others do neither, whether any worker
+//! takes steps or not, and no other is found; (D) where it cannot be told whether a cause applies, it is called unclear.
+
+use std::time::Duration;
+
+use pushpull_messages::observe::{Finding, FindingKind, Phases, WorkerRow};
+use pushpull_messages::sync::SyncSpec;
+
+use super::findings::{AllEvidence, Cause, EVIDENCE_MIN, Evidence};
+use super::peer_times::{PeerTimes, shown};
+
+/// How much longer than the others a slow worker takes for a step: the relation, and the least difference in microseconds.
+const SLOW: (f64, u64) = (1.5, 2_000);
+/// How many times as long as usual a stalled worker stays in one phase.
+const STALL_FACTOR: u32 = 5;
+/// How long a phase may take the first time, when devices warm up and files are opened.
+const FIRST_STEP_MAX: Duration = Duration::from_secs(30);
+/// How long a worker that goes on may report no step, since reports come about once a second.
+const STEP_REPORT_MAX: Duration = Duration::from_secs(2);
+/// The phase in which a worker waits for the shards, and so for others.
+const EXCHANGE: &str = "exchange";
+
+/// A worker that trains.
+#[derive(Clone, Debug)]
+pub(crate) struct Trainer<'a> {
+    pub row: &'a WorkerRow,
+    /// The phase of a step at the last report, and how long it had lasted; `None` outside of a step.
+    pub at: Option<(&'a str, Duration)>,
+    /// The time since the worker has reported a step, or has begun.
+    pub stood: Duration,
+    /// The usual time of each phase of a step, in microseconds, however long ago the last step was.
+    pub usual_us: &'a [(String, u64)],
+}
+
+impl Trainer<'_> {
+    fn name(&self) -> String {
+        format!("worker/{}", self.row.worker)
+    }
+
+    /// Returns how long the worker has not reported, if that is too long.
+    fn silent(&self) -> Option<Duration> {
+        self.row.reported_ms.map(Duration::from_millis).filter(|&silent| silent >= EVIDENCE_MIN)
+    }
+
+    fn reports(&self) -> bool {
+        self.row.reported_ms.is_some() && self.silent().is_none()
+    }
+
+    /// Returns whether the worker takes a step a second or more, and has not just ceased to. A worker whose steps take seconds
+    /// may seem to stand still when it does not.
+    fn goes_on(&self) -> bool {
+        self.reports() && self.row.steps_per_s >= 1.0 && self.stood < STEP_REPORT_MAX
+    }
+
+    /// Returns the own phase in which the worker has been for much longer than usual, for how long, and the usual time.
+    fn stalled(&self) -> Option<(&str, Duration, Option<u64>)> {
+        let (name, lasts) = self.at.filter(|&(name, _)| name != EXCHANGE && self.reports())?;
+        let usual = self.usual_us.iter().find(|(phase, _)| phase == name).map(|&(_, us)| us);
+        let long = usual.map_or(FIRST_STEP_MAX, |us| {
+            Duration::from_micros(us).saturating_mul(STALL_FACTOR).max(EVIDENCE_MIN)
+        });
+        (lasts >= long).then_some((name, lasts, usual))
+    }
+
+    /// Returns whether the worker takes no step, and its phase does not show why.
+    fn is_stuck(&self, sync: SyncSpec) -> bool {
+        let unknown = match self.at {
+            // Where no worker waits for another, this is a slow connection to the shards.
+            Some((name, _)) => name == EXCHANGE && matches!(sync, SyncSpec::Async { .. }),
+            // A worker outside of a step has just begun, or has finished.
+            None => self.row.local_step.0 == 0,
+        };
+        unknown && self.reports() && self.row.steps_per_s <= 0.0 && self.stood >= EVIDENCE_MIN
+    }
+
+    /// Returns the time of a step without the exchange.
+    fn own(&self) -> Option<u64> {
+        time(self.row, |phase| phase != EXCHANGE)
+    }
+
+    /// Returns the time of a whole step.
+    fn whole(&self) -> Option<u64> {
+        time(self.row, |_| true)
+    }
+}
+
+fn time(row: &WorkerRow, counts: impl Fn(&str) -> bool) -> Option<u64> {
+    let phases = || row.phases_us.iter().filter(|(name, _)| counts(name));
+    phases().next()?;
+    Some(phases().fold(0, |sum, (_, us)| sum.saturating_add(*us)))
+}
+
+fn phase(row: &WorkerRow, name: &str) -> Option<u64> {
+    row.phases_us.iter().find(|(phase, _)| phase == name).map(|&(_, us)| us)
+}
+
+/// Finds the evidence against workers, all of which train.
+pub(super) fn slow_workers(training: &[Trainer<'_>], sync: SyncSpec) -> AllEvidence {
+    let count = |is: &dyn Fn(&Trainer<'_>) -> bool| training.iter().filter(|trainer| is(trainer)).count();
+    // A worker that trains alone cannot be slower than others.
+    let alone = training.len() == 1;
+    let (reporting, going) = (count(&|trainer| trainer.reports()), count(&|trainer| trainer.goes_on()));
+    let stalled = count(&|trainer| trainer.stalled().is_some());
+    let paces = StepTimes::of(training, sync);
+    let mut all = AllEvidence::default();
+    for trainer in training {
+        let group = GroupActivity { reporting, going, stalled };
+        let mut unclear = |causes: &[Cause]| {
+            let causes = causes.iter().filter(|&&cause| !(alone && cause == Cause::Slower));
+            all.unclear.extend(causes.map(|&cause| (trainer.name(), cause)));
+        };
+        let evidence = match group.judge(trainer, sync) {
+            Assessment::Against(cause, reason, lasted) => Some((cause, reason, lasted)),
+            Assessment::Nothing => {
+                if !paces.can_tell(trainer) {
+                    unclear(&[Cause::Slower]);
+                }
+                paces.slower(trainer).map(|reason| (Cause::Slower, reason, Duration::ZERO))
+            }
+            Assessment::Unclear => {
+                unclear(&[Cause::Silent, Cause::Stalled, Cause::Slower]);
+                None
+            }
+        };
+        if let Some((cause, reason, lasted)) = evidence {
+            let finding = Finding { kind: FindingKind::SlowWorker, name: trainer.name(), reason };
+            all.against.push(Evidence { finding, lasted, cause });
+        }
+    }
+    all
+}
+
+/// What can be said about one worker.
+enum Assessment {
+    Against(Cause, String, Duration),
+    Nothing,
+    Unclear,
+}
+
+/// How many workers do what.
+struct GroupActivity {
+    reporting: usize,
+    going: usize,
+    stalled: usize,
+}
+
+impl GroupActivity {
+    /// Judges whether a worker is silent or stalled.
+    fn judge(&self, trainer: &Trainer<'_>, sync: SyncSpec) -> Assessment {
+        let others = if self.going > 0 { "others go on" } else { "others wait" };
+        if let Some(silent) = trainer.silent() {
+            // Where no worker is heard, the fault may be the chief's.
+            return match self.reporting {
+                0 => Assessment::Unclear,
+                _ => {
+                    let reason = format!("it has not reported for {} s, and {others}", silent.as_secs());
+                    Assessment::Against(Cause::Silent, reason, silent)
+                }
+            };
+        }
+        if trainer.row.reported_ms.is_none() {
+            let reason = || format!("it has not reported since it began, and {others}");
+            return match (self.going, self.reporting) {
+                (0, 0) => Assessment::Unclear,
+                (0, _) if trainer.stood < FIRST_STEP_MAX => Assessment::Unclear,
+                (0, _) => Assessment::Against(Cause::Silent, reason(), trainer.stood),
+                _ => Assessment::Against(Cause::Silent, reason(), Duration::ZERO),
+            };
+        }
+        if let Some((name, lasts, usual)) = trainer.stalled() {
+            // Where most workers are stalled, none of them is at fault.
+            if self.stalled * 2 > self.reporting {
+                return Assessment::Unclear;
+            }
+            let usual = usual.map_or_else(String::new, |us| format!(", usually {}", shown(us)));
+            let lasting = shown(u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX));
+            let reason = format!("it has been at its {name} for {lasting}{usual}, and {others}");
+            return Assessment::Against(Cause::Stalled, reason, lasts);
+        }
+        match trainer.is_stuck(sync) {
+            true if self.going > 0 => Assessment::Against(
+                Cause::Stalled,
+                "it takes no step, and others go on".into(),
+                Duration::ZERO,
+            ),
+            true => Assessment::Unclear,
+            false => Assessment::Nothing,
+        }
+    }
+}
+
+/// The times that all workers take for their steps.
+struct StepTimes {
+    own: PeerTimes,
+    /// The times of whole steps, where a long exchange means a slow connection to the shards.
+    whole: Option<PeerTimes>,
+    phases: Vec<(&'static str, PeerTimes)>,
+}
+
+impl StepTimes {
+    fn of(training: &[Trainer<'_>], sync: SyncSpec) -> Self {
+        let others = |time: &dyn Fn(&Trainer<'_>) -> Option<u64>| {
+            training.iter().filter_map(time).collect::<PeerTimes>()
+        };
+        let names = Phases::default().iter().map(|(name, _)| name);
+        Self {
+            own: others(&|trainer| trainer.own()),
+            // Where no worker waits for another.
+            whole: matches!(sync, SyncSpec::Async { .. }).then(|| others(&|trainer| trainer.whole())),
+            phases: names
+                .into_iter()
+                .map(|name| (name, others(&|trainer| phase(trainer.row, name))))
+                .collect(),
+        }
+    }
+
+    /// Returns whether the worker's times can be compared with others.
+    fn can_tell(&self, trainer: &Trainer<'_>) -> bool {
+        let own = trainer.own();
+        own.is_some() && self.own.median(own).is_some()
+    }
+
+    /// Returns the reason if the worker takes much longer for its steps.
+    fn slower(&self, trainer: &Trainer<'_>) -> Option<String> {
+        let slow_connection = || self.whole.as_ref()?.beyond(trainer.whole(), SLOW);
+        let (time, usual) = self.own.beyond(trainer.own(), SLOW).or_else(slow_connection)?;
+        let excess = |(name, others): &&(&str, PeerTimes)| {
+            let own = phase(trainer.row, name);
+            own.unwrap_or(0).saturating_sub(others.median(own).unwrap_or(0))
+        };
+        let most = self.phases.iter().max_by_key(excess).map_or("", |(name, _)| name);
+        Some(format!("its steps take {}, the others' {}: {most}", shown(time), shown(usual)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! The last seconds of a count. Knows no clock, and not what is counted.
+//!
+//! Wanted properties: (A) what is kept covers the last seconds, or the last few increments if these are seconds apart, and
+//! is bounded; (B) both ends are counts of their times; (C) where no count has come for [`SPAN`], there are no ends.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The least time that a window covers.
+pub(crate) const SPAN: Duration = Duration::from_secs(5);
+/// The longest time that a window covers, for a count that seldom increases.
+const LONG: Duration = Duration::from_secs(60);
+/// The number of increments that a window should cover.
+const FEW: u32 = 4;
+/// The largest number of counts that are kept.
+const COUNTS_MAX: usize = 64;
+/// The longest time between two counts of a source that answers. A longer silence counts as time without increments.
+const GAP: Duration = Duration::from_secs(2);
+
+/// A value with a count.
+pub(crate) trait Counted {
+    /// Returns the count that shows progress: steps or updates.
+    fn count(&self) -> u64;
+}
+
+impl Counted for u64 {
+    fn count(&self) -> u64 {
+        *self
+    }
+}
+
+/// The counts of the last seconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Window<T> {
+    counts: VecDeque<(Duration, T)>,
+    /// The time of the last increment, or of the first count.
+    increased: Duration,
+    /// How long it took then for one more.
+    pace: Option<Duration>,
+}
+
+impl<T> Default for Window<T> {
+    fn default() -> Self {
+        Self { counts: VecDeque::new(), increased: Duration::ZERO, pace: None }
+    }
+}
+
+impl<T: Counted> Window<T> {
+    /// Adds the count at the time `at`, which is not before the last one.
+    pub(crate) fn add(&mut self, at: Duration, count: T) {
+        match self.counts.back().map(|(_, last)| count.count().saturating_sub(last.count())) {
+            None => self.increased = at,
+            Some(0) => {}
+            Some(more) => {
+                let more = u32::try_from(more).unwrap_or(u32::MAX);
+                (self.increased, self.pace) = (at, Some(at.saturating_sub(self.increased) / more));
+            }
+        }
+        let full = self.counts.len() == COUNTS_MAX;
+        match self.counts.back_mut() {
+            Some(last) if last.0 >= at || full => *last = (at, count),
+            _ => self.counts.push_back((at, count)),
+        }
+        let span = self.span();
+        while self.counts.get(1).is_some_and(|&(second, _)| second + span <= at) {
+            self.counts.pop_front();
+        }
+    }
+
+    /// Returns the time that the window covers now.
+    fn span(&self) -> Duration {
+        self.pace.map_or(LONG, |pace| pace.saturating_mul(FEW).clamp(SPAN, LONG))
+    }
+
+    /// Returns the time of the last increment, or of the first count.
+    pub(crate) const fn increased(&self) -> Duration {
+        self.increased
+    }
+
+    /// Returns the last count, and its time.
+    pub(crate) fn last(&self) -> Option<&(Duration, T)> {
+        self.counts.back()
+    }
+
+    /// Returns the first and the last count at the time `now`, and the time between them.
+    pub(crate) fn ends(&self, now: Duration) -> Option<(&T, &T, Duration)> {
+        let ((first, before), (last, after)) = (self.counts.front()?, self.counts.back()?);
+        let silent = now.saturating_sub(*last);
+        let until = if silent > GAP { now } else { *last };
+        let took = until.saturating_sub(*first);
+        (silent < SPAN && last > first).then_some((before, after, took))
+    }
+}
+
+impl Window<u64> {
+    /// Returns the increase per second at the time `now`.
+    pub(crate) fn rate(&self, now: Duration) -> f64 {
+        self.ends(now).map_or(0.0, |(&before, &after, took)| rate(before, after, took))
+    }
+}
+
+/// Returns the increase per second from `before` to `after`.
+pub(crate) fn rate(before: u64, after: u64, took: Duration) -> f64 {
+    after.saturating_sub(before) as f64 / took.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// (A)–(C): counts at any times, read some time later.
+        #[test]
+        fn it_covers_the_last_seconds(
+            counts in prop::collection::vec((0u64..4000, 0u64..1000), 1..200),
+            quick in prop_oneof![1u64..100, 1u64..4000],
+            often in 1u64..1000,
+            later in 0u64..8000,
+        ) {
+            let ms = Duration::from_millis;
+            let mut window = Window::default();
+            let (mut at, mut count, mut all) = (0, 0u64, Vec::new());
+            for (wait, more) in counts {
+                (at, count) = (at + wait % quick, count + more / often);
+                window.add(ms(at), count);
+                all.push((ms(at), count));
+                prop_assert!(window.counts.len() <= COUNTS_MAX, "(A)");
+                let covers = ms(at) - window.counts[0].0;
+                let span = window.span();
+                prop_assert!((SPAN..=LONG).contains(&span), "(A)");
+                prop_assert!(window.counts.len() < 3 || ms(at) - window.counts[1].0 < span, "(A) and not much more");
+                prop_assert!(covers >= SPAN || window.counts[0].0 == all[0].0 || window.counts.len() == COUNTS_MAX, "(A)");
+                prop_assert!(window.counts.iter().all(|count| all.contains(count)), "(B)");
+                prop_assert_eq!(window.last(), all.last());
+            }
+            let now = ms(at + later);
+            match window.ends(now) {
+                Some((before, after, took)) => {
+                    prop_assert!(after >= before && !took.is_zero() && ms(later) < SPAN);
+                    prop_assert!(window.rate(now) >= 0.0);
+                }
+                None => {
+                    prop_assert!(ms(later) >= SPAN || window.counts.len() == 1, "(C)");
+                    prop_assert_eq!(window.rate(now), 0.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_count_has_a_rate() {
+        let mut window = Window::default();
+        for second in 0..300 {
+            let at = Duration::from_secs(second);
+            window.add(at, second / 12);
+            let rate = window.rate(at);
+            assert!(second < 12 || (0.04..0.13).contains(&rate), "{rate} in second {second}");
+            assert!(window.counts.len() <= COUNTS_MAX);
+        }
+        // A count that was fast before shows a stop soon.
+        let mut window = Window::default();
+        for second in 0..50u64 {
+            window.add(Duration::from_secs(second), second.min(20) * 20);
+        }
+        assert_eq!(
+            (window.rate(Duration::from_secs(49)), window.increased()),
+            (0.0, Duration::from_secs(20))
+        );
+    }
+}

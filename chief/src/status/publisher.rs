@@ -1,0 +1,121 @@
+//! Publishes the status of the chief: about once a second, and at once when a worker, the job or a checkpoint changes its
+//! state. Asks the coordinator, waits for nothing else, and decides nothing.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use actix::Addr;
+use pushpull_messages::observe::{Clock, TaskState};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+use tracing::debug;
+
+use super::overview::{Overview, Rows};
+use super::view::StatusBoard;
+use crate::checkpoint::SaveStatus;
+use crate::coordinator::{Coordinator, Observe};
+use crate::elapsed::{elapsed, elapsed_at};
+use crate::launch::PsTasks;
+use crate::monitor::{Feed, ShardMonitor};
+
+/// The time between two updates when nothing happens.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The least time between two updates, however much happens.
+const INTERVAL_MIN: Duration = Duration::from_millis(250);
+/// How long the coordinator may take to answer before its last snapshot is published again.
+const COORDINATOR_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Publishes an overview, and knows where it comes from.
+pub(crate) struct Publisher {
+    pub overview: Rc<RefCell<Overview>>,
+    pub board: Rc<StatusBoard>,
+    pub clock: Clock,
+    pub coordinator: Addr<Coordinator>,
+    /// Notified when the status should be published at once.
+    pub bell: Arc<Notify>,
+    pub ps: Rc<PsTasks>,
+    pub shard_monitor: Rc<ShardMonitor>,
+    pub saves: watch::Receiver<SaveStatus>,
+    pub feed: Feed,
+}
+
+impl Publisher {
+    /// Publishes until it is dropped.
+    pub(crate) async fn run(mut self) -> Infallible {
+        let (shard_monitor, ps) = (Rc::clone(&self.shard_monitor), Rc::clone(&self.ps));
+        let mut monitoring = std::pin::pin!(shard_monitor.run(&ps));
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => self.update(true).await,
+                () = self.bell.notified() => self.update(false).await,
+                Ok(()) = self.saves.changed() => self.update(false).await,
+                never = &mut monitoring => match never {},
+            }
+            tokio::select! {
+                () = tokio::time::sleep(INTERVAL_MIN) => {}
+                never = &mut monitoring => match never {},
+            }
+        }
+    }
+
+    /// Updates the overview and publishes it. A `tick` also updates the curves and the findings.
+    pub(crate) async fn update(&mut self, tick: bool) {
+        let snapshot = tokio::time::timeout(COORDINATOR_TIMEOUT, self.coordinator.send(Observe)).await;
+        let at = elapsed(&self.clock);
+        let mut overview = self.overview.borrow_mut();
+        match snapshot {
+            Ok(Ok(snapshot)) => overview.coordinator(at, snapshot),
+            _ => debug!("coordinator did not answer in time; publishing its last snapshot"),
+        }
+        overview.ps(self.ps.statuses());
+        for (shard, known) in self.shard_monitor.shards() {
+            let heard = elapsed_at(&self.clock, known.last_heard().into_std());
+            overview.shard(heard, shard, known.answer.map(|(_, _, snapshot)| snapshot));
+        }
+        overview.saves(at, &self.saves.borrow_and_update());
+        overview.spans_lost(self.feed.spans_lost());
+        let rows = overview.rows(at);
+        if tick {
+            overview.tick(&rows);
+            self.board.curves(overview.curves());
+        }
+        if overview.stops() {
+            self.board.state(TaskState::Stopping);
+        }
+        publish(&overview, &self.board, rows);
+    }
+}
+
+/// A publisher that runs beside the job until it is stopped or dropped.
+pub(crate) struct PublisherTask(JoinHandle<Infallible>);
+
+impl PublisherTask {
+    pub(crate) fn start(publisher: Publisher) -> Self {
+        Self(actix::spawn(publisher.run()))
+    }
+
+    /// Stops publishing, and waits until everything that the publisher holds is dropped.
+    pub(crate) async fn stop(mut self) {
+        self.0.abort();
+        let _ = (&mut self.0).await;
+    }
+}
+
+impl Drop for PublisherTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Publishes an overview as it is.
+pub(crate) fn publish(overview: &Overview, board: &StatusBoard, rows: Rows) {
+    let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    board.placement(overview.placement());
+    board.publish(overview.snapshot(rows, u64::try_from(at_ms).unwrap_or(u64::MAX)));
+}

@@ -1,0 +1,398 @@
+//! Which numbers of a job are plotted: from one moment to the next. Knows no file.
+//!
+//! Wanted properties: (A) what is counted in the intervals adds up to what the shards have counted; (B) a histogram holds as
+//! many gradients as its buckets, between its least and its greatest, and its limits rise; (C) nothing that is not
+//! finite is plotted; (D) counts of any kind
+//! are taken, also such as go back, which those of a shard never do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Evaluation, ShardCounters, ShardSnapshot, StalenessHistogram};
+use pushpull_messages::optimizer::UpdateSpec;
+use pushpull_messages::summary::{HistogramSpec, SummarySpec, SummaryValue};
+
+use crate::monitor::TrainingSnapshot;
+
+/// What the first shard, and all shards together, have counted.
+#[derive(Clone, Debug, Default)]
+struct Totals {
+    /// Gradients that are in the variables, on one shard: each goes to all of them.
+    gradients: u64,
+    pushes: Pushes,
+    staleness: StalenessHistogram,
+    steps_behind: StalenessHistogram,
+}
+
+/// So many of each verdict.
+type Pushes = [u64; 6];
+
+const VERDICTS: [&str; 6] = ["applied", "held", "stale", "stopped", "duplicate", "refused"];
+
+fn pushes(counters: &ShardCounters) -> Pushes {
+    let ShardCounters { received: _, applied, held, stale, stopped, duplicate, refused } = *counters;
+    [applied, held, stale, stopped, duplicate, refused]
+}
+
+impl Totals {
+    fn new(moment: &TrainingSnapshot) -> Self {
+        let mut totals = Self::default();
+        for (position, (_, shard)) in moment.shards.iter().enumerate() {
+            let ShardSnapshot { pushes: counters, staleness, steps_behind, .. } = shard;
+            if position == 0 {
+                totals.gradients = counters.applied.saturating_add(counters.held);
+            }
+            for (sum, own) in totals.pushes.iter_mut().zip(pushes(counters)) {
+                *sum = sum.saturating_add(own);
+            }
+            add(&mut totals.staleness, staleness);
+            add(&mut totals.steps_behind, steps_behind);
+        }
+        totals
+    }
+}
+
+/// What is counted in less is no rate.
+const RATE_SECONDS_MIN: f64 = 0.1;
+
+/// Makes the numbers of a job, each time those since the time before.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    update: UpdateSpec,
+    last_step: GlobalStep,
+    batch_size: u32,
+    /// When it was, at which step, and what had been counted by then.
+    before: (Duration, GlobalStep, Totals),
+    /// Verdicts that have been seen: the others are not plotted.
+    seen: [bool; VERDICTS.len()],
+    /// The last of each worker, as its next one may come later than the next summary.
+    gradient_norms: BTreeMap<u32, f32>,
+}
+
+impl Collector {
+    /// Of a job whose training begins after so many updates, with all counts at 0.
+    pub(crate) fn new(job: &JobSpec, step: GlobalStep) -> Self {
+        Self {
+            update: job.update(),
+            last_step: job.last_step,
+            batch_size: job.batch_size,
+            before: (Duration::ZERO, step, Totals::default()),
+            seen: [false; VERDICTS.len()],
+            gradient_norms: BTreeMap::new(),
+        }
+    }
+
+    /// Takes note of what workers have reported between two summaries.
+    pub(crate) fn note(&mut self, moment: &TrainingSnapshot) {
+        let norms =
+            moment.reports.iter().filter_map(|(&worker, report)| Some((worker, report.gradient_norm?)));
+        self.gradient_norms.extend(norms);
+    }
+
+    /// The numbers of this moment, and of the time since the last one that had shards.
+    pub(crate) fn collect(&mut self, moment: &TrainingSnapshot) -> Vec<SummarySpec> {
+        let step = moment.step();
+        let mut summaries = Vec::new();
+        let mut plot = |tag: &str, value: f64| {
+            if value.is_finite() {
+                summaries.push(SummarySpec::scalar(tag, step, value as f32));
+            }
+        };
+        plot("train/loss", moment.progress.loss.map_or(f64::NAN, f64::from));
+        plot("train/learning_rate", self.update.learning_rate(step.0, self.last_step.0).into());
+        let norms = std::mem::take(&mut self.gradient_norms);
+        plot("train/gradient_norm", mean(norms.values().map(|&norm| f64::from(norm))));
+        plot("train/workers", moment.progress.workers as f64);
+        if moment.shards.is_empty() {
+            return summaries;
+        }
+        let versions = moment.shards.iter().map(|(_, shard)| shard.version.0);
+        let spread = versions.clone().max().unwrap_or(0) - versions.min().unwrap_or(0);
+        plot("shards/version_spread", spread as f64);
+        plot("shards/waiting", moment.shards.iter().map(|(_, shard)| f64::from(shard.waiting)).sum());
+        let now = Totals::new(moment);
+        let (before_at, before_step, before) = &self.before;
+        let seconds = moment.at.saturating_sub(*before_at).as_secs_f64();
+        if seconds >= RATE_SECONDS_MIN {
+            plot("train/steps_per_second", step.0.saturating_sub(before_step.0) as f64 / seconds);
+            let gradients = since(now.gradients, before.gradients) as f64;
+            plot("train/examples_per_second", gradients * f64::from(self.batch_size) / seconds);
+        }
+        let verdicts = now.pushes.iter().zip(&before.pushes).zip(&mut self.seen).zip(VERDICTS);
+        for (((&now, &before), seen), verdict) in verdicts {
+            *seen |= now > 0;
+            if *seen {
+                plot(&format!("pushes/{verdict}"), since(now, before) as f64);
+            }
+        }
+        let staleness = difference(&now.staleness, &before.staleness);
+        let behind = difference(&now.steps_behind, &before.steps_behind);
+        for (tag, interval) in [("staleness", &staleness), ("steps_behind", &behind)] {
+            if interval.count() > 0 {
+                plot(&format!("{tag}/mean"), interval.sum as f64 / interval.count() as f64);
+                plot(&format!("{tag}/max"), interval.max as f64);
+            }
+        }
+        for (tag, interval) in [("staleness", staleness), ("steps_behind", behind)] {
+            if interval.count() > 0 {
+                let value = SummaryValue::Histogram(distribution(&interval));
+                summaries.push(SummarySpec { tag: tag.into(), step, value });
+            }
+        }
+        self.before = (moment.at, step, now);
+        summaries
+    }
+}
+
+/// The numbers of an evaluation.
+pub fn evaluated(step: GlobalStep, evaluation: &Evaluation) -> Vec<SummarySpec> {
+    let loss = [("loss", evaluation.loss)];
+    let metrics = evaluation.metrics.iter().map(|metric| (&metric.name[..], metric.value));
+    loss.into_iter()
+        .chain(metrics)
+        .filter(|(_, value)| value.is_finite())
+        .map(|(name, value)| SummarySpec::scalar(format!("eval/{name}"), step, value))
+        .collect()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
+    sum / f64::from(count)
+}
+
+/// What was counted between two times.
+fn since(now: u64, before: u64) -> u64 {
+    now.checked_sub(before).unwrap_or(now)
+}
+
+fn add(sum: &mut StalenessHistogram, other: &StalenessHistogram) {
+    for (sum, own) in sum.buckets.iter_mut().zip(other.buckets) {
+        *sum = sum.saturating_add(own);
+    }
+    sum.max = sum.max.max(other.max);
+    sum.sum = sum.sum.saturating_add(other.sum);
+}
+
+/// What was recorded between two times. Its greatest is known where it is the greatest of all; else it is the upper end of
+/// the bucket that it is in.
+fn difference(now: &StalenessHistogram, before: &StalenessHistogram) -> StalenessHistogram {
+    let back = now.buckets.iter().zip(&before.buckets).any(|(now, before)| now < before);
+    if back || now.sum < before.sum {
+        return *now;
+    }
+    let mut buckets = now.buckets;
+    buckets.iter_mut().zip(&before.buckets).for_each(|(now, before)| *now -= before);
+    let last = buckets.iter().rposition(|&count| count > 0).unwrap_or(0);
+    let max = if now.max > before.max { now.max } else { now.max.min(greatest(last).unwrap_or(now.max)) };
+    StalenessHistogram { buckets, max, sum: now.sum - before.sum }
+}
+
+/// The least staleness of a bucket.
+const fn least(bucket: usize) -> u64 {
+    if bucket == 0 { 0 } else { 1 << (bucket - 1) }
+}
+
+/// The greatest staleness of a bucket; the last one has no end.
+const fn greatest(bucket: usize) -> Option<u64> {
+    if bucket == StalenessHistogram::BUCKETS - 1 { None } else { Some((1 << bucket) - 1) }
+}
+
+/// As it is plotted: from the first bucket that holds any to the last one. The sum of squares is one of the buckets' middles.
+fn distribution(histogram: &StalenessHistogram) -> HistogramSpec {
+    let used = |count: &u64| *count > 0;
+    let first = histogram.buckets.iter().position(used).unwrap_or(0);
+    let last = histogram.buckets.iter().rposition(used).unwrap_or(0);
+    let mut spec = HistogramSpec {
+        min: least(first) as f64,
+        max: (histogram.max as f64).max(least(last) as f64),
+        count: histogram.count() as f64,
+        sum: histogram.sum as f64,
+        ..Default::default()
+    };
+    for bucket in first..=last {
+        let (count, least) = (histogram.buckets[bucket] as f64, least(bucket) as f64);
+        let greatest = greatest(bucket).map_or(spec.max, |greatest| (greatest as f64).min(spec.max));
+        let middle = (least + greatest) / 2.0;
+        spec.sum_squares += count * middle * middle;
+        // Between two whole numbers: none is on a limit.
+        spec.buckets.push((greatest + 0.5, count));
+    }
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use pushpull_messages::id::{ShardId, Version};
+    use pushpull_messages::message::MetricValue;
+
+    use super::*;
+    use crate::job::tests::job;
+    use crate::monitor::WorkerReport;
+    use crate::report::JobProgress;
+
+    /// What a shard counts between two moments: pushes of each verdict, and how stale the applied ones are.
+    type Interval = ([u8; 5], Vec<u16>);
+
+    fn interval() -> impl Strategy<Value = Interval> {
+        (any::<[u8; 5]>(), prop::collection::vec(prop_oneof![0u16..4, any::<u16>()], 0..20))
+    }
+
+    fn count(shard: &mut ShardSnapshot, (others, applied): &Interval) {
+        let ShardCounters { held, stale, stopped, duplicate, refused, .. } = &mut shard.pushes;
+        for (sum, &more) in [held, stale, stopped, duplicate, refused].into_iter().zip(others) {
+            *sum += u64::from(more);
+        }
+        shard.pushes.applied += applied.len() as u64;
+        shard.version.0 += applied.len() as u64;
+        for &staleness in applied {
+            shard.staleness.record(staleness.into());
+        }
+    }
+
+    fn moment(at: u64, shards: &[ShardSnapshot]) -> TrainingSnapshot {
+        let shards = shards.iter().enumerate().map(|(ps, shard)| (ShardId::new(ps as u32, 0), shard.clone()));
+        TrainingSnapshot { at: Duration::from_secs(at), shards: shards.collect(), ..Default::default() }
+    }
+
+    fn scalar(summaries: &[SummarySpec], tag: &str) -> Option<f32> {
+        summaries.iter().find_map(|summary| match summary.value {
+            SummaryValue::Scalar(value) if summary.tag == tag => Some(value),
+            _ => None,
+        })
+    }
+
+    fn histogram<'a>(summaries: &'a [SummarySpec], tag: &str) -> Option<&'a HistogramSpec> {
+        summaries.iter().find_map(|summary| match &summary.value {
+            SummaryValue::Histogram(histogram) if summary.tag == tag => Some(histogram),
+            _ => None,
+        })
+    }
+
+    proptest! {
+        /// (A), (B) and (C), of two shards.
+        #[test]
+        fn intervals_add_up_and_every_histogram_is_one(
+            intervals in prop::collection::vec((interval(), interval()), 1..20),
+        ) {
+            let mut collector = Collector::new(&job(), GlobalStep(0));
+            let mut shards = vec![ShardSnapshot::default(), ShardSnapshot::default()];
+            collector.collect(&moment(0, &shards));
+            let mut wanted = [0u64; 6];
+            let (mut sums, mut gradients) = ([0.0f64; 6], (0u64, 0.0));
+            for (at, (first, second)) in intervals.iter().enumerate() {
+                let both = [first, second];
+                both.iter().zip(&mut shards).for_each(|(interval, shard)| count(shard, interval));
+                for (others, applied) in both {
+                    let own = [vec![applied.len() as u64], others.map(u64::from).into()].concat();
+                    wanted.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+                }
+                let summaries = collector.collect(&moment(at as u64 + 1, &shards));
+                for summary in &summaries {
+                    prop_assert!(summary.validate().is_ok(), "{:?}", summary);
+                }
+                for (sum, verdict) in sums.iter_mut().zip(VERDICTS) {
+                    *sum += scalar(&summaries, &format!("pushes/{verdict}")).map_or(0.0, f64::from);
+                }
+                let stale: Vec<u64> = first.1.iter().chain(&second.1).map(|&stale| stale.into()).collect();
+                gradients.0 += (first.1.len() + usize::from(first.0[0])) as u64;
+                gradients.1 += f64::from(scalar(&summaries, "train/examples_per_second").unwrap());
+                let Some(histogram) = histogram(&summaries, "staleness") else {
+                    prop_assert!(stale.is_empty());
+                    continue;
+                };
+                let in_buckets: f64 = histogram.buckets.iter().map(|&(_, count)| count).sum();
+                prop_assert_eq!((histogram.count, in_buckets), (stale.len() as f64, stale.len() as f64));
+                prop_assert_eq!(histogram.sum, stale.iter().sum::<u64>() as f64);
+                let (least, greatest) = (*stale.iter().min().unwrap(), *stale.iter().max().unwrap());
+                prop_assert!(histogram.min <= least as f64 && greatest as f64 <= histogram.max);
+                let max = scalar(&summaries, "staleness/max").unwrap();
+                prop_assert!(greatest as f32 <= max);
+                // But the last bucket has no end.
+                prop_assert!(greatest >= 1 << 14 || max < (2 * greatest).max(1) as f32);
+                // Whoever is in a bucket is above the limit before it.
+                let mut below = 0.0;
+                for &(limit, count) in &histogram.buckets {
+                    let within = stale.iter().filter(|&&own| below <= own as f64 && (own as f64) < limit).count();
+                    prop_assert_eq!(within as f64, count, "{:?} {:?}", histogram, stale);
+                    below = limit;
+                }
+            }
+            prop_assert_eq!(sums.map(|sum| sum as u64), wanted);
+            prop_assert_eq!(gradients.0 as f64 * f64::from(job().batch_size), gradients.1);
+        }
+
+        /// (C) and (D), whatever the shards say.
+        #[test]
+        fn counts_of_any_kind_are_plotted_or_left_out(
+            shards in prop::collection::vec((any::<[u64; 6]>(), any::<[u64; 16]>(), any::<u64>(), any::<u64>()), 1..6),
+            times in prop::collection::vec(any::<u32>(), 6),
+        ) {
+            let mut collector = Collector::new(&job(), GlobalStep(0));
+            for ((counts, buckets, max, sum), at) in shards.into_iter().zip(times) {
+                let [applied, held, stale, stopped, duplicate, refused] = counts;
+                let shard = ShardSnapshot {
+                    version: Version(max),
+                    pushes: ShardCounters { received: sum, applied, held, stale, stopped, duplicate, refused },
+                    staleness: StalenessHistogram { buckets: buckets.into(), max, sum },
+                    ..Default::default()
+                };
+                for summary in collector.collect(&moment(at.into(), &[shard.clone(), shard])) {
+                    prop_assert!(summary.validate().is_ok(), "{:?}", summary);
+                    let finite = !matches!(summary.value, SummaryValue::Scalar(value) if !value.is_finite());
+                    prop_assert!(finite, "{:?}", summary);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_numbers_of_the_training_are_those_of_the_moment() {
+        let mut collector = Collector::new(&job(), GlobalStep(0));
+        let shard = |version| ShardSnapshot { version: Version(version), ..Default::default() };
+        collector.collect(&moment(2, &[shard(0), shard(0)]));
+        let norm = |norm| WorkerReport { gradient_norm: Some(norm), ..Default::default() };
+        // A worker that has measured nothing since counts with what it measured before.
+        collector.note(&TrainingSnapshot {
+            reports: [(0, norm(1.0)), (1, norm(2.0))].into(),
+            ..Default::default()
+        });
+        let mut now = moment(4, &[shard(7), shard(9)]);
+        now.progress = JobProgress { loss: Some(0.5), workers: 2, ..Default::default() };
+        now.reports = [(1, norm(4.0))].into();
+        collector.note(&now);
+        let summaries = collector.collect(&now);
+        for (tag, value) in [
+            ("train/loss", Some(0.5)),
+            ("train/learning_rate", Some(0.1)),
+            ("train/gradient_norm", Some(2.5)),
+            ("train/workers", Some(2.0)),
+            ("train/steps_per_second", Some(4.5)),
+            ("shards/version_spread", Some(2.0)),
+            ("pushes/applied", None),
+            ("staleness/mean", None),
+        ] {
+            assert_eq!(scalar(&summaries, tag), value, "{tag}");
+        }
+        assert!(summaries.iter().all(|summary| summary.step == GlobalStep(9)));
+        // Where the shards do not answer there is still the loss.
+        let silent = TrainingSnapshot { progress: now.progress, at: now.at, ..Default::default() };
+        let tags: Vec<String> = collector.collect(&silent).into_iter().map(|summary| summary.tag).collect();
+        assert_eq!(tags, ["train/loss", "train/learning_rate", "train/workers"]);
+    }
+
+    #[test]
+    fn an_evaluation_has_its_loss_and_metrics() {
+        let metrics = vec![
+            MetricValue { name: "accuracy".into(), value: 0.75 },
+            MetricValue { name: "auc".into(), value: f32::NAN },
+        ];
+        let evaluation = Evaluation { loss: 0.25, metrics, examples: 4, variables_crc32c: 1 };
+        let summaries = evaluated(GlobalStep(3), &evaluation);
+        assert_eq!(summaries.len(), 2);
+        assert_eq!(scalar(&summaries, "eval/loss"), Some(0.25));
+        assert_eq!(scalar(&summaries, "eval/accuracy"), Some(0.75));
+    }
+}

@@ -1,0 +1,14 @@
+//! What a user plots of a job, as TensorBoard reads it: which numbers there are, and the files they are written to.
+
+mod collect;
+mod config;
+mod events;
+mod graph;
+mod image;
+mod proto;
+mod text;
+
+pub(crate) use collect::Collector;
+pub use collect::evaluated;
+pub use config::SummaryConfig;
+pub use events::{EventError, EventWriter};
