@@ -1,4 +1,5 @@
-//! What hooks, operators, a stopped ps task or a signal may ask of a running job. Data only: the launcher carries it out.
+//! What hooks, operators, a stopped ps task or a signal may ask of a running job. Data only: the launcher
+//! carries it out.
 
 use tokio::sync::mpsc;
 
@@ -15,15 +16,16 @@ pub enum Command {
         /// The reason, for the report.
         reason: String,
     },
-    /// Ends the job before its last step so that another job can go on from there: it is saved and not evaluated.
+    /// Ends the job before its last step so that another job can go on from there: it is saved and not
+    /// evaluated.
     Drain {
         /// The reason, for the log.
         reason: String,
     },
 }
 
-/// The commands that wait to be carried out. Those of hooks come from the chief itself and are always taken; those of
-/// views may come from anyone, so their number is bounded by [`VIEW_COMMANDS_MAX`].
+/// The commands that wait to be carried out. Those of hooks come from the chief itself and are always taken;
+/// those of views may come from anyone, so their number is bounded by [`VIEW_COMMANDS_MAX`].
 #[derive(Debug)]
 pub(crate) struct CommandQueue {
     hook_sender: mpsc::UnboundedSender<Command>,

@@ -1,36 +1,38 @@
-//! What an operator may set on the chief.
+//! The settings of the chief, with their limits.
 
 use std::time::Duration;
 
 use pushpull_messages::observe::TraceSpec;
+use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_transport::{RetryConfig, ServerConfig};
 
-use crate::checkpoint::{CheckpointConfig, WarmStartConfig};
+use crate::checkpoint::{CheckpointConfig, DrainShares, WarmStartConfig};
 use crate::error::ChiefError;
 
-/// Longest time that a worker may be away.
+/// The longest time that a worker may be away.
 pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// The settings of the chief.
 #[derive(Clone, Debug)]
 pub struct ChiefConfig {
-    /// So long it waits for every task to come up.
+    /// How long the chief waits for every task to come up.
     pub start_timeout: Duration,
-    /// So long workers may take to leave when the job ends early, or to come and be told why it never began.
+    /// How long workers may take to leave when the job ends early, or to come and be told why it never began.
     pub leave_timeout: Duration,
-    /// So long a worker whose connection is broken may take to come back before it counts as lost.
+    /// How long a worker may take to come back after its connection broke, before it counts as lost.
     pub reconnect_timeout: Duration,
-    /// How it deals with connections to ps tasks that break. It gives them up before the workers do.
+    /// How broken connections to ps tasks are repaired. The chief gives up before the workers do.
     pub retry: RetryConfig,
-    /// Whether the placement table is printed.
+    /// Whether the placement table is logged.
     pub log_placement: bool,
-    /// Checkpoints, if it makes any.
+    /// The checkpoints, if the job makes any.
     pub checkpoint: Option<CheckpointConfig>,
-    /// Values of another job's checkpoint that variables begin with, where there is none of this one to go on from.
+    /// Another job's checkpoint that variables take their initial values from, where this job has none to go
+    /// on from.
     pub warm_start: Option<WarmStartConfig>,
-    /// Which steps are traced, if any: [`Hook::spans`](crate::Hook::spans) hears of them.
+    /// The steps that are traced, if any; [`Hook::spans`](crate::Hook::spans) gets their spans.
     pub trace: Option<TraceSpec>,
-    /// What it takes from each connection.
+    /// The limits of the workers' connections.
     pub server: ServerConfig,
 }
 
@@ -51,26 +53,31 @@ impl Default for ChiefConfig {
 }
 
 impl ChiefConfig {
-    /// Checks the numbers.
+    /// Checks the settings, alone and against each other.
     ///
     /// # Errors
-    /// Names the key that is out of range.
+    /// Returns the first setting that is out of range.
     pub fn validate(&self) -> Result<(), ChiefError> {
+        self.retry.validate()?;
         self.checkpoint.as_ref().map_or(Ok(()), CheckpointConfig::validate)?;
         self.warm_start.as_ref().map_or(Ok(()), WarmStartConfig::validate)?;
         if self.trace.is_some_and(|trace| trace.every == 0) {
-            let (expected, got) = ("at least 1".to_owned(), "0".to_owned());
-            return Err(ChiefError::Config { key: "trace_every", expected, got });
+            return Err(OutOfRange::new("trace_every", "at least 1", 0).into());
         }
-        if (Duration::from_millis(1)..=RECONNECT_TIMEOUT_MAX).contains(&self.reconnect_timeout) {
-            Ok(())
-        } else {
-            Err(ChiefError::Config {
-                key: "reconnect_timeout",
-                expected: format!("from 1 ms to {} s", RECONNECT_TIMEOUT_MAX.as_secs()),
-                got: format!("{:?}", self.reconnect_timeout),
-            })
+        let reconnect = self.reconnect_timeout;
+        if !(Duration::from_millis(1)..=RECONNECT_TIMEOUT_MAX).contains(&reconnect) {
+            let expected = format!("from 1 ms to {} s", RECONNECT_TIMEOUT_MAX.as_secs());
+            return Err(OutOfRange::new("reconnect_timeout", expected, format!("{reconnect:?}")).into());
         }
+        // A worker that is away when a drain begins must have time to come back and finish.
+        if let Some(CheckpointConfig { drain_timeout, .. }) = self.checkpoint
+            && DrainShares::of(drain_timeout).workers < reconnect
+        {
+            let expected = format!("at least 5/3 of reconnect_timeout, which is {reconnect:?}");
+            let got = format!("{drain_timeout:?}");
+            return Err(OutOfRange::new("checkpoint.drain_timeout", expected, got).into());
+        }
+        Ok(())
     }
 }
 
@@ -79,14 +86,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_out_of_range_is_named() {
+    fn a_setting_out_of_range_is_named() {
         assert!(ChiefConfig::default().validate().is_ok());
         for reconnect_timeout in [Duration::ZERO, 2 * RECONNECT_TIMEOUT_MAX] {
             let config = ChiefConfig { reconnect_timeout, ..Default::default() };
             let error = config.validate().unwrap_err().to_string();
-            assert!(error.starts_with("reconnect_timeout must be from 1 ms to 3600 s, and is "), "{error}");
+            assert!(error.starts_with("reconnect_timeout must be from 1 ms to 3600 s, but is "), "{error}");
         }
         let config = ChiefConfig { trace: Some(TraceSpec { every: 0 }), ..Default::default() };
-        assert_eq!(config.validate().unwrap_err().to_string(), "trace_every must be at least 1, and is 0");
+        assert_eq!(config.validate().unwrap_err().to_string(), "trace_every must be at least 1, but is 0");
+        let retry = RetryConfig { connections_max: 0, ..RetryConfig::default() };
+        let config = ChiefConfig { retry, ..Default::default() };
+        assert!(config.validate().unwrap_err().to_string().contains("connections_max"));
+    }
+
+    #[test]
+    fn a_drain_leaves_time_to_reconnect() {
+        let second = Duration::from_secs(1);
+        let config = |drain, reconnect_timeout| {
+            let checkpoint = CheckpointConfig { drain_timeout: drain, ..CheckpointConfig::new("here") };
+            ChiefConfig { checkpoint: Some(checkpoint), reconnect_timeout, ..Default::default() }
+        };
+        assert!(config(5 * second, 3 * second).validate().is_ok());
+        let error = config(4 * second, 3 * second).validate().unwrap_err().to_string();
+        let wanted =
+            "checkpoint.drain_timeout must be at least 5/3 of reconnect_timeout, which is 3s, but is 4s";
+        assert_eq!(error, wanted);
     }
 }

@@ -1,7 +1,8 @@
-//! Why a job did not train to its end.
+//! The errors that keep a job from its end.
 
 use pushpull_messages::id::{GlobalStep, ShardId, TaskId, Version};
 use pushpull_messages::message::ShardCounters;
+use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_messages::sync::SyncSpec;
 use pushpull_storage::StoreError;
 use pushpull_transport::{CallError, DialError, RetryError};
@@ -9,125 +10,125 @@ use pushpull_transport::{CallError, DialError, RetryError};
 use crate::checkpoint::RestoreError;
 use crate::placement::PlaceError;
 
-/// Anything that ends a job early.
+/// An error that ends a job early.
 #[derive(Debug, thiserror::Error)]
 pub enum ChiefError {
-    /// Some tasks never came.
+    /// Some tasks did not come before the start timeout.
     #[error("after {seconds} s these tasks are missing: {}", tasks.join(", "))]
     Missing {
-        /// How long was waited.
+        /// The start timeout, in seconds.
         seconds: u64,
-        /// Each with its address.
+        /// The missing tasks, each with its address.
         tasks: Vec<String>,
     },
-    /// A setting of the connections out of range.
+    /// A setting of the connections is out of range.
     #[error(transparent)]
     Retry(#[from] RetryError),
-    /// A ps task is not what it should be.
+    /// A ps task could not be connected to.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// A ps task did not do what it was told.
+    /// A request to a ps task failed.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The variables cannot be placed.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// A shard would hold more than a frame may carry.
+    /// A shard would hold more than fits in a frame.
     #[error(
         "{shard} would hold {bytes} bytes, and a ps task sends at most {max} in one frame: use more ps tasks or shards, or a partitioner"
     )]
     ShardTooLarge {
         /// The shard.
         shard: ShardId,
-        /// What it would hold.
+        /// The bytes that it would hold.
         bytes: u64,
-        /// What the task takes.
+        /// The largest frame of the task, in bytes.
         max: u64,
     },
-    /// A shard does not take its variables.
+    /// A shard could not create its variables.
     #[error("{shard} has no variables: {reason}")]
     NotCreated {
         /// The shard.
         shard: ShardId,
-        /// Its own words.
+        /// The reason that it gave.
         reason: String,
     },
-    /// Shards take too long to take their variables.
-    #[error("after {0} s some shards have no variables yet: is what they read from very slow?")]
+    /// The shards took longer than the start timeout to create their variables.
+    #[error("after {0} s some shards have no variables yet: check whether their storage is slow")]
     SlowStart(u64),
-    /// Shards do not begin with the same step: a bug of ours.
+    /// The shards do not begin with the same step. This is a bug.
     #[error("{shard} begins with step {version}, and the first shard with {first}")]
     BeganApart {
         /// The shard.
         shard: ShardId,
-        /// Its version.
+        /// The version of the shard.
         version: Version,
-        /// The first one's.
+        /// The version of the first shard.
         first: Version,
     },
-    /// The checkpoint that the job was to begin with cannot be used.
+    /// The checkpoint that the job should begin with cannot be used.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// The place for checkpoints cannot be used.
+    /// The store for checkpoints cannot be used.
     #[error("checkpoints cannot be made: {0}")]
     Store(#[from] StoreError),
-    /// A ps task is gone, and its variables with it.
+    /// A ps task is lost, with its variables.
     #[error("{task} is lost at step {step}, and its variables with it: {reason}")]
     PsLost {
-        /// Which one.
+        /// The task.
         task: TaskId,
-        /// How far the job was.
+        /// The step that the job had reached.
         step: GlobalStep,
-        /// What the connection said.
+        /// Why the connection is lost.
         reason: String,
     },
-    /// A worker says that it cannot go on.
+    /// A worker failed.
     #[error("{worker} failed: {reason}")]
     WorkerFailed {
-        /// Which one.
+        /// The worker.
         worker: TaskId,
-        /// Its own words.
+        /// The reason that it gave.
         reason: String,
     },
-    /// Nobody is left to train or to evaluate.
+    /// No worker is left to train or to evaluate.
     #[error("no worker is left at step {step} of {last_step}")]
     NoWorkers {
-        /// How far the job was.
+        /// The step that the job had reached.
         step: GlobalStep,
-        /// How far it should have gone.
+        /// The last step of the job.
         last_step: GlobalStep,
     },
-    /// A signal came.
+    /// A signal ended the job.
     #[error("interrupted at step {step} of {last_step}")]
     Interrupted {
-        /// How far the job was.
+        /// The step that the job had reached.
         step: GlobalStep,
-        /// How far it should have gone.
+        /// The last step of the job.
         last_step: GlobalStep,
     },
-    /// Some task was told to stop that the job cannot go on without.
+    /// A task that the job cannot go on without was told to stop.
     #[error("{reason} at step {step}, and no checkpoints are made to go on from (--checkpoint-dir)")]
     NotSaved {
-        /// Which one.
+        /// The task, and what happened to it.
         reason: String,
-        /// How far the job was.
+        /// The step that the job had reached.
         step: GlobalStep,
     },
-    /// The job asked to end when a worker leaves.
+    /// A worker left a job that should end then.
     #[error(
-        "{worker} left at step {step} of {last_step}: {reason}; the job ends, as it says so (when_worker_leaves: fail)"
+        "{worker} left at step {step} of {last_step}: {reason}; the job ends because of its setting (when_worker_leaves: fail)"
     )]
     WorkerLeft {
-        /// Which one.
+        /// The worker.
         worker: TaskId,
-        /// How far the job was.
+        /// The step that the job had reached.
         step: GlobalStep,
-        /// How far it should have gone.
+        /// The last step of the job.
         last_step: GlobalStep,
         /// Why it left.
         reason: String,
     },
-    /// The shards' own counts do not add up: a bug of ours.
+    /// The counts of a shard do not add up. This is a bug.
     #[error(
         "{shard} counts {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) at version {version}, and under {sync} that does not make {last_step} updates since {began}",
         pushes.received, pushes.applied, pushes.held, pushes.stale, pushes.stopped, pushes.duplicate, pushes.refused
@@ -135,45 +136,38 @@ pub enum ChiefError {
     Miscount {
         /// The shard.
         shard: ShardId,
-        /// Its counts.
+        /// The counts of the shard.
         pushes: Box<ShardCounters>,
-        /// Its version.
+        /// The version of the shard.
         version: Version,
-        /// The version that it began with.
+        /// The version that the shard began with.
         began: Version,
         /// The job's policy.
         sync: SyncSpec,
         /// The step at which the training ended.
         last_step: GlobalStep,
     },
-    /// A shard let a worker further ahead than the policy does: a bug of ours.
+    /// A shard let a worker fall further behind than the policy allows. This is a bug.
     #[error(
         "{shard} took a push of a worker that was {steps} steps behind another, and {sync} allows {bound}"
     )]
     TooFarBehind {
         /// The shard.
         shard: ShardId,
-        /// The greatest distance that it saw.
+        /// The greatest distance, in steps.
         steps: u64,
         /// The job's policy.
         sync: SyncSpec,
-        /// What that allows.
+        /// The distance that the policy allows.
         bound: u32,
     },
-    /// A setting out of range.
-    #[error("{key} must be {expected}, and is {got}")]
-    Config {
-        /// Which one.
-        key: &'static str,
-        /// What it may be.
-        expected: String,
-        /// What it is.
-        got: String,
-    },
+    /// A setting is out of range.
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
 }
 
 impl ChiefError {
-    /// Whether it was a signal, and not a fault.
+    /// Returns whether a signal ended the job, and not a fault.
     pub const fn is_interrupt(&self) -> bool {
         matches!(self, Self::Interrupted { .. })
     }

@@ -1,4 +1,4 @@
-//! What is known of a job while it runs, and when it has ended.
+//! What is known of a job while it runs, and when it has ended. Data only.
 
 use std::time::Duration;
 
@@ -6,74 +6,75 @@ use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, ShardId, TaskId};
 use pushpull_messages::message::{Evaluation, ShardSnapshot};
 
-/// A job in the middle of its run.
+/// The progress of a running job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobProgress {
     /// Whether the workers train.
     pub running: bool,
-    /// How many updates have been applied, as far as the workers have told.
+    /// The updates applied so far, as far as the workers have reported.
     pub global_step: GlobalStep,
-    /// How many there will be, where nobody stops the job before.
+    /// The updates at the end, unless the job is stopped early.
     pub last_step: GlobalStep,
-    /// Gradients that make an update together.
+    /// The gradients that make an update together.
     pub gradients_per_update: u32,
-    /// The mean of what the workers told last; `None` before the first report.
+    /// The mean of the last losses of the present workers; `None` before the first report.
     pub loss: Option<f32>,
-    /// Workers that train.
+    /// The number of workers that train.
     pub workers: usize,
-    /// Workers that have not come, while the job has not begun.
+    /// The workers that are missing, while the job has not begun.
     pub missing: Vec<TaskId>,
-    /// Checkpoints that were made.
+    /// The checkpoints that were made.
     pub saves: u64,
-    /// Checkpoints that could not be made.
+    /// The checkpoints that could not be made.
     pub saves_failed: u64,
-    /// The newest that is whole.
+    /// The newest valid checkpoint.
     pub last_checkpoint: Option<CheckpointName>,
 }
 
-/// How a job ended well.
+/// A good end of a job.
 #[derive(Clone, Debug)]
 pub enum JobEnd {
-    /// It trained to its end, or to where somebody wanted it to stop, and was evaluated.
+    /// The job trained to its end, or to where it was stopped, and was evaluated.
     Completed(JobReport),
-    /// It was told to stop before its end, and another job can go on from where it was.
+    /// The job was told to stop before its end, and another one can go on from there.
     Saved {
         /// The updates that are in the checkpoint.
         step: GlobalStep,
-        /// Which one.
+        /// The checkpoint to go on from.
         checkpoint: CheckpointName,
-        /// Why it stopped.
+        /// Why the job stopped.
         reason: String,
     },
 }
 
-/// A job that trained to its end.
+/// The report of a job that trained to its end.
 #[derive(Clone, Debug)]
 pub struct JobReport {
-    /// From the word to begin until the last worker had finished.
+    /// The time from when the workers were told to begin until the last one had finished.
     pub training: Duration,
     /// The updates that are in the variables, those of a checkpoint included; the same on every shard.
     pub steps: GlobalStep,
-    /// Why it stopped before the job's last step, if it did.
+    /// Why the job stopped before its last step, if it did.
     pub stopped: Option<String>,
-    /// Updates that this run has applied; the same on every shard.
+    /// The updates that this run has applied; the same on every shard.
     pub updates_applied: u64,
-    /// Gradients that are in these, as the first shard counts them: several may make one update.
+    /// The gradients in these updates, as the first shard counts them; several may make one update.
     pub gradients: u64,
-    /// Steps that workers dropped because their gradients were not finite.
+    /// The steps that workers dropped because their gradients were not finite.
     pub skipped: u64,
-    /// The mean over every worker's last steps.
+    /// The mean of the last losses of the workers that stayed to the end, each weighted equally; NaN where
+    /// none of them has a finite loss. Workers that left or were lost do not count.
     pub train_loss: f32,
-    /// The test examples at the final variables.
+    /// The evaluation of the final variables on the test examples.
     pub evaluation: Evaluation,
-    /// Every shard as it was at the end.
+    /// Every shard at the end.
     pub shards: Vec<(ShardId, ShardSnapshot)>,
-    /// Workers whose losses are in `train_loss`.
+    /// The number of workers whose losses are in `train_loss`.
     pub workers: usize,
-    /// Checkpoints that were made.
+    /// The checkpoints that were made.
     pub saves: u64,
-    /// Checkpoints that could not be made.
+    /// The checkpoints that could not be made.
     pub saves_failed: u64,
-    /// The newest that is whole.
+    /// The newest valid checkpoint.
     pub last_checkpoint: Option<CheckpointName>,
 }

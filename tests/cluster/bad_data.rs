@@ -121,7 +121,7 @@ fn data_that_one_worker_lacks_end_the_whole_cluster() {
     let ps = [cluster.start(TaskId::ps(0)), cluster.start(TaskId::ps(1))];
     let first = cluster.start_with(TaskId::worker(0), &[&has]);
     // One that comes when all is over can only wonder where the chief is.
-    chief.wait_for("worker/0 is here");
+    chief.wait_for("worker registered worker=worker/0");
     let second = cluster.start_with(TaskId::worker(1), &["--data-dir=/nowhere"]);
     for mut program in [chief, first, second].into_iter().chain(ps) {
         let ended = program.wait().expect_failure();

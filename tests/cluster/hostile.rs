@@ -404,7 +404,7 @@ fn half_open_connections_do_not_hold_up_the_end() {
             open.push(stream);
         }
     }
-    programs[0].wait_for(&format!("{WORKER} has finished"));
+    programs[0].wait_for(&format!("worker finished worker={WORKER}"));
     for program in &mut programs {
         program.wait_within(PROMPT).expect(0);
     }

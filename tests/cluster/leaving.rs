@@ -35,7 +35,11 @@ fn a_worker_that_is_killed_is_missed_by_nobody() {
     for (mode, mut running) in running {
         running.workers[1].wait().expect(-9);
         let report = running.end_well_without(&[1]);
-        assert!(running.chief.err().contains("worker/1 is lost"), "{mode}: {}", running.chief.err());
+        assert!(
+            running.chief.err().contains("worker lost; the others go on worker=worker/1"),
+            "{mode}: {}",
+            running.chief.err()
+        );
         for held in counts(&report, "held") {
             match mode {
                 // Of three workers before, of two after that.
@@ -79,7 +83,7 @@ fn a_worker_that_is_started_again_joins_the_running_job_and_its_pushes_count() {
     });
     for (mode, mut running) in running {
         let before = if mode.starts_with("sync") {
-            running.chief.wait_for("worker/1 is lost");
+            running.chief.wait_for("worker lost; the others go on worker=worker/1");
             running.wait_for_shards("one member", |seen| seen.members == 1)
         } else {
             running.wait_for_shards("any", |_| true)
@@ -175,7 +179,11 @@ fn a_worker_that_is_told_to_stop_leaves_in_good_order() {
     for mut running in running {
         running.end_well_without(&[2]);
         let said = running.chief.err();
-        assert!(said.contains("worker/2 leaves after") && !said.contains("is lost"), "{said}");
+        assert!(
+            said.contains("worker was told to stop and left worker=worker/2")
+                && !said.contains("worker lost"),
+            "{said}"
+        );
     }
 }
 
@@ -192,7 +200,7 @@ fn frozen(mode: &str, flags: &[&str]) -> Running {
 #[test]
 fn a_frozen_worker_is_waited_for_until_it_counts_as_lost() {
     for mut running in ["bounded:1", "sync"].map(|mode| frozen(mode, &["--lost-after-s=5"])) {
-        running.chief.wait_for("worker/2 is lost");
+        running.chief.wait_for("worker lost; the others go on worker=worker/2");
         let seen = running.wait_for_shards("two members", |seen| seen.members == 2);
         running.wait_for_version(seen.iter().map(|seen| seen.version.0).max().expect("shards") + 20);
         running.workers[2].signal(Signal::CONT);
@@ -228,7 +236,7 @@ fn who_waits_for_a_frozen_worker_hears_all_the_same_that_the_job_ends() {
         let mut running = frozen(mode, &[]);
         running.workers[1].signal(Signal::TERM);
         running.workers[1].wait().expect(143);
-        running.chief.wait_for("worker/1 leaves after");
+        running.chief.wait_for("worker was told to stop and left worker=worker/1");
         running.chief.signal(Signal::TERM);
         running
     });

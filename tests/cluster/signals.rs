@@ -45,7 +45,7 @@ fn a_second_signal_ends_a_chief_at_once() {
     // A worker that hears nothing keeps the chief waiting.
     worker.signal(Signal::STOP);
     chief.signal(Signal::TERM);
-    chief.wait_for("telling the workers to stop");
+    chief.wait_for("stopping the workers without a checkpoint");
     chief.signal(Signal::TERM);
     chief.wait_within(Duration::from_secs(5)).expect(143).says("a second signal");
 }
@@ -72,7 +72,11 @@ fn one_of_two_workers_may_leave() {
             other.wait().expect(0);
         }
         cluster.finished();
-        let missed = if status < 0 { "worker/1 is lost" } else { "worker/1 leaves after" };
+        let missed = if status < 0 {
+            "worker lost; the others go on worker=worker/1"
+        } else {
+            "worker was told to stop and left worker=worker/1"
+        };
         assert!(chief.err().contains(missed), "{missed} in {}", chief.err());
     }
 }
@@ -85,7 +89,7 @@ fn a_frozen_worker_counts_as_lost() {
         other.wait().expect(0);
     }
     cluster.finished();
-    assert!(chief.err().contains("worker/1 is lost"), "{}", chief.err());
+    assert!(chief.err().contains("worker lost; the others go on worker=worker/1"), "{}", chief.err());
     second.signal(Signal::CONT);
     second.wait_within(PROMPT).expect_failure();
 }

@@ -147,7 +147,7 @@ fn a_worker_that_dies_before_the_start_may_come_again() {
     let mut early = cluster.start(WORKER);
     early.wait_for("ready: model");
     early.signal(Signal::KILL);
-    chief.wait_for("worker/0 is gone before the job began");
+    chief.wait_for("worker disconnected before the job began; it may come back worker=worker/0");
     all_end_well([chief, ps, cluster.start(WORKER), cluster.start(TaskId::worker(1))]);
     cluster.finished();
 }
@@ -161,7 +161,7 @@ fn a_worker_that_dies_in_the_middle_may_come_again() {
     let lives = cluster.start(TaskId::worker(1));
     wait_for_version(&cluster, 50);
     dies.signal(Signal::KILL);
-    chief.wait_for("worker/0 is lost");
+    chief.wait_for("worker lost; the others go on worker=worker/0");
     let mut again = cluster.start(WORKER);
     again.wait_for("ready: model");
     all_end_well([chief, again, lives].into_iter().chain(ps));

@@ -1,6 +1,6 @@
-//! Writes one checkpoint: every shard writes its part of the same version, and the chief puts the manifest last, when it sees
-//! all parts. Knows no other checkpoint. Wanted property: (C1) a checkpoint without a manifest does not count, and one with
-//! a manifest has every file that the manifest names.
+//! Writes one checkpoint: every shard writes its part of the same version, and the chief puts the manifest
+//! last, when it sees all parts. Knows no other checkpoint. Wanted property: (C1) a checkpoint without a
+//! manifest does not count, and one with a manifest has every file that the manifest names.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -91,7 +91,8 @@ impl CheckpointWriter {
             }
         }
         files.sort_unstable_by_key(|file| file.shard);
-        // Workers that have not pushed yet have a record, too, since the records show how many workers there are.
+        // Workers that have not pushed yet have a record, too, since the records show how many workers there
+        // are.
         for worker in 0..self.cluster.addresses(JobName::Worker).len() as u32 {
             workers.entry(worker).or_insert(WorkerRecord::new(worker, 0));
         }
@@ -135,7 +136,8 @@ impl CheckpointWriter {
     }
 }
 
-/// Merges the records of all shards: shards may have taken pushes in different orders, and the latest of each worker counts.
+/// Merges the records of all shards: shards may have taken pushes in different orders, and the latest of each
+/// worker counts.
 fn merge(workers: &mut BTreeMap<u32, WorkerRecord>, record: WorkerRecord) {
     let known = workers.entry(record.worker).or_insert(record);
     let drawn = known.drawn.max(record.drawn);

@@ -1,6 +1,6 @@
-//! Deletes what a store does not need any more once a checkpoint has been committed: checkpoints that are not kept, and the
-//! remains of saves that failed. Wanted property: (C1) neither the newest committed checkpoint nor what another chief may be
-//! writing is ever touched.
+//! Deletes what a store does not need any more once a checkpoint has been committed: checkpoints that are not
+//! kept, and the remains of saves that failed. Wanted property: (C1) neither the newest committed checkpoint
+//! nor what another chief may be writing is ever touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -51,8 +51,8 @@ impl Cleaner {
         self.due = true;
     }
 
-    /// Deletes what can go, if a checkpoint was committed since the last call. What cannot be deleted now is deleted later.
-    /// Must not be called while a save of this life is under way.
+    /// Deletes what can go, if a checkpoint was committed since the last call. What cannot be deleted now is
+    /// deleted later. Must not be called while a save of this life is under way.
     pub(super) async fn clean_if_due(&mut self) {
         if self.due {
             if let Err(error) = self.clean().await {
@@ -74,7 +74,8 @@ impl Cleaner {
                 CheckpointState::Committed(manifest) => {
                     self.known.insert(name, manifest.saved_ms);
                 }
-                // It was committed once: another version of this program may have made it, or an operator may mend it.
+                // It was committed once: another version of this program may have made it, or an operator may
+                // mend it.
                 CheckpointState::Broken(reason) => {
                     if self.left_alone.insert(name) {
                         warn!(checkpoint = %name, reason, "broken checkpoint was left alone");

@@ -1,59 +1,60 @@
-//! What an operator may set about checkpoints. Knows no store.
+//! The settings of checkpoints, with their limits. Knows no store.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use pushpull_messages::id::GlobalStep;
+use pushpull_messages::out_of_range::OutOfRange;
 
-use crate::error::ChiefError;
-
-/// Most checkpoints that are kept beside those that are kept for ever.
+/// The largest number of recent checkpoints that are kept.
 pub const KEEP_MAX: usize = 10_000;
-/// Longest time that an operator may wait for a job to end when it is told to.
+/// The longest time that a job may take to end when it is told to.
 pub const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
-/// Where checkpoints go, when they are made, which are kept, and with which one the job begins.
+/// Where checkpoints are stored, when they are made, which are kept, and which one the job begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointConfig {
-    /// A directory that all hosts share, or a bucket, as [`Store::open`](pushpull_storage::Store::open) takes it.
+    /// A directory that all hosts share, or a bucket, as [`Store::open`](pushpull_storage::Store::open) takes
+    /// it.
     pub location: String,
-    /// One at every multiple of so many steps.
+    /// Makes a checkpoint at every multiple of this many steps.
     pub save_steps: Option<u64>,
-    /// One after so much time, instead.
+    /// Makes a checkpoint after this much time, instead.
     pub save_secs: Option<Duration>,
-    /// So many of the newest are kept.
+    /// How many of the newest checkpoints are kept.
     pub keep: usize,
-    /// Beside these, one of so much time is kept for ever.
+    /// Beside these, one checkpoint is kept for ever in each interval of this length.
     pub keep_every: Option<Duration>,
-    /// With which one the job begins.
+    /// The checkpoint that the job begins with.
     pub restore: RestoreChoice,
-    /// So long the job may take to end when a signal says so, and its last save in any case. Workers have three fifths
-    /// of it to finish, and what they leave is for the save.
+    /// How long the job may take to end when a signal asks for it, and the last save in any case. Workers
+    /// have three fifths of it to finish, and the rest is left for the save.
     pub drain_timeout: Duration,
 }
 
-/// With which checkpoint a job begins.
+/// The choice of the checkpoint that a job begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestoreChoice {
-    /// The newest that is whole, with a warning where newer ones are not; initial values where there is none.
+    /// The newest valid one, with a warning about broken newer ones; initial values where there is none at
+    /// all.
     #[default]
     LatestValid,
-    /// The newest, or an error where that is not whole; initial values where there is none.
+    /// The newest one, or an error where that is broken; initial values where there is none.
     Latest,
     /// None: initial values.
     None,
-    /// The one of that step.
+    /// The one of this step.
     Step(GlobalStep),
 }
 
-/// No choice of a checkpoint.
+/// The error for a text that is no choice of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no choice of a checkpoint: expected latest-valid, latest, none, or the number of a step")]
 pub struct RestoreChoiceError(String);
 
 impl CheckpointConfig {
-    /// With that place and otherwise what is usual: saved at the end only.
+    /// Returns the default settings for this location: a checkpoint is made only at the end.
     pub fn new(location: impl Into<String>) -> Self {
         Self {
             location: location.into(),
@@ -66,20 +67,20 @@ impl CheckpointConfig {
         }
     }
 
-    /// Checks the numbers.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// Names the key that is out of range.
-    pub fn validate(&self) -> Result<(), ChiefError> {
-        let wrong = |key, expected: String, got: String| Err(ChiefError::Config { key, expected, got });
-        let long = |time: Option<Duration>| time.is_some_and(|time| time < Duration::from_secs(1));
+    /// Returns the first setting that is out of range.
+    pub fn validate(&self) -> Result<(), OutOfRange> {
+        let wrong = |key, expected: String, got: String| Err(OutOfRange::new(key, expected, got));
+        let short = |time: Option<Duration>| time.is_some_and(|time| time < Duration::from_secs(1));
         if self.location.is_empty() {
             return wrong("checkpoint.location", "a directory or a bucket".into(), "empty".into());
         }
         if self.save_steps == Some(0) {
             return wrong("checkpoint.save_steps", "at least 1".into(), "0".into());
         }
-        if long(self.save_secs) {
+        if short(self.save_secs) {
             let got = format!("{:?}", self.save_secs.unwrap_or_default());
             return wrong("checkpoint.save_secs", "at least 1 s".into(), got);
         }
@@ -90,7 +91,7 @@ impl CheckpointConfig {
         if !(1..=KEEP_MAX).contains(&self.keep) {
             return wrong("checkpoint.keep", format!("from 1 to {KEEP_MAX}"), self.keep.to_string());
         }
-        if long(self.keep_every) {
+        if short(self.keep_every) {
             let got = format!("{:?}", self.keep_every.unwrap_or_default());
             return wrong("checkpoint.keep_every", "at least 1 s".into(), got);
         }
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_choice_is_read_as_it_is_written() {
+    fn a_choice_is_parsed_as_it_is_displayed() {
         for text in ["latest-valid", "latest", "none", "0", "1200"] {
             assert_eq!(text.parse::<RestoreChoice>().unwrap().to_string(), text);
         }
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_out_of_range_is_named() {
+    fn a_setting_out_of_range_is_named() {
         let usual = CheckpointConfig::new("here");
         let second = Duration::from_secs(1);
         assert!(usual.validate().is_ok());
@@ -162,7 +163,7 @@ mod tests {
                 "save_secs must be at least 1 s",
             ),
             (CheckpointConfig { save_steps: Some(9), ..often.clone() }, "save_secs must be left out"),
-            (CheckpointConfig { keep: 0, ..usual.clone() }, "keep must be from 1 to 10000, and is 0"),
+            (CheckpointConfig { keep: 0, ..usual.clone() }, "keep must be from 1 to 10000, but is 0"),
             (
                 CheckpointConfig { keep_every: Some(second / 2), ..usual.clone() },
                 "keep_every must be at least 1 s",

@@ -1,6 +1,8 @@
-//! How the time of a drain is shared between the workers, which finish their steps, and the last save. Knows no clock.
+//! How the time of a drain is shared between the workers, which finish their steps, and the last save. Knows
+//! no clock.
 //!
-//! Wanted properties: (A) both shares together are the whole time; (B) the workers have three fifths of it, rounded down.
+//! Wanted properties: (A) both shares together are the whole time; (B) the workers have three fifths of it,
+//! rounded down.
 
 use std::time::Duration;
 
@@ -14,7 +16,8 @@ pub(crate) struct DrainShares {
 }
 
 impl DrainShares {
-    /// Splits the drain timeout, which [`CheckpointConfig::validate`](super::CheckpointConfig::validate) has bounded.
+    /// Splits the drain timeout, which [`CheckpointConfig::validate`](super::CheckpointConfig::validate) has
+    /// bounded.
     pub(crate) fn of(drain_timeout: Duration) -> Self {
         let workers = drain_timeout * 3 / 5;
         Self { workers, save: drain_timeout - workers }

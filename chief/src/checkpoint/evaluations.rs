@@ -1,4 +1,4 @@
-//! What evaluators have found of this life's checkpoints: read from where they leave it, and passed on once.
+//! Reads what evaluators have found of this life's checkpoints, and passes it on once. Knows no evaluator.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -10,14 +10,15 @@ use pushpull_messages::message::Evaluation;
 use pushpull_storage::{EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, Store};
 
 use pushpull_storage::Catalog;
+use tracing::{debug, warn};
 
-/// Between two looks.
+/// The time between two looks at the store.
 const EVERY: Duration = Duration::from_secs(1);
-/// So long the store may take to answer.
+/// How long the store may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Passes on every record of a checkpoint of that life, in the order of their steps: others are of another job, or of what
-/// this one does not go on from. Never ends.
+/// Passes on every record of a checkpoint of this life, in the order of steps. Records of other lives belong
+/// to another job or to a run that this one does not go on from. Never ends.
 pub(crate) async fn follow(
     catalog: &Catalog,
     life: Incarnation,
@@ -33,23 +34,25 @@ pub(crate) async fn follow(
             }
             let record = EvaluationRecord::file(name);
             let read = tokio::time::timeout(PATIENCE, store.get(&record, RECORD_BYTES_MAX)).await;
-            // Unless it cannot be read now, it is looked at once.
+            // A record that cannot be read now is tried again.
             let Ok(Ok(bytes)) = read else { continue };
             known.insert(name);
             match EvaluationRecord::decode(&bytes) {
                 Ok(record) => found(record.step, record.evaluation),
-                Err(error) => tracing::warn!("{record} in {} is left out: {error}", store.location()),
+                Err(error) => {
+                    warn!(record, store = store.location(), %error, "evaluation record was left out");
+                }
             }
         }
     }
 }
 
-/// Of which checkpoints there are records, in the order of their steps.
+/// Returns the checkpoints that have a record, in the order of steps.
 async fn names(store: &Store) -> Vec<CheckpointName> {
     let files = match tokio::time::timeout(PATIENCE, store.files(EVALUATIONS)).await {
         Ok(Ok(files)) => files,
         Ok(Err(error)) => {
-            tracing::debug!("evaluations cannot be listed now: {error}");
+            debug!(%error, "evaluations cannot be listed now");
             Vec::new()
         }
         Err(_) => Vec::new(),

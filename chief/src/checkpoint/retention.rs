@@ -1,12 +1,13 @@
-//! Which checkpoints are deleted when another one has been made. Knows no store. Wanted properties: (A) the newest `keep`
-//! stay; (B) of all that there ever were, one of every `keep_every` stays for ever; (C) what has stayed once stays as long
-//! as no newer one comes.
+//! Decides which checkpoints are deleted when another one has been made. Knows no store. Wanted properties:
+//! (A) the newest `keep` stay; (B) of all that there ever were, one of every `keep_every` stays for ever; (C)
+//! what has stayed once stays as long as no newer one comes.
 
 use std::time::Duration;
 
 use pushpull_messages::checkpoint::CheckpointName;
 
-/// What goes, of committed checkpoints that were saved at these times, in milliseconds since 1970.
+/// Returns the checkpoints to delete, of committed ones with the times of their saves, in milliseconds since
+/// 1970.
 pub(super) fn to_delete(
     committed: impl IntoIterator<Item = (CheckpointName, u64)>,
     keep: usize,
@@ -18,7 +19,7 @@ pub(super) fn to_delete(
     let every_ms = keep_every.map(|every| u64::try_from(every.as_millis()).unwrap_or(u64::MAX));
     let mut last = None;
     let mut is_kept = |saved_ms: u64| {
-        // A clock that was set back is no reason to delete.
+        // A clock that was set back is no reason to delete a checkpoint.
         let far = |last: u64, every: u64| saved_ms < last || saved_ms - last >= every;
         let kept = every_ms.is_some_and(|every| last.is_none_or(|last| far(last, every)));
         if kept {
@@ -41,9 +42,9 @@ mod tests {
     use crate::checkpoint::tests::named;
 
     proptest! {
-        /// As a job goes: one more, then what is to go goes.
+        /// One more checkpoint is made, and others are deleted, again and again.
         #[test]
-        fn the_newest_stay_and_one_of_every_so_often(
+        fn the_newest_stay_and_one_of_every_interval(
             pauses in prop::collection::vec(0u64..100, 1..60),
             restarts in prop::collection::vec(0usize..60, 0..4),
             keep in 1usize..6,
@@ -54,7 +55,7 @@ mod tests {
             let (mut life, mut step, mut now) = (1, 0, 1000);
             for (turn, pause) in pauses.into_iter().enumerate() {
                 if restarts.contains(&turn) {
-                    // It goes on from an earlier one.
+                    // The job goes on from an earlier checkpoint.
                     (life, step) = (life + 1, step / 2);
                 }
                 (step, now) = (step + 1, now + pause);
@@ -78,7 +79,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_the_clock_says_the_newest_stay(
+        fn the_newest_stay_whatever_the_clock_says(
             saved in prop::collection::vec(0u64..1000, 1..30), keep in 0usize..6, every in prop::option::of(1u64..200),
         ) {
             let keep_every = every.map(Duration::from_millis);

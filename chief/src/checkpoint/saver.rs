@@ -1,5 +1,5 @@
-//! Makes checkpoints beside the training, which never waits for them, and the last one when it has ended. The files beside
-//! this one decide when they are due, how one is made, and which are deleted.
+//! Makes checkpoints beside the training, which never waits for them, and the last one when it has ended. The
+//! files beside this one decide when they are due, how one is made, and which are deleted.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, Incarnation, Version};
@@ -50,7 +50,8 @@ pub(crate) enum SaverCommand {
     Save,
     /// All workers have finished at this step; makes a checkpoint of it.
     Trained(GlobalStep),
-    /// The job ends; makes the last checkpoint, of `step` or, without one, of the version that all shards have reached.
+    /// The job ends; makes the last checkpoint, of `step` or, without one, of the version that all shards
+    /// have reached.
     End { step: Option<GlobalStep>, deadline: Option<Instant> },
 }
 
@@ -73,8 +74,9 @@ pub(crate) struct Saver {
 }
 
 impl Saver {
-    /// Creates the saver of a chief. Its checkpoints belong to the chief's life or, if the store has checkpoints of later
-    /// lives because the clock was set back, to one after these, so that what is saved now is the newest.
+    /// Creates the saver of a chief. Its checkpoints belong to the chief's life or, if the store has
+    /// checkpoints of later lives because the clock was set back, to one after these, so that what is saved
+    /// now is the newest.
     ///
     /// # Errors
     /// Returns an error if the store cannot be listed.
@@ -108,7 +110,8 @@ impl Saver {
         self.status.subscribe()
     }
 
-    /// Makes checkpoints until the end, and then the last one. Returns the last one, even if it was made before.
+    /// Makes checkpoints until the end, and then the last one. Returns the last one, even if it was made
+    /// before.
     ///
     /// # Errors
     /// Returns why the last checkpoint could not be made.
@@ -139,8 +142,8 @@ impl Saver {
         self.finish(ps, &start.placement, end).await
     }
 
-    /// Does what the schedule names next, until that is done or a command changes it. Returns the end of the job if that was
-    /// commanded.
+    /// Does what the schedule names next, until that is done or a command changes it. Returns the end of the
+    /// job if that was commanded.
     async fn save_next(
         &mut self,
         training: &Training<'_>,
@@ -312,7 +315,8 @@ impl Training<'_> {
         Version(self.progress.borrow().global_step.0)
     }
 
-    /// Makes the next checkpoint or waits until the schedule has to be asked again, after deleting what is not kept.
+    /// Makes the next checkpoint or waits until the schedule has to be asked again, after deleting what is
+    /// not kept.
     async fn work(
         &self,
         writer: &CheckpointWriter,

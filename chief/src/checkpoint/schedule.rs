@@ -1,8 +1,8 @@
-//! Decides at which step the next checkpoint is made. Knows neither clock nor store: times count from the job's begin.
-//! Wanted properties: (A) no step is named twice; (B) every named step is beyond all that were seen, or the last one; (C)
-//! with `save_steps` it is a multiple of that, unless one was requested; (D) where shards are always beyond the named step,
-//! the margin grows until they are not; (E) after a failed save the next multiple is not named before a shard has reached
-//! the failed one.
+//! Decides at which step the next checkpoint is made. Knows neither clock nor store: times count from the
+//! job's begin. Wanted properties: (A) no step is named twice; (B) every named step is beyond all that were
+//! seen, or the last one; (C) with `save_steps` it is a multiple of that, unless one was requested; (D) where
+//! shards are always beyond the named step, the margin grows until they are not; (E) after a failed save the
+//! next multiple is not named before a shard has reached the failed one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -60,7 +60,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Creates the schedule of a job whose shards begin with version `began`; it is `fresh` if no checkpoint has that version.
+    /// Creates the schedule of a job whose shards begin with version `began`; it is `fresh` if no checkpoint
+    /// has that version.
     pub(super) fn new(
         every_steps: Option<u64>,
         every: Option<Duration>,
@@ -88,8 +89,8 @@ impl Schedule {
         self.named = self.named.split_off(&self.seen);
     }
 
-    /// Requests one more save. Returns whether that changes what has to be done next, since the save under way may wait for
-    /// a distant step.
+    /// Requests one more save. Returns whether that changes what has to be done next, since the save under
+    /// way may wait for a distant step.
     pub(super) fn request(&mut self, under_way: Option<Version>) -> bool {
         let far = |named: Version| named.0 > self.seen.0.saturating_add(self.margin);
         let changes = under_way.is_none_or(far);
@@ -98,7 +99,8 @@ impl Schedule {
         changes
     }
 
-    /// Records that all workers have finished at `version`. Returns whether that changes what has to be done next.
+    /// Records that all workers have finished at `version`. Returns whether that changes what has to be done
+    /// next.
     pub(super) fn trained(&mut self, version: Version, under_way: Option<Version>) -> bool {
         self.trained = Some(version);
         self.requested = false;
@@ -146,7 +148,8 @@ impl Schedule {
         self.requested |= self.urgent;
     }
 
-    /// Records that the save of version `at` has failed. The next one is made when it is due, and not at once.
+    /// Records that the save of version `at` has failed. The next one is made when it is due, and not at
+    /// once.
     pub(super) fn failed(&mut self, at: Version, now: Duration) {
         self.failed = at;
         self.ended(now);

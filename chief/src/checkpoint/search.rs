@@ -1,6 +1,7 @@
-//! Which checkpoint a job begins with, as one after the other is looked at, the newest first. Knows no store. Wanted
-//! properties: (A) `latest-valid` takes the newest that is whole, and says which newer ones are not; (B) no job begins
-//! anew where there is a checkpoint, whole or not, unless it is told to; (C) `latest` and a step take that one or none.
+//! Searches for the checkpoint that a job begins with, the newest first. Knows no store. Wanted properties:
+//! (A) `latest-valid` takes the newest valid one, and reports broken newer ones; (B) no job begins anew where
+//! there is a checkpoint, valid or broken, unless it is told to; (C) `latest` and a step take that checkpoint
+//! or none.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
@@ -11,7 +12,7 @@ use super::config::RestoreChoice;
 use super::error::{BrokenCheckpoint, RestoreError};
 use pushpull_storage::newest_first;
 
-/// Most steps that an error names.
+/// The largest number of steps that an error names.
 const NAMED_MAX: usize = 20;
 
 /// A search for the checkpoint to begin with.
@@ -19,15 +20,15 @@ const NAMED_MAX: usize = 20;
 pub(super) struct CheckpointSearch {
     restore: RestoreChoice,
     location: String,
-    /// Those that have not been looked at, the newest last.
+    /// The checkpoints that have not been examined, the newest last.
     left: Vec<CheckpointName>,
     broken: Vec<BrokenCheckpoint>,
-    /// Steps of all that are there and could not have been taken.
+    /// The steps of the checkpoints that were not requested.
     others: Vec<GlobalStep>,
 }
 
 impl CheckpointSearch {
-    /// Among checkpoints of these names, finished or not.
+    /// Begins a search among checkpoints of these names, finished or not.
     pub(super) fn new(restore: RestoreChoice, mut names: Vec<CheckpointName>, location: &str) -> Self {
         newest_first(&mut names);
         names.reverse();
@@ -45,18 +46,21 @@ impl CheckpointSearch {
         Self { restore, location: location.to_owned(), left: names, broken: Vec::new(), others }
     }
 
-    /// The next one to look at. One that is not finished needs no word.
+    /// Returns the next checkpoint to examine. An unfinished one can be skipped.
     pub(super) fn next(&mut self) -> Option<CheckpointName> {
         self.left.pop()
     }
 
-    /// That one cannot be used.
-    pub(super) fn is_broken(&mut self, name: CheckpointName, reason: String) {
+    /// Records that a checkpoint is broken.
+    pub(super) fn reject(&mut self, name: CheckpointName, reason: String) {
         self.broken.push(BrokenCheckpoint { name, reason });
     }
 
-    /// That one is whole: whether the job begins with it.
-    pub(super) fn is_whole(&self, name: CheckpointName) -> Result<(), RestoreError> {
+    /// Takes a valid checkpoint.
+    ///
+    /// # Errors
+    /// Returns an error if a broken one was requested instead.
+    pub(super) fn accept(&self, name: CheckpointName) -> Result<(), RestoreError> {
         match self.broken.first() {
             Some(broken) if self.restore != RestoreChoice::LatestValid => {
                 Err(RestoreError::Broken { broken: broken.clone(), earlier: Some(name) })
@@ -65,8 +69,11 @@ impl CheckpointSearch {
         }
     }
 
-    /// Nothing is left to look at: whether the job begins with initial values.
-    pub(super) fn none_is_whole(self) -> Result<(), RestoreError> {
+    /// Ends a search that found no valid checkpoint.
+    ///
+    /// # Errors
+    /// Returns an error if the job must not begin with initial values.
+    pub(super) fn finish(self) -> Result<(), RestoreError> {
         let Self { restore, location, mut broken, mut others, .. } = self;
         match (restore, broken.is_empty()) {
             (RestoreChoice::Step(step), true) => {
@@ -79,15 +86,18 @@ impl CheckpointSearch {
         }
     }
 
-    /// What to warn of when the job begins with that one.
+    /// Returns the warning about broken newer checkpoints when the job begins with `name`.
     pub(super) fn warning(&self, name: CheckpointName) -> Option<String> {
         let broken: Vec<_> = self.broken.iter().map(ToString::to_string).collect();
         let whose = if broken.len() == 1 { "a newer checkpoint is" } else { "newer checkpoints are" };
-        (!broken.is_empty()).then(|| format!("{whose} not whole ({}): {name} is used", broken.join("; ")))
+        (!broken.is_empty()).then(|| format!("{whose} broken ({}); using {name}", broken.join("; ")))
     }
 }
 
-/// Whether a job can go on from that checkpoint: only its variables have to be the same. The first difference, if not.
+/// Checks that a job can go on from a checkpoint: only the variables have to be the same.
+///
+/// # Errors
+/// Returns the first difference.
 pub(super) fn fits(name: CheckpointName, manifest: &ManifestSpec, job: &JobSpec) -> Result<(), RestoreError> {
     let misfit = |difference| Err(RestoreError::Misfit { name, difference });
     let (own, saved) = (&job.graph.variables, &manifest.job.graph.variables);
@@ -129,50 +139,50 @@ mod tests {
     use crate::job::tests::job;
 
     #[derive(Clone, Copy, Debug, PartialEq)]
-    enum Made {
-        Whole,
+    enum Kind {
+        Valid,
         Broken,
         Unfinished,
     }
 
-    type There = Vec<(CheckpointName, Made)>;
+    type Store = Vec<(CheckpointName, Kind)>;
 
-    /// Several lives, each of which saved some steps; not in order.
-    fn there() -> impl Strategy<Value = There> {
-        let made = prop_oneof![Just(Made::Whole), Just(Made::Broken), Just(Made::Unfinished)];
+    /// Returns checkpoints of several lives, not in order.
+    fn there() -> impl Strategy<Value = Store> {
+        let made = prop_oneof![Just(Kind::Valid), Just(Kind::Broken), Just(Kind::Unfinished)];
         prop::collection::btree_map((1u64..4, 0u64..6), made, 0..8)
             .prop_map(|made| made.into_iter().map(|((life, step), made)| (named(step, life), made)).collect())
     }
 
     fn search(
         restore: RestoreChoice,
-        there: &There,
+        there: &Store,
     ) -> Result<(Option<CheckpointName>, Option<String>), RestoreError> {
         let names = there.iter().map(|&(name, _)| name).collect();
         let mut search = CheckpointSearch::new(restore, names, "here");
         while let Some(name) = search.next() {
             match there.iter().find(|(other, _)| *other == name).unwrap().1 {
-                Made::Whole => return search.is_whole(name).map(|()| (Some(name), search.warning(name))),
-                Made::Broken => search.is_broken(name, "cut".into()),
-                Made::Unfinished => {}
+                Kind::Valid => return search.accept(name).map(|()| (Some(name), search.warning(name))),
+                Kind::Broken => search.reject(name, "cut".into()),
+                Kind::Unfinished => {}
             }
         }
-        search.none_is_whole().map(|()| (None, None))
+        search.finish().map(|()| (None, None))
     }
 
     fn newest(
-        there: &There,
-        wanted: impl Fn(CheckpointName, Made) -> bool,
-    ) -> Option<(CheckpointName, Made)> {
+        there: &Store,
+        wanted: impl Fn(CheckpointName, Kind) -> bool,
+    ) -> Option<(CheckpointName, Kind)> {
         let fitting = there.iter().copied().filter(|&(name, made)| wanted(name, made));
         fitting.max_by_key(|(name, _)| (name.life, name.step))
     }
 
     proptest! {
         #[test]
-        fn the_newest_that_is_whole_is_taken(there in there()) {
-            let whole = newest(&there, |_, made| made == Made::Whole);
-            let committed = newest(&there, |_, made| made != Made::Unfinished);
+        fn the_newest_valid_one_is_taken(there in there()) {
+            let whole = newest(&there, |_, made| made == Kind::Valid);
+            let committed = newest(&there, |_, made| made != Kind::Unfinished);
             match (search(RestoreChoice::LatestValid, &there), whole, committed) {
                 (Ok((taken, warning)), whole, committed) => {
                     prop_assert_eq!(taken, whole.map(|(name, _)| name), "(A)");
@@ -185,19 +195,19 @@ mod tests {
         }
 
         #[test]
-        fn the_one_that_is_asked_for_is_taken_or_none(there in there(), step in prop::option::of(0u64..6)) {
+        fn the_requested_one_is_taken_or_none(there in there(), step in prop::option::of(0u64..6)) {
             let restore = step.map_or(RestoreChoice::Latest, |step| RestoreChoice::Step(GlobalStep(step)));
             let among = |name: CheckpointName| step.is_none_or(|step| name.step == GlobalStep(step));
-            let committed = newest(&there, |name, made| made != Made::Unfinished && among(name));
+            let committed = newest(&there, |name, made| made != Kind::Unfinished && among(name));
             match (search(restore, &there), committed) {
                 (Ok((taken, warning)), committed) => {
                     prop_assert_eq!(taken, committed.map(|(name, _)| name), "(C)");
-                    prop_assert!(committed.is_none_or(|(_, made)| made == Made::Whole) && warning.is_none(), "(C)");
+                    prop_assert!(committed.is_none_or(|(_, made)| made == Kind::Valid) && warning.is_none(), "(C)");
                     prop_assert!(taken.is_some() || step.is_none(), "(B) and (C)");
                 }
-                (Err(RestoreError::Broken { broken, earlier }), Some((name, Made::Broken))) => {
+                (Err(RestoreError::Broken { broken, earlier }), Some((name, Kind::Broken))) => {
                     prop_assert_eq!(broken.name, name);
-                    let whole = newest(&there, |name, made| made == Made::Whole && among(name));
+                    let whole = newest(&there, |name, made| made == Kind::Valid && among(name));
                     prop_assert_eq!(earlier, whole.map(|(name, _)| name));
                 }
                 (Err(RestoreError::NoSuchStep { .. }), None) => prop_assert!(step.is_some()),
@@ -206,22 +216,22 @@ mod tests {
         }
 
         #[test]
-        fn none_is_none(there in there()) {
+        fn none_takes_none(there in there()) {
             prop_assert_eq!(search(RestoreChoice::None, &there).unwrap(), (None, None));
         }
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_what_is_whole() {
+    fn broken_checkpoints_are_named() {
         let there = vec![
-            (named(10, 1), Made::Whole),
-            (named(20, 1), Made::Broken),
-            (named(15, 2), Made::Broken),
-            (named(30, 2), Made::Unfinished),
+            (named(10, 1), Kind::Valid),
+            (named(20, 1), Kind::Broken),
+            (named(15, 2), Kind::Broken),
+            (named(30, 2), Kind::Unfinished),
         ];
         let (_, warning) = search(RestoreChoice::LatestValid, &there).unwrap();
         let expected = format!(
-            "newer checkpoints are not whole ({}: cut; {}: cut): {} is used",
+            "newer checkpoints are broken ({}: cut; {}: cut); using {}",
             named(15, 2),
             named(20, 1),
             named(10, 1)
@@ -229,14 +239,14 @@ mod tests {
         assert_eq!(warning.unwrap(), expected);
         let error = search(RestoreChoice::Latest, &there).unwrap_err().to_string();
         let expected = format!(
-            "{}: cut; the newest that is whole is {}: restore 10, or latest-valid",
+            "{}: cut; the newest valid one is {}: restore 10, or latest-valid",
             named(15, 2),
             named(10, 1)
         );
         assert_eq!(error, expected);
         let error = search(RestoreChoice::LatestValid, &there[1..3].to_vec()).unwrap_err().to_string();
         assert!(
-            error.starts_with("no checkpoint in here is whole, and the job does not begin anew"),
+            error.starts_with("no checkpoint in here is valid; to begin anew, use --restore none"),
             "{error}"
         );
         let error = search(RestoreChoice::Step(GlobalStep(11)), &there).unwrap_err().to_string();
@@ -246,33 +256,33 @@ mod tests {
     #[test]
     fn only_the_variables_have_to_be_the_same() {
         let name = CheckpointName { step: GlobalStep(4), life: Incarnation(1) };
-        let told = |change: fn(&mut JobSpec)| {
+        let checked = |change: fn(&mut JobSpec)| {
             let mut job = job();
             change(&mut job);
             fits(name, &manifest_of(crate::job::tests::job(), 4), &job).map_err(|error| error.to_string())
         };
-        assert_eq!(told(|job| job.batch_size = 9), Ok(()));
-        assert_eq!(told(|job| job.last_step = GlobalStep(4)), Ok(()));
-        let error = told(|job| job.graph.variables[0].shape = Shape::from([3, 5])).unwrap_err();
+        assert_eq!(checked(|job| job.batch_size = 9), Ok(()));
+        assert_eq!(checked(|job| job.last_step = GlobalStep(4)), Ok(()));
+        let error = checked(|job| job.graph.variables[0].shape = Shape::from([3, 5])).unwrap_err();
         assert!(
             error.contains("'kernel' has shape [3, 2] in the checkpoint, and [3, 5] in the job"),
             "{error}"
         );
         assert!(error.contains("--warm-start"));
-        let error = told(|job| job.graph.variables[0].name = "other".into()).unwrap_err();
+        let error = checked(|job| job.graph.variables[0].name = "other".into()).unwrap_err();
         assert!(error.contains("the job has a variable 'other', and the checkpoint has none"), "{error}");
         assert!(
-            told(|job| job.graph.variables.clear())
+            checked(|job| job.graph.variables.clear())
                 .unwrap_err()
                 .contains("has a variable 'kernel', and the job")
         );
         assert!(
-            told(|job| job.graph.variables[0].trainable = false)
+            checked(|job| job.graph.variables[0].trainable = false)
                 .unwrap_err()
                 .contains("'kernel' was trained in")
         );
         assert!(
-            told(|job| job.last_step = GlobalStep(3))
+            checked(|job| job.last_step = GlobalStep(3))
                 .unwrap_err()
                 .contains("beyond the job's last step, which is 3")
         );

@@ -1,6 +1,6 @@
-//! Has the shards begin: with a checkpoint, with some values of another job's, or with initial values. Which one it is, is
-//! decided elsewhere; here stores are read and shards asked. Wanted property: (C2) with what one shard cannot read whole,
-//! no shard begins.
+//! Initializes the shards with a checkpoint, with values of another job, or with initial values. The search
+//! decides which; this file reads the stores and asks the shards. Wanted property: (C2) no shard begins with
+//! a checkpoint that another shard cannot read completely.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,6 +11,7 @@ use pushpull_messages::message::Resume;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::{ManifestSpec, Store};
 use tokio::time::Instant;
+use tracing::{info, warn};
 
 use super::config::RestoreChoice;
 use super::error::RestoreError;
@@ -22,30 +23,30 @@ use crate::error::ChiefError;
 use crate::launch::{CreateError, PsTasks};
 use pushpull_storage::{Catalog, CheckpointState};
 
-/// How a job begins.
+/// What initializes the shards of a job.
 pub(crate) struct ShardInitializer<'a> {
     pub ps: &'a PsTasks,
     pub job: &'a JobSpec,
     pub workers: u32,
-    /// Its own checkpoints, if it makes any, and which of them it is to begin with.
+    /// The job's own checkpoints, if it makes any, and which of them it begins with.
     pub checkpoints: Option<(&'a Catalog, RestoreChoice)>,
     pub warm_start: Option<&'a WarmStartConfig>,
 }
 
-/// How often a store is asked again that could not say.
+/// How often a checkpoint that cannot be read is examined again.
 const LOOKS: u32 = 3;
-/// Before that.
+/// The time between two such examinations.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// With what it began.
+/// The state that the job begins with.
 #[derive(Debug)]
 pub(crate) struct InitialState {
     pub start: StartingPoint,
-    /// Where each worker goes on in its input, by index.
+    /// The position of each worker in its input, by the worker's index.
     pub resumes: Vec<Resume>,
 }
 
-/// What a checkpoint is taken for.
+/// The purpose of a checkpoint.
 #[derive(Clone, Copy)]
 enum Purpose<'a> {
     Resume,
@@ -53,7 +54,7 @@ enum Purpose<'a> {
 }
 
 impl ShardInitializer<'_> {
-    /// Has all shards begin, with variables that live where `placement` says.
+    /// Initializes all shards, with variables as `placement` says.
     pub(crate) async fn run(&self, placement: Placement) -> Result<InitialState, ChiefError> {
         if let Some((catalog, restore)) = self.checkpoints
             && let Some((name, manifest, version)) =
@@ -80,7 +81,7 @@ impl ShardInitializer<'_> {
         Ok(InitialState { start: StartingPoint { placement, version, from: None }, resumes })
     }
 
-    /// Has them begin with the checkpoint that is chosen; `None` where there is none.
+    /// Initializes the shards with the chosen checkpoint; returns `None` where there is none.
     async fn begin_with(
         &self,
         catalog: &Catalog,
@@ -95,17 +96,17 @@ impl ShardInitializer<'_> {
                 CheckpointState::Committed(manifest) => *manifest,
                 CheckpointState::Unfinished => continue,
                 CheckpointState::Broken(reason) => {
-                    search.is_broken(name, reason);
+                    search.reject(name, reason);
                     continue;
                 }
-                // That is no reason to go on from something older.
+                // A store that does not answer is no reason to go on from an older checkpoint.
                 CheckpointState::Unreadable(reason) => {
                     return Err(RestoreError::Unreadable { checkpoint: name, reason }.into());
                 }
             };
-            search.is_whole(name)?;
+            search.accept(name)?;
             if let Some(warning) = search.warning(name) {
-                tracing::warn!("{warning}");
+                warn!("{warning}");
             }
             let store = catalog.store().location().to_owned();
             let (start, [doing, done]) = match purpose {
@@ -116,42 +117,44 @@ impl ShardInitializer<'_> {
                 }
                 Purpose::WarmStart(config) => {
                     let variables = config.sources(self.job, &manifest)?;
-                    tracing::info!("warm start: {} variable(s) from {name} in {store}", variables.len());
+                    info!(store, "warm start: {} variable(s) from {name}", variables.len());
                     (StartSpec::WarmStart { store, checkpoint: name, variables }, ["reading", "read"])
                 }
             };
-            tracing::info!("{doing} {name} (step {}, saved {} ago)", manifest.step, age(manifest.saved_ms));
+            info!("{doing} {name} (step {}, saved {} ago)", manifest.step, age(manifest.saved_ms));
             let began = Instant::now();
             match self.ps.create(self.job, self.workers, placement, &start).await {
                 Ok(version) => {
-                    tracing::info!("{done} {name} in {:.3} s", began.elapsed().as_secs_f32());
+                    info!("{done} {name} in {:.3} s", began.elapsed().as_secs_f32());
                     return Ok(Some((name, manifest, version)));
                 }
-                // What lies there looks whole, and is not.
+                // The checkpoint looked valid, and is not.
                 Err(CreateError::Unavailable { shard, reason }) => {
-                    search.is_broken(name, format!("{shard} cannot read it: {reason}"));
+                    search.reject(name, format!("{shard} cannot read it: {reason}"));
                 }
                 Err(other) => return Err(other.into()),
             }
         }
-        search.none_is_whole()?;
+        search.finish()?;
         Ok(None)
     }
 }
 
-/// What the store cannot say now it may say soon.
+/// Examines a checkpoint, several times if the store does not answer.
 async fn look_patiently(catalog: &Catalog, name: CheckpointName) -> CheckpointState {
     for _ in 0..LOOKS {
         match catalog.look(name).await {
-            CheckpointState::Unreadable(reason) => tracing::warn!("{name} cannot be read now: {reason}"),
-            said => return said,
+            CheckpointState::Unreadable(reason) => {
+                warn!(checkpoint = %name, reason, "checkpoint cannot be read now");
+            }
+            state => return state,
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     catalog.look(name).await
 }
 
-/// For people.
+/// Formats the age of a checkpoint for people.
 fn age(saved_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     match now.saturating_sub(Duration::from_millis(saved_ms)).as_secs() {

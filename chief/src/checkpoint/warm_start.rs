@@ -1,28 +1,29 @@
-//! Which variables of a new job take their values from a checkpoint of another one, and what they are called there.
-//! Knows no store. Wanted properties of a pattern: (A) without `*` it matches itself alone; (B) a text matches the
-//! pattern that any of its parts were replaced in by `*`.
+//! Selects the variables of a new job that take their values from another job's checkpoint, and finds them
+//! there. Knows no store. Wanted properties of a pattern: (A) without `*` it matches itself alone; (B) a text
+//! matches every pattern that results when parts of the text are replaced by `*`.
 
 use std::collections::BTreeMap;
 
 use pushpull_messages::checkpoint::SourceSpec;
 use pushpull_messages::id::{GlobalStep, VariableId};
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_storage::ManifestSpec;
+use tracing::info;
 
 use super::error::RestoreError;
-use crate::error::ChiefError;
 
-/// Values that a job takes from a checkpoint when it has none of its own.
+/// The checkpoint that a job takes values from when it has none of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WarmStartConfig {
-    /// Where that lies.
+    /// The store of the checkpoint.
     pub location: String,
-    /// Of which step; the newest that is whole, if of none.
+    /// The step of the checkpoint; without one, the newest valid checkpoint is taken.
     pub checkpoint: Option<GlobalStep>,
-    /// Which variables of the job, such as `conv*/kernel`: `*` stands for any letters. Without it, all that the
-    /// checkpoint has with the same name and shape.
+    /// A pattern for the variables of the job, such as `conv*/kernel`, where `*` stands for any letters.
+    /// Without one, all variables that the checkpoint has with the same name and shape.
     pub variables: Option<String>,
-    /// Variables of the job that have another name there: the job's, and that.
+    /// Variables that have another name in the checkpoint: the job's name, and the checkpoint's.
     pub rename: Vec<(String, String)>,
 }
 
@@ -30,11 +31,9 @@ impl WarmStartConfig {
     /// Checks what can be checked without the job.
     ///
     /// # Errors
-    /// Names the key that is wrong.
-    pub fn validate(&self) -> Result<(), ChiefError> {
-        let wrong = |key, expected: &str, got: &str| {
-            Err(ChiefError::Config { key, expected: expected.to_owned(), got: got.to_owned() })
-        };
+    /// Returns the first setting that is out of range.
+    pub fn validate(&self) -> Result<(), OutOfRange> {
+        let wrong = |key, expected: &str, got: &str| Err(OutOfRange::new(key, expected, got));
         if self.location.is_empty() {
             return wrong("warm_start.location", "a directory or a bucket", "empty");
         }
@@ -45,13 +44,13 @@ impl WarmStartConfig {
         names.sort_unstable();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(twice) => {
-                wrong("warm_start.rename", "one source for a variable", &format!("two for '{}'", twice[0]))
+                wrong("warm_start.rename", "one source for each variable", &format!("two for '{}'", twice[0]))
             }
             None => Ok(()),
         }
     }
 
-    /// What each variable of the job takes from that checkpoint, by their order in the job.
+    /// Returns the source of each variable that takes its value from the checkpoint, in the order of the job.
     pub(crate) fn sources(
         &self,
         job: &JobSpec,
@@ -72,12 +71,10 @@ impl WarmStartConfig {
                 Some(found) if found.shape == variable.shape => {
                     sources.push(SourceSpec { variable: VariableId(id), source: source.to_owned() });
                 }
-                // Nobody asked for this one.
+                // This variable was not asked for by name.
                 _ if !named && other.is_none() => {
-                    tracing::info!(
-                        "warm start: '{}' begins anew: the checkpoint has none like it",
-                        variable.name
-                    );
+                    let variable = &variable.name;
+                    info!(variable, "warm start: variable is not in the checkpoint; using initial values");
                 }
                 found => {
                     return Err(RestoreError::NoSource {
@@ -99,7 +96,7 @@ impl WarmStartConfig {
     }
 }
 
-/// Whether the text is the pattern, with any letters for each `*`.
+/// Returns whether the text matches the pattern, in which `*` stands for any letters.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().expect("there is one part at least");
@@ -107,7 +104,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     let mut parts: Vec<&str> = parts.collect();
     let Some(last) = parts.pop() else { return rest.is_empty() };
     for part in parts {
-        // The first place where it is leaves most for what follows.
+        // The first occurrence leaves most of the text for the parts that follow.
         match rest.find(part) {
             Some(at) => rest = &rest[at + part.len()..],
             None => return false,
@@ -144,9 +141,9 @@ mod tests {
             prop_assert_eq!(matches(&pattern, &text), pattern == text, "(A)");
         }
 
-        /// Against the plain recursion.
+        /// Compared with the plain recursion.
         #[test]
-        fn it_is_what_the_definition_says(pattern in "[ab*]{0,6}", text in "[ab]{0,7}") {
+        fn matching_follows_the_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,7}") {
             fn defined(pattern: &[u8], text: &[u8]) -> bool {
                 match (pattern.split_first(), text.split_first()) {
                     (None, None) => true,
@@ -160,7 +157,7 @@ mod tests {
         }
     }
 
-    /// A job whose variables have these names, each of as many rows.
+    /// Returns a job whose variables have these names and numbers of rows.
     fn job(variables: &[(&str, usize)]) -> JobSpec {
         let mut g = GraphBuilder::new("plane");
         let mut sum = None;
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_found_or_named() {
+    fn requested_variables_are_found_or_named() {
         let with = |pattern: Option<&str>, rename: &[(&str, &str)]| WarmStartConfig {
             location: "there".into(),
             variables: pattern.map(Into::into),
@@ -218,6 +215,6 @@ mod tests {
         );
         assert!(taken(with(Some("none*"), &[])).unwrap_err().contains("'none*' matches no variable"));
         let twice = with(None, &[("a", "b"), ("a", "c")]).validate().unwrap_err().to_string();
-        assert_eq!(twice, "warm_start.rename must be one source for a variable, and is two for 'a'");
+        assert_eq!(twice, "warm_start.rename must be one source for each variable, but is two for 'a'");
     }
 }

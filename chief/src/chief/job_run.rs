@@ -1,5 +1,5 @@
-//! One run of a job: the parts of the chief that work beside each other, from the first connection to the last. Knows no
-//! rule of the job.
+//! One run of a job: the parts of the chief that work beside each other, from the first connection to the
+//! last. Knows no rule of the job.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -159,7 +159,8 @@ impl JobRun {
         let training = self.supervise(&mut inputs, &mut saving, &mut departures).await;
         inputs.commands.close();
         self.note_evaluation(&training);
-        // Before the last save: once the shards know who has left, held gradients of those workers make an update.
+        // Before the last save: once the shards know who has left, held gradients of those workers make an
+        // update.
         if !departures.is_terminated() && tokio::time::timeout(FAREWELL, departures).await.is_err() {
             warn!("the job ended before every shard heard which workers had left");
         }
@@ -374,8 +375,8 @@ impl JobRun {
     }
 }
 
-/// Tells the shards of every worker that leaves, until the job has ended. A shard that answers late delays no other
-/// message.
+/// Tells the shards of every worker that leaves, until the job has ended. A shard that answers late delays no
+/// other message.
 async fn tell_shards(ps: Rc<PsTasks>, mut departures: mpsc::UnboundedReceiver<(u32, Incarnation)>) {
     let mut pending = FuturesUnordered::new();
     let mut open = true;

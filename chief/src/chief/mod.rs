@@ -42,8 +42,8 @@ pub struct Chief {
 }
 
 impl Chief {
-    /// Creates a chief for a job that has been validated. It sends every change to `progress`, and ends the job early when
-    /// `interrupt` is cancelled.
+    /// Creates a chief for a job that has been validated. It sends every change to `progress`, and ends the
+    /// job early when `interrupt` is cancelled.
     pub fn new(
         config: ChiefConfig,
         identity: Identity,
@@ -72,11 +72,12 @@ impl Chief {
         self.board.view(self.identity.incarnation, makes_checkpoints, self.commands.for_views())
     }
 
-    /// Runs the job on the current arbiter: brings the tasks together, waits for the end, and returns how the job ended.
+    /// Runs the job on the current arbiter: brings the tasks together, waits for the end, and returns how the
+    /// job ended.
     ///
     /// # Errors
-    /// Returns a setting out of range, or whatever kept the job from its end; then all tasks that can be reached have been
-    /// told.
+    /// Returns a setting out of range, or whatever kept the job from its end; then all tasks that can be
+    /// reached have been told.
     ///
     /// # Panics
     /// Panics outside of an actix system.

@@ -16,7 +16,8 @@ use crate::report::JobProgress;
 
 /// A saver that runs beside the job; without checkpoints it does nothing.
 pub(super) struct Saving {
-    /// The saver's work. Ends with the last checkpoint, after [`SaverCommand::End`]; never ends without a saver.
+    /// The saver's work. Ends with the last checkpoint, after [`SaverCommand::End`]; never ends without a
+    /// saver.
     pub work: LocalBoxFuture<'static, Result<CheckpointName, String>>,
     pub commands: mpsc::UnboundedSender<SaverCommand>,
     pub status: watch::Receiver<SaveStatus>,

@@ -1,5 +1,5 @@
-//! The actor that lets the job's state decide about every event, and carries out what the state decides. Knows no ps task
-//! and no rule of the job.
+//! The actor that lets the job's state decide about every event, and carries out what the state decides.
+//! Knows no ps task and no rule of the job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,8 @@ pub(crate) struct Coordinator {
     reconnect_timeout: Duration,
     /// Ends the time that workers have to leave, once that has begun.
     leave_timer: Option<SpawnHandle>,
-    /// For each worker that is away, the connection that broke, and the timer that ends its time to come back.
+    /// For each worker that is away, the connection that broke, and the timer that ends its time to come
+    /// back.
     reconnect_timers: BTreeMap<u32, (u64, SpawnHandle)>,
 }
 
@@ -154,8 +155,8 @@ impl Coordinator {
         effects
     }
 
-    /// Records a report if it comes from the known life of a worker over its latest connection. The worker repeats over
-    /// that connection what it sent over an earlier one.
+    /// Records a report if it comes from the known life of a worker over its latest connection. The worker
+    /// repeats over that connection what it sent over an earlier one.
     fn record(&mut self, peer: &Peer, received: Instant, report: &mut Report) {
         if !self.state.is_latest(peer) {
             return;
@@ -193,8 +194,8 @@ impl Coordinator {
         }
     }
 
-    /// Runs the timers that the state needs now, and no others: a timer that runs on would keep this actor, and all that
-    /// it holds, alive.
+    /// Runs the timers that the state needs now, and no others: a timer that runs on would keep this actor,
+    /// and all that it holds, alive.
     fn set_timers(&mut self, ctx: &mut Context<Self>) {
         if !self.state.is_failing() {
             self.leave_timer.take().map(|timer| ctx.cancel_future(timer));

@@ -1,4 +1,5 @@
-//! The coordinator: the actor that keeps the job's state, and the service that takes the workers' requests to it.
+//! The coordinator: the actor that keeps the job's state, and the service that takes the workers' requests to
+//! it.
 
 mod actor;
 mod event;

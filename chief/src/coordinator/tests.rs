@@ -95,7 +95,8 @@ impl TestCoordinator {
         self.coordinator.send(Observe).await.unwrap()
     }
 
-    /// Waits until a second worker that trained does something else. Returns its state, and that of the first.
+    /// Waits until a second worker that trained does something else. Returns its state, and that of the
+    /// first.
     async fn second_worker_changes(&self) -> (WorkerState, WorkerState) {
         loop {
             self.bell.notified().await;

@@ -1,8 +1,8 @@
-//! When something that happens every so often is due: after so many steps or so long, whichever comes first. Knows no
-//! clock.
+//! When something that happens every so often is due: after so many steps or so long, whichever comes first.
+//! Knows no clock.
 //!
-//! Wanted properties: (A) the first time is due; (B) it is due again exactly when so many steps, or so long, have gone by
-//! since the last time that was.
+//! Wanted properties: (A) the first time is due; (B) it is due again exactly when so many steps, or so long,
+//! have gone by since the last time that was.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Ends the training when the evaluations get no better any more.
 //!
-//! Wanted properties: (A) it stops at the first evaluation that is the last of `patience` in a row, none of which is better
-//! than the best before them by more than `min_delta`; (B) never before.
+//! Wanted properties: (A) it stops at the first evaluation that is the last of `patience` in a row, none of
+//! which is better than the best before them by more than `min_delta`; (B) never before.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;
@@ -33,8 +33,8 @@ pub struct EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// On a metric of the graph, or `loss`. An evaluation counts as better where it is by more than `min_delta`, and never where
-    /// it is not a number. A patience of 0 counts as 1.
+    /// On a metric of the graph, or `loss`. An evaluation counts as better where it is by more than
+    /// `min_delta`, and never where it is not a number. A patience of 0 counts as 1.
     pub fn new(metric: impl Into<String>, better: Better, patience: u32, min_delta: f32) -> Self {
         let (metric, patience) = (metric.into(), patience.max(1));
         Self { metric, patience, min_delta, better, best: None, since: 0, last: None, warned: false }

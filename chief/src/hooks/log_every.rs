@@ -11,7 +11,8 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// Logs loss, step size and gradient norm, as far as they are known, every so many steps or so often, whichever comes first.
+/// Logs loss, step size and gradient norm, as far as they are known, every so many steps or so often,
+/// whichever comes first.
 #[derive(Clone, Debug)]
 pub struct LogEvery {
     pace: Cadence,

@@ -1,4 +1,5 @@
-//! Hooks that are ready to be used. Checkpoints every so often are no hook: the saver makes them, as its settings say.
+//! Hooks that are ready to be used. Checkpoints every so often are no hook: the saver makes them, as its
+//! settings say.
 
 mod cadence;
 mod early_stopping;

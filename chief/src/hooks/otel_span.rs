@@ -1,8 +1,8 @@
 //! Spans as those of OpenTelemetry: a push, with all that its step was at, is a trace. Knows no network.
 //!
-//! Wanted properties: (A) the spans of one step's pushes have one trace, wherever they come from, and those of another one another; (B) a
-//! parent is of the same trace and around its child, or the push that a shard took up, and no span is its own ancestor; (C) what is
-//! kept of the past is bounded.
+//! Wanted properties: (A) the spans of one step's pushes have one trace, wherever they come from, and those
+//! of another one another; (B) a parent is of the same trace and around its child, or the push that a shard
+//! took up, and no span is its own ancestor; (C) what is kept of the past is bounded.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,5 +1,5 @@
-//! Sends the timeline of a job to a collector of OpenTelemetry, on a thread of its own: one that is slow or gone holds nothing up.
-//! Knows not what a trace is made of.
+//! Sends the timeline of a job to a collector of OpenTelemetry, on a thread of its own: one that is slow or
+//! gone holds nothing up. Knows not what a trace is made of.
 
 use std::time::{Duration, SystemTime};
 
@@ -50,7 +50,8 @@ pub struct Otlp {
 }
 
 impl Otlp {
-    /// To a collector at that endpoint, such as `http://127.0.0.1:4318`; `/v1/traces` is added where it is not there.
+    /// To a collector at that endpoint, such as `http://127.0.0.1:4318`; `/v1/traces` is added where it is
+    /// not there.
     ///
     /// # Errors
     /// Where that is no endpoint of plain HTTP.

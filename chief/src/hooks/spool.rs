@@ -1,5 +1,5 @@
-//! Hands spans to a thread of its own, so that a slow disk or network holds nothing up. Bounded: what there is no room for is
-//! counted, and told. Knows not what becomes of a span.
+//! Hands spans to a thread of its own, so that a slow disk or network holds nothing up. Bounded: what there
+//! is no room for is counted, and told. Knows not what becomes of a span.
 
 use std::fmt::Display;
 use std::sync::Arc;

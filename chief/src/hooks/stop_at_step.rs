@@ -5,7 +5,8 @@ use pushpull_messages::id::GlobalStep;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// Ends the training well as soon as that many updates are seen: within about a second, and not exactly there.
+/// Ends the training well as soon as that many updates are seen: within about a second, and not exactly
+/// there.
 #[derive(Clone, Copy, Debug)]
 pub struct StopAtStep(pub GlobalStep);
 

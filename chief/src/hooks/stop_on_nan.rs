@@ -3,8 +3,8 @@
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// Ends the training well when a worker reports a loss that is not finite. Without it such a job goes on as long as its gradients
-/// are finite, or are dropped.
+/// Ends the training well when a worker reports a loss that is not finite. Without it such a job goes on as
+/// long as its gradients are finite, or are dropped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StopOnNan;
 

@@ -1,5 +1,5 @@
-//! Writes the job's summaries to an event file, on a thread of its own: a slow or full disk holds nothing up, and costs
-//! only what it does not take.
+//! Writes the job's summaries to an event file, on a thread of its own: a slow or full disk holds nothing up,
+//! and costs only what it does not take.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +23,8 @@ const WAITING_MAX: usize = 64;
 /// So long the end of the job waits for the disk.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Writes event files for TensorBoard: the job's graph and settings, the numbers of its training as often as the settings say, its
-/// evaluations, and whatever workers and hooks plot.
+/// Writes event files for TensorBoard: the job's graph and settings, the numbers of its training as often as
+/// the settings say, its evaluations, and whatever workers and hooks plot.
 ///
 /// What cannot be written is counted and told once; the training goes on.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
-//! Spans as events of the Chrome trace format, which Perfetto opens: tasks are processes, lanes are threads, and a push is a flow of
-//! arrows from where its gradients were computed to the shard and back. Knows no file.
-//!
-//! Wanted properties: (A) the spans of one thread are disjoint or within one another, as long as it has rows enough; (B) what is
+//! Spans as events of the Chrome trace format, which Perfetto opens: tasks are processes, lanes are threads,
+//! and a push is a flow from where its gradients were computed to the shard and back. Knows no file. Wanted
+//! properties: (A) the spans of one thread are disjoint or nested, as long as it has enough rows; (B) what is
 //! kept of the past is bounded; (C) a push has one identity in all of its events, wherever they come from.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -24,7 +23,8 @@ pub(super) const APPLY: &str = "apply";
 const THREADS_MAX: usize = 4096;
 /// Rows of one lane, in which spans are that overlap.
 const ROWS_MAX: usize = 8;
-/// Spans of a row that are remembered: of some seconds, since workers tell one after the other what they did at the same time.
+/// Spans of a row that are remembered: of some seconds, since workers tell one after the other what they did
+/// at the same time.
 const RECENT_MAX: usize = 1024;
 /// Steps of which it is known when they computed.
 const COMPUTED_MAX: usize = 4096;
@@ -217,7 +217,8 @@ fn rank(lane: &str) -> u64 {
     }
 }
 
-/// A number for a push to a shard, the same wherever it is seen: FNV-1a, in as many bits as any reader of JSON keeps.
+/// A number for a push to a shard, the same wherever it is seen: FNV-1a, in as many bits as any reader of
+/// JSON keeps.
 fn flow_id(push: PushId, shard: ShardId) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let parts = [
@@ -288,7 +289,8 @@ mod tests {
         }
     }
 
-    /// (A): each worker tells of its pushes of a second at once, and their spans at the shard lie between those of the others.
+    /// (A): each worker tells of its pushes of a second at once, and their spans at the shard lie between
+    /// those of the others.
     #[test]
     fn spans_of_a_second_do_not_cross_whoever_tells_of_them_first() {
         let mut events = TraceEvents::new();

@@ -1,5 +1,5 @@
-//! Writes the timeline of a job to a file, on a thread of its own: a slow or full disk holds nothing up. Knows not what a span
-//! is drawn like.
+//! Writes the timeline of a job to a file, on a thread of its own: a slow or full disk holds nothing up.
+//! Knows not what a span is drawn like.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -13,8 +13,9 @@ use crate::error::ChiefError;
 use crate::hook::Hook;
 use crate::report::JobEnd;
 
-/// Writes one file in the Chrome trace format, which <https://ui.perfetto.dev> opens: what the traced steps of all workers, their
-/// pushes and the shards that took them up were at, on the chief's clock. It can also be read where it was cut off.
+/// Writes one file in the Chrome trace format, which <https://ui.perfetto.dev> opens: what the traced steps
+/// of all workers, their pushes and the shards that took them up were at, on the chief's clock. It can also
+/// be read where it was cut off.
 ///
 /// What cannot be written is counted and told; the training goes on.
 #[derive(Debug)]

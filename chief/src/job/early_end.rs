@@ -1,9 +1,8 @@
-//! What becomes of a job when its training has ended: which checkpoint is saved last, how long that may take, and which
-//! result the job has where it was not trained to its end. Knows neither store nor clock.
-//!
-//! Wanted properties: (A) only a job with a last checkpoint ends as saved, with that checkpoint's step; (B) a job that was
-//! told to stop and has a last checkpoint ends as saved; (C) any other job keeps its error; (D) nothing is saved where
-//! the shards' own state may be at fault, and nothing limits the last save of a job that was trained to its end.
+//! What becomes of a job when its training has ended: its last checkpoint, and its result where it was not
+//! trained to its end. Knows neither store nor clock. Wanted properties: (A) only a job with a last
+//! checkpoint ends as saved, at its step; (B) a job that was told to stop and has a last checkpoint ends as
+//! saved; (C) any other job keeps its error; (D) nothing is saved where the shards may be at fault, and
+//! nothing limits the last save of a job that was trained to its end.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
@@ -60,8 +59,9 @@ impl SaveLimit {
     }
 }
 
-/// Returns the result of a job that was not trained to its end because of `error`. `drain` is the reason for which the
-/// job was told to stop, if it was; `last` is the last checkpoint, or why it could not be saved, if it was to be saved.
+/// Returns the result of a job that was not trained to its end because of `error`. `drain` is the reason for
+/// which the job was told to stop, if it was; `last` is the last checkpoint, or why it could not be saved, if
+/// it was to be saved.
 pub(crate) fn early_end(
     error: ChiefError,
     drain: Option<String>,

@@ -47,8 +47,8 @@ impl<R> JobState<R> {
         if matches!(self.phase, Phase::Failing(_) | Phase::Ended(_)) {
             return Vec::new();
         }
-        // Workers that have not come yet are waited for so that they hear the reason, but not where the start timeout is
-        // over or an operator wants the job to end now.
+        // Workers that have not come yet are waited for so that they hear the reason, but not where the start
+        // timeout is over or an operator wants the job to end now.
         let tell_absent = !matches!(error, ChiefError::Missing { .. } | ChiefError::Interrupted { .. });
         let reason = error.to_string();
         let mut effects = Vec::new();
@@ -162,7 +162,8 @@ impl<R> JobState<R> {
                 info!(%worker, %steps, "worker finished");
                 Vec::new()
             }
-            // The evaluation shows whether all inputs together were enough, since it needs the last step's variables.
+            // The evaluation shows whether all inputs together were enough, since it needs the last step's
+            // variables.
             TrainingResult::InputEnded(how) => {
                 warn!(%worker, reason = how, "worker has no more input; waiting for the others");
                 let effects = self.leave(index, &how);
@@ -210,7 +211,8 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Has one worker evaluate once all that are left have finished: one that can be reached, as soon as there is one.
+    /// Has one worker evaluate once all that are left have finished: one that can be reached, as soon as
+    /// there is one.
     pub(super) fn evaluate_if_trained(&mut self) -> Vec<Effect<R>> {
         if !self.members.values().any(Member::is_here) {
             let (step, last_step) = (self.global_step, self.job.last_step);

@@ -1,5 +1,5 @@
-//! One worker of the job, as the chief knows it: its life, its connection, and what it waits for. Knows nothing of the
-//! other workers.
+//! One worker of the job, as the chief knows it: its life, its connection, and what it waits for. Knows
+//! nothing of the other workers.
 
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::Resume;

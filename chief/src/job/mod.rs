@@ -1,5 +1,5 @@
-//! The job as a state machine: which workers are members, what they wait for, and when the job ends. Knows no socket and
-//! no clock; `R` is the handle that a reply is sent with.
+//! The job as a state machine: which workers are members, what they wait for, and when the job ends. Knows no
+//! socket and no clock; `R` is the handle that a reply is sent with.
 
 mod conclusion;
 mod early_end;
@@ -94,11 +94,12 @@ struct EarlyStop {
 
 /// The state of a job.
 ///
-/// Wanted properties: (A) every request is answered exactly once, however often it is repeated; (B) no worker begins
-/// before all are ready; (C) a job ends exactly once, and well only if it was evaluated; (D) a worker that is away for
-/// too long, is lost, or has no more input never holds up the others; (E) the shards are told of a worker that has begun
-/// and leaves before it has finished, once for each of its lives; (F) where the training stops early, no worker evaluates
-/// another step than the one that the shards have agreed on, and a job that drains is not evaluated.
+/// Wanted properties: (A) every request is answered exactly once, however often it is repeated; (B) no worker
+/// begins before all are ready; (C) a job ends exactly once, and well only if it was evaluated; (D) a worker
+/// that is away for too long, is lost, or has no more input never holds up the others; (E) the shards are
+/// told of a worker that has begun and leaves before it has finished, once for each of its lives; (F) where
+/// the training stops early, no worker evaluates another step than the one that the shards have agreed on,
+/// and a job that drains is not evaluated.
 pub(crate) struct JobState<R> {
     job: JobSpec,
     placement: Option<Placement>,
@@ -193,8 +194,9 @@ impl<R> JobState<R> {
         matches!(self.phase, Phase::Failing(_))
     }
 
-    /// Returns the workers that are waited for after their connection broke, each with that connection. A worker that is
-    /// away for too long has to be reported as [`lost`](Self::lost). Before the job begins, the start timeout is the limit.
+    /// Returns the workers that are waited for after their connection broke, each with that connection. A
+    /// worker that is away for too long has to be reported as [`lost`](Self::lost). Before the job begins,
+    /// the start timeout is the limit.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let limited = !matches!(self.phase, Phase::Starting | Phase::Ended(_));
         let away = self.members.iter().filter(move |(_, member)| limited && member.is_here() && member.away);
@@ -219,8 +221,8 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Returns the mean of the last losses of the present workers, and their number; `None` where there are none. A worker
-    /// that leaves or is lost takes its loss with it.
+    /// Returns the mean of the last losses of the present workers, and their number; `None` where there are
+    /// none. A worker that leaves or is lost takes its loss with it.
     fn mean_loss(&self) -> Option<(f32, usize)> {
         let losses: Vec<f32> = self.members.values().filter_map(|member| member.loss).collect();
         (!losses.is_empty()).then(|| (losses.iter().sum::<f32>() / losses.len() as f32, losses.len()))

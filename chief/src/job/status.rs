@@ -1,4 +1,5 @@
-//! The status of a job for observers: its phase, and what each worker does. Decides nothing, and knows no clock.
+//! The status of a job for observers: its phase, and what each worker does. Decides nothing, and knows no
+//! clock.
 
 use pushpull_messages::id::{GlobalStep, Incarnation};
 use pushpull_messages::observe::{JobPhase, WorkerState};
@@ -33,8 +34,8 @@ pub(crate) struct MemberStatus {
     pub http: Option<String>,
 }
 
-/// The part of the status that is published at once when it changes: the phase, whether the job stops early, and the
-/// state and the number of lives of each worker.
+/// The part of the status that is published at once when it changes: the phase, whether the job stops early,
+/// and the state and the number of lives of each worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Headline {
     pub phase: JobPhase,

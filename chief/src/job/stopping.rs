@@ -1,4 +1,5 @@
-//! How a job stops before its last step: at a step that the shards agree on, for good or so that another job can go on.
+//! How a job stops before its last step: at a step that the shards agree on, for good or so that another job
+//! can go on.
 
 use pushpull_messages::id::GlobalStep;
 
@@ -7,8 +8,8 @@ use super::{EarlyStop, Effect, JobState, Phase, TrainingEnd, done};
 use crate::error::ChiefError;
 
 impl<R> JobState<R> {
-    /// Begins to stop the training; the shards are about to be told where. A job that `drains` is not evaluated. A second
-    /// call may turn a stop for good into a drain, and not the other way round.
+    /// Begins to stop the training; the shards are about to be told where. A job that `drains` is not
+    /// evaluated. A second call may turn a stop for good into a drain, and not the other way round.
     pub(crate) fn stop(&mut self, reason: String, drains: bool) -> Vec<Effect<R>> {
         match (&self.phase, &mut self.stopping) {
             (Phase::Failing(_) | Phase::Ended(_), _) => Vec::new(),

@@ -1,5 +1,6 @@
-//! How all shards agree on a step to stop at while they train. Knows neither shards nor workers. Wanted properties: (A) no
-//! shard is beyond the agreed step when it hears of it; (B) there are few rounds, however fast the shards train.
+//! How all shards agree on a step to stop at while they train. Knows neither shards nor workers. Wanted
+//! properties: (A) no shard is beyond the agreed step when it hears of it; (B) there are few rounds, however
+//! fast the shards train.
 
 use pushpull_messages::id::{GlobalStep, Version};
 
@@ -15,11 +16,11 @@ pub(crate) struct StopAgreement {
 }
 
 impl StopAgreement {
-    /// Begins with shards that have reached at most `seen`, and make `pace` updates while a few messages travel. Without a
-    /// pace no worker trains, and the shards stop where they are.
+    /// Begins with shards that have reached at most `seen`, and make `pace` updates while a few messages
+    /// travel. Without a pace no worker trains, and the shards stop where they are.
     pub(crate) fn new(seen: Version, pace: Option<u64>, last_step: GlobalStep) -> Self {
-        // Another round mends a step that is too early. A step that is too late would never be reached, since workers
-        // that are about to leave take no more steps.
+        // Another round mends a step that is too early. A step that is too late would never be reached, since
+        // workers that are about to leave take no more steps.
         let margin = pace.map_or(0, |pace| 2 + pace.saturating_mul(PACES));
         let step = GlobalStep(seen.0.saturating_add(margin)).min(last_step);
         Self { last_step, margin, step }
@@ -30,8 +31,8 @@ impl StopAgreement {
         self.step
     }
 
-    /// Takes the versions that the shards have answered with. Returns true if all of them stop at the step; otherwise
-    /// they have to be asked again, with a later one.
+    /// Takes the versions that the shards have answered with. Returns true if all of them stop at the step;
+    /// otherwise they have to be asked again, with a later one.
     pub(crate) fn update(&mut self, versions: &[Version]) -> bool {
         let seen = versions.iter().copied().max().unwrap_or_default();
         if seen.0 <= self.step.0 {
@@ -65,7 +66,8 @@ mod tests {
                 let step = agreement.step();
                 let mut versions = Vec::new();
                 for ((shard, speed), stop) in shards.iter_mut().zip(&speeds).zip(&mut stops) {
-                    // The shard goes on until it hears of the step, but not beyond a step that it has agreed to.
+                    // The shard goes on until it hears of the step, but not beyond a step that it has agreed
+                    // to.
                     shard.0 = (shard.0 + speed).min(*stop);
                     if shard.0 <= step.0 {
                         *stop = step.0;

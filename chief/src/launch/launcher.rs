@@ -1,4 +1,5 @@
-//! Brings the cluster up, supervises it, and carries out commands. Knows no rule of the job: it tells the coordinator.
+//! Brings the cluster up, supervises it, and carries out commands. Knows no rule of the job: it tells the
+//! coordinator.
 
 use std::cell::OnceCell;
 use std::convert::Infallible;
@@ -217,7 +218,8 @@ impl Launcher<'_> {
 
     fn stop<F>(&self, reason: String, drains: bool, pending: &mut Pending<F>, agree: impl FnOnce() -> F) {
         warn!(reason, "stopping before the last step");
-        // The coordinator has to know before any shard does, since workers react to what the shards tell them.
+        // The coordinator has to know before any shard does, since workers react to what the shards tell
+        // them.
         self.coordinator.do_send(JobEvent::Stop { reason, drains });
         if !std::mem::replace(&mut pending.stopping, true) {
             pending.agreement.push(agree());

@@ -1,4 +1,5 @@
-//! The chief's side of the ps tasks: connects to them, hands out the variables, observes the shards, and stops them.
+//! The chief's side of the ps tasks: connects to them, hands out the variables, observes the shards, and
+//! stops them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -125,8 +126,8 @@ impl PsTasks {
         Ok(place(&job.placement, &job.graph.variables, &shards, PlacementEpoch(1))?)
     }
 
-    /// Creates the variables on every shard. May be called again, with another `start`, before a worker has been told to
-    /// begin. Returns the version that all shards begin with.
+    /// Creates the variables on every shard. May be called again, with another `start`, before a worker has
+    /// been told to begin. Returns the version that all shards begin with.
     pub(crate) async fn create(
         &self,
         job: &JobSpec,
@@ -195,8 +196,8 @@ impl PsTasks {
         futures_util::future::try_join_all(snapshots).await
     }
 
-    /// Tells every shard to write its part of a checkpoint when it has reached version `at`. Returns the replies as they
-    /// come.
+    /// Tells every shard to write its part of a checkpoint when it has reached version `at`. Returns the
+    /// replies as they come.
     pub(crate) fn save(
         &self,
         checkpoint: CheckpointName,
@@ -213,7 +214,8 @@ impl PsTasks {
         saves.collect()
     }
 
-    /// Asks every shard to stop at `step`. Returns their versions: a shard that is beyond `step` does not stop there.
+    /// Asks every shard to stop at `step`. Returns their versions: a shard that is beyond `step` does not
+    /// stop there.
     pub(crate) async fn stop_at(&self, step: GlobalStep) -> Result<Vec<Version>, ChiefError> {
         let stops = self.shards().into_iter().map(|(shard, caller)| async move {
             let stop = StopAt { shard: shard.shard, step };
@@ -230,12 +232,14 @@ impl PsTasks {
         futures_util::future::try_join_all(stops).await
     }
 
-    /// Tells every ps task that the job has ended, and closes the connections. Tasks that are lost are skipped.
+    /// Tells every ps task that the job has ended, and closes the connections. Tasks that are lost are
+    /// skipped.
     pub(crate) async fn stop(&self, reason: StopReason) {
         self.stops.cancel();
         let stops = self.callers.take().into_values().map(|caller| {
             let stop = Stop { reason: reason.clone() };
-            // Each caller is dropped as soon as its task has answered, since the task then closes the connection.
+            // Each caller is dropped as soon as its task has answered, since the task then closes the
+            // connection.
             async move {
                 let stopped = caller.call::<Stopped>(stop, Payload::EMPTY);
                 if !matches!(tokio::time::timeout(FAREWELL, stopped).await, Ok(Ok(_))) {
@@ -246,8 +250,8 @@ impl PsTasks {
         futures_util::future::join_all(stops).await;
     }
 
-    /// Tells every shard that this life of a worker has left, and repeats that as long as needed: a shard that has not
-    /// heard it waits for the worker.
+    /// Tells every shard that this life of a worker has left, and repeats that as long as needed: a shard
+    /// that has not heard it waits for the worker.
     pub(crate) async fn leave(&self, worker: u32, incarnation: Incarnation) {
         let calls = self.shards().into_iter().map(|(shard, client)| async move {
             let leave = Leave { shard: shard.shard, worker, incarnation };

@@ -1,5 +1,5 @@
-//! Carries what hooks are told from the coordinator to the hook runner. Never waits: what has no room is dropped and
-//! counted. Knows no hook.
+//! Carries what hooks are told from the coordinator to the hook runner. Never waits: what has no room is
+//! dropped and counted. Knows no hook.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,8 +83,8 @@ impl Feed {
         }
     }
 
-    /// Passes on the report of a worker that has taken `steps` steps since its report before. The summaries and the
-    /// spans are taken out of the report.
+    /// Passes on the report of a worker that has taken `steps` steps since its report before. The summaries
+    /// and the spans are taken out of the report.
     pub(crate) fn report(&self, worker: u32, steps: u64, report: &mut Report) {
         self.reports.lock().add(worker, steps, report);
         self.spans(report.global_step, std::mem::take(&mut report.spans));

@@ -1,5 +1,6 @@
-//! Calls the hooks of a running job: looks at the shards about once a second, tells the hooks, and passes on what they
-//! request. Holds nothing up: shards that do not answer in time are left out. Knows no hook by name.
+//! Calls the hooks of a running job: looks at the shards about once a second, tells the hooks, and passes on
+//! what they request. Holds nothing up: shards that do not answer in time are left out. Knows no hook by
+//! name.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -102,8 +103,8 @@ impl HookRunner {
         }
     }
 
-    /// Appends the worker's name to the tags where there are several workers, so that each plots beside the others in a
-    /// group that has the tag's name: `loss/worker_1`.
+    /// Appends the worker's name to the tags where there are several workers, so that each plots beside the
+    /// others in a group that has the tag's name: `loss/worker_1`.
     fn tag(&self, worker: u32, summaries: &mut [SummarySpec]) {
         if self.workers > 1 {
             summaries.iter_mut().for_each(|summary| summary.tag.push_str(&format!("/worker_{worker}")));

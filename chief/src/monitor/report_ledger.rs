@@ -1,10 +1,8 @@
-//! Counts what workers report, once, and keeps the latest report of each. Knows no connection but by its number, and no
-//! clock.
-//!
-//! Wanted properties: (A) over however many connections a worker repeats a report, its steps are counted once, and what
-//! comes with the report is passed on once; (B) spans that are passed on belong to the worker that reports them or to a
-//! ps task of the cluster, and to a time near the job's; all others are counted; (C) the steps of all lives of a worker
-//! add up to what it has taken in each of them.
+//! Counts what workers report, once, and keeps the latest report of each. Knows no clock. Wanted properties:
+//! (A) over however many connections a worker repeats a report, its steps are counted once, and what comes
+//! with it is passed on once; (B) spans that are passed on belong to the worker that reports them or to a ps
+//! task of the cluster, and to a time near the job's; all others are counted; (C) the steps of all lives of a
+//! worker add up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +15,8 @@ use pushpull_transport::Peer;
 
 use super::training_snapshot::{IntervalReports, WorkerReport};
 
-/// How far before the chief's start and after the present a span may lie, since clocks are aligned only roughly.
+/// How far before the chief's start and after the present a span may lie, since clocks are aligned only
+/// roughly.
 const MARGIN_US: Micros = 3_600_000_000;
 
 /// The latest report of a worker.
@@ -60,8 +59,9 @@ impl ReportLedger {
         Self { ps, latest: BTreeMap::new(), interval: IntervalReports::default() }
     }
 
-    /// Records a report that the known life of a worker has made at the time `at`, and takes out of it what was passed on
-    /// before and what makes no sense. Returns `None` where a later report is known: then there is nothing to pass on.
+    /// Records a report that the known life of a worker has made at the time `at`, and takes out of it what
+    /// was passed on before and what makes no sense. Returns `None` where a later report is known: then there
+    /// is nothing to pass on.
     pub(crate) fn record(&mut self, peer: &Peer, at: Duration, report: &mut Report) -> Option<Recorded> {
         let (worker, life) = (peer.task.index, peer.incarnation);
         let snapshot = report.snapshot.take().map(Arc::from);

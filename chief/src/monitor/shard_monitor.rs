@@ -1,5 +1,5 @@
-//! Observes every shard about once a second, each on its own: a shard that does not answer hides no other, and its last
-//! answer is kept. Knows nothing of workers.
+//! Observes every shard about once a second, each on its own: a shard that does not answer hides no other,
+//! and its last answer is kept. Knows nothing of workers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

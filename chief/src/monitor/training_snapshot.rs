@@ -1,8 +1,8 @@
-//! A training job as hooks see it about once a second: its progress, its shards, and what its workers have reported
-//! since the snapshot before. Knows neither connection nor clock.
+//! A training job as hooks see it about once a second: its progress, its shards, and what its workers have
+//! reported since the snapshot before. Knows neither connection nor clock.
 //!
-//! Wanted properties of what is taken from reports: (A) the steps of an interval add up; (B) the loss is the mean over
-//! those steps, and absent where there were none.
+//! Wanted properties of what is taken from reports: (A) the steps of an interval add up; (B) the loss is the
+//! mean over those steps, and absent where there were none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What the chief shows of a job to observers: an overview that is kept up to date and published. Decides nothing.
+//! What the chief shows of a job to observers: an overview that is kept up to date and published. Decides
+//! nothing.
 
 mod overview;
 mod publisher;

@@ -1,5 +1,5 @@
-//! Publishes the status of the chief: about once a second, and at once when a worker, the job or a checkpoint changes its
-//! state. Asks the coordinator, waits for nothing else, and decides nothing.
+//! Publishes the status of the chief: about once a second, and at once when a worker, the job or a checkpoint
+//! changes its state. Asks the coordinator, waits for nothing else, and decides nothing.
 
 use std::cell::RefCell;
 use std::convert::Infallible;

@@ -1,5 +1,5 @@
-//! The status of a job as its chief publishes it: a snapshot about once a second and at every change, and the job's history.
-//! A reader takes what is there and asks no task.
+//! The status of a job as its chief publishes it: a snapshot about once a second and at every change, and the
+//! job's history. A reader takes what is there and asks no task.
 
 use std::sync::Arc;
 
@@ -75,8 +75,8 @@ impl StatusBoard {
         self.snapshots.send_replace(Arc::new(snapshot));
     }
 
-    /// Publishes that the job has ended, for this reason if it was not trained to its end, and whether by an error.
-    /// Everything else stays as it was last published.
+    /// Publishes that the job has ended, for this reason if it was not trained to its end, and whether by an
+    /// error. Everything else stays as it was last published.
     pub(crate) fn end(self, reason: Option<String>, failed: bool) {
         self.snapshots.send_if_modified(|last| {
             let open = last.phase != JobPhase::Ended;
@@ -107,13 +107,14 @@ pub struct ChiefView {
 }
 
 impl ChiefView {
-    /// Returns a receiver of the newest snapshot and of every later one. It is closed when the job has ended and the last
-    /// snapshot has been published.
+    /// Returns a receiver of the newest snapshot and of every later one. It is closed when the job has ended
+    /// and the last snapshot has been published.
     pub fn snapshots(&self) -> watch::Receiver<Arc<ChiefSnapshot>> {
         self.snapshots.clone()
     }
 
-    /// Returns the history of the job, the oldest point first. The number of points is bounded, however long the job takes.
+    /// Returns the history of the job, the oldest point first. The number of points is bounded, however long
+    /// the job takes.
     pub fn curves(&self) -> Arc<Vec<CurvePoint>> {
         Arc::clone(&self.contents.lock().curves)
     }
@@ -128,8 +129,8 @@ impl ChiefView {
         self.makes_checkpoints
     }
 
-    /// Sends a command to the job. Before the training begins, it waits until the variables are created. Returns false
-    /// where the job has ended, or where too many commands are waiting already.
+    /// Sends a command to the job. Before the training begins, it waits until the variables are created.
+    /// Returns false where the job has ended, or where too many commands are waiting already.
     pub fn command(&self, command: Command) -> bool {
         self.commands.try_send(command).is_ok()
     }

@@ -1,9 +1,9 @@
 //! Which numbers of a job are plotted: from one moment to the next. Knows no file.
 //!
-//! Wanted properties: (A) what is counted in the intervals adds up to what the shards have counted; (B) a histogram holds as
-//! many gradients as its buckets, between its least and its greatest, and its limits rise; (C) nothing that is not
-//! finite is plotted; (D) counts of any kind
-//! are taken, also such as go back, which those of a shard never do.
+//! Wanted properties: (A) what is counted in the intervals adds up to what the shards have counted; (B) a
+//! histogram holds as many gradients as its buckets, between its least and its greatest, and its limits rise;
+//! (C) nothing that is not finite is plotted; (D) counts of any kind are taken, also such as go back, which
+//! those of a shard never do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -175,8 +175,8 @@ fn add(sum: &mut StalenessHistogram, other: &StalenessHistogram) {
     sum.sum = sum.sum.saturating_add(other.sum);
 }
 
-/// What was recorded between two times. Its greatest is known where it is the greatest of all; else it is the upper end of
-/// the bucket that it is in.
+/// What was recorded between two times. Its greatest is known where it is the greatest of all; else it is the
+/// upper end of the bucket that it is in.
 fn difference(now: &StalenessHistogram, before: &StalenessHistogram) -> StalenessHistogram {
     let back = now.buckets.iter().zip(&before.buckets).any(|(now, before)| now < before);
     if back || now.sum < before.sum {
@@ -199,7 +199,8 @@ const fn greatest(bucket: usize) -> Option<u64> {
     if bucket == StalenessHistogram::BUCKETS - 1 { None } else { Some((1 << bucket) - 1) }
 }
 
-/// As it is plotted: from the first bucket that holds any to the last one. The sum of squares is one of the buckets' middles.
+/// As it is plotted: from the first bucket that holds any to the last one. The sum of squares is one of the
+/// buckets' middles.
 fn distribution(histogram: &StalenessHistogram) -> HistogramSpec {
     let used = |count: &u64| *count > 0;
     let first = histogram.buckets.iter().position(used).unwrap_or(0);

@@ -10,7 +10,8 @@ pub struct SummaryConfig {
     pub dir: PathBuf,
     /// The job's own numbers are written every so many steps,
     pub every_steps: Option<u64>,
-    /// or so often, whichever comes first; at most about once a second. What workers and hooks plot is always written.
+    /// or so often, whichever comes first; at most about once a second. What workers and hooks plot is always
+    /// written.
     pub every: Option<Duration>,
 }
 

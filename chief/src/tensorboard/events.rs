@@ -1,5 +1,5 @@
-//! Event files, as TensorBoard reads them: TFRecord frames of `Event` messages. Knows not what is plotted, and no job but
-//! the one whose graph it draws.
+//! Event files, as TensorBoard reads them: TFRecord frames of `Event` messages. Knows not what is plotted,
+//! and no job but the one whose graph it draws.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -43,7 +43,8 @@ pub enum EventError {
     },
 }
 
-/// An event file. EventKind one call writes is written at once: a reader sees all of it or nothing, unless the disk is full.
+/// An event file. EventKind one call writes is written at once: a reader sees all of it or nothing, unless
+/// the disk is full.
 #[derive(Debug)]
 pub struct EventWriter {
     path: PathBuf,
@@ -73,8 +74,8 @@ impl EventWriter {
         &self.path
     }
 
-    /// The job begins at that step: readers forget what an earlier run has plotted for it and later ones. Draws the job's graph,
-    /// and lists its settings.
+    /// The job begins at that step: readers forget what an earlier run has plotted for it and later ones.
+    /// Draws the job's graph, and lists its settings.
     ///
     /// # Errors
     /// Where the file takes no more.
@@ -91,8 +92,8 @@ impl EventWriter {
     /// Writes some summaries. One that cannot be taken keeps back no other.
     ///
     /// # Errors
-    /// The first that cannot be taken; or that the file takes no more: then what is in it may end within a record, and
-    /// nothing more must be written to it.
+    /// The first that cannot be taken; or that the file takes no more: then what is in it may end within a
+    /// record, and nothing more must be written to it.
     pub fn write(&mut self, summaries: &[SummarySpec]) -> Result<(), EventError> {
         let mut events: Vec<(GlobalStep, EventKind)> = Vec::new();
         let mut first_error = Ok(());
@@ -127,7 +128,8 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Another one than any before, on any host: readers take the files of a directory in the order of their names.
+/// Another one than any before, on any host: readers take the files of a directory in the order of their
+/// names.
 fn file_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let host: String = rustix::system::uname().nodename().to_string_lossy().into_owned();

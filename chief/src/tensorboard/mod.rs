@@ -1,4 +1,5 @@
-//! What a user plots of a job, as TensorBoard reads it: which numbers there are, and the files they are written to.
+//! What a user plots of a job, as TensorBoard reads it: which numbers there are, and the files they are
+//! written to.
 
 mod collect;
 mod config;

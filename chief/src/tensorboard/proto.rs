@@ -1,5 +1,5 @@
-//! The protobuf messages of an event file, by hand: `tensorflow/core/util/event.proto` and what it refers to, as far as
-//! we write it. Knows no file and no job.
+//! The protobuf messages of an event file, by hand: `tensorflow/core/util/event.proto` and what it refers to,
+//! as far as we write it. Knows no file and no job.
 
 use std::collections::BTreeMap;
 

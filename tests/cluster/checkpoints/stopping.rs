@@ -85,7 +85,7 @@ fn a_worker_that_is_told_to_stop_leaves_with_nothing_lost() {
     running.wait_for_version(30);
     running.workers[1].signal(Signal::TERM);
     running.workers[1].wait_within(STATED).expect(0);
-    running.chief.wait_for("worker/1 leaves after");
+    running.chief.wait_for("worker was told to stop and left worker=worker/1");
     running.end_well_without(&[1]);
 }
 

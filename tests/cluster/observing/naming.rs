@@ -59,7 +59,9 @@ fn a_slow_worker_and_an_overloaded_shard_are_named() {
             (!found(&chief.json("/job"), kind, name)).then_some(())
         });
     }
-    running.chief.wait_for("worker/1 is slow: ");
-    running.chief.wait_for("ps/1/shard/0 is overloaded: ");
+    running.chief.wait_for(
+        "slow worker; check its host, or give all workers the same batch size and device worker=worker/1 ",
+    );
+    running.chief.wait_for("shards, or the placement greedy_load_balancing shard=ps/1/shard/0 ");
     running.kill_all();
 }

@@ -125,7 +125,8 @@ impl Life {
     }
 }
 
-/// The steps of those that are whole, the oldest first, after every tensor has been read; and how many are not.
+/// The steps of those that are whole, the oldest first, after every tensor has been read; and how many are
+/// not.
 async fn found(store: &Store) -> (Vec<u64>, usize) {
     let (mut whole, mut others) = (Vec::new(), 0);
     for (name, state) in Catalog::new(store.clone()).list().await.unwrap() {
@@ -202,7 +203,7 @@ fn what_one_shard_cannot_read_no_shard_begins_with() {
         life.cluster.ps.cannot_read(named(8, 5));
         let error = life.begin().await.unwrap_err().to_string();
         assert!(
-            error.contains("is whole, and the job does not begin anew")
+            error.contains("is valid; to begin anew, use --restore none")
                 && error.contains("a checksum differs"),
             "{error}"
         );
@@ -251,8 +252,8 @@ fn a_new_job_takes_values_of_another_one_and_none_of_its_steps() {
     });
 }
 
-/// (C1) The store stops working at every operation of a life in turn: what was committed last stays whole, and the next
-/// life goes on from there and leaves nothing behind.
+/// (C1) The store stops working at every operation of a life in turn: what was committed last stays whole,
+/// and the next life goes on from there and leaves nothing behind.
 #[test]
 fn whenever_the_store_fails_the_last_checkpoint_stays_whole() {
     let often = CheckpointConfig { save_steps: Some(1), ..config() };

@@ -1,5 +1,5 @@
-//! Properties (A)–(F) under random turns: workers that do as they should and others that do not, requests that come
-//! again, connections that break, lives that end, timers that run out.
+//! Properties (A)–(F) under random turns: workers that do as they should and others that do not, requests
+//! that come again, connections that break, lives that end, timers that run out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! The history of a job, as a bounded number of points. Knows no clock.
 //!
-//! Wanted properties: (A) there are never more than [`POINTS_MAX`] points, in the order of time; (B) nothing that was
-//! counted is lost: weighted with their steps and times, all points together are what was added; (C) an evaluation is on
-//! the point of its time; of two on one point the later one stays.
+//! Wanted properties: (A) there are never more than [`POINTS_MAX`] points, in the order of time; (B) nothing
+//! that was counted is lost: weighted with their steps and times, all points together are what was added; (C)
+//! an evaluation is on the point of its time; of two on one point the later one stays.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::MetricValue;

@@ -1,73 +1,17 @@
 //! The workers and shards that hold up the others. Knows no clock, and not where the evidence comes from.
 //!
-//! Wanted properties: (A) nothing is found before there was evidence for 3 s, or the evidence shows that it has lasted that
-//! long; (B) a finding ends when there was no evidence for 2 s, unless it was unclear.
+//! Wanted properties: (A) nothing is found before there was evidence for 3 s, or the evidence shows that it
+//! has lasted that long; (B) a finding ends when there was no evidence for 2 s, unless it was unclear.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pushpull_messages::message::REPORT_EVERY_MAX;
-use pushpull_messages::observe::{Finding, FindingKind, ShardRow};
-use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::observe::{Finding, FindingKind};
 
-use super::slow_workers::{Trainer, slow_workers};
-use super::troubled_shards::troubled_shards;
+use super::evidence::{AllEvidence, Cause, EVIDENCE_MIN, Evidence};
 
-/// How long there has to be evidence before it makes a finding.
-pub(crate) const EVIDENCE_MIN: Duration = Duration::from_secs(3);
-// A worker that reports as seldom as it may is not silent.
-const _: () = assert!(EVIDENCE_MIN.as_millis() > REPORT_EVERY_MAX.as_millis());
 /// How long a finding stays without evidence.
 pub(crate) const FINDING_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The way in which a worker or shard holds up the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// A worker that does not report.
-    Silent,
-    /// A worker that stays in one phase of a step for too long.
-    Stalled,
-    /// A worker whose steps take longer.
-    Slower,
-    /// A shard that cannot keep up with its messages.
-    Overloaded,
-    /// A shard that does not answer.
-    Mute,
-}
-
-impl Cause {
-    const fn kind(self) -> FindingKind {
-        match self {
-            Self::Silent | Self::Stalled | Self::Slower => FindingKind::SlowWorker,
-            Self::Overloaded => FindingKind::OverloadedShard,
-            Self::Mute => FindingKind::SilentShard,
-        }
-    }
-}
-
-/// Evidence against one worker or shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Evidence {
-    pub finding: Finding,
-    /// How long it has lasted, where one look can tell; zero otherwise.
-    pub lasted: Duration,
-    pub cause: Cause,
-}
-
-/// All evidence at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AllEvidence {
-    pub against: Vec<Evidence>,
-    /// Workers about which it cannot be told now whether this cause applies.
-    pub unclear: Vec<(String, Cause)>,
-}
-
-/// Finds the evidence against workers that train, and against shards, by their rows of the last seconds.
-pub(crate) fn find_evidence(workers: &[Trainer<'_>], shards: &[ShardRow], sync: SyncSpec) -> AllEvidence {
-    let mut all = slow_workers(workers, sync);
-    all.against.extend(troubled_shards(shards));
-    all
-}
 
 /// The findings, and what may become one.
 #[derive(Debug, Default)]

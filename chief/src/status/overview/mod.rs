@@ -1,7 +1,8 @@
-//! An overview of a job, put together from the last snapshots of the coordinator, the shards and the saver. Knows neither
-//! actor nor socket nor clock, and decides nothing.
+//! An overview of a job, put together from the last snapshots of the coordinator, the shards and the saver.
+//! Knows neither actor nor socket nor clock, and decides nothing.
 
 mod curves;
+mod evidence;
 mod findings;
 mod peer_times;
 mod shard_history;
@@ -32,12 +33,16 @@ use crate::job::JobStatus;
 use crate::launch::PsStatus;
 use crate::report::JobProgress;
 use curves::{Curves, Segment};
-use findings::{AllEvidence, Changes, Findings, find_evidence};
+use evidence::AllEvidence;
+use findings::{Changes, Findings};
 use shard_history::ShardHistory;
+use slow_workers::slow_workers;
+use troubled_shards::troubled_shards;
 use window::Window;
 use worker_history::WorkerHistory;
 
-/// The rows of all workers and shards at one time. They are computed once and used for snapshots and findings.
+/// The rows of all workers and shards at one time. They are computed once and used for snapshots and
+/// findings.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows {
     at: Duration,
@@ -195,7 +200,8 @@ impl Overview {
         self.spans_lost = lost;
     }
 
-    /// Records that the job has ended, for this reason if it was not trained to its end, and whether by an error.
+    /// Records that the job has ended, for this reason if it was not trained to its end, and whether by an
+    /// error.
     pub(crate) fn end(&mut self, reason: Option<String>, failed: bool) {
         self.ended = true;
         self.failed = failed;
@@ -239,7 +245,9 @@ impl Overview {
                 let all = self.workers.values().zip(&rows.workers);
                 let training = all.filter(|(_, row)| row.state == WorkerState::Training);
                 let trainers: Vec<_> = training.map(|(worker, row)| worker.trainer(at, row)).collect();
-                find_evidence(&trainers, &rows.shards, self.job.sync)
+                let mut evidence = slow_workers(&trainers, self.job.sync);
+                evidence.against.extend(troubled_shards(&rows.shards));
+                evidence
             }
             false => AllEvidence::default(),
         };
@@ -252,16 +260,16 @@ impl Overview {
         for Finding { kind, name, reason } in changes.begun {
             match kind {
                 FindingKind::SlowWorker => warn!(
-                    worker = name,
+                    worker = %name,
                     reason, "slow worker; check its host, or give all workers the same batch size and device"
                 ),
                 FindingKind::OverloadedShard => warn!(
-                    shard = name,
+                    shard = %name,
                     reason,
                     "overloaded shard; use more ps tasks or shards, or the placement greedy_load_balancing"
                 ),
                 FindingKind::SilentShard => warn!(
-                    shard = name,
+                    shard = %name,
                     reason,
                     "silent shard; check whether its task runs, and whether the network reaches its host"
                 ),
@@ -270,12 +278,12 @@ impl Overview {
         for Finding { kind, name, .. } in changes.ended {
             match kind {
                 FindingKind::SlowWorker if self.trains(&name) => {
-                    info!(worker = name, "worker is no longer slow")
+                    info!(worker = %name, "worker is no longer slow")
                 }
                 // A worker that does not train any more is logged elsewhere.
                 FindingKind::SlowWorker => {}
-                FindingKind::OverloadedShard => info!(shard = name, "shard is no longer overloaded"),
-                FindingKind::SilentShard => info!(shard = name, "shard answers again"),
+                FindingKind::OverloadedShard => info!(shard = %name, "shard is no longer overloaded"),
+                FindingKind::SilentShard => info!(shard = %name, "shard answers again"),
             }
         }
     }
@@ -363,8 +371,8 @@ impl Overview {
         self.shards.iter().map(row).collect()
     }
 
-    /// Returns a row for every task that should be there. Evaluators do not report to the chief, and workers that have left
-    /// are not missed.
+    /// Returns a row for every task that should be there. Evaluators do not report to the chief, and workers
+    /// that have left are not missed.
     fn tasks(&self) -> Vec<TaskRow> {
         let row = |(task, address): &(TaskId, String)| {
             let (http, reachable, lives) = match task.job {

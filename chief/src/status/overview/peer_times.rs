@@ -1,4 +1,5 @@
-//! The times that several peers take for the same thing, and whether one of them takes much longer. Knows not for what.
+//! The times that several peers take for the same thing, and whether one of them takes much longer. Knows not
+//! for what.
 //!
 //! Wanted property: (A) the median of the others is that of all times but the peer's own.
 
@@ -27,8 +28,8 @@ impl PeerTimes {
         }
     }
 
-    /// Returns the own time and the others' median, where the own time is at least `relation` times the median and at least
-    /// `least` microseconds longer.
+    /// Returns the own time and the others' median, where the own time is at least `relation` times the
+    /// median and at least `least` microseconds longer.
     pub(super) fn beyond(&self, own: Option<u64>, (relation, least): (f64, u64)) -> Option<(u64, u64)> {
         let usual = self.median(own)?;
         own.filter(|&own| own as f64 >= relation * usual as f64 && own >= usual.saturating_add(least))

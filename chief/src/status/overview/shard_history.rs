@@ -6,7 +6,7 @@ use pushpull_messages::id::ShardId;
 use pushpull_messages::message::ShardSnapshot;
 use pushpull_messages::observe::{ShardRow, ShardState, TimeHistogram};
 
-use super::findings::EVIDENCE_MIN;
+use super::evidence::EVIDENCE_MIN;
 use super::window::{Counted, Window, rate};
 
 impl Counted for ShardSnapshot {
@@ -51,7 +51,8 @@ impl ShardHistory {
         self.past.last().map_or(0, |(_, last)| last.version.0)
     }
 
-    /// Returns the row of a shard that has slices of `variables` variables and answers pushes after `round_trips`.
+    /// Returns the row of a shard that has slices of `variables` variables and answers pushes after
+    /// `round_trips`.
     pub(crate) fn row(&self, now: Duration, variables: u64, round_trips: &TimeHistogram) -> ShardRow {
         let last = self.past.last().map(|(_, last)| last.clone()).unwrap_or_default();
         let us = |mean: Option<Duration>| mean.map(|mean| mean.as_micros() as u64);

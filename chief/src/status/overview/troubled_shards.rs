@@ -1,25 +1,26 @@
 //! Finds shards that are overloaded or silent, by their rows of the last seconds. Knows no worker.
 //!
-//! Wanted properties: (A) where all shards are about alike and none is busy, nothing is found, however long messages that
-//! come together wait; (B) a shard that is busy almost all of the time, that lets messages pile up while it is busy, or
-//! that answers much later than the others is found to be overloaded, a shard that does not answer is found to be silent,
-//! and no other shard is found.
+//! Wanted properties: (A) where all shards are about alike and none is busy, nothing is found, however long
+//! messages that come together wait; (B) a shard that is busy almost all of the time, that lets messages pile
+//! up while it is busy, or that answers much later than the others is found to be overloaded, a shard that
+//! does not answer is found to be silent, and no other shard is found.
 
 use std::time::Duration;
 
 use pushpull_messages::observe::{Finding, FindingKind, ShardRow, ShardState};
 
-use super::findings::{Cause, EVIDENCE_MIN, Evidence};
+use super::evidence::{Cause, EVIDENCE_MIN, Evidence};
 use super::peer_times::{PeerTimes, shown};
 
-/// How much later than the others an overloaded shard answers: the relation, and the least difference in microseconds.
+/// How much later than the others an overloaded shard answers: the relation, and the least difference in
+/// microseconds.
 const LATE: (f64, u64) = (2.0, 5_000);
 /// The share of its time for which an overloaded shard is busy.
 const BUSY: f64 = 0.8;
 /// How long messages may wait without harm.
 const WAIT_US: u64 = 5_000;
-/// The least share for which a shard is busy while messages pile up. At a shard that is less busy they wait because they come
-/// at the same moment, and not because the shard has too much to do.
+/// The least share for which a shard is busy while messages pile up. At a shard that is less busy they wait
+/// because they come at the same moment, and not because the shard has too much to do.
 const BUSY_WHILE_THEY_WAIT: f64 = 0.5;
 
 /// Finds the evidence against shards.

@@ -1,7 +1,8 @@
 //! The last seconds of a count. Knows no clock, and not what is counted.
 //!
-//! Wanted properties: (A) what is kept covers the last seconds, or the last few increments if these are seconds apart, and
-//! is bounded; (B) both ends are counts of their times; (C) where no count has come for [`SPAN`], there are no ends.
+//! Wanted properties: (A) what is kept covers the last seconds, or the last few increments if these are
+//! seconds apart, and is bounded; (B) both ends are counts of their times; (C) where no count has come for
+//! [`SPAN`], there are no ends.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,7 +15,8 @@ const LONG: Duration = Duration::from_secs(60);
 const FEW: u32 = 4;
 /// The largest number of counts that are kept.
 const COUNTS_MAX: usize = 64;
-/// The longest time between two counts of a source that answers. A longer silence counts as time without increments.
+/// The longest time between two counts of a source that answers. A longer silence counts as time without
+/// increments.
 const GAP: Duration = Duration::from_secs(2);
 
 /// A value with a count.

@@ -1,8 +1,8 @@
 //! The last seconds of one worker, from its reports. Knows no clock and no other worker.
 //!
-//! Wanted properties: (A) rates of the last seconds are never negative, even where the worker was started again; (B) the
-//! examples and times that are counted for the curves add up to what was reported in each life; (C) the spans that were
-//! lost are those of all lives.
+//! Wanted properties: (A) rates of the last seconds are never negative, even where the worker was started
+//! again; (B) the examples and times that are counted for the curves add up to what was reported in each
+//! life; (C) the spans that were lost are those of all lives.
 
 use std::sync::Arc;
 use std::time::Duration;

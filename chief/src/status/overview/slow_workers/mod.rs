@@ -1,18 +1,20 @@
-//! Finds workers that hold up the others, by their rows of the last seconds. Knows no shard and no clock. Wanted properties:
-//! (A) where all workers are about alike, or all wait for the shards, nothing is found; (B) a worker whose own time for a
-//! step is half as much again as the others', and 2 ms more, is found, and no other; (C) a worker that does not report, or
-//! stays in another phase than the exchange for much longer than usual, is found while others do neither, whether any worker
-//! takes steps or not, and no other is found; (D) where it cannot be told whether a cause applies, it is called unclear.
+//! Finds workers that hold up the others, by their rows of the last seconds. Knows no shard and no clock.
+//! Wanted properties: (A) where all workers are about alike, or all wait for the shards, nothing is found;
+//! (B) a worker whose own time for a step is half as much again as the others', and 2 ms more, is found, and
+//! no other; (C) a worker that does not report, or stays in another phase than the exchange for much longer
+//! than usual, is found while others do neither, whether any worker takes steps or not, and no other is
+//! found; (D) where it cannot be told whether a cause applies, it is called unclear.
 
 use std::time::Duration;
 
 use pushpull_messages::observe::{Finding, FindingKind, Phases, WorkerRow};
 use pushpull_messages::sync::SyncSpec;
 
-use super::findings::{AllEvidence, Cause, EVIDENCE_MIN, Evidence};
+use super::evidence::{AllEvidence, Cause, EVIDENCE_MIN, Evidence};
 use super::peer_times::{PeerTimes, shown};
 
-/// How much longer than the others a slow worker takes for a step: the relation, and the least difference in microseconds.
+/// How much longer than the others a slow worker takes for a step: the relation, and the least difference in
+/// microseconds.
 const SLOW: (f64, u64) = (1.5, 2_000);
 /// How many times as long as usual a stalled worker stays in one phase.
 const STALL_FACTOR: u32 = 5;
@@ -49,13 +51,14 @@ impl Trainer<'_> {
         self.row.reported_ms.is_some() && self.silent().is_none()
     }
 
-    /// Returns whether the worker takes a step a second or more, and has not just ceased to. A worker whose steps take seconds
-    /// may seem to stand still when it does not.
+    /// Returns whether the worker takes a step a second or more, and has not just ceased to. A worker whose
+    /// steps take seconds may seem to stand still when it does not.
     fn goes_on(&self) -> bool {
         self.reports() && self.row.steps_per_s >= 1.0 && self.stood < STEP_REPORT_MAX
     }
 
-    /// Returns the own phase in which the worker has been for much longer than usual, for how long, and the usual time.
+    /// Returns the own phase in which the worker has been for much longer than usual, for how long, and the
+    /// usual time.
     fn stalled(&self) -> Option<(&str, Duration, Option<u64>)> {
         let (name, lasts) = self.at.filter(|&(name, _)| name != EXCHANGE && self.reports())?;
         let usual = self.usual_us.iter().find(|(phase, _)| phase == name).map(|&(_, us)| us);
