@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// A pace, and when it was kept last.
+/// The cadence of something regular, and when it was last due.
 #[derive(Clone, Debug)]
 pub(crate) struct Cadence {
     steps: Option<u64>,
@@ -15,12 +15,12 @@ pub(crate) struct Cadence {
 }
 
 impl Cadence {
-    /// Every so many steps or every so long; with neither only once.
+    /// Returns a cadence of `steps` steps or `time`; without both, only the first call is due.
     pub(crate) const fn new(steps: Option<u64>, time: Option<Duration>) -> Self {
         Self { steps, time, last: None }
     }
 
-    /// Whether it is due at that step and time. What is due counts as done.
+    /// Returns whether it is due at this step and time. What is due counts as done.
     pub(crate) fn is_due(&mut self, step: u64, at: Duration) -> bool {
         let due = self.last.is_none_or(|(last_step, last_at)| {
             self.steps.is_some_and(|steps| step.saturating_sub(last_step) >= steps)
@@ -40,9 +40,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B).
+        /// (A) and (B)
         #[test]
-        fn it_is_due_first_and_then_as_often_as_asked_for(
+        fn the_first_call_is_due_and_then_every_interval(
             moments in prop::collection::vec((0u64..20, 0u64..20), 1..50),
             steps in prop::option::of(1u64..30),
             seconds in prop::option::of(1u64..30),

@@ -1,4 +1,4 @@
-//! Ends the training when the evaluations get no better any more.
+//! Ends the training when the evaluations no longer improve. Knows no evaluator.
 //!
 //! Wanted properties: (A) it stops at the first evaluation that is the last of `patience` in a row, none of
 //! which is better than the best before them by more than `min_delta`; (B) never before.
@@ -8,16 +8,16 @@ use pushpull_messages::message::Evaluation;
 
 use crate::hook::{Hook, HookContext};
 
-/// Which of two values of a metric is the better one.
+/// The direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// As of a loss.
+    /// Lower values are better, as for a loss.
     Lower,
-    /// As of an accuracy.
+    /// Higher values are better, as for an accuracy.
     Higher,
 }
 
-/// Ends the training well when so many evaluations in a row are not better than the best before.
+/// A hook that ends the training well when several evaluations in a row are not better than the best before.
 #[derive(Clone, Debug)]
 pub struct EarlyStopping {
     metric: String,
@@ -25,7 +25,7 @@ pub struct EarlyStopping {
     min_delta: f32,
     better: Better,
     best: Option<f32>,
-    /// Evaluations since the best one.
+    /// The evaluations since the best one.
     since: u32,
     /// The step of the last evaluation.
     last: Option<GlobalStep>,
@@ -33,14 +33,14 @@ pub struct EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// On a metric of the graph, or `loss`. An evaluation counts as better where it is by more than
-    /// `min_delta`, and never where it is not a number. A patience of 0 counts as 1.
+    /// Creates the hook for a metric of the graph, or for `loss`. An evaluation is better where it improves
+    /// by more than `min_delta`, and never where it is NaN. A patience of 0 counts as 1.
     pub fn new(metric: impl Into<String>, better: Better, patience: u32, min_delta: f32) -> Self {
         let (metric, patience) = (metric.into(), patience.max(1));
         Self { metric, patience, min_delta, better, best: None, since: 0, last: None, warned: false }
     }
 
-    /// Whether to stop after another evaluation.
+    /// Takes the value of another evaluation, and returns whether to stop.
     fn judge(&mut self, value: f32) -> bool {
         let better = match (self.best, self.better) {
             (None, _) => !value.is_nan(),
@@ -67,7 +67,10 @@ impl Hook for EarlyStopping {
             None if self.metric == "loss" => evaluation.loss,
             None => {
                 if !std::mem::replace(&mut self.warned, true) {
-                    tracing::warn!("no early stopping: the model has no metric '{}'", self.metric);
+                    tracing::warn!(
+                        metric = self.metric,
+                        "early stopping is off: the model has no such metric"
+                    );
                 }
                 return;
             }
@@ -96,7 +99,7 @@ mod tests {
         Evaluation { loss, metrics, examples: 1, variables_crc32c: 0 }
     }
 
-    /// Whether it wants to stop after each of these.
+    /// Returns whether the hook requests a stop after each value.
     fn stops(hook: &mut EarlyStopping, values: &[f32], metric: &str) -> Vec<bool> {
         let mut stops = Vec::new();
         for (step, &value) in values.iter().enumerate() {
@@ -109,9 +112,9 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B), by looking at all that came before, for a metric of either direction.
+        /// (A) and (B), compared with all earlier values, for metrics of either direction.
         #[test]
-        fn it_stops_exactly_when_nothing_got_better_for_long_enough(
+        fn it_stops_when_nothing_improved_for_long_enough(
             values in prop::collection::vec(prop_oneof![9 => (0u8..8).prop_map(f32::from), 1 => Just(f32::NAN)], 1..30),
             patience in 1u32..5,
             min_delta in prop::sample::select(vec![0.0f32, 1.0, 2.5]),
@@ -122,7 +125,7 @@ mod tests {
             let (metric, better) = if higher { ("accuracy", Better::Higher) } else { ("loss", Better::Lower) };
             let mut hook = EarlyStopping::new(metric, better, patience, min_delta);
             let stops = stops(&mut hook, &values, metric);
-            // Each position at which a new best was set, from the first on.
+            // Every position of a new best value, with the value.
             let mut bests: Vec<(usize, f32)> = Vec::new();
             for (at, value) in values.iter().map(|value| value * sign).enumerate() {
                 if bests.last().map_or(!value.is_nan(), |&(_, best)| value < best - min_delta) {
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_counts_once_and_a_metric_that_is_not_there_never() {
+    fn a_step_counts_once_and_a_missing_metric_never() {
         let mut hook = EarlyStopping::new("loss", Better::Lower, 1, 0.0);
         let mut context = HookContext::default();
         for _ in 0..3 {

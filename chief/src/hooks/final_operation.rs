@@ -1,17 +1,17 @@
-//! Does something when the job is over.
+//! Does something when the job has ended. Knows not what.
 
 use crate::error::ChiefError;
 use crate::hook::Hook;
 use crate::report::JobEnd;
 
-/// Calls a function once with how the job has ended, well or not.
+/// A hook that calls a function once with the result of the job, good or not.
 pub struct FinalOperation<F>(Option<F>);
 
 impl<F> FinalOperation<F>
 where
     F: FnOnce(Result<&JobEnd, &ChiefError>) + Send,
 {
-    /// That function.
+    /// Creates the hook for this function.
     pub const fn new(operation: F) -> Self {
         Self(Some(operation))
     }

@@ -6,11 +6,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Values of the keys that were remembered last.
+/// The values of the keys that were remembered last.
 #[derive(Debug)]
 pub(super) struct Latest<K, V, const MAX: usize> {
     values: HashMap<K, V>,
-    /// The one that was remembered first is the first to go.
+    /// The keys, the oldest first.
     order: VecDeque<K>,
 }
 
@@ -19,7 +19,7 @@ impl<K: Copy + Eq + Hash, V, const MAX: usize> Latest<K, V, MAX> {
         Self { values: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Remembers the value of that key, in the place of an older one.
+    /// Remembers the value of a key, and replaces an older one.
     pub(super) fn remember(&mut self, key: K, value: V) {
         if self.values.insert(key, value).is_some() {
             self.order.retain(|&other| other != key);
@@ -32,7 +32,7 @@ impl<K: Copy + Eq + Hash, V, const MAX: usize> Latest<K, V, MAX> {
         }
     }
 
-    /// What is known of that key.
+    /// Returns the value of a key, if it is known.
     pub(super) fn get(&self, key: &K) -> Option<&V> {
         self.values.get(key)
     }
@@ -45,9 +45,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B), against all that was ever remembered.
+        /// (A) and (B), compared with everything that was ever remembered.
         #[test]
-        fn the_last_are_known(keys in prop::collection::vec(0u8..30, 0..200)) {
+        fn the_latest_keys_are_known(keys in prop::collection::vec(0u8..30, 0..200)) {
             let mut latest = Latest::<u8, usize, 7>::new();
             let mut all: Vec<(u8, usize)> = Vec::new();
             for (value, key) in keys.into_iter().enumerate() {

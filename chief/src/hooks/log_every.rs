@@ -1,4 +1,4 @@
-//! Logs the numbers of the training.
+//! Logs the numbers of the training. Knows no task.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::monitor::TrainingSnapshot;
 /// whichever comes first.
 #[derive(Clone, Debug)]
 pub struct LogEvery {
-    pace: Cadence,
+    cadence: Cadence,
     job: Option<(UpdateSpec, u64)>,
 }
 
 impl LogEvery {
-    /// With neither it logs once.
+    /// Returns a logger of this cadence; without both it logs once.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
-        Self { pace: Cadence::new(every_steps, every), job: None }
+        Self { cadence: Cadence::new(every_steps, every), job: None }
     }
 
     fn line(&self, snapshot: &TrainingSnapshot) -> String {
@@ -47,7 +47,7 @@ impl Hook for LogEvery {
     }
 
     fn progress(&mut self, snapshot: &TrainingSnapshot, _: &mut HookContext) {
-        if self.pace.is_due(snapshot.step().0, snapshot.at) {
+        if self.cadence.is_due(snapshot.step().0, snapshot.at) {
             tracing::info!("{}", self.line(snapshot));
         }
     }
@@ -61,7 +61,7 @@ mod tests {
     use crate::report::JobProgress;
 
     #[test]
-    fn a_line_has_what_is_known() {
+    fn a_line_contains_what_is_known() {
         let mut hook = LogEvery::new(None, None);
         assert_eq!(hook.line(&TrainingSnapshot::default()), "step 0");
         hook.begin(&job(), GlobalStep(0));

@@ -1,8 +1,7 @@
-//! Spans as those of OpenTelemetry: a push, with all that its step was at, is a trace. Knows no network.
-//!
-//! Wanted properties: (A) the spans of one step's pushes have one trace, wherever they come from, and those
-//! of another one another; (B) a parent is of the same trace and around its child, or the push that a shard
-//! took up, and no span is its own ancestor; (C) what is kept of the past is bounded.
+//! Spans as those of OpenTelemetry: a push, with everything in its step, is a trace. Knows no network. Wanted
+//! properties: (A) the spans of one step's pushes have one trace, wherever they come from, and other steps
+//! have other traces; (B) a parent belongs to the same trace and contains its child, or is the push that a
+//! shard took, and no span is its own ancestor; (C) what is kept of the past is bounded.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,39 +17,39 @@ use pushpull_messages::observe::{Micros, SpanSpec};
 use super::latest::Latest;
 use super::trace_event::PUSH;
 
-/// Steps of which it is known which push they made.
+/// The largest number of steps whose push is remembered.
 const STEPS_MAX: usize = 4096;
 
-/// What has to be remembered from span to span.
+/// What is remembered from span to span.
 #[derive(Debug)]
 pub(super) struct OtelSpans {
     began: SystemTime,
     pushes: Latest<(u32, u64), PushId, STEPS_MAX>,
 }
 
-/// What makes a trace.
+/// The identity of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Trace {
+enum TraceKey {
     Push(u32, u64, u64),
     Step(TaskId, u64),
     Alone(TaskId, Micros),
 }
 
 impl OtelSpans {
-    /// On a clock that began then.
+    /// Creates a converter for spans on a clock that began at `began`.
     pub(super) fn new(began: SystemTime) -> Self {
         Self { began, pushes: Latest::new() }
     }
 
-    /// Those of some spans.
+    /// Converts spans.
     pub(super) fn of(&mut self, spans: &[SpanSpec]) -> Vec<SpanData> {
         for span in spans {
             if let (Some((push, _)), Some(step)) = (span.push, span.local_step) {
                 self.pushes.remember((push.worker, step), push);
             }
         }
-        let traces: Vec<Trace> = spans.iter().map(|span| self.trace(span)).collect();
-        let mut together: HashMap<Trace, Vec<usize>> = HashMap::new();
+        let traces: Vec<TraceKey> = spans.iter().map(|span| self.trace(span)).collect();
+        let mut together: HashMap<TraceKey, Vec<usize>> = HashMap::new();
         traces.iter().enumerate().for_each(|(index, trace)| together.entry(*trace).or_default().push(index));
         let data = |(index, span): (usize, &SpanSpec)| {
             let own = together[&traces[index]].iter().copied();
@@ -60,20 +59,20 @@ impl OtelSpans {
         spans.iter().enumerate().map(data).collect()
     }
 
-    fn trace(&self, span: &SpanSpec) -> Trace {
+    fn trace(&self, span: &SpanSpec) -> TraceKey {
         let of_step = |step: u64| self.pushes.get(&(span.task.index, step)).copied();
         let push = span.push.map(|(push, _)| push);
         let of_worker = || span.local_step.filter(|_| span.task.job == JobName::Worker);
         match (push.or_else(|| of_worker().and_then(of_step)), span.local_step) {
-            // Shards count their pushes by themselves: the step is what those of one step have in common.
-            (Some(push), Some(step)) => Trace::Push(push.worker, push.incarnation.0, step),
-            (Some(push), None) => Trace::Push(push.worker, push.incarnation.0, push.sequence.0),
-            (None, Some(step)) => Trace::Step(span.task, step),
-            (None, None) => Trace::Alone(span.task, span.start_us),
+            // Each shard has its own sequence of pushes; the pushes of one step have only the step in common.
+            (Some(push), Some(step)) => TraceKey::Push(push.worker, push.incarnation.0, step),
+            (Some(push), None) => TraceKey::Push(push.worker, push.incarnation.0, push.sequence.0),
+            (None, Some(step)) => TraceKey::Step(span.task, step),
+            (None, None) => TraceKey::Alone(span.task, span.start_us),
         }
     }
 
-    fn data(&self, span: &SpanSpec, trace: Trace, parent: Option<&SpanSpec>) -> SpanData {
+    fn data(&self, span: &SpanSpec, trace: TraceKey, parent: Option<&SpanSpec>) -> SpanData {
         let id = u128::from(hash(&(1, trace))) << 64 | u128::from(hash(&(2, trace)));
         let trace_id = TraceId::from_bytes(id.to_be_bytes());
         let context =
@@ -115,7 +114,8 @@ impl OtelSpans {
     }
 }
 
-/// The innermost span of the same trace in which a span lies; of what a shard does for a push, that push.
+/// Returns the innermost span of the same trace that contains a span or, for what a shard does for a push,
+/// that push.
 fn parent(spans: &[SpanSpec], index: usize, own: impl Iterator<Item = usize>) -> Option<usize> {
     let span = &spans[index];
     let time = |span: &SpanSpec| (span.start_us, span.start_us.saturating_add(span.took_us.max(0)));
@@ -147,11 +147,11 @@ fn span_id(span: &SpanSpec) -> SpanId {
     SpanId::from_bytes(hash(&own).to_be_bytes())
 }
 
-/// The same in every process.
+/// Returns a hash that is the same in every process.
 fn hash(what: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
-    // 0 is no identity.
+    // 0 is not a valid identity.
     hasher.finish().max(1)
 }
 
@@ -165,9 +165,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): pushes whose spans come in any order, and nested in any way.
+        /// (A) and (B): the spans of pushes come in any order, nested in any way.
         #[test]
-        fn a_push_is_a_trace_and_parents_are_around_their_children(
+        fn a_push_is_a_trace_and_parents_contain_children(
             parts in prop::collection::vec((0u64..4, 0i64..30, 0i64..30, any::<bool>()), 1..60),
         ) {
             let spans: Vec<SpanSpec> = parts
@@ -204,12 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn pushes_of_a_step_are_one_trace_whatever_the_shards_count() {
+    fn the_pushes_of_a_step_are_one_trace() {
         let push = |sequence, shard, step| {
             let push = of_push(sequence, ShardId::new(0, shard), span(TaskId::worker(1), "to", PUSH, 0, 1));
             SpanSpec { local_step: Some(step), ..push }
         };
-        // One shard was pushed to three times more often than the other.
+        // One shard has had three more pushes than the other.
         let spans = [push(7, 0, 20), push(4, 1, 20), push(10, 0, 23), push(7, 1, 23)];
         let data = OtelSpans::new(SystemTime::UNIX_EPOCH).of(&spans);
         let [a, b, c, d] = [0, 1, 2, 3].map(|index: usize| data[index].span_context.trace_id());
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_of_the_trace_of_its_push_and_a_shard_below_it() {
+    fn a_shard_is_below_the_push_of_its_step() {
         let spans = one_push();
         let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
         let data = OtelSpans::new(began).of(&spans);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_are_remembered_are_bounded() {
+    fn remembered_steps_are_bounded() {
         let mut spans = OtelSpans::new(SystemTime::UNIX_EPOCH);
         for step in 0..STEPS_MAX as u64 + 5 {
             let push = of_push(step, ShardId::new(0, 0), span(TaskId::worker(1), "l", PUSH, 0, 1));

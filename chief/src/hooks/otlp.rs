@@ -1,5 +1,5 @@
-//! Sends the timeline of a job to a collector of OpenTelemetry, on a thread of its own: one that is slow or
-//! gone holds nothing up. Knows not what a trace is made of.
+//! Sends the timeline of a job to an OpenTelemetry collector, on a thread of its own, so that a collector
+//! that is slow or gone delays nothing. Knows not what a trace consists of.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,39 +9,40 @@ use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanExporter as _;
 use pushpull_messages::observe::SpanSpec;
+use tracing::{info, warn};
 
 use super::otel_span::OtelSpans;
-use super::spool::{Spool, Spooled};
+use super::spool::{Spool, SpoolReader};
 use crate::error::ChiefError;
 use crate::hook::Hook;
 use crate::report::JobEnd;
 
-/// So long one request may take.
+/// How long one request may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Most of an answer that is read.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// The largest part of a response that is read.
+const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 
-/// Why there is no way to a collector.
+/// Why spans cannot be sent to a collector.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    /// It is spoken to in plain HTTP only.
+    /// The endpoint is not one of plain HTTP.
     #[error(
-        "the endpoint '{0}' is none: expected http://host:port, such as http://127.0.0.1:4318 of a collector on this host; for https let a collector pass it on"
+        "endpoint '{0}' is invalid: expected http://host:port, such as http://127.0.0.1:4318; for https, use a collector on this host that forwards"
     )]
     Endpoint(String),
     /// No exporter could be built.
     #[error("spans cannot be sent to {endpoint}: {reason}")]
     Exporter {
-        /// Where to.
+        /// The endpoint.
         endpoint: String,
         /// What is wrong.
         reason: String,
     },
 }
 
-/// Sends the spans of the traced steps by OTLP over HTTP: each push, with its step, is a trace.
+/// A hook that sends the spans of traced steps by OTLP over HTTP: each push, with its step, is a trace.
 ///
-/// What cannot be sent is counted and told; the training goes on.
+/// Spans that cannot be sent are counted and logged; the training goes on.
 #[derive(Debug)]
 pub struct Otlp {
     endpoint: String,
@@ -87,7 +88,7 @@ impl Hook for Otlp {
         let Some(exporter) = self.exporter.take() else { return };
         match Spool::start("traces", move |spooled| send_all(&exporter, began, &spooled)) {
             Ok(spool) => self.spool = Some(spool),
-            Err(error) => tracing::warn!("no traces are sent: no thread for them: {error}"),
+            Err(error) => warn!(%error, "no traces are sent, since no thread could be started"),
         }
     }
 
@@ -99,16 +100,15 @@ impl Hook for Otlp {
 
     fn end(&mut self, _: Result<&JobEnd, &ChiefError>) {
         if let Some(spool) = self.spool.take() {
-            // What is missing is told.
             if spool.end() == 0 {
-                tracing::info!("traces were sent to {}", self.endpoint);
+                info!(endpoint = self.endpoint, "traces were sent");
             }
         }
     }
 }
 
-/// Sends until no more spans come.
-fn send_all(exporter: &SpanExporter, began: SystemTime, spooled: &Spooled) {
+/// Sends spans until no more come.
+fn send_all(exporter: &SpanExporter, began: SystemTime, spooled: &SpoolReader) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -126,7 +126,7 @@ fn send_all(exporter: &SpanExporter, began: SystemTime, spooled: &Spooled) {
     }
 }
 
-/// Waits for each answer: it has a thread to itself.
+/// An HTTP client that waits for each response, since it has a thread to itself.
 #[derive(Debug)]
 struct Http(ureq::Agent);
 
@@ -134,8 +134,8 @@ struct Http(ureq::Agent);
 impl HttpClient for Http {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (parts, mut body) = self.0.run(request.map(|body| body.to_vec()))?.into_parts();
-        let answer = body.with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
-        Ok(Response::from_parts(parts, answer.into()))
+        let response = body.with_config().limit(RESPONSE_BYTES_MAX).read_to_vec()?;
+        Ok(Response::from_parts(parts, response.into()))
     }
 }
 
@@ -150,11 +150,12 @@ mod tests {
     use super::super::spool::tests::one_push;
     use super::*;
 
-    /// A collector that takes one request, and what came: its first line and its body.
+    /// Starts a collector that takes one request. Returns its endpoint, and a receiver of the first line and
+    /// the body.
     fn collector(status: &'static str) -> (String, Receiver<(String, Vec<u8>)>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let (tell, told) = channel();
+        let (sender, received) = channel();
         std::thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
             let mut reader = BufReader::new(socket.try_clone().unwrap());
@@ -173,9 +174,9 @@ mod tests {
             reader.read_exact(&mut body).unwrap();
             let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             socket.write_all(answer.as_bytes()).unwrap();
-            tell.send((first, body)).unwrap();
+            sender.send((first, body)).unwrap();
         });
-        (endpoint, told)
+        (endpoint, received)
     }
 
     fn contains(body: &[u8], text: &str) -> bool {
@@ -184,11 +185,11 @@ mod tests {
 
     #[test]
     fn spans_are_posted_to_a_collector() {
-        let (endpoint, told) = collector("200 OK");
+        let (endpoint, received) = collector("200 OK");
         let mut hook = Otlp::new(&endpoint).unwrap();
         hook.clock(SystemTime::now());
         hook.spans(&one_push());
-        let (first, body) = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        let (first, body) = received.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(first.trim_end(), "POST /v1/traces HTTP/1.1");
         for text in
             ["compute", "push", "apply", "pushpull.task", "worker/1", "to ps/0/shard/1", "service.name"]
@@ -199,20 +200,23 @@ mod tests {
     }
 
     #[test]
-    fn what_a_collector_does_not_take_is_counted() {
-        let (endpoint, told) = collector("400 Bad Request");
+    fn rejected_spans_are_counted() {
+        let (endpoint, received) = collector("400 Bad Request");
         let mut hook = Otlp::new(&format!("{endpoint}/v1/traces/")).unwrap();
         hook.clock(SystemTime::now());
         hook.spans(&one_push());
-        assert!(told.recv_timeout(Duration::from_secs(60)).unwrap().0.starts_with("POST /v1/traces "));
+        assert!(received.recv_timeout(Duration::from_secs(60)).unwrap().0.starts_with("POST /v1/traces "));
         assert_eq!(hook.spool.take().unwrap().end(), 8);
     }
 
     #[test]
-    fn an_endpoint_is_one_of_plain_http() {
+    fn an_endpoint_is_plain_http() {
         for endpoint in ["https://collector:4318", "collector:4318", "http://", "http:///x", ""] {
             let error = Otlp::new(endpoint).unwrap_err().to_string();
-            assert!(error.contains(&format!("'{endpoint}' is none: expected http://host:port")), "{error}");
+            assert!(
+                error.contains(&format!("'{endpoint}' is invalid: expected http://host:port")),
+                "{error}"
+            );
         }
     }
 }

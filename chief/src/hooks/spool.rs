@@ -1,5 +1,5 @@
-//! Hands spans to a thread of its own, so that a slow disk or network holds nothing up. Bounded: what there
-//! is no room for is counted, and told. Knows not what becomes of a span.
+//! Hands spans to a thread of its own, so that a slow disk or network delays nothing. It is bounded: spans
+//! that have no room are counted and logged. Knows not what becomes of a span.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -8,58 +8,60 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use pushpull_messages::observe::SpanSpec;
+use tracing::warn;
 
-/// Spans that wait for the thread at most.
+/// The largest number of spans that may wait for the thread.
 const WAITING_MAX: usize = 1 << 16;
-/// So long the end of the job waits for the thread.
+/// How long the end of the job waits for the thread.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Where the spans go in.
+/// The sending end of a spool.
 #[derive(Debug)]
 pub(super) struct Spool {
     spans: Sender<Vec<SpanSpec>>,
-    load: Arc<Load>,
+    load: Arc<SpoolLoad>,
     /// Closed when the thread has ended.
     ended: Receiver<()>,
 }
 
-/// Where they come out, on the thread.
+/// The receiving end of a spool, on the thread.
 #[derive(Debug)]
-pub(super) struct Spooled {
+pub(super) struct SpoolReader {
     spans: Receiver<Vec<SpanSpec>>,
-    load: Arc<Load>,
+    load: Arc<SpoolLoad>,
 }
 
+/// The counts that both ends share.
 #[derive(Debug)]
-struct Load {
-    /// What is made of the spans, for people.
-    what: &'static str,
+struct SpoolLoad {
+    /// What is made of the spans, for the log.
+    product: &'static str,
     waiting: AtomicUsize,
     lost: AtomicU64,
 }
 
-impl Load {
-    /// Counts what is lost, and tells it the first time.
+impl SpoolLoad {
+    /// Counts lost spans, and logs the first.
     fn lose(&self, count: usize, reason: &dyn Display) {
         if self.lost.fetch_add(count as u64, Ordering::Relaxed) == 0 {
-            tracing::warn!("spans are missing in the {}, and training goes on: {reason}", self.what);
+            warn!(%reason, "spans are missing in the {}; training goes on", self.product);
         }
     }
 }
 
 impl Spool {
-    /// Has a thread do that with the spans, until it gets no more.
+    /// Starts a thread that does `work` with the spans until no more come.
     ///
     /// # Errors
-    /// Where there is no thread to be had.
+    /// Returns an error if no thread can be started.
     pub(super) fn start(
-        what: &'static str,
-        work: impl FnOnce(Spooled) + Send + 'static,
+        product: &'static str,
+        work: impl FnOnce(SpoolReader) + Send + 'static,
     ) -> std::io::Result<Self> {
         let (spans, waiting) = channel();
         let (ends, ended) = channel();
-        let load = Arc::new(Load { what, waiting: AtomicUsize::new(0), lost: AtomicU64::new(0) });
-        let spooled = Spooled { spans: waiting, load: Arc::clone(&load) };
+        let load = Arc::new(SpoolLoad { product, waiting: AtomicUsize::new(0), lost: AtomicU64::new(0) });
+        let spooled = SpoolReader { spans: waiting, load: Arc::clone(&load) };
         std::thread::Builder::new().name("spans".into()).spawn(move || {
             work(spooled);
             drop(ends);
@@ -67,7 +69,7 @@ impl Spool {
         Ok(Self { spans, load, ended })
     }
 
-    /// Passes them on, if there is room.
+    /// Passes on spans, if there is room.
     pub(super) fn send(&self, spans: &[SpanSpec]) {
         if spans.is_empty() {
             return;
@@ -79,30 +81,30 @@ impl Spool {
         }
     }
 
-    /// Waits for the thread, not for too long. Gives how many spans were lost.
+    /// Waits some seconds for the thread, and returns how many spans were lost.
     pub(super) fn end(self) -> u64 {
         let Self { spans, load, ended } = self;
         drop(spans);
         if ended.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the {} is not complete yet, and is not waited for", load.what);
+            warn!("the {} is not complete in time", load.product);
         }
         let lost = load.lost.load(Ordering::Relaxed);
         if lost > 0 {
-            tracing::warn!("{lost} spans in all are missing in the {}", load.what);
+            warn!(lost, "spans are missing in the {}", load.product);
         }
         lost
     }
 }
 
-impl Spooled {
-    /// The next ones; `None` when no more will come.
+impl SpoolReader {
+    /// Waits for the next spans; returns `None` when no more will come.
     pub(super) fn next(&self) -> Option<Vec<SpanSpec>> {
         let spans = self.spans.recv().ok()?;
         self.load.waiting.fetch_sub(spans.len(), Ordering::Relaxed);
         Some(spans)
     }
 
-    /// So many could not be used.
+    /// Counts spans that could not be used.
     pub(super) fn lose(&self, count: usize, reason: &dyn Display) {
         self.load.lose(count, reason);
     }
@@ -126,7 +128,7 @@ pub(super) mod tests {
         SpanSpec { push: Some((id, shard)), ..span }
     }
 
-    /// One push to two shards.
+    /// Returns the spans of one push to two shards.
     pub(crate) fn one_push() -> Vec<SpanSpec> {
         let worker = TaskId::worker(1);
         let mut spans = Vec::new();
@@ -137,14 +139,14 @@ pub(super) mod tests {
             spans.push(of_push(9, shard, span(shard.task(), &lane, "queue", 1_700, 100)));
             spans.push(of_push(9, shard, span(shard.task(), &lane, "apply", 1_800, 300)));
         }
-        // In whatever order they come.
+        // Spans come in any order.
         spans.push(span(worker, "trainer", "compute", 1_000, 600));
         spans.push(SpanSpec { local_step: None, ..span(TaskId::CHIEF, "checkpoints", "step-4", 100, 50) });
         spans
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted() {
+    fn spans_without_room_are_counted() {
         let (go, gone) = channel::<()>();
         let spool = Spool::start("test", move |spooled| {
             gone.recv().unwrap_err();

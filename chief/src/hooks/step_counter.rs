@@ -1,4 +1,4 @@
-//! Logs how fast the job is.
+//! Logs the speed of the job. Knows no task.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// Logs updates per second, every so many steps or so often, whichever comes first.
+/// A hook that logs updates per second after a number of steps or a time, whichever comes first.
 #[derive(Clone, Debug)]
 pub struct StepCounter {
-    pace: Cadence,
+    cadence: Cadence,
     /// The step and the time of the last line.
     last: Option<(u64, Duration)>,
 }
 
 impl StepCounter {
-    /// With neither it never logs.
+    /// Returns a counter of this cadence; without both it never logs.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
-        Self { pace: Cadence::new(every_steps, every), last: None }
+        Self { cadence: Cadence::new(every_steps, every), last: None }
     }
 }
 
 impl Hook for StepCounter {
     fn progress(&mut self, snapshot: &TrainingSnapshot, _: &mut HookContext) {
         let step = snapshot.step().0;
-        if !self.pace.is_due(step, snapshot.at) {
+        if !self.cadence.is_due(step, snapshot.at) {
             return;
         }
         if let Some((last_step, last_at)) = self.last.replace((step, snapshot.at)) {

@@ -1,4 +1,4 @@
-//! Ends the training at a step. The job's own last step is exact; this is for whoever finds out later.
+//! Ends the training near a step. The job's own last step is exact; this is for jobs that run already.
 
 use pushpull_messages::id::GlobalStep;
 

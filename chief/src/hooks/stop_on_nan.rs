@@ -1,10 +1,10 @@
-//! Ends the training when a loss is not a number any more.
+//! Ends the training when a loss is no longer finite. Knows no task.
 
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// Ends the training well when a worker reports a loss that is not finite. Without it such a job goes on as
-/// long as its gradients are finite, or are dropped.
+/// A hook that ends the training well when a worker reports a loss that is not finite. Without it such a job
+/// goes on as long as its gradients are finite or dropped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StopOnNan;
 

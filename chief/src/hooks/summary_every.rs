@@ -1,5 +1,5 @@
-//! Writes the job's summaries to an event file, on a thread of its own: a slow or full disk holds nothing up,
-//! and costs only what it does not take.
+//! Writes the job's summaries to an event file, on a thread of its own, so that a slow or full disk delays
+//! nothing and costs only the summaries that it does not take.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use pushpull_messages::id::GlobalStep;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Evaluation;
 use pushpull_messages::summary::SummarySpec;
+use tracing::{info, warn};
 
 use super::cadence::Cadence;
 use crate::error::ChiefError;
@@ -18,29 +19,29 @@ use crate::monitor::TrainingSnapshot;
 use crate::report::JobEnd;
 use crate::tensorboard::{Collector, EventError, EventWriter, SummaryConfig, evaluated};
 
-/// Calls whose summaries wait for the disk at most.
+/// The largest number of calls whose summaries may wait for the disk.
 const WAITING_MAX: usize = 64;
-/// So long the end of the job waits for the disk.
+/// How long the end of the job waits for the disk.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Writes event files for TensorBoard: the job's graph and settings, the numbers of its training as often as
-/// the settings say, its evaluations, and whatever workers and hooks plot.
+/// A hook that writes event files for TensorBoard: the job's graph and settings, the numbers of its training
+/// as often as the settings say, its evaluations, and whatever workers and hooks plot.
 ///
-/// What cannot be written is counted and told once; the training goes on.
+/// Summaries that cannot be written are counted and logged once; the training goes on.
 #[derive(Debug)]
 pub struct SummaryEvery {
     config: SummaryConfig,
-    pace: Cadence,
+    cadence: Cadence,
     collector: Option<Collector>,
-    writer: Option<Writer>,
+    writer: Option<WriterThread>,
     lost: Arc<AtomicU64>,
 }
 
 impl SummaryEvery {
-    /// With these settings.
+    /// Creates the hook with these settings.
     pub fn new(config: SummaryConfig) -> Self {
-        let pace = Cadence::new(config.every_steps, config.every);
-        Self { config, pace, collector: None, writer: None, lost: Arc::default() }
+        let cadence = Cadence::new(config.every_steps, config.every);
+        Self { config, cadence, collector: None, writer: None, lost: Arc::default() }
     }
 
     fn send(&self, summaries: Vec<SummarySpec>) {
@@ -55,17 +56,17 @@ impl SummaryEvery {
 impl Hook for SummaryEvery {
     fn begin(&mut self, job: &JobSpec, step: GlobalStep) {
         self.collector = Some(Collector::new(job, step));
-        match Writer::start(self.config.clone(), job.clone(), step, Arc::clone(&self.lost)) {
+        match WriterThread::start(self.config.clone(), job.clone(), step, Arc::clone(&self.lost)) {
             Ok(writer) => self.writer = Some(writer),
-            Err(error) => tracing::warn!("no summaries are written: no thread for them: {error}"),
+            Err(error) => warn!(%error, "no summaries are written, since no thread could be started"),
         }
     }
 
     fn progress(&mut self, snapshot: &TrainingSnapshot, _: &mut HookContext) {
         let Some(collector) = &mut self.collector else { return };
         collector.note(snapshot);
-        // The last one of all is always written.
-        if self.pace.is_due(snapshot.step().0, snapshot.at) || !snapshot.progress.running {
+        // The very last numbers are always written.
+        if self.cadence.is_due(snapshot.step().0, snapshot.at) || !snapshot.progress.running {
             let summaries = collector.collect(snapshot);
             self.send(summaries);
         }
@@ -80,34 +81,34 @@ impl Hook for SummaryEvery {
     }
 
     fn end(&mut self, _: Result<&JobEnd, &ChiefError>) {
-        let Some(Writer { lines, ended }) = self.writer.take() else { return };
+        let Some(WriterThread { lines, ended }) = self.writer.take() else { return };
         drop(lines);
         if ended.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the last summaries are not written yet, and are not waited for");
+            warn!("the last summaries were not written in time");
         }
         match self.lost.load(Ordering::Relaxed) {
             0 => {}
-            lost => tracing::warn!("{lost} summaries in all were not written"),
+            lost => warn!(lost, "summaries were not written"),
         }
     }
 }
 
-/// Counts what is lost, and tells it the first time.
+/// Counts lost summaries, and logs the first.
 fn lose(lost: &AtomicU64, count: usize, reason: &dyn std::fmt::Display) {
     if lost.fetch_add(count as u64, Ordering::Relaxed) == 0 {
-        tracing::warn!("summaries are lost, and training goes on: {reason}");
+        warn!(%reason, "summaries are lost; training goes on");
     }
 }
 
-/// The thread that writes.
+/// The thread that writes the file.
 #[derive(Debug)]
-struct Writer {
+struct WriterThread {
     lines: SyncSender<Vec<SummarySpec>>,
-    /// Closed when it has written everything.
+    /// Closed when everything is written.
     ended: Receiver<()>,
 }
 
-impl Writer {
+impl WriterThread {
     fn start(
         config: SummaryConfig,
         job: JobSpec,
@@ -124,7 +125,7 @@ impl Writer {
     }
 }
 
-/// Writes until nobody is left who could plot anything.
+/// Writes summaries until no more come.
 fn write_all(
     config: &SummaryConfig,
     job: &JobSpec,
@@ -135,20 +136,20 @@ fn write_all(
     let begin = || {
         let mut file = EventWriter::create(&config.dir)?;
         file.begin(job, step)?;
-        tracing::info!("summaries are written to {}", file.path().display());
+        info!(path = %file.path().display(), "writing summaries");
         Ok::<_, EventError>(file)
     };
     let mut file = begin().inspect_err(|error| lose(lost, 1, error)).ok();
     for summaries in waiting {
         let written = match &mut file {
             Some(file) => file.write(&summaries),
-            // The disk may have room again; the graph is not drawn a second time.
+            // The disk may have room again. The graph is not written a second time.
             None => EventWriter::create(&config.dir).and_then(|new| file.insert(new).write(&summaries)),
         };
         match written {
             Ok(()) => {}
             Err(error @ EventError::Io { .. }) => {
-                // What is in it may end within a record: another file goes on.
+                // The file may end within a record, so another one is begun.
                 file = None;
                 lose(lost, summaries.len(), &error);
             }
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted_and_nothing_fails() {
+    fn lost_summaries_are_counted_and_nothing_fails() {
         let folder = tempfile::tempdir().unwrap();
         let taken = folder.path().join("file");
         std::fs::write(&taken, "no directory").unwrap();

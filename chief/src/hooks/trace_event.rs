@@ -12,29 +12,29 @@ use serde_json::{Value, json};
 
 use super::latest::Latest;
 
-/// The worker's span from which a push starts.
+/// The worker's span that a push starts from.
 pub(super) const COMPUTE: &str = "compute";
-/// The worker's span from the push until its answer.
+/// The worker's span from a push to its reply.
 pub(super) const PUSH: &str = "push";
-/// The shard's span in which it deals with the push.
+/// The shard's span in which it applies a push.
 pub(super) const APPLY: &str = "apply";
 
-/// Threads of all processes at most; spans beyond share the last one of their process.
+/// The largest number of threads in all processes; further spans share the last thread of their process.
 const THREADS_MAX: usize = 4096;
-/// Rows of one lane, in which spans are that overlap.
+/// The largest number of rows of one lane, for spans that overlap.
 const ROWS_MAX: usize = 8;
-/// Spans of a row that are remembered: of some seconds, since workers tell one after the other what they did
-/// at the same time.
+/// The largest number of spans of a row that are remembered: those of some seconds, since workers report one
+/// after the other what they did at the same time.
 const RECENT_MAX: usize = 1024;
-/// Steps of which it is known when they computed.
+/// The largest number of steps whose computation is remembered.
 const COMPUTED_MAX: usize = 4096;
 
-/// What has to be remembered from span to span.
+/// What is remembered from span to span.
 #[derive(Debug)]
 pub(super) struct TraceEvents {
     processes: BTreeMap<TaskId, Process>,
     threads: usize,
-    computed: Latest<(TaskId, u64), Slice, COMPUTED_MAX>,
+    computed: Latest<(TaskId, u64), DrawnSpan, COMPUTED_MAX>,
 }
 
 #[derive(Debug, Default)]
@@ -49,16 +49,16 @@ struct Row {
     recent: VecDeque<(Micros, Micros)>,
 }
 
-/// Where a span is drawn.
+/// The place of a span in the timeline.
 #[derive(Clone, Copy, Debug)]
-struct Slice {
+struct DrawnSpan {
     process: u64,
     thread: u64,
     start: Micros,
     end: Micros,
 }
 
-impl Slice {
+impl DrawnSpan {
     /// The last snapshot that is within it.
     const fn last(self) -> Micros {
         if self.end > self.start { self.end - 1 } else { self.start }
@@ -66,12 +66,12 @@ impl Slice {
 }
 
 impl TraceEvents {
-    /// Of a job that begins.
+    /// Begins a timeline.
     pub(super) fn new() -> Self {
         Self { processes: BTreeMap::new(), threads: 0, computed: Latest::new() }
     }
 
-    /// The events of some spans.
+    /// Returns the events of spans.
     pub(super) fn of(&mut self, spans: &[SpanSpec]) -> Vec<Value> {
         let mut events = Vec::new();
         let mut drawn = Vec::new();
@@ -88,7 +88,7 @@ impl TraceEvents {
         events
     }
 
-    fn draw(&mut self, span: &SpanSpec, events: &mut Vec<Value>) -> Slice {
+    fn draw(&mut self, span: &SpanSpec, events: &mut Vec<Value>) -> DrawnSpan {
         let process = process(span.task);
         let thread = self.thread(span, events);
         let mut args = serde_json::Map::new();
@@ -105,10 +105,10 @@ impl TraceEvents {
             "pid": process, "tid": thread, "args": args,
         }));
         let end = span.start_us.saturating_add(span.took_us.max(0));
-        Slice { process, thread, start: span.start_us, end }
+        DrawnSpan { process, thread, start: span.start_us, end }
     }
 
-    /// In which thread a span is drawn, which is named where it is a new one.
+    /// Returns the thread in which a span is drawn, after naming it if it is new.
     fn thread(&mut self, span: &SpanSpec, events: &mut Vec<Value>) -> u64 {
         let pid = process(span.task);
         let full = self.threads >= THREADS_MAX;
@@ -152,16 +152,16 @@ impl TraceEvents {
         row.thread
     }
 
-    /// The arrows of a push that begin or end at a span.
-    fn flow(&self, span: &SpanSpec, slice: Slice, events: &mut Vec<Value>) {
+    /// Adds the arrows of a push that begin or end at a span.
+    fn flow(&self, span: &SpanSpec, slice: DrawnSpan, events: &mut Vec<Value>) {
         let Some((push, shard)) = span.push else { return };
-        let mut arrow = |phase: &str, at: Slice, ts: Micros| {
+        let mut arrow = |phase: &str, at: DrawnSpan, ts: Micros| {
             let mut event = json!({
                 "name": "push", "cat": "push", "ph": phase, "id": flow_id(push, shard), "ts": ts,
                 "pid": at.process, "tid": at.thread,
             });
             if phase == "f" {
-                // To the span that is there, and not to the next one.
+                // The arrow ends at the enclosing span, and not at the next one.
                 event["bp"] = "e".into();
             }
             events.push(event);
@@ -185,7 +185,7 @@ impl TraceEvents {
     }
 }
 
-/// Whether two spans overlap, and none is within the other.
+/// Returns whether two spans overlap and neither contains the other.
 const fn crosses(one: (Micros, Micros), other: (Micros, Micros)) -> bool {
     let overlap = one.0 < other.1 && other.0 < one.1;
     let within = (one.0 >= other.0 && one.1 <= other.1) || (other.0 >= one.0 && other.1 <= one.1);
@@ -196,7 +196,7 @@ fn named(name: &str, process: u64, thread: u64, args: Value) -> Value {
     json!({ "name": name, "ph": "M", "pid": process, "tid": thread, "args": args })
 }
 
-/// A number for a task: in the order of a cluster.
+/// Returns a number for a task, in the order of a cluster.
 const fn process(task: TaskId) -> u64 {
     let job = match task.job {
         JobName::Chief => 0,
@@ -207,7 +207,7 @@ const fn process(task: TaskId) -> u64 {
     job * 1_000_000 + task.index as u64 + 1
 }
 
-/// In which order the lanes of a task are shown.
+/// Returns the position of a lane among those of its task.
 fn rank(lane: &str) -> u64 {
     match lane.split(['/', ' ']).next() {
         Some("trainer") => 0,
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): spans of two lanes that overlap in any way.
+        /// (A) and (B): spans of two lanes overlap in any way.
         #[test]
         fn spans_of_a_thread_are_apart_or_nested(
             spans in prop::collection::vec((0i64..60, 0i64..40, any::<bool>()), 1..60),
@@ -260,7 +260,7 @@ mod tests {
             for own in events.processes.values() {
                 for rows in own.lanes.values() {
                     prop_assert!(rows.len() <= ROWS_MAX, "(B)");
-                    // The last one takes what has no room anywhere.
+                    // The last row takes spans that have no room elsewhere.
                     for row in rows.iter().take(ROWS_MAX - 1) {
                         let drawn = &threads[&row.thread];
                         let pairs = drawn.iter().flat_map(|one| drawn.iter().map(move |other| (*one, *other)));
@@ -272,7 +272,7 @@ mod tests {
             }
         }
 
-        /// (C).
+        /// (C)
         #[test]
         fn a_push_has_one_identity(sequences in prop::collection::hash_set(any::<u64>(), 2..50)) {
             let ids: std::collections::HashSet<u64> = sequences
@@ -289,10 +289,10 @@ mod tests {
         }
     }
 
-    /// (A): each worker tells of its pushes of a second at once, and their spans at the shard lie between
+    /// (A): each worker reports its pushes of a second at once, and their spans at the shard lie between
     /// those of the others.
     #[test]
-    fn spans_of_a_second_do_not_cross_whoever_tells_of_them_first() {
+    fn spans_of_several_workers_do_not_cross() {
         let mut events = TraceEvents::new();
         let mut threads: BTreeMap<u64, Vec<(i64, i64)>> = BTreeMap::new();
         for second in 0..3i64 {
@@ -300,8 +300,8 @@ mod tests {
                 let of_push = |nth| {
                     span(TaskId::ps(0), "shard/0", "queue", second * 100_000 + nth * 500 + worker * 100, 150)
                 };
-                let told: Vec<SpanSpec> = (0..200i64).map(of_push).collect();
-                for event in events.of(&told).iter().filter(|event| event["ph"] == "X") {
+                let spans: Vec<SpanSpec> = (0..200i64).map(of_push).collect();
+                for event in events.of(&spans).iter().filter(|event| event["ph"] == "X") {
                     let [start, took] = ["ts", "dur"].map(|name| event[name].as_i64().unwrap());
                     threads.entry(event["tid"].as_u64().unwrap()).or_default().push((start, start + took));
                 }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_and_threads_that_are_remembered_are_bounded() {
+    fn remembered_steps_and_threads_are_bounded() {
         let mut events = TraceEvents::new();
         for step in 0..COMPUTED_MAX as u64 + 9 {
             let mut span = span(TaskId::worker(0), &format!("lane {step}"), COMPUTE, 5, 1);
@@ -328,7 +328,7 @@ mod tests {
             (events.threads, events.processes[&TaskId::worker(0)].lanes.len()),
             (THREADS_MAX, THREADS_MAX)
         );
-        // Whoever comes then is drawn, and not remembered.
+        // Later spans are drawn, and not remembered.
         for index in 1..99 {
             let drawn = events.of(&[span(TaskId::worker(index), "trainer", COMPUTE, 5, 1)]);
             assert_eq!((drawn.len(), &drawn[0]["ph"]), (1, &Value::from("X")));

@@ -1,23 +1,24 @@
-//! Writes the timeline of a job to a file, on a thread of its own: a slow or full disk holds nothing up.
-//! Knows not what a span is drawn like.
+//! Writes the timeline of a job to a file, on a thread of its own, so that a slow or full disk delays
+//! nothing. Knows not how a span is drawn.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use pushpull_messages::observe::SpanSpec;
+use tracing::{info, warn};
 
-use super::spool::{Spool, Spooled};
+use super::spool::{Spool, SpoolReader};
 use super::trace_event::TraceEvents;
 use crate::error::ChiefError;
 use crate::hook::Hook;
 use crate::report::JobEnd;
 
-/// Writes one file in the Chrome trace format, which <https://ui.perfetto.dev> opens: what the traced steps
-/// of all workers, their pushes and the shards that took them up were at, on the chief's clock. It can also
-/// be read where it was cut off.
+/// A hook that writes one file in the Chrome trace format, which <https://ui.perfetto.dev> opens: the traced
+/// steps of all workers, their pushes, and the shards that took them, on the chief's clock. A file that was
+/// cut off can still be read.
 ///
-/// What cannot be written is counted and told; the training goes on.
+/// Spans that cannot be written are counted and logged; the training goes on.
 #[derive(Debug)]
 pub struct TraceFile {
     path: PathBuf,
@@ -25,10 +26,10 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// A new file at that path, in the place of an older one.
+    /// Creates the file, and replaces an older one.
     ///
     /// # Errors
-    /// Where there can be none.
+    /// Returns an error if the file cannot be created.
     pub fn create(path: impl Into<PathBuf>) -> std::io::Result<Self> {
         let path = path.into();
         let file = File::create(&path)?;
@@ -46,22 +47,18 @@ impl Hook for TraceFile {
 
     fn end(&mut self, _: Result<&JobEnd, &ChiefError>) {
         if let Some(spool) = self.spool.take() {
-            // What is missing is told.
             if spool.end() == 0 {
-                tracing::info!(
-                    "the timeline is in {}: open it at https://ui.perfetto.dev",
-                    self.path.display()
-                );
+                info!(path = %self.path.display(), "timeline is complete; open it at https://ui.perfetto.dev");
             }
         }
     }
 }
 
-/// Writes until no more spans come.
-fn write_all(file: File, spooled: &Spooled) {
+/// Writes spans until no more come.
+fn write_all(file: File, spooled: &SpoolReader) {
     let mut events = TraceEvents::new();
-    let mut file = Array { file: BufWriter::new(file), begun: false };
-    // After a first error what follows would be no event any more.
+    let mut file = JsonArrayWriter { file: BufWriter::new(file), begun: false };
+    // After the first error the file may end within an event, so nothing more is written.
     let mut broken = None;
     while let Some(spans) = spooled.next() {
         if broken.is_none() {
@@ -79,17 +76,17 @@ fn write_all(file: File, spooled: &Spooled) {
     if broken.is_none()
         && let Err(error) = file.end()
     {
-        tracing::warn!("the timeline has no proper end: {error}");
+        warn!(%error, "timeline has no proper end");
     }
 }
 
-/// A list of values, one a line.
-struct Array<W> {
+/// A writer of a JSON array, with one value a line.
+struct JsonArrayWriter<W> {
     file: W,
     begun: bool,
 }
 
-impl<W: Write> Array<W> {
+impl<W: Write> JsonArrayWriter<W> {
     fn add(&mut self, value: &serde_json::Value) -> std::io::Result<()> {
         let before: &[u8] = if std::mem::replace(&mut self.begun, true) { b",\n" } else { b"[\n" };
         self.file.write_all(before)?;
@@ -124,7 +121,7 @@ mod tests {
         std::fs::read_to_string(path).unwrap()
     }
 
-    /// The span of that name around an event.
+    /// Returns the span around an event.
     fn around<'a>(events: &'a [Value], event: &Value) -> &'a Value {
         let at = event["ts"].as_i64().unwrap();
         let here = |span: &&Value| {
@@ -160,14 +157,14 @@ mod tests {
         };
         assert_eq!(name("process_name"), ["worker/1", "ps/0", "ps/1", "chief/0"]);
         assert!(name("thread_name").contains(&"to ps/0/shard/1"));
-        // What comes later is not named again.
+        // A process is named only once.
         let events: Vec<Value> = serde_json::from_str(&written(&[first, second, &spans])).unwrap();
         assert_eq!(events.iter().filter(|event| event["name"] == "process_name").count(), 4);
         assert_eq!(serde_json::from_str::<Vec<Value>>(&written(&[])).unwrap().len(), 0);
     }
 
     #[test]
-    fn a_file_that_was_cut_off_has_an_event_in_each_line() {
+    fn a_truncated_file_has_an_event_in_each_line() {
         let whole = written(&[&one_push()]);
         let cut = &whole[..whole.len() * 2 / 3];
         let lines: Vec<&str> = cut.lines().collect();
@@ -178,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted() {
+    fn spans_that_cannot_be_written_are_counted() {
         assert!(TraceFile::create("/nowhere/at/all").is_err());
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let spool = Spool::start("timeline", move |spooled| write_all(full, &spooled)).unwrap();

@@ -1,5 +1,5 @@
-//! What a job that trained to its end came to: every shard's counts, held against what its policy promises.
-//! Knows no workers.
+//! Concludes a job that trained to its end: checks every shard's counts against what the policy promises, and
+//! makes the report. Knows no workers.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::error::ChiefError;
 use crate::job::TrainingOutcome;
 use crate::report::JobReport;
 
-/// The report of a job, from its shards as they are at the end.
+/// Returns the report of a job, from its shards at the end.
 ///
 /// # Errors
-/// Where a shard counts something else than the job asked for.
+/// Returns an error if the counts of a shard are not those that the job asked for.
 pub(crate) fn conclude(
     job: &JobSpec,
     shards: Vec<(ShardId, ShardSnapshot)>,
@@ -43,7 +43,8 @@ pub(crate) fn conclude(
     })
 }
 
-/// V2, V3 and S2 on one shard, which counts pushes since it began, of a job that trained to that step.
+/// Checks V2, V3 and S2 on one shard, which counts pushes since it began, of a job that trained to
+/// `last_step`.
 fn check(
     job: &JobSpec,
     last_step: GlobalStep,
@@ -54,7 +55,7 @@ fn check(
     let made = version.0.checked_sub(began.0);
     let updates = match job.sync {
         SyncSpec::Async { .. } | SyncSpec::Bounded { .. } => made == Some(pushes.applied) && pushes.held == 0,
-        // Every update is made of at least one.
+        // Every update is made of at least one held gradient.
         SyncSpec::Sync { .. } => pushes.applied == 0 && made.is_some_and(|made| pushes.held >= made),
     };
     if version.0 != last_step.0 || !updates || !pushes.add_up() {
@@ -82,7 +83,7 @@ mod tests {
         counted_from(0, sync, pushes, behind)
     }
 
-    /// Up to the tenth step of that run, which began with so many.
+    /// Concludes a run that began at step `began` and made ten updates.
     fn counted_from(began: u64, sync: &str, pushes: ShardCounters, behind: u64) -> Result<JobReport, String> {
         let job = JobSpec { sync: sync.parse().unwrap(), ..job() };
         let mut steps_behind = StalenessHistogram::default();
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_was_not_kept_is_told() {
+    fn a_broken_bound_is_an_error() {
         let pushes = ShardCounters { received: 10, applied: 10, ..Default::default() };
         assert!(counted("bounded:3", pushes, 3).is_ok());
         assert!(counted("async", pushes, 4).is_ok());

@@ -1,5 +1,5 @@
-//! The strategy `greedy_load_balancing`: to the shard with the fewest bytes so far.
-//! Works online, in the order of creation, and so never looks at what comes later.
+//! The strategy `greedy_load_balancing`: each slice goes to the shard with the fewest bytes so far. Works
+//! online, in the order of creation, and never looks at later slices.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use std::collections::BTreeSet;
 /// (Graham, 1969), but then one more variable could move all the others, against (D).
 pub(super) struct Greedy {
     bytes: Vec<u64>,
-    /// By bytes, and among equals by position, so that the lowest shard wins: (A).
+    /// The shards by bytes, and among equals by position, so that the lowest shard wins: (A).
     queue: BTreeSet<(u64, usize)>,
 }
 
 impl Greedy {
-    /// `shards` shards without a byte.
+    /// Begins with `shards` empty shards.
     pub fn new(shards: usize) -> Self {
         Self { bytes: vec![0; shards], queue: (0..shards).map(|position| (0, position)).collect() }
     }
 
-    /// The position of the shard that gets a slice of so many bytes.
+    /// Returns the position of the shard that gets a slice of `bytes` bytes.
     ///
     /// # Panics
-    /// Where there is no shard; `place` does not come here without one.
+    /// Panics without shards; `place` makes sure that there is one.
     pub fn take(&mut self, bytes: u64) -> usize {
         let &(_, position) = self.queue.first().expect("there is a shard");
         self.add(position, bytes);

@@ -1,6 +1,6 @@
-//! Placement: which slices the variables are split into, and which shard owns each. Pure functions.
-//! Knows no connection, no clock and no tensor: variables and shards in, a placement out.
-//! The wanted properties (A) to (G) stand beside `place`.
+//! Placement: which slices the variables are split into, and which shard owns each slice. Pure functions from
+//! variables and shards to a placement; they know no connection, no clock and no tensor. The wanted
+//! properties (A) to (G) are beside `place`.
 
 mod greedy;
 mod partitioner;

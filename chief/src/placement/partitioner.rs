@@ -1,14 +1,14 @@
-//! How many slices a variable is split into along axis 0, and where each begins.
-//! Does not know on which shard a slice will live.
+//! Decides how many slices a variable is split into along axis 0, and where each begins. Knows not on which
+//! shard a slice will live.
 
 use pushpull_messages::id::VariableId;
 use pushpull_messages::placement::{PartitionerSpec, SliceSpec};
 use pushpull_messages::variable::VariableSpec;
 
-/// How many slices a valid variable gets: from 1 up to its number of rows. Allocates nothing, so that the
-/// whole job's slices can be counted before there are any.
+/// Returns the number of slices of a valid variable: from 1 up to its number of rows. Allocates nothing, so
+/// that the slices of the whole job can be counted before there are any.
 ///
-/// The answer depends on this variable and the number of shards alone, never on other variables: (D).
+/// The result depends on this variable and the number of shards alone, never on other variables: (D).
 pub(super) fn slices(partitioner: PartitionerSpec, variable: &VariableSpec, shards: usize) -> u64 {
     let rows = variable.rows() as u64;
     let row_bytes = variable.bytes() / rows;
@@ -29,7 +29,8 @@ pub(super) fn slices(partitioner: PartitionerSpec, variable: &VariableSpec, shar
     }
 }
 
-/// The slices of one variable in the order of rows. They differ by at most one row, the larger ones first.
+/// Returns the slices of one variable in the order of rows. They differ by at most one row, the larger ones
+/// first.
 pub(super) fn split(id: VariableId, variable: &VariableSpec, slices: u64) -> impl Iterator<Item = SliceSpec> {
     let (least, larger) = (variable.rows() as u64 / slices, variable.rows() as u64 % slices);
     let first_row = move |position: u64| position * least + position.min(larger);

@@ -1,5 +1,5 @@
-//! Puts partitioner, explicit devices and strategy together into one placement.
-//! Does not know why it is asked: at the start, or since the shards have changed.
+//! Combines partitioner, explicit devices and strategy into one placement. Knows not whether the job starts
+//! or its shards have changed.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,22 @@ use super::greedy::Greedy;
 use super::partitioner;
 use super::round_robin::RoundRobin;
 
-/// Most devices that an error lists.
+/// The largest number of devices that an error lists.
 const LISTED_MAX: usize = 8;
 
 /// Why variables cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// There is no shard to own anything.
+    /// There is no shard.
     #[error("there is no shard to place variables on: expected at least one ps task with one shard")]
     NoShards,
-    /// The same shard stands twice in the list of shards.
+    /// A shard is listed twice.
     #[error("{0} is listed twice among the shards: expected each shard once")]
     DuplicateShard(ShardId),
-    /// A number of the partitioner cannot be used.
+    /// A setting of the partitioner is invalid.
     #[error(transparent)]
     Partitioner(#[from] PartitionerError),
-    /// A variable cannot be used.
+    /// A variable is invalid.
     #[error(transparent)]
     Variable(#[from] VariableError),
     /// The partitioner makes too many slices.
@@ -36,25 +36,25 @@ pub enum PlaceError {
         "the variables make {slices} slices: expected at most {SLICES_MAX}, so let the partitioner make fewer and larger ones"
     )]
     TooManySlices {
-        /// How many it makes.
+        /// The number of slices.
         slices: u64,
     },
-    /// A variable asks for a shard that is not there.
+    /// A variable asks for a shard that does not exist.
     #[error(
         "variable '{variable}' asks for device '{device}', which is not in the cluster: expected one of {valid}"
     )]
     Device {
         /// The variable.
         variable: String,
-        /// What it asks for.
+        /// The device that it asks for.
         device: DeviceSpec,
-        /// The devices that are there; of many, the first few.
+        /// The existing devices, or the first few of many.
         valid: String,
     },
 }
 
 // Wanted properties, each of which has a property test:
-// (A) deterministic, and the same in whatever order the shards are listed;
+// (A) deterministic, and independent of the order in which the shards are listed;
 // (B) every slice exactly once, so that `Placement::validate` holds (P1);
 // (C) greedy load balancing: the heaviest shard is within one (the largest) slice of the mean, in bytes;
 // (D) adding a variable at the end moves no other;
@@ -65,12 +65,13 @@ pub enum PlaceError {
 
 /// Decides which slices the variables are split into, and which shard owns each.
 ///
-/// An explicit device wins over the strategy: all slices of its variable go there. They take no turn of
-/// round robin, and their bytes count in greedy load balancing. The strategies deal out shard 0 of every ps
-/// task first, then shard 1 of every task and so on, so that a model of few variables spreads over the hosts.
+/// An explicit device wins over the strategy: all slices of its variable go there. They take no turn of round
+/// robin, and their bytes count in greedy load balancing. The strategies deal out shard 0 of every ps task
+/// first, then shard 1 of every task and so on, so that a model of few variables spreads over the hosts.
 ///
 /// # Errors
-/// Where a number, a variable or a device cannot be used, or there would be more than [`SLICES_MAX`] slices.
+/// Returns an error if a setting, a variable or a device is invalid, or there would be more than
+/// [`SLICES_MAX`] slices.
 pub fn place(
     spec: &PlacementSpec,
     variables: &[VariableSpec],
@@ -109,7 +110,7 @@ enum Strategy {
 }
 
 impl Strategy {
-    /// The position of the shard that gets the next slice; `fixed` where an explicit device says so.
+    /// Returns the position of the shard that gets the next slice; `fixed` is that of an explicit device.
     fn take(&mut self, fixed: Option<usize>, bytes: u64) -> usize {
         match (self, fixed) {
             (Self::RoundRobin(_), Some(position)) => position,
@@ -123,7 +124,7 @@ impl Strategy {
     }
 }
 
-/// (A): tasks register in any order, which must not matter.
+/// Sorts the shards, for (A): the order in which tasks register must not matter.
 fn sorted(shards: &[ShardId]) -> Result<Vec<ShardId>, PlaceError> {
     let mut shards = shards.to_vec();
     shards.sort_unstable();
@@ -136,7 +137,7 @@ fn sorted(shards: &[ShardId]) -> Result<Vec<ShardId>, PlaceError> {
     }
 }
 
-/// How many slices each variable gets, bounded before any of them is allocated.
+/// Returns the number of slices of each variable, bounded before any of them is allocated.
 fn counts(spec: &PlacementSpec, variables: &[VariableSpec], shards: usize) -> Result<Vec<u64>, PlaceError> {
     if variables.len() > SLICES_MAX {
         return Err(PlaceError::TooManySlices { slices: variables.len() as u64 });

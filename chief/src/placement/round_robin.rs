@@ -1,7 +1,7 @@
-//! The strategy `round_robin`: one shard after the other, in the order of creation.
-//! Knows neither names nor sizes.
+//! The strategy `round_robin`: one shard after the other, in the order of creation. Knows neither names nor
+//! sizes.
 
-/// Whose turn it is.
+/// The next shard in turn.
 pub(super) struct RoundRobin {
     next: usize,
     shards: usize,
@@ -13,7 +13,7 @@ impl RoundRobin {
         Self { next: 0, shards }
     }
 
-    /// The position of the shard that gets the next slice.
+    /// Returns the position of the shard that gets the next slice.
     ///
     /// (D): a turn depends on the slices before it alone. (E): after any number of turns the counts differ
     /// by at most one.

@@ -1,5 +1,5 @@
-//! What `--log-placement` prints: slice by slice where it lives, then how much lives on each shard.
-//! Decides nothing, and is for people: no program should read it.
+//! The table that `--log-placement` prints: the shard of every slice, then the load of every shard. It is for
+//! people, and no program should read it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,11 +8,11 @@ use pushpull_messages::id::ShardId;
 use pushpull_messages::placement::Placement;
 use pushpull_messages::variable::VariableSpec;
 
-/// A readable table of a placement. Rows are shown as `first..end`, the end not included, and a variable that
-/// is whole shows `all`. Bytes are those of the values; slots of the optimizer come on top.
+/// Returns a readable table of a placement. Rows are shown as `first..end`, the end not included, and a
+/// variable that is whole shows `all`. Bytes are those of the values; slots of the optimizer come on top.
 ///
 /// # Panics
-/// Where the placement is not one of these variables; see [`Placement::validate`].
+/// Panics if the placement is not one of these variables; see [`Placement::validate`].
 pub fn table(placement: &Placement, variables: &[VariableSpec]) -> String {
     let mut loads: BTreeMap<ShardId, (u64, u64)> =
         placement.shards.iter().map(|&shard| (shard, (0, 0))).collect();
@@ -36,7 +36,7 @@ pub fn table(placement: &Placement, variables: &[VariableSpec]) -> String {
     let total: u64 = loads.values().map(|(_, bytes)| bytes).sum();
     let mut lines = vec![["shard", "slices", "bytes", "share"].map(str::to_owned)];
     for (shard, (slices, bytes)) in loads {
-        // An empty job has no shares to speak of.
+        // Without bytes there are no shares.
         let share = if total == 0 { 0.0 } else { bytes as f64 * 100.0 / total as f64 };
         lines.push([shard.to_string(), slices.to_string(), human(bytes), format!("{share:.1}%")]);
     }
@@ -46,7 +46,8 @@ pub fn table(placement: &Placement, variables: &[VariableSpec]) -> String {
     text
 }
 
-/// Every column as wide as its widest cell, with two spaces between; `right` says which are set to the right.
+/// Aligns lines in columns as wide as their widest cells, with two spaces between; `right` marks
+/// right-aligned columns.
 fn aligned<const N: usize>(lines: &[[String; N]], right: [bool; N]) -> String {
     let widths: [usize; N] =
         std::array::from_fn(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0));

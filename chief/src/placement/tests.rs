@@ -1,5 +1,5 @@
-//! Tests of placement: a property test for each wanted property, and every refusal by its words.
-//! Knows only what the folder shows to others.
+//! Tests of placement: a property test for each wanted property, and every error. Knows only what the folder
+//! exports.
 
 use proptest::prelude::*;
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
@@ -41,14 +41,14 @@ fn placed(
     place(&PlacementSpec { strategy, partitioner }, variables, shards, PlacementEpoch(1))
 }
 
-/// The rows of each slice of the only variable.
+/// Returns the rows of each slice of a single variable.
 fn rows(partitioner: PartitionerSpec, shape: &[usize], shards: u32) -> Vec<u64> {
     let placement =
         placed(ROUND_ROBIN, partitioner, &[variable("v", shape)], &one_shard_each(shards)).unwrap();
     placement.slices.iter().map(|placed| placed.slice.rows).collect()
 }
 
-/// The ps task of each slice.
+/// Returns the ps task of each slice.
 fn tasks(placement: &Placement) -> Vec<u32> {
     placement.slices.iter().map(|placed| placed.shard.ps).collect()
 }
@@ -78,7 +78,7 @@ fn partitioners_split_as_documented() {
 }
 
 #[test]
-fn round_robin_follows_creation_and_explicit_devices_take_no_turn() {
+fn explicit_devices_take_no_turn_of_round_robin() {
     let variables = [
         variable("a", &[4]),
         on("/job:ps/task:2", variable("b", &[4])),
@@ -107,7 +107,7 @@ fn greedy_counts_the_bytes_of_explicit_devices() {
 }
 
 #[test]
-fn few_variables_spread_over_the_tasks_before_their_shards() {
+fn few_variables_spread_over_the_tasks_first() {
     let shards = [ShardId::new(0, 0), ShardId::new(0, 1), ShardId::new(1, 0), ShardId::new(1, 1)];
     let variables = ["a", "b", "c", "d"].map(|name| variable(name, &[4]));
     for strategy in [ROUND_ROBIN, GREEDY] {
@@ -132,7 +132,7 @@ fn what_cannot_be_placed_is_named() {
         (PartitionerSpec::MaxSliceBytes { bytes: 0 }, "max_slice_bytes.bytes"),
         (PartitionerSpec::MinMax { bytes_min: 0 }, "min_max.bytes_min"),
     ] {
-        // Also where there is nothing to split.
+        // The setting is refused even where there is nothing to split.
         for variables in [&variables[..], &[]] {
             assert!(refused(partitioner, variables, &shards).contains(key));
         }
@@ -182,7 +182,7 @@ fn the_largest_sizes_do_not_overflow() {
 }
 
 #[test]
-fn the_table_shows_every_slice_and_the_load_of_every_shard() {
+fn the_table_shows_every_slice_and_every_load() {
     let variables =
         [variable("dense/kernel", &[784, 512]), variable("dense/bias", &[512]), variable("scale", &[])];
     let partitioner = PartitionerSpec::MaxSliceBytes { bytes: 1 << 20 };
@@ -203,7 +203,7 @@ total              4    1.5 MiB
 }
 
 #[test]
-fn the_table_of_a_job_without_variables_lists_its_shards() {
+fn the_table_of_an_empty_job_lists_its_shards() {
     let placement = placed(ROUND_ROBIN, PartitionerSpec::None, &[], &one_shard_each(1)).unwrap();
     let expected = "variable  rows  shape  bytes  shard\n\nshard         slices  bytes  share\n\
                     ps/0/shard/0       0    0 B   0.0%\ntotal              0    0 B\n";
@@ -241,7 +241,7 @@ fn free_variables() -> impl Strategy<Value = Vec<VariableSpec>> {
         .prop_map(|shapes| shapes.into_iter().map(|shape| (shape, None)).enumerate().map(named).collect())
 }
 
-/// Up to 5 ps tasks of up to 3 shards each.
+/// Returns up to 5 ps tasks of up to 3 shards each.
 fn any_shards() -> impl Strategy<Value = Vec<ShardId>> {
     prop::collection::vec(1..4u32, 1..6).prop_map(|counts| {
         let task = |(ps, count)| (0..count).map(move |shard| ShardId::new(ps, shard));
@@ -249,7 +249,7 @@ fn any_shards() -> impl Strategy<Value = Vec<ShardId>> {
     })
 }
 
-/// Shards, and variables of which some name one of these shards.
+/// Returns shards, and variables of which some ask for one of these shards.
 fn any_job() -> impl Strategy<Value = (Vec<ShardId>, Vec<VariableSpec>)> {
     any_shards().prop_flat_map(|shards| {
         let device = prop::option::weighted(0.3, prop::sample::select(shards.clone()));
@@ -261,7 +261,7 @@ fn any_job() -> impl Strategy<Value = (Vec<ShardId>, Vec<VariableSpec>)> {
 
 proptest! {
     #[test]
-    fn a_deterministic_in_whatever_order_the_shards_are_listed(
+    fn a_the_order_of_the_shards_does_not_matter(
         (strategy, partitioner, (shards, variables)) in (any_strategy(), any_partitioner(), any_job()),
         rotation in any::<prop::sample::Index>(),
     ) {
@@ -295,7 +295,7 @@ proptest! {
                     let row_bytes = variable.row_elements() as u64 * 4;
                     prop_assert!(count <= shards.len());
                     prop_assert!(count == 1 || least * row_bytes >= bytes_min);
-                    // No more slices would do: one more would be too many, or too small.
+                    // One more slice would be too many, or too small.
                     let smaller = variable.rows() as u64 / (count as u64 + 1) * row_bytes;
                     prop_assert!(count == shards.len() || smaller < bytes_min);
                 }
@@ -304,7 +304,7 @@ proptest! {
     }
 
     #[test]
-    fn c_greedy_keeps_the_heaviest_shard_within_one_slice_of_the_mean(
+    fn c_greedy_stays_within_one_slice_of_the_mean(
         (partitioner, variables, shards) in (any_partitioner(), free_variables(), any_shards()),
     ) {
         let placement = placed(GREEDY, partitioner, &variables, &shards).unwrap();

@@ -1,4 +1,4 @@
-//! Which numbers of a job are plotted: from one moment to the next. Knows no file.
+//! Which numbers of a job are plotted: from one snapshot to the next. Knows no file.
 //!
 //! Wanted properties: (A) what is counted in the intervals adds up to what the shards have counted; (B) a
 //! histogram holds as many gradients as its buckets, between its least and its greatest, and its limits rise;
@@ -16,17 +16,17 @@ use pushpull_messages::summary::{HistogramSpec, SummarySpec, SummaryValue};
 
 use crate::monitor::TrainingSnapshot;
 
-/// What the first shard, and all shards together, have counted.
+/// The counts of the shards at one time.
 #[derive(Clone, Debug, Default)]
 struct Totals {
-    /// Gradients that are in the variables, on one shard: each goes to all of them.
+    /// The gradients in the variables of the first shard; every gradient goes to all shards.
     gradients: u64,
     pushes: Pushes,
     staleness: StalenessHistogram,
     steps_behind: StalenessHistogram,
 }
 
-/// So many of each verdict.
+/// The number of pushes of each verdict.
 type Pushes = [u64; 6];
 
 const VERDICTS: [&str; 6] = ["applied", "held", "stale", "stopped", "duplicate", "refused"];
@@ -37,9 +37,9 @@ fn pushes(counters: &ShardCounters) -> Pushes {
 }
 
 impl Totals {
-    fn new(moment: &TrainingSnapshot) -> Self {
+    fn new(snapshot: &TrainingSnapshot) -> Self {
         let mut totals = Self::default();
-        for (position, (_, shard)) in moment.shards.iter().enumerate() {
+        for (position, (_, shard)) in snapshot.shards.iter().enumerate() {
             let ShardSnapshot { pushes: counters, staleness, steps_behind, .. } = shard;
             if position == 0 {
                 totals.gradients = counters.applied.saturating_add(counters.held);
@@ -54,25 +54,25 @@ impl Totals {
     }
 }
 
-/// What is counted in less is no rate.
+/// The least interval that a rate is computed for.
 const RATE_SECONDS_MIN: f64 = 0.1;
 
-/// Makes the numbers of a job, each time those since the time before.
+/// A collector of the numbers of one job.
 #[derive(Debug)]
 pub(crate) struct Collector {
     update: UpdateSpec,
     last_step: GlobalStep,
     batch_size: u32,
-    /// When it was, at which step, and what had been counted by then.
+    /// The time, the step and the counts of the last snapshot with shards.
     before: (Duration, GlobalStep, Totals),
-    /// Verdicts that have been seen: the others are not plotted.
+    /// Whether each verdict has occurred; the others are not plotted.
     seen: [bool; VERDICTS.len()],
-    /// The last of each worker, as its next one may come later than the next summary.
+    /// The last gradient norm of each worker, since its next one may come later than the next summary.
     gradient_norms: BTreeMap<u32, f32>,
 }
 
 impl Collector {
-    /// Of a job whose training begins after so many updates, with all counts at 0.
+    /// Creates the collector of a job whose training begins at `step`, with all counts at 0.
     pub(crate) fn new(job: &JobSpec, step: GlobalStep) -> Self {
         Self {
             update: job.update(),
@@ -84,37 +84,37 @@ impl Collector {
         }
     }
 
-    /// Takes note of what workers have reported between two summaries.
-    pub(crate) fn note(&mut self, moment: &TrainingSnapshot) {
+    /// Records what workers have reported between two summaries.
+    pub(crate) fn note(&mut self, snapshot: &TrainingSnapshot) {
         let norms =
-            moment.reports.iter().filter_map(|(&worker, report)| Some((worker, report.gradient_norm?)));
+            snapshot.reports.iter().filter_map(|(&worker, report)| Some((worker, report.gradient_norm?)));
         self.gradient_norms.extend(norms);
     }
 
-    /// The numbers of this moment, and of the time since the last one that had shards.
-    pub(crate) fn collect(&mut self, moment: &TrainingSnapshot) -> Vec<SummarySpec> {
-        let step = moment.step();
+    /// Returns the numbers of this snapshot, and of the time since the last one that had shards.
+    pub(crate) fn collect(&mut self, snapshot: &TrainingSnapshot) -> Vec<SummarySpec> {
+        let step = snapshot.step();
         let mut summaries = Vec::new();
         let mut plot = |tag: &str, value: f64| {
             if value.is_finite() {
                 summaries.push(SummarySpec::scalar(tag, step, value as f32));
             }
         };
-        plot("train/loss", moment.progress.loss.map_or(f64::NAN, f64::from));
+        plot("train/loss", snapshot.progress.loss.map_or(f64::NAN, f64::from));
         plot("train/learning_rate", self.update.learning_rate(step.0, self.last_step.0).into());
         let norms = std::mem::take(&mut self.gradient_norms);
         plot("train/gradient_norm", mean(norms.values().map(|&norm| f64::from(norm))));
-        plot("train/workers", moment.progress.workers as f64);
-        if moment.shards.is_empty() {
+        plot("train/workers", snapshot.progress.workers as f64);
+        if snapshot.shards.is_empty() {
             return summaries;
         }
-        let versions = moment.shards.iter().map(|(_, shard)| shard.version.0);
+        let versions = snapshot.shards.iter().map(|(_, shard)| shard.version.0);
         let spread = versions.clone().max().unwrap_or(0) - versions.min().unwrap_or(0);
         plot("shards/version_spread", spread as f64);
-        plot("shards/waiting", moment.shards.iter().map(|(_, shard)| f64::from(shard.waiting)).sum());
-        let now = Totals::new(moment);
+        plot("shards/waiting", snapshot.shards.iter().map(|(_, shard)| f64::from(shard.waiting)).sum());
+        let now = Totals::new(snapshot);
         let (before_at, before_step, before) = &self.before;
-        let seconds = moment.at.saturating_sub(*before_at).as_secs_f64();
+        let seconds = snapshot.at.saturating_sub(*before_at).as_secs_f64();
         if seconds >= RATE_SECONDS_MIN {
             plot("train/steps_per_second", step.0.saturating_sub(before_step.0) as f64 / seconds);
             let gradients = since(now.gradients, before.gradients) as f64;
@@ -141,12 +141,12 @@ impl Collector {
                 summaries.push(SummarySpec { tag: tag.into(), step, value });
             }
         }
-        self.before = (moment.at, step, now);
+        self.before = (snapshot.at, step, now);
         summaries
     }
 }
 
-/// The numbers of an evaluation.
+/// Returns the summaries of an evaluation.
 pub fn evaluated(step: GlobalStep, evaluation: &Evaluation) -> Vec<SummarySpec> {
     let loss = [("loss", evaluation.loss)];
     let metrics = evaluation.metrics.iter().map(|metric| (&metric.name[..], metric.value));
@@ -162,7 +162,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / f64::from(count)
 }
 
-/// What was counted between two times.
+/// Returns what was counted between two times.
 fn since(now: u64, before: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
@@ -189,12 +189,12 @@ fn difference(now: &StalenessHistogram, before: &StalenessHistogram) -> Stalenes
     StalenessHistogram { buckets, max, sum: now.sum - before.sum }
 }
 
-/// The least staleness of a bucket.
+/// Returns the least staleness of a bucket.
 const fn least(bucket: usize) -> u64 {
     if bucket == 0 { 0 } else { 1 << (bucket - 1) }
 }
 
-/// The greatest staleness of a bucket; the last one has no end.
+/// Returns the greatest staleness of a bucket; the last bucket has no end.
 const fn greatest(bucket: usize) -> Option<u64> {
     if bucket == StalenessHistogram::BUCKETS - 1 { None } else { Some((1 << bucket) - 1) }
 }
@@ -217,7 +217,7 @@ fn distribution(histogram: &StalenessHistogram) -> HistogramSpec {
         let greatest = greatest(bucket).map_or(spec.max, |greatest| (greatest as f64).min(spec.max));
         let middle = (least + greatest) / 2.0;
         spec.sum_squares += count * middle * middle;
-        // Between two whole numbers: none is on a limit.
+        // The limit lies between two whole numbers, so that no value is on it.
         spec.buckets.push((greatest + 0.5, count));
     }
     spec
@@ -234,7 +234,8 @@ mod tests {
     use crate::monitor::WorkerReport;
     use crate::report::JobProgress;
 
-    /// What a shard counts between two moments: pushes of each verdict, and how stale the applied ones are.
+    /// What a shard counts between two snapshots: pushes of each verdict, and the staleness of the applied
+    /// ones.
     type Interval = ([u8; 5], Vec<u16>);
 
     fn interval() -> impl Strategy<Value = Interval> {
@@ -253,7 +254,7 @@ mod tests {
         }
     }
 
-    fn moment(at: u64, shards: &[ShardSnapshot]) -> TrainingSnapshot {
+    fn snapshot(at: u64, shards: &[ShardSnapshot]) -> TrainingSnapshot {
         let shards = shards.iter().enumerate().map(|(ps, shard)| (ShardId::new(ps as u32, 0), shard.clone()));
         TrainingSnapshot { at: Duration::from_secs(at), shards: shards.collect(), ..Default::default() }
     }
@@ -273,14 +274,14 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C), of two shards.
+        /// (A), (B) and (C), with two shards.
         #[test]
         fn intervals_add_up_and_every_histogram_is_one(
             intervals in prop::collection::vec((interval(), interval()), 1..20),
         ) {
             let mut collector = Collector::new(&job(), GlobalStep(0));
             let mut shards = vec![ShardSnapshot::default(), ShardSnapshot::default()];
-            collector.collect(&moment(0, &shards));
+            collector.collect(&snapshot(0, &shards));
             let mut wanted = [0u64; 6];
             let (mut sums, mut gradients) = ([0.0f64; 6], (0u64, 0.0));
             for (at, (first, second)) in intervals.iter().enumerate() {
@@ -290,7 +291,7 @@ mod tests {
                     let own = [vec![applied.len() as u64], others.map(u64::from).into()].concat();
                     wanted.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
                 }
-                let summaries = collector.collect(&moment(at as u64 + 1, &shards));
+                let summaries = collector.collect(&snapshot(at as u64 + 1, &shards));
                 for summary in &summaries {
                     prop_assert!(summary.validate().is_ok(), "{:?}", summary);
                 }
@@ -311,9 +312,9 @@ mod tests {
                 prop_assert!(histogram.min <= least as f64 && greatest as f64 <= histogram.max);
                 let max = scalar(&summaries, "staleness/max").unwrap();
                 prop_assert!(greatest as f32 <= max);
-                // But the last bucket has no end.
+                // The last bucket has no end.
                 prop_assert!(greatest >= 1 << 14 || max < (2 * greatest).max(1) as f32);
-                // Whoever is in a bucket is above the limit before it.
+                // Every value of a bucket is above the limit before it.
                 let mut below = 0.0;
                 for &(limit, count) in &histogram.buckets {
                     let within = stale.iter().filter(|&&own| below <= own as f64 && (own as f64) < limit).count();
@@ -325,7 +326,7 @@ mod tests {
             prop_assert_eq!(gradients.0 as f64 * f64::from(job().batch_size), gradients.1);
         }
 
-        /// (C) and (D), whatever the shards say.
+        /// (C) and (D), with any counts.
         #[test]
         fn counts_of_any_kind_are_plotted_or_left_out(
             shards in prop::collection::vec((any::<[u64; 6]>(), any::<[u64; 16]>(), any::<u64>(), any::<u64>()), 1..6),
@@ -340,7 +341,7 @@ mod tests {
                     staleness: StalenessHistogram { buckets: buckets.into(), max, sum },
                     ..Default::default()
                 };
-                for summary in collector.collect(&moment(at.into(), &[shard.clone(), shard])) {
+                for summary in collector.collect(&snapshot(at.into(), &[shard.clone(), shard])) {
                     prop_assert!(summary.validate().is_ok(), "{:?}", summary);
                     let finite = !matches!(summary.value, SummaryValue::Scalar(value) if !value.is_finite());
                     prop_assert!(finite, "{:?}", summary);
@@ -350,17 +351,17 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_the_training_are_those_of_the_moment() {
+    fn the_numbers_are_those_of_the_snapshot() {
         let mut collector = Collector::new(&job(), GlobalStep(0));
         let shard = |version| ShardSnapshot { version: Version(version), ..Default::default() };
-        collector.collect(&moment(2, &[shard(0), shard(0)]));
+        collector.collect(&snapshot(2, &[shard(0), shard(0)]));
         let norm = |norm| WorkerReport { gradient_norm: Some(norm), ..Default::default() };
-        // A worker that has measured nothing since counts with what it measured before.
+        // A worker that has measured nothing since keeps its last value.
         collector.note(&TrainingSnapshot {
             reports: [(0, norm(1.0)), (1, norm(2.0))].into(),
             ..Default::default()
         });
-        let mut now = moment(4, &[shard(7), shard(9)]);
+        let mut now = snapshot(4, &[shard(7), shard(9)]);
         now.progress = JobProgress { loss: Some(0.5), workers: 2, ..Default::default() };
         now.reports = [(1, norm(4.0))].into();
         collector.note(&now);
@@ -378,7 +379,7 @@ mod tests {
             assert_eq!(scalar(&summaries, tag), value, "{tag}");
         }
         assert!(summaries.iter().all(|summary| summary.step == GlobalStep(9)));
-        // Where the shards do not answer there is still the loss.
+        // Without an answer of the shards there is still the loss.
         let silent = TrainingSnapshot { progress: now.progress, at: now.at, ..Default::default() };
         let tags: Vec<String> = collector.collect(&silent).into_iter().map(|summary| summary.tag).collect();
         assert_eq!(tags, ["train/loss", "train/learning_rate", "train/workers"]);

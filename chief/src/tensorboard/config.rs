@@ -1,4 +1,4 @@
-//! What a user may set on summaries.
+//! The settings of summaries.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 /// Where summaries are written, and how often.
 #[derive(Clone, Debug)]
 pub struct SummaryConfig {
-    /// A directory of this host, which is made if it is not there. Each run writes a file of its own.
+    /// A directory on this host, which is created if it does not exist. Each run writes a file of its own.
     pub dir: PathBuf,
-    /// The job's own numbers are written every so many steps,
+    /// The steps between two summaries of the job's own numbers.
     pub every_steps: Option<u64>,
     /// or so often, whichever comes first; at most about once a second. What workers and hooks plot is always
     /// written.
@@ -16,7 +16,7 @@ pub struct SummaryConfig {
 }
 
 impl SummaryConfig {
-    /// Every 100 steps or 10 seconds.
+    /// Returns the default settings: every 100 steps or 10 seconds.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), every_steps: Some(100), every: Some(Duration::from_secs(10)) }
     }

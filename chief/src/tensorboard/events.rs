@@ -19,26 +19,26 @@ use super::proto::{
 };
 use super::{graph, image, text};
 
-/// Something that could not be plotted.
+/// The error for something that could not be plotted.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
-    /// The file takes no more.
+    /// The file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Io {
         /// The file, or the directory.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A summary that cannot be taken.
+    /// A summary is invalid.
     #[error(transparent)]
     Summary(#[from] SummaryError),
-    /// An image that cannot be encoded.
+    /// An image cannot be encoded.
     #[error("the image '{tag}' cannot be encoded: {source}")]
     Image {
-        /// Which one.
+        /// The tag of the image.
         tag: String,
-        /// Why.
+        /// The reason.
         source: png::EncodingError,
     },
 }
@@ -52,10 +52,10 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// A new file in that directory, which is made if it is not there.
+    /// Creates a new file in a directory, which is created if it does not exist.
     ///
     /// # Errors
-    /// Where the operating system gives none.
+    /// Returns an error if the directory or the file cannot be created.
     pub fn create(dir: &Path) -> Result<Self, EventError> {
         let error = |path: &Path| {
             let path = path.to_owned();
@@ -69,16 +69,16 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The job begins at that step: readers forget what an earlier run has plotted for it and later ones.
-    /// Draws the job's graph, and lists its settings.
+    /// Begins a run at `step`: readers discard what an earlier run has plotted for that step and later ones.
+    /// Writes the job's graph and its settings.
     ///
     /// # Errors
-    /// Where the file takes no more.
+    /// Returns an error if the file cannot be written.
     pub fn begin(&mut self, job: &JobSpec, step: GlobalStep) -> Result<(), EventError> {
         let settings = SummaryValue::Text(text::table(job));
         let settings = value(&SummarySpec { tag: "job".into(), step, value: settings })?;
@@ -89,7 +89,7 @@ impl EventWriter {
         ])
     }
 
-    /// Writes some summaries. One that cannot be taken keeps back no other.
+    /// Writes summaries. An invalid one does not keep the others from being written.
     ///
     /// # Errors
     /// The first that cannot be taken; or that the file takes no more: then what is in it may end within a
@@ -141,7 +141,7 @@ fn file_name() -> String {
 fn value(summary: &SummarySpec) -> Result<Value, EventError> {
     summary.validate()?;
     let plugin = match &summary.value {
-        // Without it a tensor is shown by nobody.
+        // Without a plugin no reader shows a tensor.
         SummaryValue::Text(_) => Some(Plugin { name: "text".into() }),
         _ => None,
     };
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_begins_with_its_version_and_each_is_another_one() {
+    fn files_are_unique_and_begin_with_their_version() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("a/b");
         let mut writers = [EventWriter::create(&dir).unwrap(), EventWriter::create(&dir).unwrap()];
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_taken_keeps_back_no_other() {
+    fn an_invalid_summary_keeps_back_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = EventWriter::create(folder.path()).unwrap();
         let bad = ImageSpec { width: 2, height: 2, channels: 1, pixels: vec![0; 3] };

@@ -13,10 +13,10 @@ use super::proto::{
     Attr, AttrList, AttrValue, DT_FLOAT, DT_INT32, Dim, GraphDef, NodeDef, TensorShape, Versions,
 };
 
-/// `GraphDef.versions.producer` of TensorFlow 2: its readers refuse what is older than theirs.
+/// `GraphDef.versions.producer` of TensorFlow 2, whose readers refuse older graphs.
 const PRODUCER: i32 = 1882;
 
-/// The graph of a job that has been validated, encoded.
+/// Encodes the graph of a job that has been validated.
 pub(super) fn encode(job: &JobSpec) -> Vec<u8> {
     let graph = &job.graph;
     let tensors = graph.infer(job.batch_size as usize).unwrap_or_default();
@@ -56,7 +56,7 @@ fn define(graph: &GraphSpec, node: &NodeSpec, output: Option<&TensorSpec>) -> No
     }
 }
 
-/// What is drawn in a way of its own has TensorFlow's word.
+/// Returns the name of an operation; those that TensorBoard draws in a special way have TensorFlow's names.
 const fn operation(op: &Op) -> &'static str {
     match op {
         Op::Input { .. } => "Placeholder",
@@ -66,7 +66,7 @@ const fn operation(op: &Op) -> &'static str {
     }
 }
 
-/// The numbers of an operation itself, by their names in a job file.
+/// Returns the attributes of an operation, by their names in a job file.
 fn numbers(op: &Op) -> Vec<(String, Json)> {
     match serde_json::to_value(op) {
         Ok(Json::Object(op)) => op
@@ -87,7 +87,7 @@ mod tests {
     use crate::job::tests::job;
 
     #[test]
-    fn every_node_has_its_inputs_by_name_and_the_shape_of_what_it_gives() {
+    fn nodes_have_their_inputs_and_output_shapes() {
         let job = JobSpec { batch_size: 5, ..job() };
         let graph = GraphDef::decode(&encode(&job)[..]).unwrap();
         let ops: Vec<&str> = graph.node.iter().map(|node| &node.op[..]).collect();

@@ -1,4 +1,4 @@
-//! A picture as a PNG file.
+//! Images as PNG files. Knows no event file.
 
 use png::{BitDepth, ColorType, Compression, Encoder, EncodingError};
 use pushpull_messages::summary::ImageSpec;
@@ -28,7 +28,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_picture_is_decoded_to_the_same_pixels(
+        fn an_image_is_decoded_to_the_same_pixels(
             width in 1u32..9,
             height in 1u32..9,
             channels in prop::sample::select(vec![1u8, 3, 4]),

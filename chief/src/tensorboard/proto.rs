@@ -29,7 +29,7 @@ pub(super) enum EventKind {
     Session(SessionLog),
 }
 
-/// The first file's format that says by a [`SessionLog`] where a job begins again.
+/// The first version of the format in which a [`SessionLog`] marks where a job begins again.
 pub(super) const FILE_VERSION: &str = "brain.Event:2";
 
 #[derive(Clone, PartialEq, Message)]
@@ -89,7 +89,7 @@ pub(super) struct Image {
     pub height: i32,
     #[prost(int32, tag = "2")]
     pub width: i32,
-    /// Channels.
+    /// The number of channels.
     #[prost(int32, tag = "3")]
     pub colorspace: i32,
     /// A PNG file.

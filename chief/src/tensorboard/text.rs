@@ -1,12 +1,12 @@
-//! The job's settings as a table in Markdown. Knows none of them by name but the graph's.
+//! The job's settings as a Markdown table. Knows none of them by name but the graph's.
 
 use pushpull_messages::job::JobSpec;
 use serde_json::Value;
 
-/// Most letters of one setting: an input may list any number of files and words.
+/// The largest number of letters of one setting, since an input may list any number of files and words.
 const SHOWN_MAX: usize = 400;
 
-/// One row for each setting of the job; of the graph only how large it is.
+/// Returns a table with a row for each setting of the job, and the size of its graph.
 pub(super) fn table(job: &JobSpec) -> String {
     let graph = &job.graph;
     let elements: usize = graph.variables.iter().map(|variable| variable.shape.elements()).sum();
@@ -29,7 +29,7 @@ fn row(name: &str, value: &str) -> String {
     if shown.len() < value.len() {
         shown.push_str(" …");
     }
-    // A bar would begin another column.
+    // An unescaped bar would begin another column.
     format!("| {name} | {} |\n", shown.replace('|', "\\|"))
 }
 
@@ -39,7 +39,7 @@ mod tests {
     use crate::job::tests::job;
 
     #[test]
-    fn every_setting_has_a_row_and_none_is_endless() {
+    fn every_setting_has_a_bounded_row() {
         let mut job = job();
         job.graph.name = "a|b".repeat(1000);
         let table = table(&job);

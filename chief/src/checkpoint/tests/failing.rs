@@ -1,4 +1,4 @@
-//! A store that stops working after so many operations, before or after the last of them had its effect.
+//! A store that stops working after a number of operations, before or after the last one takes effect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,26 +10,27 @@ use futures_util::stream::BoxStream;
 use object_store::path::Path;
 use object_store::*;
 
-/// How many operations are left.
+/// The number of operations until the store fails.
 #[derive(Debug)]
 pub(super) struct Fuse {
     left: AtomicU64,
-    /// The one that fails has its effect all the same: only its answer is lost.
+    /// Whether the failing operation takes effect, and only its result is lost.
     late: bool,
 }
 
+/// A store that fails.
 #[derive(Clone, Debug)]
-pub(super) struct Failing {
+pub(super) struct FailingStore {
     inner: Arc<dyn ObjectStore>,
     fuse: Arc<Fuse>,
 }
 
-impl Failing {
+impl FailingStore {
     pub(super) fn new(inner: Arc<dyn ObjectStore>, operations: u64, late: bool) -> Self {
         Self { inner, fuse: Arc::new(Fuse { left: AtomicU64::new(operations), late }) }
     }
 
-    /// Operations that it would still have done.
+    /// Returns the operations that are left.
     pub(super) fn left(&self) -> u64 {
         self.fuse.left.load(Ordering::SeqCst)
     }
@@ -40,7 +41,7 @@ fn broken<T>() -> Result<T> {
 }
 
 impl Fuse {
-    /// Whether this one works, and whether it has its effect.
+    /// Counts an operation. Returns whether it succeeds, and whether it takes effect.
     fn blow(&self) -> (bool, bool) {
         match self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
             Ok(1) => (false, self.late),
@@ -56,14 +57,14 @@ impl Fuse {
     }
 }
 
-impl fmt::Display for Failing {
+impl fmt::Display for FailingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("failing")
     }
 }
 
 #[async_trait]
-impl ObjectStore for Failing {
+impl ObjectStore for FailingStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         self.fuse.run(self.inner.put_opts(location, payload, options)).await
     }
@@ -74,7 +75,7 @@ impl ObjectStore for Failing {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         let inner = self.fuse.run(self.inner.put_multipart_opts(location, options)).await?;
-        Ok(Box::new(Parts { inner, fuse: Arc::clone(&self.fuse) }))
+        Ok(Box::new(FailingUpload { inner, fuse: Arc::clone(&self.fuse) }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -110,13 +111,13 @@ impl ObjectStore for Failing {
 }
 
 #[derive(Debug)]
-struct Parts {
+struct FailingUpload {
     inner: Box<dyn MultipartUpload>,
     fuse: Arc<Fuse>,
 }
 
 #[async_trait]
-impl MultipartUpload for Parts {
+impl MultipartUpload for FailingUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let part = self.inner.put_part(data);
         let fuse = Arc::clone(&self.fuse);

@@ -1,4 +1,4 @@
-//! What the tests of checkpoints share.
+//! Fixtures for the tests of checkpoints.
 
 mod failing;
 mod saving;
@@ -10,12 +10,12 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_storage::{FORMAT, ManifestSpec};
 
-/// A name without ceremony.
+/// Returns the name of a checkpoint.
 pub(super) fn named(step: u64, life: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: Incarnation(life) }
 }
 
-/// A manifest of that job, all on one shard.
+/// Returns a manifest of a job whose variables are all on one shard.
 pub(super) fn manifest_of(job: JobSpec, step: u64) -> ManifestSpec {
     let shard = ShardId::new(0, 0);
     let whole = |(variable, rows): (u32, usize)| PlacedSlice {

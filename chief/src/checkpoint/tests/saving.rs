@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::failing::Failing;
+use super::failing::FailingStore;
 use super::named;
 use super::shards::{FakeCluster, PATIENCE, read_all};
 use crate::checkpoint::saver::{SaveStatus, Saver, SaverCommand};
@@ -38,7 +38,7 @@ fn split(job: JobSpec) -> JobSpec {
     JobSpec { placement: PlacementSpec { partitioner, ..job.placement.clone() }, ..job }
 }
 
-/// A directory as a store, without waiting for the disk.
+/// Returns a directory as a store that does not wait for the disk.
 fn directory(path: &TempDir) -> Arc<LocalFileSystem> {
     Arc::new(LocalFileSystem::new_with_prefix(path.path()).unwrap())
 }
@@ -52,8 +52,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, future).await.expect("it is done in time") })
 }
 
-/// A life of the chief, as far as checkpoints go.
-struct Life {
+/// A life of the chief that only makes checkpoints.
+struct ChiefLife {
     cluster: FakeCluster,
     tasks: PsTasks,
     store: Store,
@@ -61,13 +61,13 @@ struct Life {
     job: JobSpec,
 }
 
-/// What it came to.
-struct Lived {
+/// The result of such a life.
+struct LifeResult {
     last: Result<CheckpointName, String>,
     status: SaveStatus,
 }
 
-impl Life {
+impl ChiefLife {
     async fn new(store: Store, config: CheckpointConfig) -> Self {
         let job = split(job());
         let cluster = FakeCluster::new(job.clone(), store.clone()).await;
@@ -87,8 +87,8 @@ impl Life {
     }
 
     /// Trains to the last step, with some time for every save.
-    async fn live(&self) -> Lived {
-        let failed = |reason: String| Lived { last: Err(reason), status: SaveStatus::default() };
+    async fn live(&self) -> LifeResult {
+        let failed = |reason: String| LifeResult { last: Err(reason), status: SaveStatus::default() };
         let saver = match self.saver().await {
             Ok(saver) => saver,
             Err(error) => return failed(error.to_string()),
@@ -105,7 +105,7 @@ impl Life {
         let every = self.config.save_steps.expect("it saves");
         let train = async {
             for step in (began + 1..=10).filter(|step| step % every == 0) {
-                // The save before has ended, well or not, and the next one is told to the shards.
+                // The last save has ended, and the shards have been told of the next one.
                 self.armed().await;
                 self.cluster.ps.train(step);
                 tell.send_modify(|progress| progress.global_step = GlobalStep(step));
@@ -115,7 +115,7 @@ impl Life {
         };
         let (last, ()) = tokio::join!(saver.run(&self.tasks, progress, ordered), train);
         let status = *status.borrow();
-        Lived { last, status }
+        LifeResult { last, status }
     }
 
     async fn armed(&self) {
@@ -146,18 +146,18 @@ async fn found(store: &Store) -> (Vec<u64>, usize) {
 }
 
 #[test]
-fn a_job_leaves_its_last_checkpoints_and_another_goes_on_from_there() {
+fn another_job_goes_on_from_the_last_checkpoint() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
         let store = Store::create(location(&path)).unwrap();
-        // What an earlier life has left, and what a later one may be writing.
+        // The remains of an earlier life, and what another program may be writing.
         store.put("step-3-0000000000000001/ps-0-shard-0.safetensors", "half").await.unwrap();
         store.put("step-4-0000000000000001/manifest.json", "{}").await.unwrap();
         store.put("other/file", "of somebody else").await.unwrap();
         let none = CheckpointConfig { restore: RestoreChoice::None, ..config() };
-        let lived = Life::new(store.clone(), none).await.live().await;
+        let lived = ChiefLife::new(store.clone(), none).await.live().await;
         assert_eq!(lived.last, Ok(named(10, 5)));
-        // What was committed once, and cannot be used, is left for people to look at.
+        // A broken checkpoint is left for an operator to examine.
         assert_eq!(store.files("step-4-0000000000000001").await.unwrap(), ["manifest.json"]);
         store.delete_folder("step-4-0000000000000001").await.unwrap();
         let status = lived.status;
@@ -166,13 +166,13 @@ fn a_job_leaves_its_last_checkpoints_and_another_goes_on_from_there() {
         assert_eq!(found(&store).await, (vec![8, 10], 0));
         assert_eq!(store.files("other").await.unwrap(), ["file"]);
 
-        // It is all there: nothing has to be saved again.
-        let lived = Life::new(store.clone(), config()).await.live().await;
+        // Nothing has to be saved again.
+        let lived = ChiefLife::new(store.clone(), config()).await.live().await;
         assert_eq!((lived.last, lived.status.saves), (Ok(named(10, 5)), 0));
 
-        // From an earlier one, another way is taken, and that is the newest then.
+        // A job that goes on from an earlier checkpoint makes the newest ones.
         let earlier = CheckpointConfig { restore: RestoreChoice::Step(GlobalStep(8)), ..config() };
-        let life = Life::new(store.clone(), earlier).await;
+        let life = ChiefLife::new(store.clone(), earlier).await;
         let beginning = life.begin().await.unwrap();
         assert_eq!(beginning.start.from, Some(named(8, 5)));
         assert!(beginning.resumes.iter().all(|resume| (resume.drawn, resume.examples) == (8, 8)));
@@ -183,12 +183,12 @@ fn a_job_leaves_its_last_checkpoints_and_another_goes_on_from_there() {
 }
 
 #[test]
-fn what_one_shard_cannot_read_no_shard_begins_with() {
+fn all_shards_begin_with_the_same_checkpoint() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
         let store = Store::with(directory(&path), location(&path));
-        Life::new(store.clone(), config()).await.live().await.last.unwrap();
-        let life = Life::new(store.clone(), config()).await;
+        ChiefLife::new(store.clone(), config()).await.live().await.last.unwrap();
+        let life = ChiefLife::new(store.clone(), config()).await;
         life.cluster.ps.cannot_read(named(10, 5));
         assert_eq!(life.begin().await.unwrap().start.from, Some(named(8, 5)));
         for shard in 0..2 {
@@ -208,7 +208,7 @@ fn what_one_shard_cannot_read_no_shard_begins_with() {
             "{error}"
         );
         let latest = CheckpointConfig { restore: RestoreChoice::Latest, ..config() };
-        let life = Life::new(store, latest).await;
+        let life = ChiefLife::new(store, latest).await;
         life.cluster.ps.cannot_read(named(10, 5));
         let error = life.begin().await.unwrap_err().to_string();
         assert!(error.contains("restore 8, or latest-valid"), "{error}");
@@ -216,12 +216,12 @@ fn what_one_shard_cannot_read_no_shard_begins_with() {
 }
 
 #[test]
-fn a_new_job_takes_values_of_another_one_and_none_of_its_steps() {
+fn a_warm_start_takes_values_and_no_steps() {
     block_on(async {
         let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let place = |path: &TempDir| Store::with(directory(path), location(path));
-        Life::new(place(&old), config()).await.live().await.last.unwrap();
-        let life = Life::new(place(&new), config()).await;
+        ChiefLife::new(place(&old), config()).await.live().await.last.unwrap();
+        let life = ChiefLife::new(place(&new), config()).await;
         let warm_start = |checkpoint: Option<u64>, from: &TempDir| WarmStartConfig {
             location: location(from).to_owned(),
             checkpoint: checkpoint.map(GlobalStep),
@@ -246,7 +246,7 @@ fn a_new_job_takes_values_of_another_one_and_none_of_its_steps() {
         assert!(error.starts_with("there is no checkpoint of step 7 in "), "{error}");
         let error = begin(warm_start(None, &new)).await.unwrap_err();
         assert!(error.starts_with("warm start: there is no checkpoint in "), "{error}");
-        // Its own come first.
+        // The job's own checkpoints come first.
         life.live().await.last.unwrap();
         assert!(begin(warm_start(None, &old)).await.unwrap().start.from.is_some());
     });
@@ -255,17 +255,17 @@ fn a_new_job_takes_values_of_another_one_and_none_of_its_steps() {
 /// (C1) The store stops working at every operation of a life in turn: what was committed last stays whole,
 /// and the next life goes on from there and leaves nothing behind.
 #[test]
-fn whenever_the_store_fails_the_last_checkpoint_stays_whole() {
+fn the_last_checkpoint_survives_any_store_failure() {
     let often = CheckpointConfig { save_steps: Some(1), ..config() };
     for late in [false, true] {
         for operations in 1.. {
             let path = tempfile::tempdir().unwrap();
             let inner = directory(&path);
-            let failing = Failing::new(inner.clone(), operations, late);
+            let failing = FailingStore::new(inner.clone(), operations, late);
             let store = Store::with(Arc::new(failing.clone()), location(&path));
             let good = Store::with(inner, location(&path));
             let left = block_on(async {
-                let lived = Life::new(store, often.clone()).await.live().await;
+                let lived = ChiefLife::new(store, often.clone()).await.live().await;
                 let (whole, _) = found(&good).await;
                 if let Some(last) = lived.status.last {
                     assert!(
@@ -274,7 +274,7 @@ fn whenever_the_store_fails_the_last_checkpoint_stays_whole() {
                     );
                 }
                 let newest = whole.last().copied();
-                let life = Life::new(good.clone(), often.clone()).await;
+                let life = ChiefLife::new(good.clone(), often.clone()).await;
                 assert_eq!(life.begin().await.unwrap().start.from.map(|name| name.step.0), newest);
                 let lived = life.live().await;
                 assert_eq!(lived.last.unwrap().step, GlobalStep(10));
@@ -293,12 +293,12 @@ fn whenever_the_store_fails_the_last_checkpoint_stays_whole() {
 }
 
 #[test]
-fn shards_that_run_ahead_are_caught_and_a_wish_comes_before_its_turn() {
+fn a_requested_save_catches_shards_that_run_ahead() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
         let store = Store::with(directory(&path), location(&path));
         let seldom = CheckpointConfig { save_steps: Some(1000), ..config() };
-        let mut life = Life::new(store.clone(), seldom).await;
+        let mut life = ChiefLife::new(store.clone(), seldom).await;
         life.job.last_step = GlobalStep(1_000_000);
         let saver = life.saver().await.unwrap();
         let start = life.begin().await.unwrap().start;
@@ -331,10 +331,10 @@ fn shards_that_run_ahead_are_caught_and_a_wish_comes_before_its_turn() {
 }
 
 #[test]
-fn shards_that_are_not_at_the_same_step_are_not_saved_at_the_end() {
+fn differing_shards_are_not_saved_at_the_end() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
-        let life = Life::new(Store::with(directory(&path), location(&path)), config()).await;
+        let life = ChiefLife::new(Store::with(directory(&path), location(&path)), config()).await;
         let saver = life.saver().await.unwrap();
         let start = life.begin().await.unwrap().start;
         let (_tell, progress) = watch::channel(JobProgress::default());
@@ -347,7 +347,7 @@ fn shards_that_are_not_at_the_same_step_are_not_saved_at_the_end() {
         };
         let (last, ()) = tokio::join!(saver.run(&life.tasks, progress, ordered), lead);
         assert_eq!(last.unwrap_err(), "the shards are not at the same step, but between 0 and 1");
-        // Where they never get to the step, it is not waited for longer than that.
+        // A step that the shards never reach is waited for until the deadline only.
         let saver = life.saver().await.unwrap();
         let start = life.begin().await.unwrap().start;
         let (_tell, progress) = watch::channel(JobProgress::default());
@@ -360,12 +360,12 @@ fn shards_that_are_not_at_the_same_step_are_not_saved_at_the_end() {
 }
 
 #[test]
-fn a_directory_that_is_not_shared_is_told() {
+fn a_directory_that_is_not_shared_is_an_error() {
     block_on(async {
         let (path, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let store = Store::with(directory(&path), location(&path));
-        let mut life = Life::new(store, config()).await;
-        // The chief's own is another one.
+        let mut life = ChiefLife::new(store, config()).await;
+        // The chief has another directory.
         life.store = Store::with(directory(&other), location(&other));
         let saver = life.saver().await.unwrap();
         let start = life.begin().await.unwrap().start;

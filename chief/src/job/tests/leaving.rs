@@ -1,4 +1,4 @@
-//! Workers that leave before the end, of their own or without a word, and jobs that fail.
+//! Workers that leave or are lost before the end, and jobs that fail.
 
 use pushpull_messages::message::{Evaluated, Ready, Register};
 
@@ -10,7 +10,7 @@ fn a_worker_whose_input_has_ended_waits_for_the_others() {
     let mut play = Play::training();
     play.say(0, 1, input_ended());
     assert_eq!(play.log(), "");
-    // It says nothing of how far the job is.
+    // That says nothing about the progress of the job.
     assert_eq!(play.state.progress().global_step, GlobalStep(0));
     play.say(1, 1, completed());
     assert_eq!(play.log(), "trained 5:Evaluate");
@@ -18,7 +18,7 @@ fn a_worker_whose_input_has_ended_waits_for_the_others() {
     assert_eq!(play.log(), "7:Finished 6:Finished");
     assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
 
-    // All inputs together were not enough: that is the reason, and it is told.
+    // All inputs together were not enough, and the error says so.
     let mut play = Play::training();
     play.say(1, 1, input_ended());
     play.say(0, 1, input_ended());
@@ -30,7 +30,7 @@ fn a_worker_whose_input_has_ended_waits_for_the_others() {
 }
 
 #[test]
-fn a_lost_worker_never_holds_up_the_others_and_may_join_again() {
+fn a_lost_worker_holds_up_no_other_and_may_rejoin() {
     let mut play = Play::training();
     play.gone(1, 1);
     play.say(0, 1, completed());
@@ -47,7 +47,7 @@ fn a_lost_worker_never_holds_up_the_others_and_may_join_again() {
 }
 
 #[test]
-fn whoever_leaves_before_it_has_finished_is_told_to_the_shards() {
+fn the_shards_are_told_of_workers_that_leave_early() {
     for early in [interrupted(), input_ended(), finish(TrainingResult::Failed("no data".into()))] {
         let mut play = Play::training();
         play.say(1, 1, early.clone());
@@ -57,10 +57,10 @@ fn whoever_leaves_before_it_has_finished_is_told_to_the_shards() {
         play.say(0, 1, completed());
         play.gone(0, 1);
         let failing = matches!(early.result, TrainingResult::Failed(_));
-        assert_eq!(play.left, [(1, 1)], "who has finished is not missed after {early:?}");
+        assert_eq!(play.left, [(1, 1)], "a finished worker is not missed after {early:?}");
         assert!(!failing || play.ended.len() == 1);
     }
-    // Who has not begun is not counted yet.
+    // A worker that has not begun is not reported.
     let mut play = Play::training();
     play.gone(1, 1);
     play.say(1, 2, Register {});
@@ -71,7 +71,7 @@ fn whoever_leaves_before_it_has_finished_is_told_to_the_shards() {
 }
 
 #[test]
-fn a_job_that_wants_all_its_workers_ends_when_one_leaves() {
+fn a_job_that_needs_all_workers_ends_when_one_leaves() {
     let input = input_ended();
     for (word, why) in [(Some(interrupted()), "told to stop"), (Some(input), "3 epochs"), (None, "is lost")] {
         let mut play = Play::training_together();
@@ -88,7 +88,7 @@ fn a_job_that_wants_all_its_workers_ends_when_one_leaves() {
         assert!(error.starts_with("worker/1 left at step 4 of 10: ") && error.contains(why), "{error}");
         assert!(error.contains("when_worker_leaves") && play.open.is_empty(), "{error}");
     }
-    // One that has finished may go, and one that was started again has left before.
+    // A finished worker may go, and a worker that was started again has left.
     let mut play = Play::training_together();
     play.say(1, 1, completed());
     play.gone(1, 1);
@@ -101,7 +101,7 @@ fn a_job_that_wants_all_its_workers_ends_when_one_leaves() {
 }
 
 #[test]
-fn who_comes_after_a_job_has_failed_hears_why() {
+fn late_workers_hear_why_the_job_failed() {
     let mut play = Play::new(3);
     play.created();
     play.say(0, 1, Register {});
@@ -115,14 +115,14 @@ fn who_comes_after_a_job_has_failed_hears_why() {
     play.say(2, 1, Register {});
     assert!(play.log().contains("the job has ended: worker/0 failed"));
 
-    // Who had its time is not waited for.
+    // A worker that missed the start timeout is not waited for.
     let mut play = Play::new(2);
     play.fail_with(ChiefError::Missing { seconds: 1, tasks: vec!["worker/0".into()] });
     assert_eq!(play.ended.len(), 1);
 }
 
 #[test]
-fn a_worker_that_waits_hears_how_a_job_failed_when_it_asks_again() {
+fn a_repeated_request_hears_why_the_job_failed() {
     let mut play = Play::training();
     play.say(0, 1, completed());
     play.away(0, 1, 1);
@@ -138,7 +138,7 @@ fn a_worker_that_waits_hears_how_a_job_failed_when_it_asks_again() {
 }
 
 #[test]
-fn a_failed_worker_ends_the_job_with_its_words() {
+fn a_failed_worker_ends_the_job_with_its_reason() {
     let mut play = Play::training();
     play.say(1, 1, finish(TrainingResult::Failed("no data".into())));
     assert!(play.ended.is_empty());
@@ -150,7 +150,7 @@ fn a_failed_worker_ends_the_job_with_its_words() {
 }
 
 #[test]
-fn an_interrupt_before_the_start_refuses_everybody_and_ends() {
+fn an_interrupt_before_the_start_ends_the_job() {
     let mut play = Play::new(2);
     play.say(0, 1, Register {});
     play.fail();
@@ -159,7 +159,7 @@ fn an_interrupt_before_the_start_refuses_everybody_and_ends() {
 }
 
 #[test]
-fn workers_that_do_not_leave_do_not_keep_a_failing_job() {
+fn a_failing_job_ends_without_its_workers() {
     let mut play = Play::training();
     play.fail();
     assert!(play.ended.is_empty());

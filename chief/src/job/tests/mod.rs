@@ -1,4 +1,4 @@
-//! A job's life by hand: who is told what, when requests come again, connections break, and workers leave.
+//! The life of a job, step by step: replies, repeated requests, broken connections, and workers that leave.
 
 mod leaving;
 mod play;
@@ -51,6 +51,20 @@ fn a_job_trains_evaluates_and_ends() {
 }
 
 #[test]
+fn the_train_loss_leaves_out_workers_that_left() {
+    let mut play = Play::training();
+    play.say(1, 1, Report { loss: 8.0, ..report(2) });
+    play.say(0, 1, Report { loss: 2.0, ..report(2) });
+    assert_eq!(play.state.progress().loss, Some(5.0));
+    play.say(1, 1, interrupted());
+    assert_eq!(play.state.progress().loss, Some(2.0));
+    play.say(0, 1, completed());
+    play.say(0, 1, evaluated());
+    let outcome = play.ended.pop().unwrap().unwrap();
+    assert_eq!((outcome.train_loss, outcome.workers), (0.5, 1));
+}
+
+#[test]
 fn workers_that_come_before_the_variables_wait_for_them() {
     let mut play = Play::new(1);
     play.say(0, 1, Register {});
@@ -61,7 +75,7 @@ fn workers_that_come_before_the_variables_wait_for_them() {
 }
 
 #[test]
-fn the_same_task_twice_is_refused_and_one_that_went_may_come_again() {
+fn a_task_that_runs_twice_is_refused() {
     let mut play = Play::new(2);
     play.created();
     play.say(0, 1, Register {});
@@ -69,7 +83,7 @@ fn the_same_task_twice_is_refused_and_one_that_went_may_come_again() {
     play.gone(0, 2);
     assert!(play.log().contains("2:Refusal(worker/0 is here already"));
     assert_eq!(play.state.progress().missing, [TaskId::worker(1)]);
-    // Before the job begins it may be away as long as it likes.
+    // Before the job begins a worker may be away for any time.
     play.gone(0, 1);
     assert_eq!(play.state.progress().missing, [TaskId::worker(0), TaskId::worker(1)]);
     play.say(0, 2, Register {});
@@ -79,8 +93,8 @@ fn the_same_task_twice_is_refused_and_one_that_went_may_come_again() {
 }
 
 #[test]
-fn what_a_worker_is_at_can_be_seen() {
-    let seen = |play: &Play| {
+fn the_status_shows_what_workers_do() {
+    let status = |play: &Play| {
         let JobStatus { phase, workers, .. } = play.state.status();
         let headline = play.state.headline();
         assert_eq!(headline.phase, phase);
@@ -89,7 +103,7 @@ fn what_a_worker_is_at_can_be_seen() {
         (phase, of(&workers[0]), of(&workers[1]))
     };
     let mut play = Play::new(2);
-    assert_eq!(seen(&play), (JobPhase::Starting, (WorkerState::Absent, 0), (WorkerState::Absent, 0)));
+    assert_eq!(status(&play), (JobPhase::Starting, (WorkerState::Absent, 0), (WorkerState::Absent, 0)));
     play.created_with(JobStart {
         trace: Some(TraceSpec { every: 5 }),
         step: GlobalStep(2),
@@ -97,25 +111,25 @@ fn what_a_worker_is_at_can_be_seen() {
     });
     play.say(0, 1, Register {});
     play.away(0, 1, 1);
-    assert_eq!(seen(&play).1, (WorkerState::Away, 1));
+    assert_eq!(status(&play).1, (WorkerState::Away, 1));
     play.say_over(0, 1, 2, Register {});
     play.say_over(0, 1, 2, Ready {});
     play.say(1, 1, Register {});
-    assert_eq!(seen(&play).1, (WorkerState::Preparing, 1));
+    assert_eq!(status(&play).1, (WorkerState::Preparing, 1));
     play.say(1, 1, Ready {});
-    assert_eq!(seen(&play), (JobPhase::Training, (WorkerState::Training, 1), (WorkerState::Training, 1)));
+    assert_eq!(status(&play), (JobPhase::Training, (WorkerState::Training, 1), (WorkerState::Training, 1)));
     play.away(1, 1, 1);
-    assert_eq!(seen(&play).2, (WorkerState::Away, 1));
+    assert_eq!(status(&play).2, (WorkerState::Away, 1));
     play.lost(1, 1);
-    assert_eq!(seen(&play).2, (WorkerState::Lost, 1));
+    assert_eq!(status(&play).2, (WorkerState::Lost, 1));
     play.say(1, 2, Register {});
-    assert_eq!(seen(&play).2, (WorkerState::Preparing, 2));
+    assert_eq!(status(&play).2, (WorkerState::Preparing, 2));
     assert_eq!(play.state.status().workers[1].life, Some(Incarnation(2)));
     play.say(1, 2, Ready {});
     play.say(1, 2, completed());
-    assert_eq!(seen(&play).2, (WorkerState::Finished, 2));
+    assert_eq!(status(&play).2, (WorkerState::Finished, 2));
     play.say_over(0, 1, 2, completed());
-    assert_eq!(seen(&play).0, JobPhase::Evaluating);
+    assert_eq!(status(&play).0, JobPhase::Evaluating);
     let now = play.state.status();
     assert_eq!((now.began, now.reason.as_deref(), now.stops), (GlobalStep(2), None, false));
     play.fail();
@@ -124,12 +138,12 @@ fn what_a_worker_is_at_can_be_seen() {
 }
 
 #[test]
-fn before_the_job_begins_a_worker_comes_back_as_it_was() {
+fn a_worker_reconnects_before_the_job_begins() {
     let mut play = Play::new(2);
     play.say(0, 1, Register {});
     play.away(0, 1, 1);
     play.created();
-    // What it was told has not reached it.
+    // The reply has not reached the worker.
     assert_eq!(play.log(), "1:Registered");
     play.say_over(0, 1, 2, Register {});
     play.away(0, 1, 2);
@@ -141,13 +155,13 @@ fn before_the_job_begins_a_worker_comes_back_as_it_was() {
     assert_eq!(play.state.progress().missing, [TaskId::worker(0)]);
     play.connected(0, 1, 4);
     assert_eq!(play.log(), "started 3:Go 5:Go");
-    // Nor has that.
+    // Neither has this reply.
     play.say_over(0, 1, 4, Ready {});
     assert_eq!(play.log(), "6:Go");
 }
 
 #[test]
-fn whatever_is_asked_again_is_answered_again() {
+fn repeated_requests_are_answered_again() {
     let again = "Refusal(asked again, and answered there)";
     let mut play = Play::new(1);
     play.say(0, 1, Register {});
@@ -156,7 +170,7 @@ fn whatever_is_asked_again_is_answered_again() {
     play.created();
     play.say_over(0, 1, 2, Register {});
     assert_eq!(play.log(), "2:Registered 3:Registered");
-    // What was on its way over the connection that it has left.
+    // A late request over the earlier connection.
     play.say(0, 1, Register {});
     play.say_over(0, 1, 2, Ready {});
     play.say_over(0, 1, 3, Ready {});
@@ -170,7 +184,7 @@ fn whatever_is_asked_again_is_answered_again() {
     play.say_over(0, 1, 4, evaluated());
     play.say_over(0, 1, 5, evaluated());
     play.say_over(0, 1, 5, completed());
-    // Also when all is over: its last answer may have been lost.
+    // Even after the end, since the last reply may have been lost.
     assert_eq!(play.log(), "12:Finished 13:Finished 14:Finished");
     let outcome = play.ended.pop().unwrap().unwrap();
     assert_eq!(outcome.skipped, 2, "counted once");
@@ -191,7 +205,7 @@ fn the_older_of_two_requests_that_wait_is_answered() {
     play.say(1, 1, completed());
     play.say_over(1, 1, 2, completed());
     assert_eq!(play.log(), "6:Refusal(asked again, and answered there)");
-    // It thinks better of it.
+    // The worker is interrupted while it waits.
     play.say_over(1, 1, 2, interrupted());
     assert_eq!(play.log(), "7:Refusal(asked again, and answered there) 8:Finished");
     play.say_over(1, 1, 2, interrupted());
@@ -200,7 +214,7 @@ fn the_older_of_two_requests_that_wait_is_answered() {
 }
 
 #[test]
-fn a_worker_that_comes_back_in_time_has_lost_nothing() {
+fn a_worker_that_comes_back_in_time_goes_on() {
     let mut play = Play::training();
     play.away(1, 1, 1);
     assert_eq!(play.state.awaited().collect::<Vec<_>>(), [(1, 1)]);
@@ -246,7 +260,7 @@ fn a_later_life_ends_an_earlier_one_that_is_away() {
     play.say(1, 2, Ready {});
     assert_eq!(play.log(), "6:Registered 7:Go");
     assert_eq!(play.left, [(1, 1)]);
-    // Neither its timer nor a late word of it touches the new one.
+    // Neither the timer nor a late request of the old life affects the new one.
     play.lost(1, 1);
     play.say(1, 1, report(3));
     play.say(1, 1, Register {});
@@ -256,7 +270,7 @@ fn a_later_life_ends_an_earlier_one_that_is_away() {
 }
 
 #[test]
-fn an_evaluator_that_is_started_again_is_no_end() {
+fn an_evaluating_worker_may_be_started_again() {
     let mut play = Play::new(1);
     play.created();
     play.say(0, 1, Register {});
@@ -273,13 +287,13 @@ fn an_evaluator_that_is_started_again_is_no_end() {
 }
 
 #[test]
-fn who_evaluates_can_be_reached() {
+fn a_worker_that_can_be_reached_evaluates() {
     let mut play = Play::training();
     play.say(0, 1, completed());
     play.away(0, 1, 1);
     play.say(1, 1, completed());
     assert_eq!(play.log(), "trained 6:Evaluate");
-    // And where nobody can, the first that comes back does.
+    // Where none can be reached, the first that comes back evaluates.
     let mut play = Play::training();
     play.say(0, 1, completed());
     play.away(0, 1, 1);
@@ -306,7 +320,7 @@ fn another_worker_evaluates_when_the_first_gets_lost() {
 }
 
 #[test]
-fn nobody_joins_while_the_job_is_evaluated() {
+fn no_worker_joins_during_the_evaluation() {
     let mut play = Play::training();
     play.gone(1, 1);
     play.say(0, 1, completed());

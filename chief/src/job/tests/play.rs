@@ -1,4 +1,4 @@
-//! A job whose replies are numbers, and whose workers say what a test wants. Knows no rule of the job.
+//! A job driven by hand: replies are numbers, and workers send what a test wants. Knows no rule of the job.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use super::*;
 pub(super) struct Play {
     pub state: JobState<u32>,
     next: u32,
-    /// Requests without an answer.
+    /// The requests without a reply.
     pub open: BTreeSet<u32>,
     pub log: Vec<String>,
     pub left: Vec<(u32, u64)>,
     pub ended: Vec<Result<TrainingOutcome, String>>,
-    /// The steps that somebody was told to evaluate.
+    /// The steps that workers were told to evaluate.
     pub evaluates: Vec<u64>,
-    /// What those who registered were told of checkpoints.
+    /// What registered workers were told about checkpoints.
     pub registered: Vec<(Resume, bool)>,
 }
 
-/// A life of worker `worker`, over one of its connections.
+/// Returns a life of worker `worker` on one of its connections.
 pub(super) fn peer(worker: u32, life: u64, connection: u64) -> Peer {
     let (task, incarnation) = (TaskId::worker(worker), Incarnation(life));
     Peer { task, incarnation, connection, address: "here".into(), http: None }
@@ -71,7 +71,7 @@ impl Play {
         }
     }
 
-    /// Over the first connection of that life, which has its number.
+    /// Sends a message over the first connection of a life, which has the life's number.
     pub(super) fn say(&mut self, worker: u32, life: u64, message: impl Into<Message>) -> u32 {
         self.say_over(worker, life, life, message)
     }
@@ -105,18 +105,18 @@ impl Play {
         self.carry_out(effects);
     }
 
-    /// The connection breaks.
+    /// Breaks the connection.
     pub(super) fn away(&mut self, worker: u32, life: u64, connection: u64) {
         self.state.disconnected(&peer(worker, life, connection));
     }
 
-    /// The time to come back is over.
+    /// Ends the time to come back.
     pub(super) fn lost(&mut self, worker: u32, connection: u64) {
         let effects = self.state.lost(worker, connection);
         self.carry_out(effects);
     }
 
-    /// The connection breaks, and the worker does not come back.
+    /// Breaks the connection of a worker that does not come back.
     pub(super) fn gone(&mut self, worker: u32, life: u64) {
         self.away(worker, life, life);
         self.lost(worker, life);
@@ -155,7 +155,7 @@ impl Play {
         std::mem::take(&mut self.log).join(" ")
     }
 
-    /// Both workers train.
+    /// Returns a job whose two workers train.
     pub(super) fn training() -> Self {
         Self::training_of(job())
     }
@@ -173,7 +173,7 @@ impl Play {
         play
     }
 
-    /// Both train, and none of them may leave.
+    /// Returns a job whose two workers train, and none of them may leave.
     pub(super) fn training_together() -> Self {
         Self::training_of(JobSpec { when_worker_leaves: LeaveSpec::Fail, ..job() })
     }

@@ -13,9 +13,9 @@ use super::*;
 const WORKERS: u32 = 3;
 
 #[derive(Clone, Copy, Debug)]
-enum Turn {
+enum Action {
     Created,
-    /// What fits the state that the worker is in, as one that works says it.
+    /// The worker sends what fits its state.
     Next,
     Register,
     Ready,
@@ -24,26 +24,26 @@ enum Turn {
     EndInput,
     Interrupt,
     Evaluate,
-    /// A new connection.
+    /// The worker opens a new connection.
     Connect,
     Break,
     /// The end of an earlier connection is noticed late.
     BreakEarlier,
     TimeOut,
     StartAgain,
-    /// The job fails, for a reason of its own.
+    /// The job fails for a reason of its own.
     Fail,
     EndFailing,
-    /// Somebody wants it to stop.
+    /// The job is told to stop.
     Stop,
     Drain,
-    /// The shards have agreed on where.
+    /// The shards have agreed on the step.
     Agree,
     EndDrain,
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
-    use Turn::*;
+fn action() -> impl Strategy<Value = Action> {
+    use Action::*;
     prop_oneof![
         30 => Just(Next),
         3 => Just(Created),
@@ -57,33 +57,33 @@ fn turn() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// A worker's own view of itself.
+/// The life and connection of a worker, as it knows them.
 #[derive(Clone, Copy)]
-struct Mine {
+struct WorkerLife {
     life: u64,
     connection: u64,
 }
 
 struct Random {
     play: Play,
-    mine: Vec<Mine>,
+    mine: Vec<WorkerLife>,
     created: bool,
-    /// Whose request each reply belongs to.
+    /// The worker and life that each reply belongs to.
     asked: BTreeMap<u32, (u32, u64)>,
     /// Lives that were told to begin.
     begun: BTreeSet<(u32, u64)>,
-    /// Lives that said to have finished while they trained.
+    /// Lives that finished while they trained.
     finished: BTreeSet<(u32, u64)>,
     connections: u64,
-    /// Where the shards have agreed to stop.
+    /// The step at which the shards have agreed to stop.
     agreed: Option<u64>,
-    /// It drains since before anybody was told to evaluate.
+    /// Whether the job drains since before any worker was told to evaluate.
     drains: bool,
 }
 
 impl Random {
     fn new(job: JobSpec) -> Self {
-        let mine = Mine { life: 1, connection: 1 };
+        let mine = WorkerLife { life: 1, connection: 1 };
         Self {
             play: Play::of(job, WORKERS),
             mine: vec![mine; WORKERS as usize],
@@ -104,7 +104,7 @@ impl Random {
 
     fn agree(&mut self) {
         if self.play.state.is_agreeing() {
-            // Who is told to evaluate has seen the shards at the last step.
+            // Once a worker evaluates, the shards have reached the last step.
             let step = if self.play.evaluates.is_empty() { 5 } else { 10 };
             self.agreed = Some(step);
             self.play.stopping_at(step);
@@ -112,14 +112,14 @@ impl Random {
     }
 
     fn say(&mut self, worker: u32, message: impl Into<Message>) {
-        let Mine { life, connection } = self.mine[worker as usize];
+        let WorkerLife { life, connection } = self.mine[worker as usize];
         let seen = self.play.log.len();
         let reply = self.play.say_over(worker, life, connection, message);
         self.asked.insert(reply, (worker, life));
         self.hear(seen);
     }
 
-    /// Notes who was told to begin.
+    /// Records the lives that were told to begin.
     fn hear(&mut self, seen: usize) {
         for line in &self.play.log[seen..] {
             if let Some(reply) = line.strip_suffix(":Go") {
@@ -137,7 +137,7 @@ impl Random {
         }
     }
 
-    /// Whether this very life of the worker trains, as the chief sees it.
+    /// Returns whether this life of the worker trains, as the chief sees it.
     fn trains(&self, worker: u32) -> bool {
         let known = &self.play.state.members[&worker];
         known.incarnation == Some(Incarnation(self.mine[worker as usize].life))
@@ -158,60 +158,60 @@ impl Random {
         }
     }
 
-    fn take(&mut self, worker: u32, turn: Turn) {
+    fn take(&mut self, worker: u32, action: Action) {
         let starting = matches!(self.play.state.phase, Phase::Starting);
-        self.carry_out(worker, turn);
+        self.carry_out(worker, action);
         if starting && matches!(self.play.state.phase, Phase::Training) {
-            assert!(self.play.state.members.values().all(Member::is_present), "(B) all are there");
+            assert!(self.play.state.members.values().all(Member::is_present), "(B) all are present");
         }
     }
 
-    fn carry_out(&mut self, worker: u32, turn: Turn) {
-        let Mine { life, connection } = self.mine[worker as usize];
-        match turn {
-            Turn::Created if self.created => {}
-            Turn::Created => {
+    fn carry_out(&mut self, worker: u32, action: Action) {
+        let WorkerLife { life, connection } = self.mine[worker as usize];
+        match action {
+            Action::Created if self.created => {}
+            Action::Created => {
                 self.created = true;
                 self.play.created();
             }
-            Turn::Next => self.next(worker),
-            Turn::Register => self.say(worker, Register {}),
-            Turn::Ready => self.say(worker, Ready {}),
-            Turn::Report => self.say(worker, report(99)),
-            Turn::Complete => self.complete(worker),
-            Turn::EndInput => self.say(worker, input_ended()),
-            Turn::Interrupt => self.say(worker, interrupted()),
-            Turn::Evaluate => self.say(worker, evaluated()),
-            Turn::Connect => {
+            Action::Next => self.next(worker),
+            Action::Register => self.say(worker, Register {}),
+            Action::Ready => self.say(worker, Ready {}),
+            Action::Report => self.say(worker, report(99)),
+            Action::Complete => self.complete(worker),
+            Action::EndInput => self.say(worker, input_ended()),
+            Action::Interrupt => self.say(worker, interrupted()),
+            Action::Evaluate => self.say(worker, evaluated()),
+            Action::Connect => {
                 self.connections += 1;
                 self.mine[worker as usize].connection = self.connections;
                 self.connected(worker);
             }
-            Turn::Break => self.play.away(worker, life, connection),
-            Turn::BreakEarlier => self.play.away(worker, life, connection - 1),
-            Turn::TimeOut => self.play.lost(worker, connection),
-            Turn::StartAgain => {
+            Action::Break => self.play.away(worker, life, connection),
+            Action::BreakEarlier => self.play.away(worker, life, connection - 1),
+            Action::TimeOut => self.play.lost(worker, connection),
+            Action::StartAgain => {
                 self.connections += 1;
-                self.mine[worker as usize] = Mine { life: life + 1, connection: self.connections };
+                self.mine[worker as usize] = WorkerLife { life: life + 1, connection: self.connections };
             }
-            Turn::Fail => self.play.fail(),
-            Turn::EndFailing => self.play.end_failing(),
-            Turn::Stop => self.stop(false),
-            Turn::Drain => self.stop(true),
-            Turn::Agree => self.agree(),
-            Turn::EndDrain if self.play.state.drains() => self.play.end_drain(),
-            Turn::EndDrain => {}
+            Action::Fail => self.play.fail(),
+            Action::EndFailing => self.play.end_failing(),
+            Action::Stop => self.stop(false),
+            Action::Drain => self.stop(true),
+            Action::Agree => self.agree(),
+            Action::EndDrain if self.play.state.drains() => self.play.end_drain(),
+            Action::EndDrain => {}
         }
     }
 
     fn connected(&mut self, worker: u32) {
-        let Mine { life, connection } = self.mine[worker as usize];
+        let WorkerLife { life, connection } = self.mine[worker as usize];
         let seen = self.play.log.len();
         self.play.connected(worker, life, connection);
         self.hear(seen);
     }
 
-    /// Whatever must hold after every turn.
+    /// Checks what must hold after every action.
     fn holds(&self) -> Result<(), TestCaseError> {
         let Play { state, log, left, ended, open, .. } = &self.play;
         prop_assert!(state.global_step() <= GlobalStep(10));
@@ -228,7 +228,7 @@ impl Random {
             started.is_none_or(|_| (0..WORKERS).all(|worker| self.begun.iter().any(|life| life.0 == worker))),
             "(B)"
         );
-        // (D) Nobody waits for one that is neither here nor waited for.
+        // (D) No one waits for a worker that is neither present nor awaited.
         if matches!(state.phase, Phase::Training) && !state.is_agreeing() {
             let busy =
                 |worker: &Member<u32>| worker.is_here() && !matches!(worker.state, MemberState::Finished(_));
@@ -262,16 +262,16 @@ impl Random {
         Ok(())
     }
 
-    /// Time passes, and every worker that can be reached does what is asked of it: then the job ends.
+    /// Lets every reachable worker do what it is told, and checks that the job ends.
     fn settles(&mut self) -> Result<(), TestCaseError> {
-        self.take(0, Turn::Created);
-        self.take(0, Turn::Agree);
+        self.take(0, Action::Created);
+        self.take(0, Action::Agree);
         if matches!(self.play.state.phase, Phase::Starting) {
             for worker in 0..WORKERS {
                 let known = &self.play.state.members[&worker];
                 let (life, connection) = (known.incarnation.map_or(0, |life| life.0), known.connection);
                 self.play.away(worker, life, connection);
-                self.take(worker, Turn::StartAgain);
+                self.take(worker, Action::StartAgain);
                 self.next(worker);
                 self.next(worker);
                 self.holds()?;
@@ -287,7 +287,7 @@ impl Random {
                 let known = &self.play.state.members[&worker];
                 let life = known.incarnation.map_or(0, |life| life.0);
                 if known.is_here() {
-                    self.mine[worker as usize] = Mine { life, connection: known.connection };
+                    self.mine[worker as usize] = WorkerLife { life, connection: known.connection };
                     self.next(worker);
                     self.holds()?;
                 }
@@ -295,7 +295,7 @@ impl Random {
         }
         self.play.end_failing();
         self.holds()?;
-        prop_assert_eq!(self.play.ended.len(), 1, "(C) and (D): it ends, whoever has gone");
+        prop_assert_eq!(self.play.ended.len(), 1, "(C) and (D): it ends, whichever workers are gone");
         Ok(())
     }
 }
@@ -304,14 +304,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn any_turns_lead_to_one_end(
-        turns in prop::collection::vec((0..WORKERS, turn()), 0..150),
+    fn any_actions_lead_to_one_end(
+        actions in prop::collection::vec((0..WORKERS, action()), 0..150),
         fails in any::<bool>(),
     ) {
         let when_worker_leaves = if fails { LeaveSpec::Fail } else { LeaveSpec::Continue };
         let mut random = Random::new(JobSpec { when_worker_leaves, ..job() });
-        for (worker, turn) in turns {
-            random.take(worker, turn);
+        for (worker, action) in actions {
+            random.take(worker, action);
             random.holds()?;
         }
         random.settles()?;

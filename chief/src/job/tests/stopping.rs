@@ -8,11 +8,11 @@ use super::play::{Play, completed, evaluated, interrupted, report};
 use super::*;
 
 #[test]
-fn a_job_that_stops_early_is_evaluated_where_the_shards_have_agreed() {
+fn an_early_stop_is_evaluated_at_the_agreed_step() {
     let mut play = Play::training();
     play.say(0, 1, report(4));
     play.stop(false);
-    // It has heard of the end from the shards, before all of them have answered the chief.
+    // The worker hears of the end from the shards before all of them have answered the chief.
     play.say(1, 1, completed());
     play.say(0, 1, completed());
     assert_eq!(play.log(), "5:Reported", "(F)");
@@ -21,14 +21,14 @@ fn a_job_that_stops_early_is_evaluated_where_the_shards_have_agreed() {
     assert_eq!(play.evaluates, [6]);
     let progress = play.state.progress();
     assert_eq!((progress.global_step, progress.last_step), (GlobalStep(6), GlobalStep(6)));
-    // Asked again, it is told the same.
+    // A repeated request gets the same reply.
     play.say_over(0, 1, 2, completed());
     play.say_over(0, 1, 2, evaluated());
     assert_eq!(play.evaluates, [6, 6]);
     let outcome = play.ended.pop().unwrap().unwrap();
     assert_eq!((outcome.step, outcome.stopped.as_deref()), (GlobalStep(6), Some("enough")));
 
-    // Where that is the last step after all, it has not stopped early.
+    // If the agreed step is the last one, the job has not stopped early.
     let mut play = Play::training();
     play.stop(false);
     play.stopping_at(10);
@@ -39,25 +39,25 @@ fn a_job_that_stops_early_is_evaluated_where_the_shards_have_agreed() {
 }
 
 #[test]
-fn a_job_that_drains_is_not_evaluated_and_its_workers_may_go() {
+fn a_drained_job_is_not_evaluated() {
     let mut play = Play::training_together();
     play.stop(true);
     play.say(0, 1, completed());
-    // They hear of it, too, and one has not got so far: it is no reason to fail.
+    // The workers hear of the drain, too; one that leaves early is no reason to fail.
     play.say(1, 1, interrupted());
     assert!(!play.state.is_failing());
     assert_eq!(play.log(), "6:Finished");
     play.stopping_at(5);
     assert_eq!(play.log(), "5:Finished");
     assert_eq!(play.ended, [Err("drained at 5".into())]);
-    // Whose answer was lost, asks again.
+    // A worker whose reply was lost asks again.
     play.say(0, 1, completed());
     assert_eq!(play.log(), "7:Finished");
     assert!(play.open.is_empty() && play.evaluates.is_empty());
 }
 
 #[test]
-fn a_job_that_stops_may_drain_instead_and_one_that_drains_does_not_stop_for_good() {
+fn a_stop_may_become_a_drain_and_not_the_reverse() {
     for drains_first in [false, true] {
         let mut play = Play::training();
         play.stop(drains_first);
@@ -67,14 +67,14 @@ fn a_job_that_stops_may_drain_instead_and_one_that_drains_does_not_stop_for_good
         play.say(1, 1, completed());
         assert_eq!(play.ended, [Err("drained at 5".into())], "{drains_first}");
     }
-    // What is being evaluated may be done in time.
+    // An evaluation that is running may end in time.
     let mut play = Play::training();
     play.say(0, 1, completed());
     play.say(1, 1, completed());
     play.stop(true);
     play.say(0, 1, evaluated());
     assert_eq!(play.ended.pop().unwrap().unwrap().step, GlobalStep(10));
-    // And if the one that does it is lost, no other does it again.
+    // If the evaluating worker is lost, no other evaluates.
     let mut play = Play::training();
     play.say(0, 1, completed());
     play.say(1, 1, completed());
@@ -86,7 +86,7 @@ fn a_job_that_stops_may_drain_instead_and_one_that_drains_does_not_stop_for_good
 }
 
 #[test]
-fn whoever_does_not_finish_does_not_keep_a_job_that_drains() {
+fn a_drain_ends_without_workers_that_do_not_finish() {
     let mut play = Play::training();
     play.say(0, 1, report(4));
     play.stop(true);
@@ -99,14 +99,14 @@ fn whoever_does_not_finish_does_not_keep_a_job_that_drains() {
     assert_eq!(play.log(), "7:StopNow");
     assert!(play.open.is_empty());
 
-    // Nobody is left who could.
+    // No worker is left.
     let mut play = Play::training();
     play.stop(true);
     play.gone(0, 1);
     play.say(1, 1, interrupted());
     assert_eq!(play.ended, [Err("interrupted at step 0 of 10".into())]);
 
-    // It has not begun.
+    // The job has not begun.
     let mut play = Play::new(2);
     play.created();
     play.say(0, 1, Register {});
@@ -130,7 +130,7 @@ fn workers_go_on_where_they_were() {
     assert_eq!(play.registered, [(resume(5), true), (resume(6), true)]);
     assert_eq!(play.state.progress().global_step, GlobalStep(4));
     play.say(1, 1, Report { drawn: 9, ..report(7) });
-    // A report that comes late says less.
+    // A late report has an older position.
     play.say(1, 1, Report { drawn: 8, ..report(7) });
     play.gone(1, 1);
     play.say(1, 2, Register {});
@@ -138,7 +138,7 @@ fn workers_go_on_where_they_were() {
 }
 
 #[test]
-fn what_became_of_checkpoints_is_told() {
+fn the_progress_shows_the_checkpoints() {
     let mut play = Play::training();
     let last = Some(CheckpointName { step: GlobalStep(3), life: Incarnation(1) });
     play.state.saved(SaveStatus { saves: 2, failed: 1, last, ..Default::default() });
