@@ -6,7 +6,7 @@ use super::broadcast::{Binary, Side};
 use super::dispatch::{dispatch, zip_map_loop};
 use super::shape::expect_len;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
-use super::unary::{Unary, UnaryGradWork, UnaryWork};
+use super::unary::{InPlace, Unary, UnaryGradWork, UnaryWork};
 
 /// One step of a [`chain`]: what becomes of each element `x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,34 +86,37 @@ impl WithSimd for Chain<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let Self { dst, first, start, steps, operands } = self;
+        let mut scalar = [0.0; 256];
         for (number, tile) in dst.chunks_mut(TILE).enumerate() {
             if let Some(first) = first {
                 tile.copy_from_slice(&first[number * TILE..][..tile.len()]);
             }
             let start = start + number * TILE;
             for step in steps {
+                let tile = &mut *tile;
                 match *step {
-                    Step::Unary(f) => f.visit(InPlace(tile)),
-                    Step::UnaryGrad(f, operand) => {
-                        f.visit_grad(With {
-                            tile,
-                            operand: operands[operand.index],
-                            extent: operand.extent,
-                            start,
-                        });
+                    Step::Unary(f) => f.visit(OnTile { simd, tile }),
+                    Step::UnaryGrad(f, Operand { index, extent }) => {
+                        let mut operand = operands[index];
+                        // A scalar becomes a short row, which saves a loop for each function.
+                        if extent == Extent::Scalar {
+                            scalar.fill(operand[0]);
+                            operand = &scalar;
+                        }
+                        f.visit_grad(OnTileWith { simd, tile, operand, start });
                     }
-                    Step::Binary(f, operand, side) => {
-                        let with =
-                            With { tile, operand: operands[operand.index], extent: operand.extent, start };
+                    Step::Binary(f, Operand { index, extent }, side) => {
+                        let (operand, is_scalar) = (operands[index], extent == Extent::Scalar);
+                        let with = OnTileWith { simd, tile, operand, start };
                         match (f, side) {
-                            (Binary::Add, _) => with.map(|y, x| x + y),
-                            (Binary::Mul, _) => with.map(|y, x| x * y),
-                            (Binary::Sub, Side::B) => with.map(|y, x| x - y),
-                            (Binary::Sub, Side::A) => with.map(|y, x| y - x),
-                            (Binary::Div, Side::B) => with.map(|y, x| x / y),
-                            (Binary::Div, Side::A) => with.map(|y, x| y / x),
+                            (Binary::Add, _) => with.map(is_scalar, |y, x| x + y),
+                            (Binary::Mul, _) => with.map(is_scalar, |y, x| x * y),
+                            (Binary::Sub, Side::B) => with.map(is_scalar, |y, x| x - y),
+                            (Binary::Sub, Side::A) => with.map(is_scalar, |y, x| y - x),
+                            (Binary::Div, Side::B) => with.map(is_scalar, |y, x| x / y),
+                            (Binary::Div, Side::A) => with.map(is_scalar, |y, x| y / x),
                         }
                     }
                 }
@@ -122,54 +125,70 @@ impl WithSimd for Chain<'_> {
     }
 }
 
-struct InPlace<'a>(&'a mut [f32]);
+/// A tile that takes a function of one number. The loop is dispatched by itself: it is that of
+/// [`unary_in_place`](super::unary_in_place), which is compiled already.
+struct OnTile<'a, S> {
+    simd: S,
+    tile: &'a mut [f32],
+}
 
-impl UnaryWork for InPlace<'_> {
+impl<S: Simd> UnaryWork for OnTile<'_, S> {
     #[inline(always)]
-    fn run(self, f: impl Fn(f32) -> f32 + Sync) {
-        zip_map_loop([self.0], [], |[x], []| [f(x)]);
+    fn run(self, f: impl Fn(f32) -> f32 + Copy + Sync) {
+        self.simd.vectorize(InPlace { x: self.tile, f });
     }
 }
 
-/// A tile, which begins at element `start`, and an operand of all.
-struct With<'a> {
+/// A tile, which begins at element `start` of the result, and an operand of all.
+struct OnTileWith<'a, S> {
+    simd: S,
     tile: &'a mut [f32],
     operand: &'a [f32],
-    extent: Extent,
     start: usize,
 }
 
-impl With<'_> {
+impl<S: Simd> OnTileWith<'_, S> {
     /// `x = f(operand, x)`.
     #[inline(always)]
-    fn map(self, f: impl Fn(f32, f32) -> f32) {
-        let Self { tile, operand, extent, start } = self;
-        match extent {
-            Extent::Whole => {
-                let operand = &operand[start..start + tile.len()];
-                zip_map_loop([tile], [operand], |[x], [y]| [f(y, x)]);
-            }
-            Extent::Scalar => {
-                let y = operand[0];
-                zip_map_loop([tile], [], |[x], []| [f(y, x)]);
-            }
-            Extent::Row => {
-                let (mut rest, mut at) = (tile, start % operand.len().max(1));
-                while !rest.is_empty() {
-                    let (part, behind) = rest.split_at_mut(rest.len().min(operand.len() - at));
-                    let operand = &operand[at..at + part.len()];
-                    zip_map_loop([part], [operand], |[x], [y]| [f(y, x)]);
-                    (rest, at) = (behind, 0);
-                }
-            }
+    fn map(self, is_scalar: bool, f: impl Fn(f32, f32) -> f32 + Copy + Sync) {
+        if is_scalar {
+            let y = self.operand[0];
+            self.simd.vectorize(InPlace { x: self.tile, f: move |x| f(y, x) });
+        } else {
+            self.run(f);
         }
     }
 }
 
-impl UnaryGradWork for With<'_> {
+impl<S: Simd> UnaryGradWork for OnTileWith<'_, S> {
     #[inline(always)]
-    fn run(self, f: impl Fn(f32, f32) -> f32 + Sync) {
-        self.map(f);
+    fn run(self, f: impl Fn(f32, f32) -> f32 + Copy + Sync) {
+        let Self { simd, tile, operand, start } = self;
+        simd.vectorize(WithRows { tile, operand, start, f });
+    }
+}
+
+/// `x = f(operand, x)`, with the operand repeated: one of the result's length is a row that is not.
+struct WithRows<'a, F> {
+    tile: &'a mut [f32],
+    operand: &'a [f32],
+    start: usize,
+    f: F,
+}
+
+impl<F: Fn(f32, f32) -> f32> WithSimd for WithRows<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { tile, operand, start, f } = self;
+        let (mut rest, mut at) = (tile, start % operand.len().max(1));
+        while !rest.is_empty() {
+            let (part, behind) = rest.split_at_mut(rest.len().min(operand.len() - at));
+            let operand = &operand[at..at + part.len()];
+            zip_map_loop([part], [operand], |[x], [y]| [f(y, x)]);
+            (rest, at) = (behind, 0);
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! compiler vectorises once per instruction set. Rust neither reassociates nor contracts `f32` arithmetic, so
 //! the vector body, the scalar tail and every instruction set give the same bits.
 
-use std::array::from_fn;
+use std::mem::take;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use pulp::{Arch, Simd, WithSimd};
@@ -31,7 +32,6 @@ pub(super) fn arch() -> Arch {
 ///
 /// # Panics
 /// If the slices are not all of one length.
-#[inline]
 #[track_caller]
 pub(super) fn zip_map<const W: usize, const R: usize>(
     written: [&mut [f32]; W],
@@ -39,23 +39,45 @@ pub(super) fn zip_map<const W: usize, const R: usize>(
     f: impl Fn([f32; W], [f32; R]) -> [f32; W] + Sync,
     threads: Threads,
 ) {
-    let len = written[0].len();
-    assert!(
-        written.iter().all(|slice| slice.len() == len) && read.iter().all(|slice| slice.len() == len),
-        "element-wise kernel: slices differ in length: written {:?}, read {:?}",
-        written.each_ref().map(|slice| slice.len()),
-        read.map(<[f32]>::len),
-    );
-    let tasks = threads.tasks(len, ELEMENTS_PER_TASK);
-    share_rows(written.map(|slice| (slice, 1)), len, tasks, &|written, part| {
-        dispatch(ZipMap { written, read: read.map(|slice| &slice[part.clone()]), f: &f });
+    let (len, tasks) = (written[0].len(), zip_map_tasks(&written, &read, threads));
+    share_rows(elements(written), len, tasks, &|written, part| {
+        dispatch(ZipMap { written, read: part_of(read, part), f: &f });
     });
 }
 
-struct ZipMap<'a, F, const W: usize, const R: usize> {
-    written: [&'a mut [f32]; W],
-    read: [&'a [f32]; R],
-    f: F,
+/// Returns how many tasks share the slices of [`zip_map`].
+///
+/// # Panics
+/// If the slices are not all of one length.
+#[track_caller]
+fn zip_map_tasks<const W: usize, const R: usize>(
+    written: &[&mut [f32]; W],
+    read: &[&[f32]; R],
+    threads: Threads,
+) -> usize {
+    let (written, read) = (written.each_ref().map(|slice| slice.len()), read.map(<[f32]>::len));
+    assert!(
+        written.iter().chain(&read).all(|&len| len == written[0]),
+        "element-wise kernel: slices differ in length: written {written:?}, read {read:?}"
+    );
+    threads.tasks(written[0], ELEMENTS_PER_TASK)
+}
+
+/// The slices as rows of one element.
+fn elements<const W: usize>(slices: [&mut [f32]; W]) -> [(&mut [f32], usize); W] {
+    slices.map(|slice| (slice, 1))
+}
+
+/// The same part of each slice.
+fn part_of<const R: usize>(slices: [&[f32]; R], part: Range<usize>) -> [&[f32]; R] {
+    slices.map(|slice| &slice[part.clone()])
+}
+
+/// The loop of [`zip_map`] over a task's part.
+pub(super) struct ZipMap<'a, F, const W: usize, const R: usize> {
+    pub written: [&'a mut [f32]; W],
+    pub read: [&'a [f32]; R],
+    pub f: F,
 }
 
 impl<F, const W: usize, const R: usize> WithSimd for ZipMap<'_, F, W, R>
@@ -79,13 +101,55 @@ pub(super) fn zip_map_loop<const W: usize, const R: usize>(
 ) {
     // Cut all slices to one length, so that the loop needs no bounds checks.
     let len = written[0].len();
-    let written = written.map(|slice| &mut slice[..len]);
-    let read = read.map(|slice| &slice[..len]);
+    let (mut written, read) = (cut_mut(written, len), cut(read, len));
     for i in 0..len {
-        let new = f(from_fn(|k| written[k][i]), from_fn(|k| read[k][i]));
-        for k in 0..W {
-            written[k][i] = new[k];
-        }
+        let new = f(at_mut(&written, i), at(&read, i));
+        put(&mut written, i, new);
+    }
+}
+
+// The helpers of `zip_map_loop`. They hold loops, not `map` and `from_fn`, which are several functions for each closure,
+// and are `inline`, not `inline(always)`: so their loops are unrolled before they are inlined, and the compiler sees
+// that the bounds checks are needless.
+
+#[inline]
+fn cut<const R: usize>(mut slices: [&[f32]; R], len: usize) -> [&[f32]; R] {
+    for slice in &mut slices {
+        *slice = &slice[..len];
+    }
+    slices
+}
+
+#[inline]
+fn cut_mut<const W: usize>(mut slices: [&mut [f32]; W], len: usize) -> [&mut [f32]; W] {
+    for slice in &mut slices {
+        *slice = &mut take(slice)[..len];
+    }
+    slices
+}
+
+#[inline]
+fn at<const R: usize>(slices: &[&[f32]; R], i: usize) -> [f32; R] {
+    let mut values = [0.0; R];
+    for k in 0..R {
+        values[k] = slices[k][i];
+    }
+    values
+}
+
+#[inline]
+fn at_mut<const W: usize>(slices: &[&mut [f32]; W], i: usize) -> [f32; W] {
+    let mut values = [0.0; W];
+    for k in 0..W {
+        values[k] = slices[k][i];
+    }
+    values
+}
+
+#[inline]
+fn put<const W: usize>(slices: &mut [&mut [f32]; W], i: usize, values: [f32; W]) {
+    for k in 0..W {
+        slices[k][i] = values[k];
     }
 }
 

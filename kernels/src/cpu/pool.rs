@@ -7,11 +7,10 @@
 use std::iter::zip;
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::dispatch::{dispatch, zip_map_loop};
 use super::shape::expect_len;
-use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
+use super::threads::{ELEMENTS_PER_TASK, Strided, Threads, share, share_rows};
 use super::window::{Axis, BadGeometry, Padding, volume};
 
 /// The shapes of a pooling: images `[n, h, w, c]` give `[n, ho, wo, c]`.
@@ -62,6 +61,11 @@ impl Pool2d {
             self.vertical.input * self.horizontal.input * self.channels,
             self.vertical.output * self.horizontal.output * self.channels,
         )
+    }
+
+    /// Returns how many tasks share the images.
+    fn tasks(&self, threads: Threads) -> usize {
+        threads.tasks(self.images * self.image().0, ELEMENTS_PER_TASK)
     }
 
     /// Whether no pixel lies in two windows.
@@ -150,15 +154,11 @@ pub fn max_pool(dst: &mut [f32], argmax: &mut [u8], x: &[f32], pool: &Pool2d, th
     pool.expect(x, dst);
     expect_len("max_pool: argmax", argmax, dst.len());
     let (before, after) = pool.image();
-    let images = |dst, argmax, x| dispatch(MaxPool { dst, argmax, x, pool });
-    match per_task(pool, threads) {
-        None => images(dst, argmax, x),
-        Some(count) => dst
-            .par_chunks_mut(count * after)
-            .zip(argmax.par_chunks_mut(count * after))
-            .zip(x.par_chunks(count * before))
-            .for_each(|((dst, argmax), x)| images(dst, argmax, x)),
-    }
+    let written = (Strided { data: dst, width: after }, Strided { data: argmax, width: after });
+    share(written, 0..pool.images, pool.tasks(threads), &|(dst, argmax), images| {
+        let x = &x[images.start * before..images.end * before];
+        dispatch(MaxPool { dst: dst.data, argmax: argmax.data, x, pool });
+    });
 }
 
 /// The gradient of [`max_pool`]: `dst` is `[n, h, w, c]`, `dy` the gradient of its output, `argmax` what it
@@ -171,15 +171,10 @@ pub fn max_pool_grad(dst: &mut [f32], dy: &[f32], argmax: &[u8], pool: &Pool2d, 
     pool.expect(dst, dy);
     expect_len("max_pool_grad: argmax", argmax, dy.len());
     let (before, after) = pool.image();
-    let images = |dst, dy, argmax| dispatch(MaxPoolGrad { dst, dy, argmax, pool });
-    match per_task(pool, threads) {
-        None => images(dst, dy, argmax),
-        Some(count) => dst
-            .par_chunks_mut(count * before)
-            .zip(dy.par_chunks(count * after))
-            .zip(argmax.par_chunks(count * after))
-            .for_each(|((dst, dy), argmax)| images(dst, dy, argmax)),
-    }
+    share_rows([(dst, before)], pool.images, pool.tasks(threads), &|[dst], images| {
+        let images = images.start * after..images.end * after;
+        dispatch(MaxPoolGrad { dst, dy: &dy[images.clone()], argmax: &argmax[images], pool });
+    });
 }
 
 /// The mean: `dst` is `[n, ho, wo, c]`, `x` is `[n, h, w, c]`.
@@ -190,14 +185,9 @@ pub fn max_pool_grad(dst: &mut [f32], dy: &[f32], argmax: &[u8], pool: &Pool2d, 
 pub fn average_pool(dst: &mut [f32], x: &[f32], pool: &Pool2d, threads: Threads) {
     pool.expect(x, dst);
     let (before, after) = pool.image();
-    let images = |dst, x| dispatch(AveragePool { dst, x, pool });
-    match per_task(pool, threads) {
-        None => images(dst, x),
-        Some(count) => dst
-            .par_chunks_mut(count * after)
-            .zip(x.par_chunks(count * before))
-            .for_each(|(dst, x)| images(dst, x)),
-    }
+    share_rows([(dst, after)], pool.images, pool.tasks(threads), &|[dst], images| {
+        dispatch(AveragePool { dst, x: &x[images.start * before..images.end * before], pool });
+    });
 }
 
 /// The gradient of [`average_pool`]: `dst` is `[n, h, w, c]`, `dy` the gradient of its output.
@@ -208,14 +198,9 @@ pub fn average_pool(dst: &mut [f32], x: &[f32], pool: &Pool2d, threads: Threads)
 pub fn average_pool_grad(dst: &mut [f32], dy: &[f32], pool: &Pool2d, threads: Threads) {
     pool.expect(dst, dy);
     let (before, after) = pool.image();
-    let images = |dst, dy| dispatch(AveragePoolGrad { dst, dy, pool });
-    match per_task(pool, threads) {
-        None => images(dst, dy),
-        Some(count) => dst
-            .par_chunks_mut(count * before)
-            .zip(dy.par_chunks(count * after))
-            .for_each(|(dst, dy)| images(dst, dy)),
-    }
+    share_rows([(dst, before)], pool.images, pool.tasks(threads), &|[dst], images| {
+        dispatch(AveragePoolGrad { dst, dy: &dy[images.start * after..images.end * after], pool });
+    });
 }
 
 /// The mean of each channel of each image: `dst` is `[n, c]`, `x` is `[n, pixels, c]`. NaN for no pixels.
@@ -261,15 +246,6 @@ pub fn global_average_pool_grad(
             dispatch(GlobalAverageGrad { dst, dy, pixels, channels });
         });
     }
-}
-
-/// How many images a task does, if it is worth waking other threads.
-fn per_task(pool: &Pool2d, threads: Threads) -> Option<usize> {
-    const ELEMENTS_PER_TASK: usize = 1 << 15;
-    let Threads::Pool(threads) = threads else { return None };
-    let (before, after) = pool.image();
-    let tasks = (4 * threads).min(pool.images * before / ELEMENTS_PER_TASK);
-    (threads > 1 && tasks > 1 && after > 0).then(|| pool.images.div_ceil(tasks))
 }
 
 struct MaxPool<'a> {

@@ -8,6 +8,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::dispatch::dispatch;
+use super::rows::partial_sums;
 use super::shape::expect_len;
 
 /// Partial sums: four AVX-512 registers, enough to hide the latency of addition.
@@ -71,31 +72,18 @@ impl<F: Fn([f32; R]) -> f32, const R: usize> WithSimd for Sum<'_, F, R> {
         let mut start = 0;
         while start < len {
             let end = len.min(start + BLOCK);
-            let block = inputs.map(|x| &x[start..end]);
-            let partial = sum_block(block, &term);
-            for (total, partial) in totals.iter_mut().zip(partial) {
-                *total += f64::from(partial);
+            let mut block = inputs;
+            for x in &mut block {
+                *x = &x[start..end];
+            }
+            let partial: [f32; LANES] = partial_sums(block, &term);
+            for lane in 0..LANES {
+                totals[lane] += f64::from(partial[lane]);
             }
             start = end;
         }
         totals.iter().sum()
     }
-}
-
-#[inline(always)]
-fn sum_block<const R: usize>(block: [&[f32]; R], term: impl Fn([f32; R]) -> f32) -> [f32; LANES] {
-    let chunks = block.map(|x| x.as_chunks::<LANES>());
-    let mut partial = [0f32; LANES];
-    for i in 0..chunks[0].0.len() {
-        let row = chunks.map(|(rows, _)| &rows[i]);
-        for lane in 0..LANES {
-            partial[lane] += term(row.map(|row| row[lane]));
-        }
-    }
-    for lane in 0..chunks[0].1.len() {
-        partial[lane] += term(chunks.map(|(_, tail)| tail[lane]));
-    }
-    partial
 }
 
 struct SumOfSquares<'a> {

@@ -3,26 +3,47 @@
 //! Order of a sum, on every instruction set: element `i` is added to partial sum `i % 16`; those are added in
 //! order.
 
-use std::array::from_fn;
-
 const LANES: usize = 16;
 
 /// `Σ term(i)` over the elements of rows of one length.
 #[inline(always)]
 pub(super) fn row_sum<const R: usize>(rows: [&[f32]; R], term: impl Fn([f32; R]) -> f32) -> f32 {
-    let chunks = rows.map(|row| row.as_chunks::<LANES>());
-    let len = chunks[0].0.len();
-    let mut partial = [0f32; LANES];
-    for i in 0..len {
-        let row = chunks.map(|(row, _)| &row[i]);
-        for lane in 0..LANES {
-            partial[lane] += term(from_fn(|k| row[k][lane]));
+    partial_sums::<LANES, R>(rows, term).iter().sum()
+}
+
+/// Sums of `term` over the elements of rows of one length: of each `L`th element one.
+#[inline(always)]
+pub(super) fn partial_sums<const L: usize, const R: usize>(
+    rows: [&[f32]; R],
+    term: impl Fn([f32; R]) -> f32,
+) -> [f32; L] {
+    // Loops over the arrays, not `map`: `map` is many functions for each closure.
+    let (mut chunks, mut tails): ([&[[f32; L]]; R], [&[f32]; R]) = ([&[]; R], [&[]; R]);
+    for k in 0..R {
+        (chunks[k], tails[k]) = rows[k].as_chunks();
+    }
+    let mut partial = [0f32; L];
+    for i in 0..chunks[0].len() {
+        let mut chunk = [&[0.0; L]; R];
+        for k in 0..R {
+            chunk[k] = &chunks[k][i];
+        }
+        for lane in 0..L {
+            let mut x = [0.0; R];
+            for k in 0..R {
+                x[k] = chunk[k][lane];
+            }
+            partial[lane] += term(x);
         }
     }
-    for (lane, partial) in partial.iter_mut().enumerate().take(chunks[0].1.len()) {
-        *partial += term(chunks.map(|(_, tail)| tail[lane]));
+    for lane in 0..tails[0].len() {
+        let mut x = [0.0; R];
+        for k in 0..R {
+            x[k] = tails[k][lane];
+        }
+        partial[lane] += term(x);
     }
-    partial.iter().sum()
+    partial
 }
 
 /// The largest element, as a shift that keeps exponentials in range; it need not see a NaN. −∞ for none.

@@ -2,7 +2,6 @@
 //!
 //! Nothing here allocates, inside a rayon pool: tasks are halves of halves.
 
-use std::array::from_fn;
 use std::ops::Range;
 
 /// How many threads one kernel may use.
@@ -29,37 +28,80 @@ impl Threads {
 /// Elements that a task should have at least, where memory is what takes time: about the time to wake a thread.
 pub(super) const ELEMENTS_PER_TASK: usize = 1 << 15;
 
-/// Cuts `rows` rows into tasks and calls `work` with each task's part of what is written, and its rows. A row of
-/// each of `written` has so many elements.
+/// Slices that tasks write, cut between two rows.
+pub(super) trait Rows: Send + Sized {
+    /// Splits before row `row`.
+    fn split(self, row: usize) -> (Self, Self);
+}
+
+/// A slice whose rows have a fixed number of elements.
+pub(super) struct Strided<'a, T> {
+    /// The rows, one after the other.
+    pub data: &'a mut [T],
+    /// Elements of a row.
+    pub width: usize,
+}
+
+impl<T: Send> Rows for Strided<'_, T> {
+    fn split(self, row: usize) -> (Self, Self) {
+        let Self { data, width } = self;
+        let (before, behind) = data.split_at_mut(row * width);
+        (Strided { data: before, width }, Strided { data: behind, width })
+    }
+}
+
+impl<A: Rows, B: Rows> Rows for (A, B) {
+    fn split(self, row: usize) -> (Self, Self) {
+        let (a, b) = (self.0.split(row), self.1.split(row));
+        ((a.0, b.0), (a.1, b.1))
+    }
+}
+
+impl<R: Rows, const W: usize> Rows for [R; W] {
+    fn split(self, row: usize) -> (Self, Self) {
+        let mut second = [const { None }; W];
+        let mut rest = second.iter_mut();
+        let first = self.map(|rows| {
+            let (before, behind) = rows.split(row);
+            *rest.next().expect("one for each") = Some(behind);
+            before
+        });
+        (first, second.map(|rows| rows.expect("one for each")))
+    }
+}
+
+/// Cuts `rows` rows into tasks and calls `work` with each task's part of every slice in `written` and the range of
+/// its rows. Each slice comes with the number of elements of its rows.
 pub(super) fn share_rows<const W: usize>(
     written: [(&mut [f32], usize); W],
     rows: usize,
     tasks: usize,
-    work: &(impl Fn([&mut [f32]; W], Range<usize>) + Sync),
+    work: &(dyn Fn([&mut [f32]; W], Range<usize>) + Sync),
 ) {
-    share(written, 0..rows, tasks, work);
+    if tasks < 2 {
+        return work(written.map(|(data, _)| data), 0..rows);
+    }
+    let written = written.map(|(data, width)| Strided { data, width });
+    share(written, 0..rows, tasks, &|written, rows| work(written.map(|slice| slice.data), rows));
 }
 
-fn share<const W: usize>(
-    written: [(&mut [f32], usize); W],
+/// Cuts `rows` into tasks and calls `work` with each task's part of `written` and its rows.
+///
+/// `work` is called through a pointer, so that what runs tasks is compiled once for all kernels.
+pub(super) fn share<R: Rows>(
+    written: R,
     rows: Range<usize>,
     tasks: usize,
-    work: &(impl Fn([&mut [f32]; W], Range<usize>) + Sync),
+    work: &(dyn Fn(R, Range<usize>) + Sync),
 ) {
     if tasks < 2 || rows.len() < 2 {
-        return work(written.map(|(slice, _)| slice), rows);
+        return work(written, rows);
     }
     let half = tasks / 2;
     let count = rows.len() * half / tasks;
     // Rows may be as short as an element: tasks should not share a cache line.
     let count = if count >= 64 { count & !15 } else { count };
-    let mut second: [(&mut [f32], usize); W] = from_fn(|_| Default::default());
-    let mut rest = second.iter_mut();
-    let first = written.map(|(slice, width)| {
-        let (before, behind) = slice.split_at_mut(count * width);
-        *rest.next().expect("one for each") = (behind, width);
-        (before, width)
-    });
+    let (first, second) = written.split(count);
     let mid = rows.start + count;
     rayon::join(
         || share(first, rows.start..mid, half, work),

@@ -1,10 +1,12 @@
 //! Functions of one number, element by element, and their gradients. They must not know layers.
 
-use super::dispatch::zip_map;
+use pulp::{Simd, WithSimd};
+
+use super::dispatch::{ZipMap, dispatch, zip_map_loop};
 use super::exp::{exp, ln, sigmoid, tanh};
 use super::relu::rectify;
 use super::shape::expect_len;
-use super::threads::Threads;
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
 /// A function of one number. A NaN stays a NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,17 +63,17 @@ impl Unary {
     #[inline(always)]
     pub(super) fn visit(self, work: impl UnaryWork) {
         match self {
-            Self::Neg => work.run(|x| -x),
-            Self::Square => work.run(|x| x * x),
+            Self::Neg => work.run(neg),
+            Self::Square => work.run(square),
             Self::Sqrt => work.run(f32::sqrt),
-            Self::Rsqrt => work.run(|x| 1.0 / x.sqrt()),
+            Self::Rsqrt => work.run(rsqrt),
             Self::Abs => work.run(f32::abs),
             Self::Log => work.run(ln),
             Self::Exp => work.run(exp),
             Self::Sigmoid => work.run(sigmoid),
             Self::Tanh => work.run(tanh),
             Self::Relu => work.run(rectify),
-            Self::LeakyRelu(slope) => work.run(|x| leaky(x, slope)),
+            Self::LeakyRelu(slope) => work.run(leaky(slope)),
             Self::Gelu => work.run(gelu),
         }
     }
@@ -80,32 +82,35 @@ impl Unary {
     #[inline(always)]
     pub(super) fn visit_grad(self, work: impl UnaryGradWork) {
         match self {
-            Self::Neg => work.run(|_, dy| -dy),
-            Self::Square => work.run(|x, dy| 2.0 * x * dy),
-            Self::Sqrt => work.run(|y, dy| dy / (2.0 * y)),
-            Self::Rsqrt => work.run(|y, dy| -0.5 * y * y * y * dy),
+            Self::Neg => work.run(neg_grad),
+            Self::Square => work.run(square_grad),
+            Self::Sqrt => work.run(sqrt_grad),
+            Self::Rsqrt => work.run(rsqrt_grad),
             Self::Abs => work.run(abs_grad),
-            Self::Log => work.run(|x, dy| dy / x),
-            Self::Exp => work.run(|y, dy| y * dy),
-            Self::Sigmoid => work.run(|y, dy| y * (1.0 - y) * dy),
-            Self::Tanh => work.run(|y, dy| (1.0 - y * y) * dy),
-            Self::Relu => work.run(|y, dy| if y > 0.0 { dy } else { 0.0 }),
-            Self::LeakyRelu(slope) => work.run(|x, dy| if x > 0.0 { dy } else { slope * dy }),
-            Self::Gelu => work.run(|x, dy| gelu_slope(x) * dy),
+            Self::Log => work.run(log_grad),
+            Self::Exp => work.run(exp_grad),
+            Self::Sigmoid => work.run(sigmoid_grad),
+            Self::Tanh => work.run(tanh_grad),
+            Self::Relu => work.run(relu_grad),
+            Self::LeakyRelu(slope) => work.run(leaky_grad(slope)),
+            Self::Gelu => work.run(gelu_grad),
         }
     }
 }
 
-/// A loop that takes a [`Unary`] as a closure, so that it is compiled once for each.
+/// A loop over a [`Unary`], which it takes as a type, so that it is compiled for each.
+///
+/// The functions are named, not closures: a closure would be another type in each caller, and every loop over it
+/// compiled once more.
 pub(super) trait UnaryWork {
-    /// Mark it `#[inline(always)]`.
-    fn run(self, f: impl Fn(f32) -> f32 + Sync);
+    /// Runs the loop. Mark it `#[inline(always)]`.
+    fn run(self, f: impl Fn(f32) -> f32 + Copy + Sync);
 }
 
-/// A loop that takes the gradient of a [`Unary`] as a closure of what is saved and `dy`.
+/// A loop over the gradient of a [`Unary`], a function of the saved value and `dy`.
 pub(super) trait UnaryGradWork {
-    /// Mark it `#[inline(always)]`.
-    fn run(self, f: impl Fn(f32, f32) -> f32 + Sync);
+    /// Runs the loop. Mark it `#[inline(always)]`.
+    fn run(self, f: impl Fn(f32, f32) -> f32 + Copy + Sync);
 }
 
 /// `dst[i] = f(x[i])`. Threads share long slices.
@@ -115,12 +120,15 @@ pub(super) trait UnaryGradWork {
 #[track_caller]
 pub fn unary(dst: &mut [f32], x: &[f32], f: Unary, threads: Threads) {
     expect_len("unary: dst", dst, x.len());
-    f.visit(Map { dst, x, threads });
+    share_rows([(dst, 1)], x.len(), threads.tasks(x.len(), ELEMENTS_PER_TASK), &|[dst], part| {
+        f.visit(Map { dst, x: &x[part] });
+    });
 }
 
 /// `x[i] = f(x[i])`. Threads share long slices.
 pub fn unary_in_place(x: &mut [f32], f: Unary, threads: Threads) {
-    f.visit(MapInPlace { x, threads });
+    let len = x.len();
+    share_rows([(x, 1)], len, threads.tasks(len, ELEMENTS_PER_TASK), &|[x], _| f.visit(MapInPlace { x }));
 }
 
 /// `dst[i] = f′(x[i]) · dy[i]`, where `saved` is what [`Unary::saved`] names; if that is nothing, any slice as
@@ -132,31 +140,47 @@ pub fn unary_in_place(x: &mut [f32], f: Unary, threads: Threads) {
 pub fn unary_grad(dst: &mut [f32], saved: &[f32], dy: &[f32], f: Unary, threads: Threads) {
     expect_len("unary_grad: saved", saved, dst.len());
     expect_len("unary_grad: dy", dy, dst.len());
-    f.visit_grad(MapGrad { dst, saved, dy, threads });
+    let (len, tasks) = (dst.len(), threads.tasks(dst.len(), ELEMENTS_PER_TASK));
+    share_rows([(dst, 1)], len, tasks, &|[dst], part| {
+        f.visit_grad(MapGrad { dst, saved: &saved[part.clone()], dy: &dy[part] });
+    });
 }
 
 struct Map<'a> {
     dst: &'a mut [f32],
     x: &'a [f32],
-    threads: Threads,
 }
 
 impl UnaryWork for Map<'_> {
     #[inline(always)]
-    fn run(self, f: impl Fn(f32) -> f32 + Sync) {
-        zip_map([self.dst], [self.x], |_, [x]| [f(x)], self.threads);
+    fn run(self, f: impl Fn(f32) -> f32 + Copy + Sync) {
+        dispatch(ZipMap { written: [self.dst], read: [self.x], f: move |_: [f32; 1], [x]: [f32; 1]| [f(x)] });
     }
 }
 
 struct MapInPlace<'a> {
     x: &'a mut [f32],
-    threads: Threads,
 }
 
 impl UnaryWork for MapInPlace<'_> {
     #[inline(always)]
-    fn run(self, f: impl Fn(f32) -> f32 + Sync) {
-        zip_map([self.x], [], |[x], []| [f(x)], self.threads);
+    fn run(self, f: impl Fn(f32) -> f32 + Copy + Sync) {
+        dispatch(InPlace { x: self.x, f });
+    }
+}
+
+/// The loop of [`unary_in_place`] over one function.
+pub(super) struct InPlace<'a, F> {
+    pub x: &'a mut [f32],
+    pub f: F,
+}
+
+impl<F: Fn(f32) -> f32> WithSimd for InPlace<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        zip_map_loop([self.x], [], |[x], []| [(self.f)(x)]);
     }
 }
 
@@ -164,14 +188,78 @@ struct MapGrad<'a> {
     dst: &'a mut [f32],
     saved: &'a [f32],
     dy: &'a [f32],
-    threads: Threads,
 }
 
 impl UnaryGradWork for MapGrad<'_> {
     #[inline(always)]
-    fn run(self, f: impl Fn(f32, f32) -> f32 + Sync) {
-        zip_map([self.dst], [self.saved, self.dy], |_, [saved, dy]| [f(saved, dy)], self.threads);
+    fn run(self, f: impl Fn(f32, f32) -> f32 + Copy + Sync) {
+        let read = [self.saved, self.dy];
+        dispatch(ZipMap {
+            written: [self.dst],
+            read,
+            f: move |_: [f32; 1], [saved, dy]: [f32; 2]| [f(saved, dy)],
+        });
     }
+}
+
+#[inline(always)]
+fn neg(x: f32) -> f32 {
+    -x
+}
+
+#[inline(always)]
+fn neg_grad(_: f32, dy: f32) -> f32 {
+    -dy
+}
+
+#[inline(always)]
+fn square(x: f32) -> f32 {
+    x * x
+}
+
+#[inline(always)]
+fn square_grad(x: f32, dy: f32) -> f32 {
+    2.0 * x * dy
+}
+
+#[inline(always)]
+fn sqrt_grad(y: f32, dy: f32) -> f32 {
+    dy / (2.0 * y)
+}
+
+#[inline(always)]
+fn rsqrt(x: f32) -> f32 {
+    1.0 / x.sqrt()
+}
+
+#[inline(always)]
+fn rsqrt_grad(y: f32, dy: f32) -> f32 {
+    -0.5 * y * y * y * dy
+}
+
+#[inline(always)]
+fn log_grad(x: f32, dy: f32) -> f32 {
+    dy / x
+}
+
+#[inline(always)]
+fn exp_grad(y: f32, dy: f32) -> f32 {
+    y * dy
+}
+
+#[inline(always)]
+fn sigmoid_grad(y: f32, dy: f32) -> f32 {
+    y * (1.0 - y) * dy
+}
+
+#[inline(always)]
+fn tanh_grad(y: f32, dy: f32) -> f32 {
+    (1.0 - y * y) * dy
+}
+
+#[inline(always)]
+fn relu_grad(y: f32, dy: f32) -> f32 {
+    if y > 0.0 { dy } else { 0.0 }
 }
 
 #[inline(always)]
@@ -181,8 +269,13 @@ fn abs_grad(x: f32, dy: f32) -> f32 {
 }
 
 #[inline(always)]
-fn leaky(x: f32, slope: f32) -> f32 {
-    if x < 0.0 { slope * x } else { x }
+fn leaky(slope: f32) -> impl Fn(f32) -> f32 + Copy + Sync {
+    move |x| if x < 0.0 { slope * x } else { x }
+}
+
+#[inline(always)]
+fn leaky_grad(slope: f32) -> impl Fn(f32, f32) -> f32 + Copy + Sync {
+    move |x, dy| if x > 0.0 { dy } else { slope * dy }
 }
 
 /// √(2/π), and the factor of the cube.
@@ -200,9 +293,10 @@ fn gelu_gate(x: f32) -> f32 {
 }
 
 #[inline(always)]
-fn gelu_slope(x: f32) -> f32 {
+fn gelu_grad(x: f32, dy: f32) -> f32 {
     let gate = gelu_gate(x);
-    gate + x * gate * (1.0 - gate) * (2.0 * GELU[0] * (1.0 + 3.0 * GELU[1] * x * x))
+    let slope = gate + x * gate * (1.0 - gate) * (2.0 * GELU[0] * (1.0 + 3.0 * GELU[1] * x * x));
+    slope * dy
 }
 
 #[cfg(test)]

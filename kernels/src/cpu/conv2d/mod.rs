@@ -54,7 +54,7 @@ pub fn conv2d(
     let tasks = tasks(conv, threads);
     let x = padded(x, conv, scratch, tasks);
     let pixels = band(conv.images * conv.output_pixels(), tasks).next_multiple_of(tile::ROWS);
-    for_each_band(dst, pixels * conv.cout, tasks, |band, dst| {
+    for_each_band(dst, pixels * conv.cout, tasks, &|band, dst| {
         dispatch(Forward { dst, x, kernel, conv, epilogue, first: band * pixels });
     });
 }
@@ -93,7 +93,7 @@ pub fn conv2d_input_grad(
 fn padded_input_grad(dst: &mut [f32], dy: &[f32], kernel: &[f32], conv: &Conv2d, tasks: usize) {
     let images = band(conv.images, tasks);
     let dy_image = conv.output_pixels() * conv.cout;
-    for_each_band(dst, images * conv.padded_image(), tasks, |band, dst| {
+    for_each_band(dst, images * conv.padded_image(), tasks, &|band, dst| {
         dst.fill(0.0);
         let count = dst.len() / conv.padded_image();
         let dy = &dy[band * images * dy_image..][..count * dy_image];
@@ -122,7 +122,7 @@ pub fn conv2d_kernel_grad(
     let x = padded(x, conv, scratch, tasks);
     dst.fill(0.0);
     let rows = band(conv.vertical.window * conv.run(), tasks).next_multiple_of(tile::ROWS.min(conv.run()));
-    for_each_band(dst, rows * conv.cout, tasks, |band, dst| {
+    for_each_band(dst, rows * conv.cout, tasks, &|band, dst| {
         dispatch(KernelGrad { dst, x, dy, conv, first: band * rows });
     });
 }
@@ -144,7 +144,7 @@ fn band(count: usize, tasks: usize) -> usize {
 
 /// Calls `work` with each `band`-long part of `dst` and its number, in parallel if there is more than one
 /// task.
-fn for_each_band(dst: &mut [f32], band: usize, tasks: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
+fn for_each_band(dst: &mut [f32], band: usize, tasks: usize, work: &(dyn Fn(usize, &mut [f32]) + Sync)) {
     if tasks == 1 {
         dst.chunks_mut(band.max(1)).enumerate().for_each(|(i, dst)| work(i, dst));
     } else {
@@ -167,7 +167,7 @@ fn padded<'a>(x: &'a [f32], conv: &Conv2d, scratch: &'a mut [f32], tasks: usize)
     let scratch = &mut scratch[..conv.padded_len()];
     let images = band(conv.images, tasks);
     let image = conv.vertical.input * conv.horizontal.input * conv.cin;
-    for_each_band(scratch, images * conv.padded_image(), tasks, |band, dst| {
+    for_each_band(scratch, images * conv.padded_image(), tasks, &|band, dst| {
         dst.fill(0.0);
         for (i, dst) in dst.chunks_exact_mut(conv.padded_image().max(1)).enumerate() {
             let x = &x[(band * images + i) * image..][..image];
@@ -185,7 +185,7 @@ fn crop(dst: &mut [f32], padded: &[f32], conv: &Conv2d, tasks: usize) {
     let images = band(conv.images, tasks);
     let line = conv.horizontal.input * conv.cin;
     let image = conv.vertical.input * line;
-    for_each_band(dst, images * image, tasks, |band, dst| {
+    for_each_band(dst, images * image, tasks, &|band, dst| {
         for (i, dst) in dst.chunks_exact_mut(image.max(1)).enumerate() {
             let padded = &padded[(band * images + i) * conv.padded_image()..];
             let lines = padded.chunks_exact(conv.line()).skip(conv.vertical.before);

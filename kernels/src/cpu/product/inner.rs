@@ -168,15 +168,8 @@ impl WithSimd for Part<'_> {
                 let mut region = Region::new(tile, height, width);
                 for terms in job.passes() {
                     let left = job.left;
-                    let pass = Pass {
-                        job,
-                        left,
-                        terms,
-                        rows: rows_here.clone(),
-                        first: row,
-                        cols: cols_here.clone(),
-                    };
-                    pass.run(simd, &mut region, 0);
+                    let (rows, cols) = (rows_here.clone(), cols_here.clone());
+                    simd.vectorize(Pass { job, left, terms, rows, first: row, cols, dst: &mut region, at: 0 });
                 }
                 transpose(
                     simd,
@@ -196,8 +189,8 @@ impl WithSimd for Part<'_> {
                 let left = if job.gathers { job.left.gather(slot, &rows, &terms) } else { job.left };
                 for col in cols.clone().step_by(PANEL) {
                     let (rows, terms, cols_here) = (rows.clone(), terms.clone(), panel_at(col));
-                    let pass = Pass { job, left, terms, rows, first: row, cols: cols_here };
-                    pass.run(simd, &mut block, col - cols.start);
+                    let (dst, at) = (&mut block, col - cols.start);
+                    simd.vectorize(Pass { job, left, terms, rows, first: row, cols: cols_here, dst, at });
                 }
             }
         }
@@ -210,8 +203,9 @@ fn flips(rows: &Range<usize>, cols: &Range<usize>) -> impl Iterator<Item = (usiz
     cols.clone().step_by(PANEL).flat_map(|col| rows.clone().step_by(FLIP_ROWS).map(move |row| (col, row)))
 }
 
-/// Some terms of the sums of some rows of one panel.
-struct Pass<'a> {
+/// Some terms of the sums of some rows of one panel. It is dispatched by itself, so that its tiles, which are most of
+/// the code, are compiled once for each instruction set.
+struct Pass<'a, 'r> {
     job: &'a Job<'a>,
     left: Left<'a>,
     terms: Range<usize>,
@@ -219,28 +213,35 @@ struct Pass<'a> {
     /// The row that the first row of the destination is.
     first: usize,
     cols: Range<usize>,
+    /// The destination, of which the columns from `at` on are written.
+    dst: &'a mut Region<'r>,
+    at: usize,
 }
 
-impl Pass<'_> {
-    /// To the columns of `dst` from `at` on.
+impl WithSimd for Pass<'_, '_> {
+    type Output = ();
+
     #[inline(always)]
-    fn run<S: Simd>(&self, simd: S, dst: &mut Region<'_>, at: usize) {
+    fn with_simd<S: Simd>(mut self, simd: S) {
         for row in self.rows.clone().step_by(ROWS) {
             // As few tiles as can be, all but the last as high as the registers allow.
             match self.rows.end - row {
-                1 => self.tile::<S, 1>(simd, dst, at, row),
-                2 => self.tile::<S, 2>(simd, dst, at, row),
-                3 => self.tile::<S, 3>(simd, dst, at, row),
-                4 => self.tile::<S, 4>(simd, dst, at, row),
-                5 => self.tile::<S, 5>(simd, dst, at, row),
-                _ => self.tile::<S, ROWS>(simd, dst, at, row),
+                1 => self.tile::<S, 1>(simd, row),
+                2 => self.tile::<S, 2>(simd, row),
+                3 => self.tile::<S, 3>(simd, row),
+                4 => self.tile::<S, 4>(simd, row),
+                5 => self.tile::<S, 5>(simd, row),
+                _ => self.tile::<S, ROWS>(simd, row),
             }
         }
     }
+}
 
+impl Pass<'_, '_> {
     #[inline(always)]
-    fn tile<S: Simd, const P: usize>(&self, simd: S, dst: &mut Region<'_>, at: usize, row: usize) {
-        let Self { job, left, ref terms, ref cols, .. } = *self;
+    fn tile<S: Simd, const P: usize>(&mut self, simd: S, row: usize) {
+        let Self { job, left, ref terms, ref cols, ref mut dst, at, .. } = *self;
+        let dst = &mut **dst;
         let (right, stride, from) = match job.panels {
             Panels::InPlace { data, cols: stride } => {
                 (&data[terms.start * stride..terms.end * stride], stride, cols.start)
