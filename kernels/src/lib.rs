@@ -1,6 +1,6 @@
-//! The kernels: loops over numbers, one module per device.
+//! Kernels: loops over numbers, one module for each device.
 //!
-//! This room knows slices and shapes. It must not know variables, steps, messages, actors, tokio or serde,
+//! This crate knows slices and shapes. It must not know variables, steps, messages, actors, tokio or serde,
 //! and it imports no other crate of this workspace.
 
 pub mod cpu;

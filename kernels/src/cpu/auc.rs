@@ -1,16 +1,18 @@
-//! The area under the ROC curve, from counts that can be summed over batches and workers. It must not know where
-//! the logits come from.
+//! The area under the ROC curve, from counts that can be summed over batches and workers. It must not know
+//! where the logits come from.
 //!
 //! Labels are data and may be hostile: a bad one is an error, never a panic.
 
 use super::exp::sigmoid;
+use super::labels::LabelOutOfRange;
 use super::shape::expect_len;
-use super::softmax::LabelOutOfRange;
 
-/// Counts examples by label and score: `counts`, `[2, bins]`, gets in row `label` how many logits have a sigmoid in
-/// each of `bins` equal parts of 0..=1. The old contents are not read. `logits` and `labels` are `[rows]`.
+/// Counts examples by label and score: `counts`, `[2, bins]`, gets in row `label` how many logits have a
+/// sigmoid in each of `bins` equal parts of 0..=1. The old contents are not read. `logits` and `labels` are
+/// `[rows]`.
 ///
-/// A NaN has no place in an order: with one, all counts are NaN, and so is the area. Counts are exact up to 2²⁴ in a bin. Those of several batches may be added, best in `f64`.
+/// A NaN has no place in an order: with one, all counts are NaN, and so is the area. Counts are exact up to
+/// 2²⁴ in a bin. Those of several batches may be added, best in `f64`.
 ///
 /// # Errors
 /// If a label is neither 0 nor 1; `counts` is untouched then.
@@ -37,13 +39,13 @@ pub fn auc_counts(counts: &mut [f32], logits: &[f32], labels: &[i32]) -> Result<
     Ok(())
 }
 
-/// The area under the ROC curve, from (sums of) counts of [`auc_counts`], `[2, bins]`: the probability that a
-/// positive example has a higher score than a negative one, where two in one bin count one half. NaN if there is
-/// none of either.
+/// Returns the area under the ROC curve, from (sums of) counts of [`auc_counts`], `[2, bins]`: the
+/// probability that a positive example has a higher score than a negative one, where two in one bin count one
+/// half. NaN if there is none of either.
 ///
 /// This is the statistic of Mann & Whitney 1947 over the product of the counts, which is the area by the
-/// trapezoidal rule (Hanley & McNeil 1982) of the curve with a point at each edge between bins. It is off by half
-/// the fraction of pairs that share a bin at most.
+/// trapezoidal rule (Hanley & McNeil 1982) of the curve with a point at each edge between bins. It is off by
+/// half the fraction of pairs that share a bin at most.
 ///
 /// # Panics
 /// If `counts` is not two rows.
@@ -64,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cpu::testing::floats;
+    use crate::cpu::tests::floats;
 
     proptest! {
         #[test]

@@ -6,8 +6,8 @@ use super::dispatch::{dispatch, zip_map_loop};
 use super::shape::expect_rows;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// `dst[j] = Σ_r x[r, j]`, with `x` `[rows, n]`, `dst` `[n]`: the gradient of the bias. Rows are added in
-/// order.
+/// Computes `dst[j] = Σ_r x[r, j]`, with `x` `[rows, n]`, `dst` `[n]`: the gradient of the bias. Rows are
+/// added in order.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -47,7 +47,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cpu::testing::{assert_close, floats};
+    use crate::cpu::tests::{assert_close, floats};
 
     proptest! {
         #[test]
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "x has 1 elements, which is no whole number of rows of 0")]
+    #[should_panic(expected = "x has 1 elements, which is not a multiple of the row length 0")]
     fn an_empty_bias_fits_only_an_empty_matrix() {
         sum_rows(&mut [], &[1.0], Threads::One);
     }

@@ -6,10 +6,11 @@ use pulp::{Simd, WithSimd};
 
 use super::dispatch::dispatch;
 use super::shape::{expect_len, expect_rows};
-use super::softmax_axis::softmax_row;
+use super::softmax::softmax_row;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// As [`softmax`](super::softmax()) of the first `i + 1` elements of each row `i` of each square; the others become
+/// As [`softmax`](super::softmax()) of the first `i + 1` elements of each row `i` of each square; the others
+/// become
 /// 0. `dst` and `x` are `[squares, n, n]`. The gradient is [`softmax_grad`](super::softmax_grad).
 ///
 /// # Panics
@@ -55,7 +56,7 @@ mod tests {
 
     use super::*;
     use crate::cpu::softmax;
-    use crate::cpu::testing::{bits, floats};
+    use crate::cpu::tests::{bits, floats};
 
     proptest! {
         #[test]

@@ -8,43 +8,43 @@ use super::shape::expect_len;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 use super::unary::{InPlace, Unary, UnaryGradWork, UnaryWork};
 
-/// One step of a [`chain`]: what becomes of each element `x`.
+/// One step of a [`chain`], a function of each element `x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// `f(x)`, as [`unary`](super::unary()).
     Unary(Unary),
-    /// `f′ · x`, as [`unary_grad`](super::unary_grad) with `x` for `dy` and the operand for what is saved.
+    /// `f′ · x`, as [`unary_grad`](super::unary_grad) with `x` for `dy` and the operand for the saved value.
     UnaryGrad(Unary, Operand),
     /// `f(x, operand)` or, with [`Side::A`], `f(operand, x)`, as [`binary`](super::binary): the operand is on
     /// that side.
     Binary(Binary, Operand, Side),
 }
 
-/// What a [`Step`] reads beside the element.
+/// An operand that a [`Step`] reads beside the element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// Which of the operands that [`chain`] gets.
+    /// The index in the operands of [`chain`].
     pub index: usize,
-    /// How it is repeated.
+    /// How the operand is repeated.
     pub extent: Extent,
 }
 
 /// How an operand of a [`Step`] is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Not at all: it has as many elements as the result.
+    /// Not repeated: the operand has as many elements as the result.
     Whole,
-    /// One element, for all.
+    /// One element, repeated for all.
     Scalar,
     /// A row `[n]`, repeated along the last axis of a result of whole rows.
     Row,
 }
 
-/// Elements that take all steps before the next do: a few of them stay in the first cache.
+/// The elements that go through all steps before the next ones: few enough to stay in the first cache.
 const TILE: usize = 1024;
 
-/// `dst = stepₙ(… step₁(first))`, element by element; without `first`, of what `dst` holds. The bits are those
-/// of the kernels one by one. Threads share long slices.
+/// Computes `dst = stepₙ(… step₁(first))`, element by element; without `first` it starts from the contents of
+/// `dst`. The bits are those of the single kernels. Threads share long slices.
 ///
 /// # Panics
 /// If an operand is missing, or not as long as its extent says.
@@ -62,7 +62,7 @@ pub fn chain(dst: &mut [f32], first: Option<&[f32]>, steps: &[Step], operands: &
             Extent::Scalar => expect_len("chain: scalar", data, 1),
             Extent::Row => assert!(
                 if data.is_empty() { len == 0 } else { len.is_multiple_of(data.len()) },
-                "chain: {len} elements are no whole number of rows of {}",
+                "chain: {len} elements are not a multiple of the row length {}",
                 data.len()
             ),
         }
@@ -139,7 +139,7 @@ impl<S: Simd> UnaryWork for OnTile<'_, S> {
     }
 }
 
-/// A tile, which begins at element `start` of the result, and an operand of all.
+/// A tile, which begins at element `start` of the result, and an operand for the whole result.
 struct OnTileWith<'a, S> {
     simd: S,
     tile: &'a mut [f32],
@@ -148,7 +148,7 @@ struct OnTileWith<'a, S> {
 }
 
 impl<S: Simd> OnTileWith<'_, S> {
-    /// `x = f(operand, x)`.
+    /// Computes `x = f(operand, x)`.
     #[inline(always)]
     fn map(self, is_scalar: bool, f: impl Fn(f32, f32) -> f32 + Copy + Sync) {
         if is_scalar {
@@ -168,7 +168,8 @@ impl<S: Simd> UnaryGradWork for OnTileWith<'_, S> {
     }
 }
 
-/// `x = f(operand, x)`, with the operand repeated: one of the result's length is a row that is not.
+/// `x = f(operand, x)`, with the operand repeated. An operand of the result's length is one row, which is not
+/// repeated.
 struct WithRows<'a, F> {
     tile: &'a mut [f32],
     operand: &'a [f32],
@@ -198,7 +199,7 @@ mod tests {
 
     use super::*;
     use crate::cpu::broadcast::{Broadcast, binary};
-    use crate::cpu::testing::{bits, each_arch, floats};
+    use crate::cpu::tests::{bits, each_arch, floats};
     use crate::cpu::unary::{unary_grad, unary_in_place};
 
     fn step() -> impl Strategy<Value = Step> {
@@ -255,7 +256,7 @@ mod tests {
         x
     }
 
-    /// A NaN is a NaN: which of two it is the order of operands decides.
+    /// The payload of a NaN may differ: it depends on the order of the operands.
     fn bits_of(x: &[f32]) -> Vec<u32> {
         bits(&x.iter().map(|&x| if x.is_nan() { f32::NAN } else { x }).collect::<Vec<_>>())
     }
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "5 elements are no whole number of rows of 2")]
+    #[should_panic(expected = "5 elements are not a multiple of the row length 2")]
     fn rows_must_be_whole() {
         let step = Step::UnaryGrad(Unary::Exp, Operand { index: 0, extent: Extent::Row });
         chain(&mut [0.0; 5], None, &[step], &[&[0.0; 2]], Threads::One);

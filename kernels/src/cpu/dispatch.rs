@@ -21,14 +21,15 @@ pub(super) fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
     ARCH.dispatch(op)
 }
 
-/// The instruction set that [`dispatch`] picks.
+/// Returns the instruction set that [`dispatch`] picks.
 pub(super) fn arch() -> Arch {
     *ARCH
 }
 
 /// For each index `i`: `written[..][i] = f(written[..][i], read[..][i])`.
 ///
-/// Threads share long slices. A value that `f` ignores is not loaded, so the same loop serves kernels in place and out of place.
+/// Threads share long slices. A value that `f` ignores is not loaded, so the same loop serves kernels in
+/// place and out of place.
 ///
 /// # Panics
 /// If the slices are not all of one length.
@@ -63,12 +64,12 @@ fn zip_map_tasks<const W: usize, const R: usize>(
     threads.tasks(written[0], ELEMENTS_PER_TASK)
 }
 
-/// The slices as rows of one element.
+/// Returns the slices as rows of one element.
 fn elements<const W: usize>(slices: [&mut [f32]; W]) -> [(&mut [f32], usize); W] {
     slices.map(|slice| (slice, 1))
 }
 
-/// The same part of each slice.
+/// Returns the same part of each slice.
 fn part_of<const R: usize>(slices: [&[f32]; R], part: Range<usize>) -> [&[f32]; R] {
     slices.map(|slice| &slice[part.clone()])
 }
@@ -92,7 +93,7 @@ where
     }
 }
 
-/// The loop of [`zip_map`], for kernels that are inside [`dispatch`] already.
+/// Runs the loop of [`zip_map`], for kernels that are inside [`dispatch`] already.
 #[inline(always)]
 pub(super) fn zip_map_loop<const W: usize, const R: usize>(
     written: [&mut [f32]; W],
@@ -108,9 +109,9 @@ pub(super) fn zip_map_loop<const W: usize, const R: usize>(
     }
 }
 
-// The helpers of `zip_map_loop`. They hold loops, not `map` and `from_fn`, which are several functions for each closure,
-// and are `inline`, not `inline(always)`: so their loops are unrolled before they are inlined, and the compiler sees
-// that the bounds checks are needless.
+// The helpers of `zip_map_loop`. They hold loops, not `map` and `from_fn`, which are several functions for
+// each closure, and are `inline`, not `inline(always)`: so their loops are unrolled before they are inlined,
+// and the compiler sees that the bounds checks are needless.
 
 #[inline]
 fn cut<const R: usize>(mut slices: [&[f32]; R], len: usize) -> [&[f32]; R] {
@@ -156,7 +157,7 @@ fn put<const W: usize>(slices: &mut [&mut [f32]; W], i: usize, values: [f32; W])
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::testing::{bits, each_arch, floats};
+    use crate::cpu::tests::{bits, each_arch, floats};
 
     /// Every operation that an element-wise kernel uses, at lengths around every vector width.
     #[test]

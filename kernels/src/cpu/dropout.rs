@@ -8,8 +8,8 @@ use super::random::{Key, fill_uniform};
 use super::shape::expect_len;
 use super::threads::Threads;
 
-/// `dst[i] = x[i] / (1 − rate)` with probability `1 − rate`, else 0: element `first_index + i` of the mask
-/// under `key`. The gradient is `dropout(dx, dy, …)` with the same numbers.
+/// Computes `dst[i] = x[i] / (1 − rate)` with probability `1 − rate`, else 0: element `first_index + i` of
+/// the mask under `key`. The gradient is `dropout(dx, dy, …)` with the same numbers.
 ///
 /// # Panics
 /// If the slices differ in length, or not `0 <= rate < 1`.
@@ -60,7 +60,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cpu::testing::{bits, floats};
+    use crate::cpu::tests::{bits, floats};
 
     const KEY: Key = Key { seed: 1, stream: 2 };
 

@@ -1,9 +1,10 @@
-//! Sums, multiples and bounds of whole slices. It must not know what the numbers stand for. Threads share long slices.
+//! Sums, multiples and bounds of whole slices. It must not know what the numbers stand for. Threads share
+//! long slices.
 
 use super::dispatch::zip_map;
 use super::threads::Threads;
 
-/// `dst[i] += src[i]`.
+/// Computes `dst[i] += src[i]`.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -12,7 +13,7 @@ pub fn accumulate(dst: &mut [f32], src: &[f32], threads: Threads) {
     zip_map([dst], [src], |[dst], [src]| [dst + src], threads);
 }
 
-/// `out[i] = a[i] + b[i]`.
+/// Computes `out[i] = a[i] + b[i]`.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -21,7 +22,7 @@ pub fn add_into(out: &mut [f32], a: &[f32], b: &[f32], threads: Threads) {
     zip_map([out], [a, b], |_, [a, b]| [a + b], threads);
 }
 
-/// `values[i] *= factor`.
+/// Computes `values[i] *= factor`.
 pub fn scale_in_place(values: &mut [f32], factor: f32, threads: Threads) {
     zip_map([values], [], move |[value], []| [value * factor], threads);
 }
@@ -32,7 +33,7 @@ pub fn scale_in_place(values: &mut [f32], factor: f32, threads: Threads) {
 /// If the bound is negative or NaN.
 #[track_caller]
 pub fn clip_in_place(values: &mut [f32], bound: f32, threads: Threads) {
-    assert!(bound >= 0.0, "clip: the bound must be at least 0, and is {bound}");
+    assert!(bound >= 0.0, "clip: the bound is {bound}, expected at least 0");
     zip_map([values], [], move |[value], []| [value.clamp(-bound, bound)], threads);
 }
 
@@ -41,7 +42,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cpu::testing::{assert_close, floats};
+    use crate::cpu::tests::{assert_close, floats};
 
     proptest! {
         #[test]

@@ -1,4 +1,4 @@
-//! Rows of a table picked by number, and the gradient by the table.
+//! Rows of a table, gathered by their ids, and the gradient by the table.
 //!
 //! Ids are data and may be hostile: a bad one is an error, never a panic. It must not know what a row means.
 
@@ -9,10 +9,10 @@ use super::elementwise::accumulate;
 use super::shape::{expect_len, expect_rows};
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// An id that names no row.
+/// The error for an id that names no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdOutOfRange {
-    /// Position of the first such id.
+    /// The position of the first such id.
     pub position: usize,
     /// The id.
     pub id: i32,
@@ -29,7 +29,8 @@ impl fmt::Display for IdOutOfRange {
 
 impl Error for IdOutOfRange {}
 
-/// `dst[i, ·] = table[ids[i], ·]`, with `table` `[rows, width]`, `ids` `[count]`, `dst` `[count, width]`.
+/// Computes `dst[i, ·] = table[ids[i], ·]`, with `table` `[rows, width]`, `ids` `[count]`, `dst` `[count,
+/// width]`.
 ///
 /// # Errors
 /// If an id is not in `0..rows`; `dst` is untouched then.
@@ -55,8 +56,8 @@ pub fn gather_rows(
     Ok(())
 }
 
-/// `dst[ids[i], ·] += dy[i, ·]` for each `i` in order: the gradient of [`gather_rows`] by the table, added to
-/// `dst`, `[rows, width]`.
+/// Computes `dst[ids[i], ·] += dy[i, ·]` for each `i` in order: the gradient of [`gather_rows`] by the table,
+/// added to `dst`, `[rows, width]`.
 ///
 /// # Errors
 /// If an id is not in `0..rows`; `dst` is untouched then.
@@ -99,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cpu::testing::{assert_close, floats};
+    use crate::cpu::tests::{assert_close, floats};
 
     proptest! {
         #[test]

@@ -3,7 +3,7 @@
 /// What happens to a sum before it is stored.
 #[derive(Clone, Copy, Debug)]
 pub enum Epilogue<'a> {
-    /// Nothing.
+    /// No value.
     Bare,
     /// `bias[j]` is added, one for each column (for a convolution: each output channel).
     Bias(&'a [f32]),
@@ -12,7 +12,7 @@ pub enum Epilogue<'a> {
 }
 
 impl<'a> Epilogue<'a> {
-    /// The bias, if there is one.
+    /// Returns the bias, if there is one.
     pub(super) fn bias(self) -> Option<&'a [f32]> {
         match self {
             Self::Bare => None,

@@ -1,10 +1,10 @@
-//! The exponential, the logarithm and what is made of them, on one number: plain arithmetic that the compiler vectorises inside
-//! a kernel's loop, with the same bits on every instruction set.
+//! The exponential, the logarithm and what is made of them, on one number: plain arithmetic that the compiler
+//! vectorises inside a kernel's loop, with the same bits on every instruction set.
 //!
 //! It must not know slices.
 
-/// `eˣ`, to 2 units in the last place (1.1 measured; a subnormal result to one subnormal step); a NaN stays a
-/// NaN.
+/// Returns `eˣ`, to 2 units in the last place (1.1 measured; a subnormal result to one subnormal step); a NaN
+/// stays a NaN.
 ///
 /// As Cephes' `expf` (Moshier): `x = n · ln 2 + r`, a polynomial in `r`, times `2ⁿ`.
 #[inline(always)]
@@ -30,20 +30,20 @@ pub(super) fn exp(x: f32) -> f32 {
     p * power_of_two(half) * power_of_two(n.wrapping_sub(half))
 }
 
-/// `2ⁿ` for `n` in −126..128.
+/// Returns `2ⁿ` for `n` in −126..128.
 #[inline(always)]
 fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) << 23) as u32)
 }
 
-/// `1 / (1 + e⁻ˣ)`, to 4 units in the last place (0 below −88.7, where it is smaller than 10⁻³⁸).
+/// Returns `1 / (1 + e⁻ˣ)`, to 4 units in the last place (0 below −88.7, where it is smaller than 10⁻³⁸).
 #[inline(always)]
 pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// The hyperbolic tangent, to 4 units in the last place. As Cephes' `tanhf` (Moshier): a polynomial where the
-/// exponential would cancel.
+/// Returns the hyperbolic tangent, to 4 units in the last place. As Cephes' `tanhf` (Moshier): a polynomial
+/// where the exponential would cancel.
 #[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
     let square = x * x;
@@ -56,7 +56,7 @@ pub(super) fn tanh(x: f32) -> f32 {
     if x.abs() < 0.625 { near } else { far }
 }
 
-/// The natural logarithm, to 2 units in the last place; −∞ of 0, NaN of less; a NaN stays a NaN.
+/// Returns the natural logarithm, to 2 units in the last place; −∞ of 0, NaN of less; a NaN stays a NaN.
 ///
 /// As Cephes' `logf` (Moshier): `x = m · 2ⁿ` with `m` in √½..√2, a polynomial in `m − 1`.
 #[inline(always)]
@@ -95,7 +95,7 @@ pub(super) fn ln(x: f32) -> f32 {
     if x >= 0.0 { y } else { f32::NAN }
 }
 
-/// `ln(1 + x)` for `x` in 0..=1, to 3 units in the last place.
+/// Returns `ln(1 + x)` for `x` in 0..=1, to 3 units in the last place.
 #[inline(always)]
 pub(super) fn ln_1p(x: f32) -> f32 {
     let sum = 1.0 + x;

@@ -2,47 +2,49 @@
 //!
 //! A kernel overwrites its destination unless its name says otherwise, panics on a shape mismatch (the
 //! caller's bug), and picks the widest instruction set of this machine (AVX-512, AVX2, NEON, baseline) at run
-//! time. Its choice changes no bit of any result but a matrix product's or a convolution's.
+//! time. The instruction set changes the bits of matrix products and convolutions only.
 
 mod dispatch;
 mod epilogue;
+mod exp;
+mod labels;
+mod row_kernel;
+mod rows;
 mod shape;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod threads;
 mod tile;
 mod window;
 
-mod bias;
-mod conv2d;
-mod pool;
-mod product;
-mod relu;
-mod softmax;
-mod softmax_axis;
-
+mod accuracy;
 mod auc;
-mod axes;
+mod bias;
 mod broadcast;
 mod causal;
 mod chain;
+mod conv2d;
 mod dropout;
 mod elementwise;
 mod embedding;
-mod exp;
-mod losses;
+mod loss;
 mod norm;
 mod optimizer;
+mod part;
+mod pool;
+mod product;
 mod reduce;
+mod relu;
 mod repeat;
-mod rows;
+mod softmax;
+mod transpose;
 mod unary;
 
 mod philox;
 mod random;
 
+pub use accuracy::{count_correct, count_in_top_k};
 pub use auc::{auc, auc_counts};
-pub use axes::{AxisPart, copy_part, paste_part, transpose};
 pub use bias::sum_rows;
 pub use broadcast::{BadShapes, Binary, Broadcast, Reduction, Side, binary, reduce};
 pub use causal::causal_softmax;
@@ -52,9 +54,11 @@ pub use dropout::{dropout, dropout_in_place};
 pub use elementwise::{accumulate, add_into, clip_in_place, scale_in_place};
 pub use embedding::{IdOutOfRange, gather_rows, scatter_add_rows};
 pub use epilogue::Epilogue;
-pub use losses::{
+pub use labels::LabelOutOfRange;
+pub use loss::{
     mean_squared_error, mean_squared_error_grad, sigmoid_cross_entropy, sigmoid_cross_entropy_grad,
-    softmax_cross_entropy_dense, softmax_cross_entropy_dense_grad,
+    softmax_cross_entropy, softmax_cross_entropy_dense, softmax_cross_entropy_dense_grad,
+    softmax_cross_entropy_grad,
 };
 pub use norm::{
     batch_norm, batch_norm_grad, column_moments, layer_norm, layer_norm_grad, norm_scratch, reciprocal_stddev,
@@ -63,6 +67,7 @@ pub use optimizer::{
     AdagradStep, AdamStep, AdamWStep, FtrlStep, GradientTerms, MomentumStep, RmsPropStep, adagrad, adam,
     adamw, average, ftrl, momentum, rmsprop, sgd,
 };
+pub use part::{AxisPart, copy_part, paste_part};
 pub use pool::{
     Pool2d, average_pool, average_pool_grad, global_average_pool, global_average_pool_grad, max_pool,
     max_pool_grad,
@@ -71,10 +76,8 @@ pub use product::{Product, batched_matmul, batched_matmul_scratch, matmul, matmu
 pub use random::{Key, fill_normal, fill_truncated_normal, fill_uniform};
 pub use reduce::{all_finite, dot, mean, sum, sum_of_squares};
 pub use repeat::{expand, reduce_max_grad};
-pub use softmax::{
-    LabelOutOfRange, count_correct, count_in_top_k, softmax_cross_entropy, softmax_cross_entropy_grad,
-};
-pub use softmax_axis::{log_softmax, log_softmax_grad, softmax, softmax_grad};
+pub use softmax::{log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub use threads::Threads;
+pub use transpose::transpose;
 pub use unary::{Saved, Unary, unary, unary_grad, unary_in_place};
 pub use window::{BadGeometry, Padding};

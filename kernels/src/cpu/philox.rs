@@ -5,10 +5,10 @@
 
 const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-/// What each key word grows by from round to round: the golden ratio and √3 − 1.
+/// The increments of the key words from round to round: the golden ratio and √3 − 1.
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
-/// The random block at `counter` under `key`.
+/// Returns the random block at `counter` under `key`.
 #[inline(always)]
 pub(super) fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
@@ -20,13 +20,13 @@ pub(super) fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// The 64-bit product, as its low and its high word.
+/// Returns the 64-bit product, as its low and its high word.
 #[inline(always)]
 fn multiply(a: u32, b: u32) -> [u32; 2] {
     words(u64::from(a) * u64::from(b))
 }
 
-/// The low and the high word.
+/// Returns the low and the high word.
 #[inline(always)]
 pub(super) fn words(x: u64) -> [u32; 2] {
     [x as u32, (x >> 32) as u32]

@@ -2,13 +2,13 @@
 //! of a variable, filled anywhere in any order, gives the numbers of the whole.
 //!
 //! It must not know variables or shapes; the caller gives every variable a stream of its own. Logarithm and
-//! cosine are taken in `f64` and rounded once, so hosts with different math libraries all but never differ.
+//! cosine are taken in `f64` and rounded once, so hosts with different math libraries almost never differ.
 
 use std::f64::consts::TAU;
 
 use super::philox::{philox4x32, words};
 
-/// Names one sequence of random numbers.
+/// The name of one sequence of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The seed of the run.
@@ -18,8 +18,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// The random words of one block. Philox's counter holds the block's number and the stream, its key the
-    /// seed.
+    /// Returns the random words of one block. Philox's counter holds the block's number and the stream, its
+    /// key the seed.
     #[inline(always)]
     fn block(self, number: u64) -> [u32; 4] {
         let ([n0, n1], [s0, s1]) = (words(number), words(self.stream));
@@ -84,7 +84,7 @@ pub fn fill_truncated_normal(dst: &mut [f32], key: Key, first_index: u64, mean: 
     }
 }
 
-/// Two independent standard normal numbers from two random words (Box & Muller 1958).
+/// Returns two independent standard normal numbers from two random words (Box & Muller 1958).
 #[inline(always)]
 fn box_muller(a: u32, b: u32) -> [f64; 2] {
     let unit = 1.0 / (1u64 << 32) as f64;
@@ -94,7 +94,7 @@ fn box_muller(a: u32, b: u32) -> [f64; 2] {
     [radius * cos, radius * sin]
 }
 
-/// The normal number `z` deviations from the mean.
+/// Returns the normal number `z` deviations from the mean.
 #[inline(always)]
 fn at(z: f64, mean: f32, stddev: f32) -> f32 {
     (f64::from(mean) + f64::from(stddev) * z) as f32
@@ -121,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cpu::testing::bits;
+    use crate::cpu::tests::bits;
 
     const KEY: Key = Key { seed: 42, stream: 7 };
 

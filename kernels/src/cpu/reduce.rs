@@ -2,8 +2,8 @@
 //!
 //! Order of a sum, on every instruction set: element `i` is added to partial sum `i % 64`, in `f32` for a
 //! block of 4096 elements, then to 64 `f64` totals, which are added in order at the end. So the bits depend
-//! on the slice alone, and the rounding error does not grow with its length. A sum of squares is in `f64` from the
-//! square on, so that it is finite where all elements are.
+//! on the slice alone, and the rounding error does not grow with its length. A sum of squares is in `f64`
+//! from the square on, so that it is finite where all elements are.
 
 use pulp::{Simd, WithSimd};
 
@@ -16,17 +16,17 @@ const LANES: usize = 64;
 /// Elements that are added up in `f32`.
 const BLOCK: usize = 4096;
 
-/// `Σ x[i]`; 0 for an empty slice.
+/// Returns `Σ x[i]`; 0 for an empty slice.
 pub fn sum(x: &[f32]) -> f32 {
     dispatch(Sum { inputs: [x], term: |[x]: [f32; 1]| x }) as f32
 }
 
-/// `Σ x[i] / len`; NaN for an empty slice.
+/// Returns `Σ x[i] / len`; NaN for an empty slice.
 pub fn mean(x: &[f32]) -> f32 {
     (dispatch(Sum { inputs: [x], term: |[x]: [f32; 1]| x }) / x.len() as f64) as f32
 }
 
-/// `Σ a[i] · b[i]`; 0 for empty slices.
+/// Returns `Σ a[i] · b[i]`; 0 for empty slices.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -36,12 +36,12 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     dispatch(Sum { inputs: [a, b], term: |[a, b]: [f32; 2]| a * b }) as f32
 }
 
-/// `Σ x[i]²`; 0 for an empty slice.
+/// Returns `Σ x[i]²`; 0 for an empty slice.
 pub fn sum_of_squares(x: &[f32]) -> f64 {
     dispatch(SumOfSquares { x })
 }
 
-/// The sum of `term` over slices of one length.
+/// Returns the sum of `term` over slices of one length.
 #[track_caller]
 pub(super) fn total<const R: usize>(inputs: [&[f32]; R], term: impl Fn([f32; R]) -> f32) -> f64 {
     for x in inputs {
@@ -50,7 +50,7 @@ pub(super) fn total<const R: usize>(inputs: [&[f32]; R], term: impl Fn([f32; R])
     dispatch(Sum { inputs, term })
 }
 
-/// Whether no element is infinite or NaN.
+/// Returns whether no element is infinite or NaN.
 pub fn all_finite(x: &[f32]) -> bool {
     dispatch(LargestMagnitude { x }) < f32::INFINITY.to_bits()
 }
@@ -132,7 +132,7 @@ mod tests {
     use pulp::Arch;
 
     use super::*;
-    use crate::cpu::testing::{assert_close, each_arch, floats};
+    use crate::cpu::tests::{assert_close, each_arch, floats};
 
     /// Short slices, and slices around the block's length.
     fn lengths() -> impl Strategy<Value = usize> {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn squares_of_the_largest_numbers_are_finite_and_tell_those_that_are_not() {
+    fn squares_are_finite_where_all_elements_are() {
         assert!(sum_of_squares(&[f32::MAX; 1000]).is_finite());
         assert!(sum_of_squares(&[f32::from_bits(1)]) > 0.0);
         assert_eq!(sum_of_squares(&[1.0, f32::NEG_INFINITY]), f64::INFINITY);

@@ -1,6 +1,8 @@
-//! The rectifier `max(x, 0)` of one number, as element-wise kernels and epilogues have it. It must not know layers.
+//! The rectifier `max(x, 0)` of one number, as element-wise kernels and epilogues have it. It must not know
+//! layers.
 
-/// `max(x, 0)`, except that a NaN stays a NaN: a diverged network must not look like a dead one.
+/// Returns `max(x, 0)`, except that a NaN stays a NaN: otherwise a diverged network would look like a dead
+/// one.
 #[inline(always)]
 pub(super) fn rectify(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }

@@ -1,9 +1,9 @@
-//! The gradients of reductions: what was made one is repeated again. They must not know what was reduced.
+//! The gradients of reductions: a reduced number is repeated again. They must not know what was reduced.
 
 use super::broadcast::{Broadcast, Side};
 use super::shape::expect_len;
 
-/// `dst = x`, repeated from the shape of that `side` to that of the result.
+/// Computes `dst = x`, repeated from the shape of that `side` to that of the result.
 ///
 /// # Panics
 /// If the slices are not as long as `shapes` says.
@@ -23,8 +23,9 @@ pub fn expand(dst: &mut [f32], x: &[f32], shapes: &Broadcast, side: Side) {
     });
 }
 
-/// The gradient of a maximum: `dst`, of the result's shape, is `dy` where `x` is the maximum `y`, shared evenly among
-/// those that are, and 0 elsewhere. `y` and `dy` have the shape of that `side`; `counts` is scratch as long.
+/// Computes the gradient of a maximum: `dst`, of the result's shape, is `dy` where `x` is the maximum `y`,
+/// shared evenly among those that are, and 0 elsewhere. `y` and `dy` have the shape of that `side`; `counts`
+/// is scratch as long.
 ///
 /// # Panics
 /// If the slices are not as long as `shapes` says.
@@ -67,11 +68,11 @@ mod tests {
 
     use super::*;
     use crate::cpu::broadcast::{Reduction, reduce};
-    use crate::cpu::testing::floats;
+    use crate::cpu::tests::floats;
 
     proptest! {
-        /// Expanding is the transpose of summing: ⟨expand x, z⟩ = ⟨x, sum z⟩; and a maximum's gradient goes only where
-        /// the maximum is, and sums to what came.
+        /// Expanding is the transpose of summing: ⟨expand x, z⟩ = ⟨x, sum z⟩; and a maximum's gradient goes
+        /// only where the maximum is, and sums to what came.
         #[test]
         fn agree_with_the_reductions(
             extents in prop::collection::vec((1usize..5, any::<bool>()), 0..5),

@@ -3,9 +3,12 @@
 //! Order of a sum, on every instruction set: element `i` is added to partial sum `i % 16`; those are added in
 //! order.
 
+// Iterators over an array of slices are several functions for each closure, compiled before they are inlined.
+#![allow(clippy::needless_range_loop)]
+
 const LANES: usize = 16;
 
-/// `Σ term(i)` over the elements of rows of one length.
+/// Returns `Σ term(i)` over the elements of rows of one length.
 #[inline(always)]
 pub(super) fn row_sum<const R: usize>(rows: [&[f32]; R], term: impl Fn([f32; R]) -> f32) -> f32 {
     partial_sums::<LANES, R>(rows, term).iter().sum()
@@ -17,7 +20,6 @@ pub(super) fn partial_sums<const L: usize, const R: usize>(
     rows: [&[f32]; R],
     term: impl Fn([f32; R]) -> f32,
 ) -> [f32; L] {
-    // Loops over the arrays, not `map`: `map` is many functions for each closure.
     let (mut chunks, mut tails): ([&[[f32; L]]; R], [&[f32]; R]) = ([&[]; R], [&[]; R]);
     for k in 0..R {
         (chunks[k], tails[k]) = rows[k].as_chunks();
@@ -46,7 +48,8 @@ pub(super) fn partial_sums<const L: usize, const R: usize>(
     partial
 }
 
-/// The largest element, as a shift that keeps exponentials in range; it need not see a NaN. −∞ for none.
+/// Returns the largest element, as a shift that keeps exponentials in range; a NaN may be missed. −∞ for
+/// none.
 #[inline(always)]
 pub(super) fn row_max(row: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };

@@ -6,13 +6,14 @@ pub(super) fn expect_len<T>(name: &str, slice: &[T], len: usize) {
     assert!(slice.len() == len, "{name} has {} elements, expected {len}", slice.len());
 }
 
-/// The rows of `x` as a row-major `[rows, cols]` matrix; an empty matrix may have any number of columns.
+/// Returns the rows of `x` as a row-major `[rows, cols]` matrix; an empty matrix may have any number of
+/// columns.
 #[track_caller]
 pub(super) fn expect_rows(name: &str, x: &[f32], cols: usize) -> usize {
     let rows = x.len().checked_div(cols).unwrap_or(0);
     assert!(
         rows * cols == x.len(),
-        "{name} has {} elements, which is no whole number of rows of {cols}",
+        "{name} has {} elements, which is not a multiple of the row length {cols}",
         x.len()
     );
     rows

@@ -1,22 +1,23 @@
-//! [`Threads`], and the cut of rows into tasks. It must not know what is done with a row.
+//! [`Threads`], and the cut of rows into tasks. It must not know what a task does with a row.
 //!
 //! Nothing here allocates, inside a rayon pool: tasks are halves of halves.
 
 use std::ops::Range;
 
-/// How many threads one kernel may use.
+/// The number of threads that one kernel may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
     /// The calling thread only.
     One,
-    /// Up to this many tasks at a time, of the rayon pool whose `install` the caller runs in; small work stays
-    /// on one thread.
+    /// Up to this many tasks at a time, of the rayon pool whose `install` the caller runs in; small work
+    /// stays on one thread.
     Pool(usize),
 }
 
 impl Threads {
-    /// How many tasks to cut `work` into, in any unit of which a task should have `least`: some for each
-    /// thread, since other work may hold one up, unless the work is so small that waking a thread takes longer.
+    /// Returns how many tasks to cut `work` into, in any unit of which a task should have `least`: some for
+    /// each thread, since other work may hold one up, unless the work is so small that waking a thread takes
+    /// longer.
     pub(super) fn tasks(self, work: usize, least: usize) -> usize {
         match self {
             Self::Pool(threads) if threads > 1 => threads.saturating_mul(4).min(work / least).max(1),
@@ -25,7 +26,7 @@ impl Threads {
     }
 }
 
-/// Elements that a task should have at least, where memory is what takes time: about the time to wake a thread.
+/// The least elements of a task that is bound by memory: they take about as long as waking a thread.
 pub(super) const ELEMENTS_PER_TASK: usize = 1 << 15;
 
 /// Slices that tasks write, cut between two rows.
@@ -70,13 +71,16 @@ impl<R: Rows, const W: usize> Rows for [R; W] {
     }
 }
 
-/// Cuts `rows` rows into tasks and calls `work` with each task's part of every slice in `written` and the range of
-/// its rows. Each slice comes with the number of elements of its rows.
+/// What a task does with its parts of `W` slices, and its rows.
+type Work<'a, const W: usize> = dyn Fn([&mut [f32]; W], Range<usize>) + Sync + 'a;
+
+/// Cuts `rows` rows into tasks and calls `work` with each task's part of every slice in `written` and the
+/// range of its rows. Each slice comes with the number of elements of its rows.
 pub(super) fn share_rows<const W: usize>(
     written: [(&mut [f32], usize); W],
     rows: usize,
     tasks: usize,
-    work: &(dyn Fn([&mut [f32]; W], Range<usize>) + Sync),
+    work: &Work<'_, W>,
 ) {
     if tasks < 2 {
         return work(written.map(|(data, _)| data), 0..rows);
@@ -112,7 +116,7 @@ pub(super) fn share<R: Rows>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::testing::{bits, floats};
+    use crate::cpu::tests::{bits, floats};
     use crate::cpu::{
         Binary, Broadcast, Unary, accumulate, add_into, binary, clip_in_place, gather_rows,
         global_average_pool, global_average_pool_grad, log_softmax, scale_in_place, scatter_add_rows,

@@ -43,7 +43,7 @@ pub(super) fn for_columns<S: Simd>(simd: S, width: usize, work: &mut impl Column
     }
 }
 
-/// The vectors of `x`, which is as long as they are.
+/// Returns the vectors of `x`, which is as long as they are.
 #[inline(always)]
 pub(super) fn load<S: Simd, const V: usize, const PARTIAL: bool>(simd: S, x: &[f32]) -> [S::f32s; V] {
     if PARTIAL {
@@ -67,7 +67,7 @@ pub(super) fn store<S: Simd, const V: usize, const PARTIAL: bool>(
     *x.first_chunk_mut().expect("as many vectors as columns") = vectors;
 }
 
-/// `tile[p] += Σ_q x[p][q] · w[q, col..col + len]`, with `w` `[x[p].len(), width]` row-major.
+/// Computes `tile[p] += Σ_q x[p][q] · w[q, col..col + len]`, with `w` `[x[p].len(), width]` row-major.
 #[inline(always)]
 pub(super) fn multiply<S: Simd, const P: usize, const V: usize, const PARTIAL: bool>(
     simd: S,
@@ -115,7 +115,7 @@ pub(super) fn multiply_short<S: Simd, const P: usize, const V: usize, const PART
     }
 }
 
-/// `max(tile, 0)`, as [`Unary::Relu`](super::unary::Unary::Relu).
+/// Returns `max(tile, 0)`, as [`Unary::Relu`](super::unary::Unary::Relu).
 #[inline(always)]
 pub(super) fn rectify<S: Simd, const P: usize, const V: usize>(simd: S, tile: &mut [[S::f32s; V]; P]) {
     let zero = simd.splat_f32s(0.0);

@@ -5,16 +5,16 @@
 use std::error::Error;
 use std::fmt;
 
-/// What stands beyond the edges of an image.
+/// The padding at the edges of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding {
-    /// Nothing: every window lies inside the image, and `out = ⌊(in − size) / stride⌋ + 1`.
+    /// No padding: every window lies inside the image, and `out = ⌊(in − size) / stride⌋ + 1`.
     Valid,
-    /// As much as makes `out = ⌈in / stride⌉`, half of it (rounded down) before the image.
+    /// The padding that makes `out = ⌈in / stride⌉`, half of it (rounded down) before the image.
     Same,
 }
 
-/// Why windows and images do not fit together.
+/// The reason why windows and images do not fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadGeometry {
     /// A stride is 0.
@@ -91,8 +91,8 @@ impl Axis {
         Ok(Self { input, window, stride, output, before: total / 2, padded })
     }
 
-    /// The part of window number `at` that lies in the image: its offsets in the window, and the position of
-    /// the first in the image.
+    /// Returns the part of window number `at` that lies in the image: its offsets in the window, and the
+    /// position of the first in the image.
     #[inline(always)]
     pub fn inside(&self, at: usize) -> (std::ops::Range<usize>, usize) {
         let start = at * self.stride;
@@ -102,7 +102,7 @@ impl Axis {
     }
 }
 
-/// The product of `sizes`, if a slice of floats can be so long.
+/// Returns the product of `sizes`, if a slice of floats can have that length.
 pub(super) fn volume(sizes: &[usize]) -> Result<usize, BadGeometry> {
     // Not the running product, which a 0 behind hides: strides must not overflow either.
     let product = sizes.iter().try_fold(1usize, |product, &size| product.checked_mul(size.max(1)));

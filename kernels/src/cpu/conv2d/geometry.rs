@@ -14,8 +14,8 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// The convolution of images `input` (`[n, h, w, cin]`) with a kernel of shape `kernel` (`[kh, kw, cin,
-    /// cout]`), where `stride` is `[vertical, horizontal]`.
+    /// Returns the convolution of images `input` (`[n, h, w, cin]`) with a kernel of shape `kernel` (`[kh,
+    /// kw, cin, cout]`), where `stride` is `[vertical, horizontal]`.
     ///
     /// # Errors
     /// If the shapes do not fit together, or a slice cannot be as long as they ask.
@@ -41,35 +41,35 @@ impl Conv2d {
         Ok(Self { images, vertical, horizontal, cin, cout })
     }
 
-    /// Shape of the images: `[n, h, w, cin]`.
+    /// Returns the shape of the images: `[n, h, w, cin]`.
     pub fn input(&self) -> [usize; 4] {
         [self.images, self.vertical.input, self.horizontal.input, self.cin]
     }
 
-    /// Shape of the kernel: `[kh, kw, cin, cout]`.
+    /// Returns the shape of the kernel: `[kh, kw, cin, cout]`.
     pub fn kernel(&self) -> [usize; 4] {
         [self.vertical.window, self.horizontal.window, self.cin, self.cout]
     }
 
-    /// Shape of the output: `[n, ho, wo, cout]`.
+    /// Returns the shape of the output: `[n, ho, wo, cout]`.
     pub fn output(&self) -> [usize; 4] {
         [self.images, self.vertical.output, self.horizontal.output, self.cout]
     }
 
-    /// Floats of scratch that [`conv2d`](super::conv2d()) needs: a padded copy of the images, if there is
-    /// padding.
+    /// Returns the floats of scratch that [`conv2d`](super::conv2d()) needs: a padded copy of the images, if
+    /// there is padding.
     pub fn forward_scratch(&self) -> usize {
         if self.is_padded() { self.padded_len() } else { 0 }
     }
 
-    /// Floats of scratch that [`conv2d_kernel_grad`](super::conv2d_kernel_grad) needs: a padded copy of the
-    /// images, if there is padding.
+    /// Returns the floats of scratch that [`conv2d_kernel_grad`](super::conv2d_kernel_grad) needs: a padded
+    /// copy of the images, if there is padding.
     pub fn kernel_grad_scratch(&self) -> usize {
         self.forward_scratch()
     }
 
-    /// Floats of scratch that [`conv2d_input_grad`](super::conv2d_input_grad) needs: a transposed copy of the
-    /// kernel, and a gradient of the padded images, if there is padding.
+    /// Returns the floats of scratch that [`conv2d_input_grad`](super::conv2d_input_grad) needs: a transposed
+    /// copy of the kernel, and a gradient of the padded images, if there is padding.
     pub fn input_grad_scratch(&self) -> usize {
         // Both are lengths of slices, below a quarter of `isize::MAX` each.
         self.kernel_len() + self.forward_scratch()
@@ -95,34 +95,34 @@ impl Conv2d {
         self.images * self.padded_image()
     }
 
-    /// Elements of one padded image.
+    /// Returns the elements of one padded image.
     pub(super) fn padded_image(&self) -> usize {
         self.vertical.padded * self.line()
     }
 
-    /// Elements of one line of a padded image.
+    /// Returns the elements of one line of a padded image.
     pub(super) fn line(&self) -> usize {
         self.horizontal.padded * self.cin
     }
 
-    /// Elements of one line of a window, which lie side by side in the padded image; a line of the kernel has
-    /// as many rows.
+    /// Returns the elements of one line of a window, which lie side by side in the padded image; a line of
+    /// the kernel has as many rows.
     pub(super) fn run(&self) -> usize {
         self.horizontal.window * self.cin
     }
 
-    /// Pixels of one output image.
+    /// Returns the pixels of one output image.
     pub(super) fn output_pixels(&self) -> usize {
         self.vertical.output * self.horizontal.output
     }
 
-    /// Multiplications and additions of one product.
+    /// Returns the multiplications and additions of one product.
     pub(super) fn flops(&self) -> usize {
         self.output_len().saturating_mul(self.vertical.window * self.run()).saturating_mul(2)
     }
 
-    /// Where the windows start in the padded images, from the window of output pixel `pixel` of all `n · ho ·
-    /// wo` on.
+    /// Returns where the windows start in the padded images, from the window of output pixel `pixel` of all
+    /// `n · ho · wo` on.
     pub(super) fn windows_from(&self, pixel: usize) -> Windows<'_> {
         let per_image = self.output_pixels().max(1);
         let width = self.horizontal.output.max(1);
@@ -155,7 +155,7 @@ impl Windows<'_> {
         self.at = self.line;
     }
 
-    /// The start of the next window.
+    /// Returns the start of the next window.
     #[inline(always)]
     pub fn next(&mut self) -> usize {
         let start = self.at;

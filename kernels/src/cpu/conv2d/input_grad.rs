@@ -5,7 +5,8 @@ use pulp::{Simd, WithSimd};
 use super::geometry::Conv2d;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, store};
 
-/// `dst[line of the window, c, q] = kernel[line of the window, q, c]`: the kernel as [`InputGrad`] reads it.
+/// Computes `dst[line of the window, c, q] = kernel[line of the window, q, c]`: the kernel as [`InputGrad`]
+/// reads it.
 pub(super) fn transpose_kernel(dst: &mut [f32], kernel: &[f32], conv: &Conv2d) {
     let (run, cout) = (conv.run(), conv.cout);
     for (dst, kernel) in dst.chunks_exact_mut(run * cout).zip(kernel.chunks_exact(run * cout)) {

@@ -30,7 +30,7 @@ use super::shape::expect_len;
 use super::threads::Threads;
 use super::tile;
 
-/// `dst = epilogue(x ∗ kernel)`, with the shapes of `conv`; `scratch` has
+/// Computes `dst = epilogue(x ∗ kernel)`, with the shapes of `conv`; `scratch` has
 /// [`forward_scratch`](Conv2d::forward_scratch) floats at least.
 ///
 /// # Panics
@@ -59,8 +59,8 @@ pub fn conv2d(
     });
 }
 
-/// The gradient of [`conv2d`] without epilogue by its images: `dst` is `[n, h, w, cin]`, `dy` the gradient of
-/// its output; `scratch` has [`input_grad_scratch`](Conv2d::input_grad_scratch) floats at least.
+/// Computes the gradient of [`conv2d`] without epilogue by its images: `dst` is `[n, h, w, cin]`, `dy` the
+/// gradient of its output; `scratch` has [`input_grad_scratch`](Conv2d::input_grad_scratch) floats at least.
 ///
 /// # Panics
 /// If the slices are not as long as `conv` says.
@@ -89,7 +89,7 @@ pub fn conv2d_input_grad(
     }
 }
 
-/// The gradient by the padded images, from the transposed kernel.
+/// Computes the gradient by the padded images, from the transposed kernel.
 fn padded_input_grad(dst: &mut [f32], dy: &[f32], kernel: &[f32], conv: &Conv2d, tasks: usize) {
     let images = band(conv.images, tasks);
     let dy_image = conv.output_pixels() * conv.cout;
@@ -101,8 +101,9 @@ fn padded_input_grad(dst: &mut [f32], dy: &[f32], kernel: &[f32], conv: &Conv2d,
     });
 }
 
-/// The gradient of [`conv2d`] without epilogue by its kernel: `dst` is `[kh, kw, cin, cout]`, `dy` the
-/// gradient of its output; `scratch` has [`kernel_grad_scratch`](Conv2d::kernel_grad_scratch) floats at least.
+/// Computes the gradient of [`conv2d`] without epilogue by its kernel: `dst` is `[kh, kw, cin, cout]`, `dy`
+/// the gradient of its output; `scratch` has [`kernel_grad_scratch`](Conv2d::kernel_grad_scratch) floats at
+/// least.
 ///
 /// # Panics
 /// If the slices are not as long as `conv` says.
@@ -127,8 +128,8 @@ pub fn conv2d_kernel_grad(
     });
 }
 
-/// How many tasks to cut a product into: some for each thread, since other work may hold one up, unless it is
-/// so small that waking a thread takes longer.
+/// Returns how many tasks to cut a product into: some for each thread, since other work may hold one up,
+/// unless it is so small that waking a thread takes longer.
 fn tasks(conv: &Conv2d, threads: Threads) -> usize {
     const FLOPS_PER_TASK: usize = 1 << 20;
     match threads {
@@ -137,7 +138,7 @@ fn tasks(conv: &Conv2d, threads: Threads) -> usize {
     }
 }
 
-/// How many of `count` things one of `tasks` does.
+/// Returns how many of `count` things one of `tasks` does.
 fn band(count: usize, tasks: usize) -> usize {
     count.div_ceil(tasks).max(1)
 }
@@ -157,7 +158,7 @@ fn expect_scratch(scratch: &[f32], len: usize) {
     assert!(scratch.len() >= len, "conv2d: scratch has {} elements, expected {len}", scratch.len());
 }
 
-/// The images with zeros around them, in `scratch`; themselves if there is no padding.
+/// Returns the images with zeros around them, in `scratch`; themselves if there is no padding.
 #[track_caller]
 fn padded<'a>(x: &'a [f32], conv: &Conv2d, scratch: &'a mut [f32], tasks: usize) -> &'a [f32] {
     expect_scratch(scratch, conv.forward_scratch());

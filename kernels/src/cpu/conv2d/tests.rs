@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use pulp::Arch;
 
 use super::*;
-use crate::cpu::testing::{assert_close, bits, each_arch, floats};
+use crate::cpu::tests::{assert_close, bits, each_arch, floats};
 use crate::cpu::window::{BadGeometry, Padding};
 
 /// Calls `f` with the indices of every product: into the images, the kernel and the output.
@@ -30,8 +30,8 @@ fn for_each_product(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
     }
 }
 
-/// The sums of the products `a · b` that [`for_each_product`] and `at` assign to each element, and the largest
-/// sum of their magnitudes.
+/// The sums of the products `a · b` that [`for_each_product`] and `at` assign to each element, and the
+/// largest sum of their magnitudes.
 fn reference(
     len: usize,
     conv: &Conv2d,

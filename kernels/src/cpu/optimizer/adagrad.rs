@@ -2,16 +2,16 @@
 
 use super::{GradientTerms, update};
 
-/// The numbers of one Adagrad step.
+/// The hyperparameters of one Adagrad step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdagradStep {
-    /// The step size.
+    /// The learning rate.
     pub learning_rate: f32,
-    /// Added to the root.
+    /// ε, which is added to the root.
     pub epsilon: f32,
 }
 
-/// Adagrad (Duchi et al., JMLR 2011), with ε beside the root as in TensorFlow's `ApplyAdagradV2`:
+/// Applies Adagrad (Duchi et al., JMLR 2011), with ε beside the root as in TensorFlow's `ApplyAdagradV2`:
 /// `accumulator = accumulator + gradient²`, `next = value − learning_rate · gradient / (√accumulator + ε)`.
 ///
 /// The accumulator starts at a positive number, 0.1 in TensorFlow.

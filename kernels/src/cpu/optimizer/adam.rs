@@ -2,23 +2,23 @@
 
 use super::{GradientTerms, update};
 
-/// The numbers of one Adam step.
+/// The hyperparameters of one Adam step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamStep {
     /// α of the paper.
     pub learning_rate: f32,
-    /// Decay of the first moment.
+    /// The decay of the first moment.
     pub beta1: f32,
-    /// Decay of the second moment.
+    /// The decay of the second moment.
     pub beta2: f32,
     /// ε̂ of the paper: added to √v without bias correction.
     pub epsilon: f32,
-    /// Number of this step, from 1.
+    /// The number of this step, from 1.
     pub step: u64,
 }
 
 impl AdamStep {
-    /// `α · √(1 − β₂ᵗ) / (1 − β₁ᵗ)`, in `f64` because `1 − β₂ᵗ` cancels for small `t`.
+    /// Returns `α · √(1 − β₂ᵗ) / (1 − β₁ᵗ)`, in `f64` because `1 − β₂ᵗ` cancels for small `t`.
     pub(super) fn corrected_rate(&self) -> f32 {
         assert!(self.step >= 1, "adam: steps are numbered from 1");
         let t = self.step as f64;
@@ -27,9 +27,9 @@ impl AdamStep {
     }
 }
 
-/// Adam, with the bias-corrected rate of Kingma & Ba 2015, end of section 2 (the ε̂ form, as in TensorFlow):
-/// `m = β₁·m + (1−β₁)·gradient`, `v = β₂·v + (1−β₂)·gradient²`,
-/// `next = value − α·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v + ε̂)`.
+/// Applies Adam, with the bias-corrected learning rate of Kingma & Ba 2015, end of section 2 (the ε̂ form, as
+/// in TensorFlow): `m = β₁·m + (1−β₁)·gradient`, `v = β₂·v + (1−β₂)·gradient²`, `next = value −
+/// α·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v + ε̂)`.
 ///
 /// Both moments start at 0.
 ///
@@ -57,11 +57,11 @@ pub fn adam(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::testing::assert_close;
+    use crate::cpu::tests::assert_close;
 
     const STEP: AdamStep = AdamStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, step: 1 };
 
-    /// While 1 − βᵗ matters it turns the first step into one of the learning rate, and late it vanishes.
+    /// The bias correction makes the first step as long as the learning rate, and vanishes later.
     #[test]
     fn the_bias_is_corrected() {
         for gradient in [1.0, 1e3, 1e6] {

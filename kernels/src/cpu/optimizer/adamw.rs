@@ -1,18 +1,20 @@
-//! AdamW: Adam, whose weight decay does not pass through the moments. It must not know what the numbers stand for.
+//! AdamW: Adam, whose weight decay does not pass through the moments. It must not know what the numbers stand
+//! for.
 
 use super::{AdamStep, GradientTerms, update};
 
-/// The numbers of one AdamW step.
+/// The hyperparameters of one AdamW step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWStep {
-    /// Those of Adam.
+    /// The hyperparameters of Adam.
     pub adam: AdamStep,
     /// λ of the paper: the value loses `learning_rate · weight_decay` of itself.
     pub weight_decay: f32,
 }
 
-/// AdamW (Loshchilov & Hutter, ICLR 2019, algorithm 2), with the decay times the rate, as usual: `m` and `v` of
-/// [`adam`](super::adam), `next = value · (1 − α·λ) − α·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v + ε̂)`.
+/// Applies AdamW (Loshchilov & Hutter, ICLR 2019, algorithm 2), with the decay times the learning rate, as
+/// usual: `m` and `v` of [`adam`](super::adam), `next = value · (1 − α·λ) − α·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v +
+/// ε̂)`.
 ///
 /// Both moments start at 0. The decay of `terms` passes through the moments, beside this one.
 ///

@@ -3,7 +3,7 @@
 use super::super::dispatch::zip_map;
 use super::super::threads::Threads;
 
-/// The exponential moving average after one more `value`, in TensorFlow's form:
+/// Computes the exponential moving average after one more `value`, in TensorFlow's form:
 /// `next = average − (1 − decay) · (average − value)`.
 ///
 /// # Panics

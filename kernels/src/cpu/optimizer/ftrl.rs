@@ -2,12 +2,12 @@
 
 use super::{GradientTerms, update};
 
-/// The numbers of one FTRL step.
+/// The hyperparameters of one FTRL step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FtrlStep {
-    /// α of the paper. It stays as it is from step to step, since `linear` is made of it.
+    /// α of the paper. It must not change from step to step, since `linear` depends on it.
     pub learning_rate: f32,
-    /// What the gradient is multiplied with on its way into `linear`: the factor of a schedule, or else 1.
+    /// The factor of the gradient in `linear`: that of a learning rate schedule, or else 1.
     pub rate: f32,
     /// λ₁ of the paper: a value whose `linear` is not beyond it is 0.
     pub l1: f32,
@@ -15,14 +15,15 @@ pub struct FtrlStep {
     pub l2: f32,
 }
 
-/// FTRL-proximal (McMahan et al., KDD 2013, algorithm 1) in the form of TensorFlow's `ApplyFtrl`, with its usual power
-/// of the rate, −½, so that the rates fall with the root of the accumulator: `n = accumulator + gradient²`,
-/// `linear = linear + rate · gradient − (√n − √accumulator) / α · value`,
-/// `next = −(linear − sign(linear)·λ₁) / (√n / α + 2·λ₂)` where `|linear| > λ₁`, or else 0; `accumulator = n`.
+/// Applies FTRL-proximal (McMahan et al., KDD 2013, algorithm 1) in the form of TensorFlow's `ApplyFtrl`,
+/// with its usual power of the learning rate, −½, so that the learning rates fall with the root of the
+/// accumulator: `n = accumulator + gradient²`, `linear = linear + rate · gradient − (√n − √accumulator) / α ·
+/// value`, `next = −(linear − sign(linear)·λ₁) / (√n / α + 2·λ₂)` where `|linear| > λ₁`, or else 0;
+/// `accumulator = n`.
 ///
-/// The accumulator starts at a positive number, 0.1 in TensorFlow, and `linear` at 0. So the first step keeps only
-/// `1 − √(accumulator / n)` of an initial value. Without λ₁ and λ₂ the step from there on is
-/// `next = value − α · rate · gradient / √n`.
+/// The accumulator starts at a positive number, 0.1 in TensorFlow, and `linear` at 0. So the first step keeps
+/// only `1 − √(accumulator / n)` of an initial value. Without λ₁ and λ₂ the step from there on is `next =
+/// value − α · rate · gradient / √n`.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -1,8 +1,9 @@
 //! Optimizer updates, element by element: the value out of place (readers may hold the old one), the slots in
 //! place, and a moving average of the values.
 //!
-//! They must not know variables, versions or how a variable is partitioned: (A) an update of any partition gives
-//! the bits that an update of the whole gives; (B) it agrees with `f64`; (C) terms that change nothing, change no bit.
+//! They must not know variables, versions or how a variable is partitioned: (A) an update of any partition
+//! gives the bits that an update of the whole gives; (B) it agrees with `f64`; (C) neutral terms change no
+//! bit.
 
 mod adagrad;
 mod adam;
@@ -27,12 +28,13 @@ pub use sgd::sgd;
 use super::dispatch::zip_map;
 use super::threads::Threads;
 
-/// What an optimizer takes for the gradient: `scale · gradient + weight_decay · value`, in the same pass.
+/// The terms that an optimizer uses as the gradient: `scale · gradient + weight_decay · value`, in the same
+/// pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientTerms {
     /// 1 / n for the mean of a sum of n gradients.
     pub scale: f32,
-    /// The factor of the value, as of an L2 penalty of half of it.
+    /// The factor of the value: that of an L2 penalty of half of it.
     pub weight_decay: f32,
 }
 
@@ -47,10 +49,10 @@ impl Default for GradientTerms {
     }
 }
 
-/// One pass: `written = f(written, value, gradient)` for each element, `gradient` with its terms.
+/// Computes `written = f(written, value, gradient)` for each element in one pass, `gradient` with its terms.
 ///
-/// What `f` captures it has to own (`move`): a number behind a reference might be one of those that are written, as far
-/// as the compiler knows, and the loop would not become vectors.
+/// `f` must own its captures (`move`): the compiler must assume that a number behind a reference is one of
+/// those that are written, and would not vectorise the loop.
 #[inline]
 #[track_caller]
 fn update<const W: usize>(

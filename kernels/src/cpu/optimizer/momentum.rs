@@ -2,19 +2,20 @@
 
 use super::{GradientTerms, update};
 
-/// The numbers of one step with momentum.
+/// The hyperparameters of one step with momentum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MomentumStep {
-    /// The step size.
+    /// The learning rate.
     pub learning_rate: f32,
-    /// How much of the velocity stays.
+    /// The share of the velocity that is kept.
     pub momentum: f32,
-    /// Look ahead by one step of the velocity.
+    /// Looks ahead by one step of the velocity.
     pub nesterov: bool,
 }
 
-/// Gradient descent with momentum (Polyak 1964), in TensorFlow's form, where the velocity is not scaled by
-/// the rate: `velocity = momentum · velocity + gradient`, `next = value − learning_rate · velocity`.
+/// Applies gradient descent with momentum (Polyak 1964), in TensorFlow's form, where the velocity is not
+/// scaled by the learning rate: `velocity = momentum · velocity + gradient`, `next = value − learning_rate ·
+/// velocity`.
 ///
 /// With `nesterov` (Sutskever et al. 2013) `next = value − learning_rate · (gradient + momentum · velocity)`,
 /// with the new velocity. The velocity starts at 0.

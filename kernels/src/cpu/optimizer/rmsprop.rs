@@ -2,22 +2,22 @@
 
 use super::{GradientTerms, update};
 
-/// The numbers of one RMSProp step.
+/// The hyperparameters of one RMSProp step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsPropStep {
-    /// The step size.
+    /// The learning rate.
     pub learning_rate: f32,
-    /// How much of the mean square stays.
+    /// The share of the mean square that is kept.
     pub decay: f32,
-    /// How much of the velocity stays; not looked at where there is none.
+    /// The share of the velocity that is kept; ignored without a velocity.
     pub momentum: f32,
-    /// Added to the mean square, under the root.
+    /// ε, which is added to the mean square, under the root.
     pub epsilon: f32,
 }
 
-/// RMSProp (Tieleman & Hinton, Coursera lecture 6.5, 2012), with ε under the root as in TensorFlow's `ApplyRMSProp`:
-/// `mean_square = decay · mean_square + (1 − decay) · gradient²`,
-/// `velocity = momentum · velocity + learning_rate · gradient / √(mean_square + ε)`, `next = value − velocity`.
+/// Applies RMSProp (Tieleman & Hinton, Coursera lecture 6.5, 2012), with ε under the root as in TensorFlow's
+/// `ApplyRMSProp`: `mean_square = decay · mean_square + (1 − decay) · gradient²`, `velocity = momentum ·
+/// velocity + learning_rate · gradient / √(mean_square + ε)`, `next = value − velocity`.
 ///
 /// Without a velocity it is as if the momentum were 0. Both start at 0.
 ///

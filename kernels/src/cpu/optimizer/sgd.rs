@@ -2,7 +2,7 @@
 
 use super::{GradientTerms, update};
 
-/// Gradient descent: `next = value − learning_rate · gradient`.
+/// Applies gradient descent: `next = value − learning_rate · gradient`.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::cpu::testing::{assert_close, bits, floats};
+use crate::cpu::tests::{assert_close, bits, floats};
 
 const ADAM: AdamStep = AdamStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, step: 1 };
 const ADAGRAD: AdagradStep = AdagradStep { learning_rate: 0.1, epsilon: 1e-7 };

@@ -6,9 +6,9 @@ use crate::cpu::epilogue::Epilogue;
 use crate::cpu::shape::expect_len;
 use crate::cpu::threads::Threads;
 
-/// `dst[i] = a[i] · b[i]` for each `i` of a batch, each with the shapes of `product`. Threads share the batch if
-/// it is long enough for all of them, else each product; the bits are those of [`matmul`](super::matmul()) in
-/// either case. `scratch` has [`batched_matmul_scratch`] floats at least.
+/// Computes `dst[i] = a[i] · b[i]` for each `i` of a batch, each with the shapes of `product`. Threads share
+/// the batch if it is long enough for all of them, else each product; the bits are those of
+/// [`matmul`](super::matmul()) in either case. `scratch` has [`batched_matmul_scratch`] floats at least.
 ///
 /// # Panics
 /// If the slices are not as long as `batch` and `product` say.
@@ -39,7 +39,7 @@ pub fn batched_matmul(
     }
 }
 
-/// Floats of scratch that [`batched_matmul`] needs.
+/// Returns the floats of scratch that [`batched_matmul`] needs.
 pub fn batched_matmul_scratch(batch: usize, product: &Product, threads: Threads) -> usize {
     match tasks(batch, product, threads) {
         1 => product.scratch(threads),
@@ -47,7 +47,7 @@ pub fn batched_matmul_scratch(batch: usize, product: &Product, threads: Threads)
     }
 }
 
-/// How many tasks share the batch; with 1 threads may share each product.
+/// Returns how many tasks share the batch; with 1 threads may share each product.
 fn tasks(batch: usize, product: &Product, threads: Threads) -> usize {
     match threads {
         Threads::Pool(count) if batch >= count => {

@@ -6,17 +6,19 @@
 
 mod batch;
 mod geometry;
-mod inner;
+mod job;
 mod pack;
+mod pass;
 mod region;
-mod turn;
+mod task;
+mod transpose;
 
 pub use batch::{batched_matmul, batched_matmul_scratch};
 pub use geometry::Product;
 
 use pulp::Arch;
 
-use self::inner::{Job, Left, Panels, Start};
+use self::job::{Job, Left, Panels, Start};
 use self::pack::Source;
 use self::region::Region;
 use super::dispatch::arch;
@@ -33,7 +35,8 @@ const FEW_ROWS: usize = 24;
 /// Rows of a flipped product that are computed before they are stored transposed.
 const FLIP_ROWS: usize = 48;
 
-/// `dst = epilogue(a · b)` with the shapes of `product`; `scratch` has [`Product::scratch`] floats at least.
+/// Computes `dst = epilogue(a · b)` with the shapes of `product`; `scratch` has [`Product::scratch`] floats
+/// at least.
 ///
 /// # Panics
 /// If the slices are not as long as `product` says.
@@ -57,7 +60,7 @@ pub fn matmul(
     call.compute(dst, scratch, threads, arch());
 }
 
-/// `dst += a · b`, otherwise as [`matmul`].
+/// Computes `dst += a · b`, otherwise as [`matmul`].
 ///
 /// # Panics
 /// If the slices are not as long as `product` says.
@@ -119,7 +122,7 @@ impl Call<'_> {
         let skip = scratch.as_ptr().align_offset(64).min(geometry::ALIGN).min(scratch.len());
         let (packed, slots) = scratch[skip..].split_at_mut(if plan.packs { k * plan.cols } else { 0 });
         let panels = if plan.packs {
-            Source { data: right, depth: k, cols: plan.cols, transposed: plan.turns, arch }
+            Source { data: right, depth: k, cols: plan.cols, transposed: plan.transposes, arch }
                 .pack(packed, tasks);
             Panels::Packed { data: packed, depth: k }
         } else {

@@ -1,11 +1,11 @@
-//! Copying the right matrix into panels, in which what is read together lies together. It must not know what is
-//! multiplied with it.
+//! Copying the right matrix into panels, in which what is read together lies together. It must not know what
+//! is multiplied with it.
 
 use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::turn::transpose;
+use super::transpose::transpose;
 use super::{DEPTH, PANEL};
 
 /// The right matrix, `[depth, cols]`, or with `transposed` stored `[cols, depth]`.
@@ -15,7 +15,7 @@ pub(super) struct Source<'a> {
     pub depth: usize,
     pub cols: usize,
     pub transposed: bool,
-    /// What to copy it with.
+    /// The instruction set to copy with.
     pub arch: Arch,
 }
 

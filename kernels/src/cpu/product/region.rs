@@ -21,13 +21,13 @@ pub(super) struct Region<'a> {
 unsafe impl Send for Region<'_> {}
 
 impl<'a> Region<'a> {
-    /// All of a `[rows, cols]` matrix.
+    /// Returns all of a `[rows, cols]` matrix.
     pub fn new(matrix: &'a mut [f32], rows: usize, cols: usize) -> Self {
         assert!(rows.checked_mul(cols) == Some(matrix.len()), "the region fills the matrix");
         Self { first: matrix.as_mut_ptr(), stride: cols, rows, cols, borrow: PhantomData }
     }
 
-    /// The rows before `at`, and the rest.
+    /// Returns the rows before `at`, and the rest.
     pub fn split_rows(self, at: usize) -> (Self, Self) {
         assert!(at <= self.rows, "the cut lies in the region");
         // Wrapping: a region without rows may start beyond the matrix.
@@ -35,14 +35,14 @@ impl<'a> Region<'a> {
         (Self { rows: at, ..self }, Self { first: second, rows: self.rows - at, ..self })
     }
 
-    /// The columns before `at`, and the rest.
+    /// Returns the columns before `at`, and the rest.
     pub fn split_cols(self, at: usize) -> (Self, Self) {
         assert!(at <= self.cols, "the cut lies in the region");
         let second = self.first.wrapping_add(at);
         (Self { cols: at, ..self }, Self { first: second, cols: self.cols - at, ..self })
     }
 
-    /// A row.
+    /// Returns a row.
     #[inline(always)]
     pub fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows, "the row lies in the region");

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::cpu::testing::{assert_close, bits, each_arch, floats};
+use crate::cpu::tests::{assert_close, bits, each_arch, floats};
 
 /// `a · b` in `f64`, and the largest sum of magnitudes.
 fn reference(a: &[f32], b: &[f32], product: &Product) -> (Vec<f64>, f64) {

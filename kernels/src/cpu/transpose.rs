@@ -1,22 +1,22 @@
-//! Moving elements: axes in another order, and parts of an axis. They must not know what the axes stand for.
+//! Axes in another order. It must not know what they stand for.
 
 use super::broadcast::Broadcast;
 use super::shape::expect_len;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// `dst` is `x` with its axes in another order, like numpy's `transpose`: axis `k` of `dst` is axis `axes[k]`
-/// of `x`, which has the shape `shape`.
+/// Computes `dst` is `x` with its axes in another order, like numpy's `transpose`: axis `k` of `dst` is axis
+/// `axes[k]` of `x`, which has the shape `shape`.
 ///
 /// # Panics
-/// If the slices are not as long as `shape` says, `axes` is no permutation of its axes, or there are more than
-/// [`Broadcast::MAX_RANK`].
+/// If the slices are not as long as `shape` says, `axes` is no permutation of its axes, or there are more
+/// than [`Broadcast::MAX_RANK`].
 #[track_caller]
 pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], threads: Threads) {
     const MAX_RANK: usize = Broadcast::MAX_RANK;
     let rank = shape.len();
     assert!(rank <= MAX_RANK, "transpose: {rank} axes");
     let is_permutation = axes.len() == rank && (0..rank).all(|axis| axes.contains(&axis));
-    assert!(is_permutation, "transpose: {axes:?} is no order of {rank} axes");
+    assert!(is_permutation, "transpose: {axes:?} is no permutation of {rank} axes");
     expect_len("transpose: x", x, shape.iter().product());
     expect_len("transpose: dst", dst, x.len());
     if x.is_empty() {
@@ -42,8 +42,8 @@ pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], th
         step *= size;
     }
     let order = &mut order[..count.max(1)];
-    // Beside the last axis of `dst` the one that is the last of `x`, to read side by side where one can write
-    // so, and to move squares where not.
+    // Beside the last axis of `dst` the one that is the last of `x`, to read side by side where that is
+    // also how they are written, and to move squares where it is not.
     if let Some(last) = (1..order.len()).find(|&axis| order[axis].from == 1) {
         order.swap(1, last);
     }
@@ -117,66 +117,12 @@ fn move_plane(dst: &mut [f32], x: &[f32], axes: &[Axis]) {
     }
 }
 
-/// A part of one axis of a shape: `start..start + len` of axis `axis`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AxisPart {
-    /// Which axis.
-    pub axis: usize,
-    /// Where the part starts.
-    pub start: usize,
-    /// How long it is.
-    pub len: usize,
-}
-
-/// `dst` is the `part` of `x`, which has the shape `shape`.
-///
-/// # Panics
-/// If the slices are not as long as the shapes say, or the part lies outside.
-#[track_caller]
-pub fn copy_part(dst: &mut [f32], x: &[f32], shape: &[usize], part: AxisPart) {
-    let (row, from, len) = rows(x.len(), dst.len(), shape, part);
-    if len > 0 {
-        for (dst, x) in dst.chunks_exact_mut(len).zip(x.chunks_exact(row)) {
-            dst.copy_from_slice(&x[from..from + len]);
-        }
-    }
-}
-
-/// The `part` of `dst`, which has the shape `shape`, is `src`; the rest stays. Tensors pasted side by side are
-/// their concatenation; one pasted into zeros is the gradient of [`copy_part`].
-///
-/// # Panics
-/// If the slices are not as long as the shapes say, or the part lies outside.
-#[track_caller]
-pub fn paste_part(dst: &mut [f32], src: &[f32], shape: &[usize], part: AxisPart) {
-    let (row, to, len) = rows(dst.len(), src.len(), shape, part);
-    if len > 0 {
-        for (dst, src) in dst.chunks_exact_mut(row).zip(src.chunks_exact(len)) {
-            dst[to..to + len].copy_from_slice(src);
-        }
-    }
-}
-
-/// The tensor as rows of the axis and those behind it: a row's length, and where the part lies in it.
-#[track_caller]
-fn rows(whole: usize, piece: usize, shape: &[usize], part: AxisPart) -> (usize, usize, usize) {
-    let AxisPart { axis, start, len } = part;
-    let fits = axis < shape.len() && start.checked_add(len).is_some_and(|end| end <= shape[axis]);
-    assert!(fits, "{part:?} is no part of {shape:?}");
-    let inner: usize = shape[axis + 1..].iter().product();
-    let outer: usize = shape[..axis].iter().product();
-    let (want, want_piece) = (outer * shape[axis] * inner, outer * len * inner);
-    assert!(whole == want, "the whole has {whole} elements, expected {want}");
-    assert!(piece == want_piece, "the part has {piece} elements, expected {want_piece}");
-    (shape[axis] * inner, start * inner, len * inner)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cpu::testing::floats;
+    use crate::cpu::tests::floats;
 
     proptest! {
         #[test]
@@ -200,27 +146,6 @@ mod tests {
                 prop_assert_eq!(y, x[at]);
             }
         }
-
-        #[test]
-        fn parts_make_the_whole(
-            outer in 0usize..5, size in 0usize..9, inner in 0usize..5, cut in any::<prop::sample::Index>(),
-        ) {
-            let x = floats(outer * size * inner, 1);
-            let shape = [outer, size, inner];
-            let cut = cut.index(size + 1);
-            let mut back = vec![f32::NAN; x.len()];
-            for (start, len) in [(0, cut), (cut, size - cut)] {
-                let part = AxisPart { axis: 1, start, len };
-                let mut piece = vec![f32::NAN; outer * len * inner];
-                copy_part(&mut piece, &x, &shape, part);
-                for (i, &y) in piece.iter().enumerate() {
-                    let (o, j, k) = (i / inner / len, i / inner % len, i % inner);
-                    prop_assert_eq!(y, x[(o * size + start + j) * inner + k]);
-                }
-                paste_part(&mut back, &piece, &shape, part);
-            }
-            prop_assert_eq!(back, x);
-        }
     }
 
     #[test]
@@ -229,14 +154,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "[0, 0] is no order of 2 axes")]
+    #[should_panic(expected = "[0, 0] is no permutation of 2 axes")]
     fn axes_must_be_a_permutation() {
         transpose(&mut [0.0; 4], &[0.0; 4], &[2, 2], &[0, 0], Threads::One);
-    }
-
-    #[test]
-    #[should_panic(expected = "is no part of [2, 3]")]
-    fn parts_must_lie_inside() {
-        copy_part(&mut [0.0; 4], &[0.0; 6], &[2, 3], AxisPart { axis: 1, start: 2, len: 2 });
     }
 }

@@ -5,13 +5,13 @@
 
 use pulp::Simd;
 
-/// Where a matrix is written.
+/// The destination of a matrix.
 pub(super) trait Target {
     /// Elements `from..from + len` of row `row`.
     fn part(&mut self, row: usize, from: usize, len: usize) -> &mut [f32];
 }
 
-/// Rows of a slice, so far apart.
+/// A slice and the distance of its rows.
 impl Target for (&mut [f32], usize) {
     #[inline(always)]
     fn part(&mut self, row: usize, from: usize, len: usize) -> &mut [f32] {
@@ -19,7 +19,7 @@ impl Target for (&mut [f32], usize) {
     }
 }
 
-/// `dst[c, r] = src[r · src_stride + c]` for `r` in `0..rows`, `c` in `0..cols`.
+/// Computes `dst[c, r] = src[r · src_stride + c]` for `r` in `0..rows`, `c` in `0..cols`.
 #[inline(always)]
 pub(super) fn transpose<S: Simd>(
     simd: S,
@@ -72,7 +72,7 @@ mod avx512 {
                     for r in 0..SIDE {
                         square[r] = cast(*src(r).first_chunk::<SIDE>().expect("a whole row"));
                     }
-                    let square = turn(simd, square);
+                    let square = transpose_square(simd, square);
                     for c in 0..SIDE {
                         let dst = dst.part(col + c, row, SIDE).first_chunk_mut::<SIDE>();
                         *dst.expect("a whole column") = cast(square[c]);
@@ -82,7 +82,7 @@ mod avx512 {
                     for (r, square) in square.iter_mut().enumerate().take(height) {
                         *square = simd.partial_load_f32s(src(r));
                     }
-                    let square = turn(simd, square);
+                    let square = transpose_square(simd, square);
                     for (c, &square) in square.iter().enumerate().take(width) {
                         simd.partial_store_f32s(dst.part(col + c, row, height), square);
                     }
@@ -91,9 +91,9 @@ mod avx512 {
         }
     }
 
-    /// The transposed square, in four steps that each bring together twice as many neighbours.
+    /// Returns the transposed square, in four steps that each bring together twice as many neighbours.
     #[inline(always)]
-    fn turn(simd: V4, x: [f32x16; SIDE]) -> [f32x16; SIDE] {
+    fn transpose_square(simd: V4, x: [f32x16; SIDE]) -> [f32x16; SIDE] {
         let f = simd.avx512f;
         // Pairs of rows, element by element.
         let mut pairs = x;
@@ -135,7 +135,7 @@ mod tests {
     use pulp::WithSimd;
 
     use super::*;
-    use crate::cpu::testing::{each_arch, floats};
+    use crate::cpu::tests::{each_arch, floats};
 
     struct Transpose<'a>(&'a mut [f32], &'a [f32], usize, usize);
 

@@ -1,18 +1,17 @@
-//! What the tests of several kernels share: numbers to feed them, comparisons, the instruction sets of this
-//! machine.
+//! Fixtures of the tests of several kernels: inputs, comparisons, the instruction sets of this machine.
 
 use pulp::Arch;
 
 use super::random::{Key, fill_normal};
 
-/// Normally distributed numbers.
+/// Returns normally distributed numbers.
 pub fn floats(len: usize, stream: u64) -> Vec<f32> {
     let mut x = vec![0.0; len];
     fill_normal(&mut x, Key { seed: 0, stream }, 0, 0.0, 1.0);
     x
 }
 
-/// The bits of `x`: equal even where a NaN is, unequal for 0 and -0.
+/// Returns the bits of `x`: equal even for NaN, unequal for 0 and -0.
 pub fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
@@ -28,7 +27,7 @@ pub fn assert_close(got: &[f32], want: impl IntoIterator<Item = f64>, scale: f64
     }
 }
 
-/// The instruction sets that this machine has.
+/// Returns the instruction sets of this machine.
 pub fn each_arch() -> Vec<Arch> {
     #[cfg(target_arch = "x86_64")]
     let more = [pulp::x86::V3::try_new().map(Arch::V3), pulp::x86::V4::try_new().map(Arch::V4)];

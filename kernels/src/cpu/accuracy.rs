@@ -1,0 +1,72 @@
+//! The count of correct predictions. It must not know where batches come from.
+
+use super::labels::classes_of;
+
+/// Returns the number of rows whose largest logit (the first of equals) is at `labels[row]`, with `logits`
+/// `[rows, classes]`.
+///
+/// A row with a NaN is not correct, nor is one whose label names no class.
+///
+/// # Panics
+/// If `logits` does not have the same number of classes for each label.
+#[track_caller]
+pub fn count_correct(logits: &[f32], labels: &[i32]) -> usize {
+    let classes = classes_of(logits, labels);
+    let correct = |(row, label): (&[f32], usize)| {
+        let Some(&best) = row.get(label) else { return false };
+        row[..label].iter().all(|&logit| logit < best) && row[label..].iter().all(|&logit| logit <= best)
+    };
+    rows(logits, labels, classes).filter(|&row| correct(row)).count()
+}
+
+/// Returns the number of rows where fewer than `k` logits come before that of `labels[row]`: larger ones, and
+/// equal ones at a lower index. With `logits` `[rows, classes]`, `labels` `[rows]`; `k` of 1 is
+/// [`count_correct`].
+///
+/// A row with a NaN is not counted, nor is one whose label names no class.
+///
+/// # Panics
+/// If `logits` does not have the same number of classes for each label.
+#[track_caller]
+pub fn count_in_top_k(logits: &[f32], labels: &[i32], k: usize) -> usize {
+    let classes = classes_of(logits, labels);
+    let within = |&(row, label): &(&[f32], usize)| {
+        let Some(&own) = row.get(label) else { return false };
+        let before = |(class, &logit): (usize, &f32)| logit > own || (logit == own && class < label);
+        let ahead = row.iter().enumerate().filter(|&each| before(each)).count();
+        ahead < k && !row.iter().any(|logit| logit.is_nan())
+    };
+    rows(logits, labels, classes).filter(within).count()
+}
+
+/// Returns each row with its label; a negative label becomes one that is out of range.
+fn rows<'a>(
+    logits: &'a [f32],
+    labels: &'a [i32],
+    classes: usize,
+) -> impl Iterator<Item = (&'a [f32], usize)> {
+    logits
+        .chunks_exact(classes.max(1))
+        .zip(labels.iter().map(|&label| usize::try_from(label).unwrap_or(usize::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn predictions() {
+        let nan = f32::NAN;
+        // The first of equals is the prediction.
+        assert_eq!(count_correct(&[1.0, 1.0, 1.0, 1.0], &[0, 1]), 1);
+        assert_eq!(count_correct(&[nan, 1.0, 0.0, nan, nan, nan], &[1, 0, 0]), 0);
+        assert_eq!(count_in_top_k(&[nan, 1.0, 0.0, nan, nan, nan], &[1, 0, 0], 2), 0);
+        assert_eq!(count_in_top_k(&[0.0; 6], &[-1, 2, 1], 2), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "logits for each label has 5 elements, expected 4")]
+    fn rows_must_be_whole() {
+        count_correct(&[0.0; 5], &[0, 0]);
+    }
+}

@@ -1,0 +1,13 @@
+//! Arithmetic of two tensors by numpy's broadcasting rules, and sums and maxima over axes, the way back. It
+//! must not know what the axes stand for.
+
+mod binary;
+mod reduction;
+mod shapes;
+
+pub use binary::{Binary, binary};
+pub use reduction::{Reduction, reduce};
+pub use shapes::{BadShapes, Broadcast, Side};
+
+#[cfg(test)]
+mod tests;

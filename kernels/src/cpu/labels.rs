@@ -1,0 +1,46 @@
+//! Integer labels of rows of logits. Labels are data and may be hostile: a bad one is an error, never a
+//! panic. It must not know what is computed with them.
+
+use std::error::Error;
+use std::fmt;
+
+use super::shape::expect_len;
+
+/// The error for a label that names no class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabelOutOfRange {
+    /// The first row with such a label.
+    pub row: usize,
+    /// The label.
+    pub label: i32,
+    /// Labels must be in `0..classes`.
+    pub classes: usize,
+}
+
+impl fmt::Display for LabelOutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { row, label, classes } = self;
+        write!(f, "label {label} of row {row} is not in 0..{classes}")
+    }
+}
+
+impl Error for LabelOutOfRange {}
+
+/// Returns the number of classes, given that there is a row of logits for each label.
+#[track_caller]
+pub(super) fn classes_of(logits: &[f32], labels: &[i32]) -> usize {
+    let classes = logits.len().checked_div(labels.len()).unwrap_or(0);
+    expect_len("softmax: logits for each label", logits, labels.len() * classes);
+    classes
+}
+
+/// Returns the number of classes, once every label is known to be one.
+#[track_caller]
+pub(super) fn checked_classes(logits: &[f32], labels: &[i32]) -> Result<usize, LabelOutOfRange> {
+    let classes = classes_of(logits, labels);
+    let in_range = |label: i32| usize::try_from(label).is_ok_and(|label| label < classes);
+    match labels.iter().position(|&label| !in_range(label)) {
+        Some(row) => Err(LabelOutOfRange { row, label: labels[row], classes }),
+        None => Ok(classes),
+    }
+}

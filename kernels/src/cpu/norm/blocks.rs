@@ -1,0 +1,76 @@
+//! The cut of rows into blocks, and the sums of each. It must not know what is summed.
+
+use std::iter::zip;
+use std::ops::Range;
+
+use crate::cpu::dispatch::zip_map;
+use crate::cpu::threads::{Threads, share_rows};
+
+/// Returns the floats of scratch that [`layer_norm_grad`], [`column_moments`] and [`batch_norm_grad`] need
+/// for `[rows, n]`: two sums of each column of each block of rows, if there is more than one block.
+pub fn norm_scratch([rows, n]: [usize; 2]) -> usize {
+    match Blocks::of(rows) {
+        Blocks { count: 1, .. } => 0,
+        blocks => blocks.count * 2 * n,
+    }
+}
+
+/// How rows are cut into blocks.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks {
+    /// Rows of each but the last.
+    pub rows: usize,
+    pub count: usize,
+}
+
+impl Blocks {
+    /// Few enough to be small beside the rows, and long enough for a task.
+    pub(super) fn of(rows: usize) -> Self {
+        let each = rows.div_ceil(64).max(128);
+        Self { rows: each, count: rows.div_ceil(each).max(1) }
+    }
+
+    /// Calls `work` with two sums and the rows of each block, and that block's part of `dst`, `[rows, n]` or
+    /// empty. `first` are the sums where there is one block, else `scratch` holds them.
+    #[track_caller]
+    pub(super) fn share(
+        self,
+        [first, second]: [&mut [f32]; 2],
+        dst: &mut [f32],
+        rows: usize,
+        scratch: &mut [f32],
+        tasks: usize,
+        work: impl Fn([&mut [f32]; 2], &mut [f32], Range<usize>) + Sync,
+    ) {
+        let n = first.len();
+        if self.count == 1 {
+            return work([first, second], dst, 0..rows);
+        }
+        let want = self.count * 2 * n;
+        assert!(scratch.len() >= want, "norm: scratch has {} elements, expected {want}", scratch.len());
+        let width = if dst.is_empty() { 0 } else { self.rows * n };
+        let written = [(&mut scratch[..want], 2 * n), (dst, width)];
+        share_rows(written, self.count, tasks, &|[sums, mut dst], blocks| {
+            for (sums, block) in zip(sums.chunks_exact_mut(2 * n.max(1)), blocks) {
+                let len = width.min(dst.len());
+                let (here, rest) = std::mem::take(&mut dst).split_at_mut(len);
+                dst = rest;
+                let rows = block * self.rows..rows.min((block + 1) * self.rows);
+                work(sums.split_at_mut(n).into(), here, rows);
+            }
+        });
+    }
+
+    /// Adds up the sums that [`Blocks::share`] has left in `scratch`.
+    pub(super) fn add_up(self, [first, second]: [&mut [f32]; 2], scratch: &[f32]) {
+        let n = first.len();
+        if self.count == 1 || n == 0 {
+            return;
+        }
+        first.fill(0.0);
+        second.fill(0.0);
+        for sums in scratch.chunks_exact(2 * n).take(self.count) {
+            zip_map([first, second], [&sums[..n], &sums[n..]], |[a, b], [c, d]| [a + c, b + d], Threads::One);
+        }
+    }
+}

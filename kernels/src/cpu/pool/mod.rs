@@ -1,0 +1,18 @@
+//! Pooling: the maximum or the mean of each channel in windows of images (`[n, h, w, channels]`), and the
+//! gradients.
+//!
+//! A window is cut off at the image's edge: padding takes no part in a maximum, nor in a mean's count. It
+//! must not know layers.
+
+mod average;
+mod geometry;
+mod global;
+mod max;
+
+pub use average::{average_pool, average_pool_grad};
+pub use geometry::Pool2d;
+pub use global::{global_average_pool, global_average_pool_grad};
+pub use max::{max_pool, max_pool_grad};
+
+#[cfg(test)]
+mod tests;

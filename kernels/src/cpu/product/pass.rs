@@ -1,0 +1,195 @@
+//! Some terms of the sums of some rows of one panel, tile by tile. It must not know where the operands come
+//! from.
+
+// Iterators over a tile keep it in memory instead of registers.
+#![allow(clippy::needless_range_loop)]
+
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+
+use super::job::{Job, Left, Panels, Start};
+use super::region::Region;
+use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, multiply_transposed, rectify, store};
+
+/// Some terms of the sums of some rows of one panel. It is dispatched by itself, so that its tiles, which are
+/// most of the code, are compiled once for each instruction set.
+pub(super) struct Pass<'a, 'r> {
+    pub job: &'a Job<'a>,
+    pub left: Left<'a>,
+    pub terms: Range<usize>,
+    pub rows: Range<usize>,
+    /// The row that the first row of the destination is.
+    pub first: usize,
+    pub cols: Range<usize>,
+    /// The destination, of which the columns from `at` on are written.
+    pub dst: &'a mut Region<'r>,
+    pub at: usize,
+}
+
+impl WithSimd for Pass<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        for row in self.rows.clone().step_by(ROWS) {
+            // As few tiles as can be, all but the last as high as the registers allow.
+            match self.rows.end - row {
+                1 => self.tile::<S, 1>(simd, row),
+                2 => self.tile::<S, 2>(simd, row),
+                3 => self.tile::<S, 3>(simd, row),
+                4 => self.tile::<S, 4>(simd, row),
+                5 => self.tile::<S, 5>(simd, row),
+                _ => self.tile::<S, ROWS>(simd, row),
+            }
+        }
+    }
+}
+
+impl Pass<'_, '_> {
+    #[inline(always)]
+    fn tile<S: Simd, const P: usize>(&mut self, simd: S, row: usize) {
+        let Self { job, left, ref terms, ref cols, ref mut dst, at, .. } = *self;
+        let dst = &mut **dst;
+        let (right, stride, from) = match job.panels {
+            Panels::InPlace { data, cols: stride } => {
+                (&data[terms.start * stride..terms.end * stride], stride, cols.start)
+            }
+            Panels::Packed { data, depth } => {
+                let panel = &data[cols.start * depth..][..cols.len() * depth];
+                (&panel[terms.start * cols.len()..terms.end * cols.len()], cols.len(), 0)
+            }
+        };
+        let start = match job.start {
+            _ if terms.start > 0 => TileStart::Old,
+            Start::Zero => TileStart::Zero,
+            Start::Old => TileStart::Old,
+            Start::Bias(bias) if job.flipped => {
+                TileStart::Rows(*bias[row..].first_chunk().expect("a bias for each row"))
+            }
+            Start::Bias(bias) => TileStart::Cols(&bias[cols.clone()]),
+        };
+        let relu = job.relu && terms.end == job.left.depth;
+        let row_at = row - self.first;
+        let Left { data, transposed, rows: height, depth, first_row, first_term } = left;
+        let (row, terms) = (row - first_row, terms.start - first_term..terms.end - first_term);
+        if transposed {
+            let left =
+                Across { data: &data[terms.start * height..terms.end * height], stride: height, at: row };
+            let mut work = Tile::<_, P> { dst, row: row_at, at, left, right, stride, from, start, relu };
+            for_columns(simd, cols.len(), &mut work);
+        } else {
+            // Not `from_fn`, which the compiler does not always inline.
+            let mut left = Along::<P>([&[]; P]);
+            for p in 0..P {
+                left.0[p] = &data[(row + p) * depth..][terms.clone()];
+            }
+            let mut work = Tile::<_, P> { dst, row: row_at, at, left, right, stride, from, start, relu };
+            for_columns(simd, cols.len(), &mut work);
+        }
+    }
+}
+
+/// As [`Start`], for one tile.
+enum TileStart<'a, const P: usize> {
+    Zero,
+    Old,
+    Rows([f32; P]),
+    Cols(&'a [f32]),
+}
+
+/// `P` rows of the left matrix.
+trait Rows<const P: usize> {
+    fn multiply<S: Simd, const V: usize, const PARTIAL: bool>(
+        &self,
+        simd: S,
+        tile: &mut [[S::f32s; V]; P],
+        right: &[f32],
+        stride: usize,
+        columns: (usize, usize),
+    );
+}
+
+/// Each is a slice.
+struct Along<'a, const P: usize>([&'a [f32]; P]);
+
+impl<const P: usize> Rows<P> for Along<'_, P> {
+    #[inline(always)]
+    fn multiply<S: Simd, const V: usize, const PARTIAL: bool>(
+        &self,
+        simd: S,
+        tile: &mut [[S::f32s; V]; P],
+        right: &[f32],
+        stride: usize,
+        columns: (usize, usize),
+    ) {
+        multiply::<S, P, V, PARTIAL>(simd, tile, self.0, right, stride, columns);
+    }
+}
+
+/// They are neighbours in the rows of a matrix that is stored transposed.
+struct Across<'a> {
+    data: &'a [f32],
+    stride: usize,
+    at: usize,
+}
+
+impl<const P: usize> Rows<P> for Across<'_> {
+    #[inline(always)]
+    fn multiply<S: Simd, const V: usize, const PARTIAL: bool>(
+        &self,
+        simd: S,
+        tile: &mut [[S::f32s; V]; P],
+        right: &[f32],
+        stride: usize,
+        columns: (usize, usize),
+    ) {
+        let left = (self.data, self.stride, self.at);
+        multiply_transposed::<S, P, V, PARTIAL>(simd, tile, left, right, stride, columns);
+    }
+}
+
+/// `P` rows of a panel's part of the product.
+struct Tile<'a, 'r, L, const P: usize> {
+    dst: &'a mut Region<'r>,
+    /// Where it lies in `dst`.
+    row: usize,
+    at: usize,
+    left: L,
+    /// Rows of the panel, `stride` apart, the panel being their columns from `from` on.
+    right: &'a [f32],
+    stride: usize,
+    from: usize,
+    start: TileStart<'a, P>,
+    relu: bool,
+}
+
+impl<S: Simd, L: Rows<P>, const P: usize> Columns<S> for Tile<'_, '_, L, P> {
+    #[inline(always)]
+    fn run<const V: usize, const PARTIAL: bool>(&mut self, simd: S, col: usize, len: usize) {
+        let at = self.at + col;
+        let mut tile = [[simd.splat_f32s(0.0); V]; P];
+        match self.start {
+            TileStart::Zero => {}
+            TileStart::Old => {
+                for p in 0..P {
+                    tile[p] = load::<S, V, PARTIAL>(simd, &self.dst.row(self.row + p)[at..at + len]);
+                }
+            }
+            TileStart::Rows(bias) => {
+                for p in 0..P {
+                    tile[p] = [simd.splat_f32s(bias[p]); V];
+                }
+            }
+            TileStart::Cols(bias) => tile = [load::<S, V, PARTIAL>(simd, &bias[col..col + len]); P],
+        }
+        let columns = (self.from + col, len);
+        self.left.multiply::<S, V, PARTIAL>(simd, &mut tile, self.right, self.stride, columns);
+        if self.relu {
+            rectify(simd, &mut tile);
+        }
+        for p in 0..P {
+            store::<S, V, PARTIAL>(simd, &mut self.dst.row(self.row + p)[at..at + len], tile[p]);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! A loop over the rows of a matrix that computes each from a row of two others. It must not know what is
+//! computed.
+
+use std::iter::zip;
+
+use pulp::{Simd, WithSimd};
+
+use super::dispatch::dispatch;
+use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
+
+/// What [`Rows`] does with each row: `dst` from a row of each operand.
+pub(super) trait RowKernel: Copy + Sync {
+    /// Mark it `#[inline(always)]`, which a closure of this size cannot be.
+    fn row(&self, dst: &mut [f32], a: &[f32], b: &[f32]);
+}
+
+/// Calls `row` for each `n`-long row.
+pub(super) struct Rows<'a, F> {
+    pub dst: &'a mut [f32],
+    pub a: &'a [f32],
+    pub b: &'a [f32],
+    pub n: usize,
+    pub row: F,
+}
+
+impl<F: RowKernel> Rows<'_, F> {
+    /// Threads share the rows.
+    pub fn share(self, threads: Threads) {
+        let Self { dst, a, b, n, row } = self;
+        let (rows, tasks) = (a.len() / n.max(1), threads.tasks(a.len(), ELEMENTS_PER_TASK / 4));
+        share_rows([(dst, n)], rows, tasks, &|[dst], part| {
+            let part = part.start * n..part.end * n;
+            dispatch(Rows { dst, a: &a[part.clone()], b: &b[part], n, row });
+        });
+    }
+}
+
+impl<F: RowKernel> WithSimd for Rows<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let n = self.n.max(1);
+        let rows = zip(self.a.chunks_exact(n), self.b.chunks_exact(n));
+        for (dst, (a, b)) in self.dst.chunks_exact_mut(n).zip(rows) {
+            self.row.row(dst, a, b);
+        }
+    }
+}

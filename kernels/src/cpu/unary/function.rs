@@ -1,0 +1,206 @@
+//! The functions of one number and their gradients, each as a type. They must not know slices.
+
+use crate::cpu::exp::{exp, ln, sigmoid, tanh};
+use crate::cpu::relu::rectify;
+
+/// A function of one number. A NaN stays a NaN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unary {
+    /// `−x`.
+    Neg,
+    /// `x²`.
+    Square,
+    /// `√x`.
+    Sqrt,
+    /// `1 / √x`.
+    Rsqrt,
+    /// `|x|`.
+    Abs,
+    /// The natural logarithm, to 2 units in the last place.
+    Log,
+    /// `eˣ`, to 2 units in the last place.
+    Exp,
+    /// `1 / (1 + e⁻ˣ)`, to 4 units in the last place.
+    Sigmoid,
+    /// The hyperbolic tangent, to 4 units in the last place.
+    Tanh,
+    /// `max(x, 0)`; a NaN stays a NaN, so that a diverged network does not look like a dead one.
+    Relu,
+    /// `x`, times this slope where it is negative.
+    LeakyRelu(f32),
+    /// Hendrycks & Gimpel 2016 in the form with the hyperbolic tangent: `x / 2 · (1 + tanh(√(2/π) · (x +
+    /// 0.044715 x³)))`.
+    Gelu,
+}
+
+/// The value of the forward computation that a gradient needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// No value.
+    Nothing,
+    /// The input `x`.
+    Input,
+    /// The output `y`.
+    Output,
+}
+
+impl Unary {
+    /// Returns the value that [`unary_grad`](super::unary_grad) reads.
+    pub fn saved(self) -> Saved {
+        match self {
+            Self::Neg => Saved::Nothing,
+            Self::Square | Self::Abs | Self::Log | Self::LeakyRelu(_) | Self::Gelu => Saved::Input,
+            Self::Sqrt | Self::Rsqrt | Self::Exp | Self::Sigmoid | Self::Tanh | Self::Relu => Saved::Output,
+        }
+    }
+
+    /// Hands `work` the function.
+    #[inline(always)]
+    pub(in crate::cpu) fn visit(self, work: impl UnaryWork) {
+        match self {
+            Self::Neg => work.run(neg),
+            Self::Square => work.run(square),
+            Self::Sqrt => work.run(f32::sqrt),
+            Self::Rsqrt => work.run(rsqrt),
+            Self::Abs => work.run(f32::abs),
+            Self::Log => work.run(ln),
+            Self::Exp => work.run(exp),
+            Self::Sigmoid => work.run(sigmoid),
+            Self::Tanh => work.run(tanh),
+            Self::Relu => work.run(rectify),
+            Self::LeakyRelu(slope) => work.run(leaky(slope)),
+            Self::Gelu => work.run(gelu),
+        }
+    }
+
+    /// Hands `work` the gradient, a function of what is saved and `dy`.
+    #[inline(always)]
+    pub(in crate::cpu) fn visit_grad(self, work: impl UnaryGradWork) {
+        match self {
+            Self::Neg => work.run(neg_grad),
+            Self::Square => work.run(square_grad),
+            Self::Sqrt => work.run(sqrt_grad),
+            Self::Rsqrt => work.run(rsqrt_grad),
+            Self::Abs => work.run(abs_grad),
+            Self::Log => work.run(log_grad),
+            Self::Exp => work.run(exp_grad),
+            Self::Sigmoid => work.run(sigmoid_grad),
+            Self::Tanh => work.run(tanh_grad),
+            Self::Relu => work.run(relu_grad),
+            Self::LeakyRelu(slope) => work.run(leaky_grad(slope)),
+            Self::Gelu => work.run(gelu_grad),
+        }
+    }
+}
+
+/// A loop over a [`Unary`], which it takes as a type, so that it is compiled for each.
+///
+/// The functions are named, not closures: a closure would be another type in each caller, and every loop over
+/// it compiled once more.
+pub(in crate::cpu) trait UnaryWork {
+    /// Runs the loop. Mark it `#[inline(always)]`.
+    fn run(self, f: impl Fn(f32) -> f32 + Copy + Sync);
+}
+
+/// A loop over the gradient of a [`Unary`], a function of the saved value and `dy`.
+pub(in crate::cpu) trait UnaryGradWork {
+    /// Runs the loop. Mark it `#[inline(always)]`.
+    fn run(self, f: impl Fn(f32, f32) -> f32 + Copy + Sync);
+}
+
+#[inline(always)]
+fn neg(x: f32) -> f32 {
+    -x
+}
+
+#[inline(always)]
+fn neg_grad(_: f32, dy: f32) -> f32 {
+    -dy
+}
+
+#[inline(always)]
+fn square(x: f32) -> f32 {
+    x * x
+}
+
+#[inline(always)]
+fn square_grad(x: f32, dy: f32) -> f32 {
+    2.0 * x * dy
+}
+
+#[inline(always)]
+fn sqrt_grad(y: f32, dy: f32) -> f32 {
+    dy / (2.0 * y)
+}
+
+#[inline(always)]
+fn rsqrt(x: f32) -> f32 {
+    1.0 / x.sqrt()
+}
+
+#[inline(always)]
+fn rsqrt_grad(y: f32, dy: f32) -> f32 {
+    -0.5 * y * y * y * dy
+}
+
+#[inline(always)]
+fn log_grad(x: f32, dy: f32) -> f32 {
+    dy / x
+}
+
+#[inline(always)]
+fn exp_grad(y: f32, dy: f32) -> f32 {
+    y * dy
+}
+
+#[inline(always)]
+fn sigmoid_grad(y: f32, dy: f32) -> f32 {
+    y * (1.0 - y) * dy
+}
+
+#[inline(always)]
+fn tanh_grad(y: f32, dy: f32) -> f32 {
+    (1.0 - y * y) * dy
+}
+
+#[inline(always)]
+fn relu_grad(y: f32, dy: f32) -> f32 {
+    if y > 0.0 { dy } else { 0.0 }
+}
+
+#[inline(always)]
+fn abs_grad(x: f32, dy: f32) -> f32 {
+    let signed = if x < 0.0 { -dy } else { dy };
+    if x == 0.0 { 0.0 } else { signed }
+}
+
+#[inline(always)]
+fn leaky(slope: f32) -> impl Fn(f32) -> f32 + Copy + Sync {
+    move |x| if x < 0.0 { slope * x } else { x }
+}
+
+#[inline(always)]
+fn leaky_grad(slope: f32) -> impl Fn(f32, f32) -> f32 + Copy + Sync {
+    move |x, dy| if x > 0.0 { dy } else { slope * dy }
+}
+
+/// √(2/π), and the factor of the cube.
+const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
+
+/// `1 + tanh u` is twice the sigmoid of `2u`, which does not cancel.
+#[inline(always)]
+fn gelu(x: f32) -> f32 {
+    x * gelu_gate(x)
+}
+
+#[inline(always)]
+fn gelu_gate(x: f32) -> f32 {
+    sigmoid(2.0 * GELU[0] * (x + GELU[1] * x * x * x))
+}
+
+#[inline(always)]
+fn gelu_grad(x: f32, dy: f32) -> f32 {
+    let gate = gelu_gate(x);
+    let slope = gate + x * gate * (1.0 - gate) * (2.0 * GELU[0] * (1.0 + 3.0 * GELU[1] * x * x));
+    slope * dy
+}
