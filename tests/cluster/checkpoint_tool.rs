@@ -123,7 +123,7 @@ fn what_is_not_there_is_told_in_one_line() {
         &["export", "saves", "x.safetensors", "--variables=conv9/*"],
         "no variable is called 'conv9/*'",
     );
-    place.fails(&["import", "job.json", "saves", "--job=job.json"], "job.json is no safetensors file");
+    place.fails(&["import", "job.json", "saves", "--job=job.json"], "job.json is not a safetensors file");
     place.fails(&["import", "none.safetensors", "saves", "--job=job.json"], "none.safetensors is missing");
     place.fails(&["import", "model.safetensors", "saves", "--job=none.json"], "cannot read the job file");
     let later = ["import", "model.safetensors", "saves", "--job=job.json", "--step=11"];

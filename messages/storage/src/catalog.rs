@@ -1,5 +1,8 @@
-//! What checkpoints a store holds, and whether they are whole as far as can be seen without reading tensors. Decides
-//! nothing. Wanted property: (A) what was committed is found committed until a file of it is lost or changes its length.
+//! The catalog: the checkpoints of a store, and whether they are complete as far as can be seen without
+//! reading tensors. Decides nothing.
+//!
+//! Property: (A) a committed checkpoint is found committed until one of its files is lost or changes its
+//! length.
 
 use super::file::FileError;
 use pushpull_messages::checkpoint::{CheckpointName, FileSpec};
@@ -7,45 +10,46 @@ use pushpull_messages::checkpoint::{CheckpointName, FileSpec};
 use super::manifest::{MANIFEST_BYTES_MAX, ManifestError, ManifestSpec};
 use super::store::{Store, StoreError};
 
-/// What a folder that is called like a checkpoint holds.
+/// The state of a checkpoint's folder.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CheckpointState {
-    /// A manifest, and all files with the lengths that it names.
+    /// It has a manifest and all files that it lists, with their lengths.
     Committed(Box<ManifestSpec>),
-    /// A manifest that cannot be used, or that names what is not there.
+    /// The manifest is invalid, or lists files that are missing or have other lengths; with the reason.
     Broken(String),
-    /// No manifest: it is being written, or its save broke.
+    /// It has no manifest: it is being written, or its save failed.
     Unfinished,
-    /// The store could not say now.
+    /// The store could not be read; with the reason.
     Unreadable(String),
 }
 
-/// The checkpoints of a store.
+/// The catalog of a store's checkpoints.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     store: Store,
 }
 
-/// The newest first: a chief that was started later has written later, whatever the step.
+/// Sorts names from the newest to the oldest. A chief that was started later has written later, whatever the
+/// step.
 pub fn newest_first(names: &mut [CheckpointName]) {
     names.sort_unstable_by_key(|name| std::cmp::Reverse((name.life, name.step)));
 }
 
 impl Catalog {
-    /// Of that store.
+    /// Makes the catalog of a store.
     pub const fn new(store: Store) -> Self {
         Self { store }
     }
 
-    /// Where it looks.
+    /// Returns the store.
     pub const fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Every folder that is called like a checkpoint, the newest first.
+    /// Returns the names of all checkpoints' folders, the newest first.
     ///
     /// # Errors
-    /// Where the store cannot be listed.
+    /// If the store cannot be listed.
     pub async fn names(&self) -> Result<Vec<CheckpointName>, StoreError> {
         let folders = self.store.folders().await?;
         let mut names: Vec<_> = folders.iter().filter_map(|folder| folder.parse().ok()).collect();
@@ -53,10 +57,10 @@ impl Catalog {
         Ok(names)
     }
 
-    /// A checkpoint's manifest.
+    /// Reads a checkpoint's manifest.
     ///
     /// # Errors
-    /// Where it is missing, cannot be read or used, or is that of another step.
+    /// If it is missing, cannot be read, is invalid, or belongs to another step.
     pub async fn manifest(&self, name: CheckpointName) -> Result<ManifestSpec, FileError> {
         let bytes = self.store.get(&name.manifest(), MANIFEST_BYTES_MAX).await?;
         let wrong = |error| FileError::Manifest { file: name.manifest(), error };
@@ -68,10 +72,10 @@ impl Catalog {
         Ok(manifest)
     }
 
-    /// Whether it has a manifest: not whether that can be used.
+    /// Returns true if the checkpoint has a manifest, even an invalid one.
     ///
     /// # Errors
-    /// Where the store cannot say.
+    /// If the store cannot be read.
     pub async fn is_committed(&self, name: CheckpointName) -> Result<bool, StoreError> {
         match self.store.size(&name.manifest()).await {
             Ok(_) => Ok(true),
@@ -80,7 +84,7 @@ impl Catalog {
         }
     }
 
-    /// Reads the manifest, and looks for the files that it names.
+    /// Reads the manifest and looks for the files that it lists.
     pub async fn look(&self, name: CheckpointName) -> CheckpointState {
         let manifest = match self.manifest(name).await {
             Ok(manifest) => manifest,
@@ -97,10 +101,10 @@ impl Catalog {
         }
     }
 
-    /// All of them, the newest first.
+    /// Returns all checkpoints and their states, the newest first.
     ///
     /// # Errors
-    /// Where the store cannot be listed.
+    /// If the store cannot be listed.
     pub async fn list(&self) -> Result<Vec<(CheckpointName, CheckpointState)>, StoreError> {
         let mut list = Vec::new();
         for name in self.names().await? {
@@ -110,10 +114,10 @@ impl Catalog {
     }
 }
 
-/// The first file that is not there, or has another length than the manifest says, and that in words.
+/// Returns the first file that is missing or has another length than in the manifest, with the reason.
 ///
 /// # Errors
-/// Where the store cannot say.
+/// If the store cannot be read.
 pub async fn missing_file<'a>(
     store: &Store,
     name: CheckpointName,
@@ -124,7 +128,7 @@ pub async fn missing_file<'a>(
         match store.size(&path).await {
             Ok(bytes) if bytes == file.bytes => {}
             Ok(bytes) => {
-                let reason = format!("{path} has {bytes} bytes, and should have {}", file.bytes);
+                let reason = format!("{path} has {bytes} bytes, expected {}", file.bytes);
                 return Ok(Some((file, reason)));
             }
             Err(error @ StoreError::Missing { .. }) => return Ok(Some((file, error.to_string()))),

@@ -1,4 +1,5 @@
-//! What an evaluation of a checkpoint came to, as an evaluator leaves it in the store for others to read.
+//! The record of a checkpoint's evaluation, which an evaluator writes to the store. Does not know how it
+//! evaluates.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,51 +9,51 @@ use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::{Evaluation, MetricValue};
 use pushpull_messages::variable::VARIABLE_NAME_BYTES_MAX;
 
-/// The folder of the store that the records are in.
+/// The folder of the records in the store.
 pub const EVALUATIONS: &str = "eval";
-/// Most bytes of a record.
+/// The most bytes of a record.
 pub const RECORD_BYTES_MAX: u64 = 4 << 20;
 
-/// What an evaluation of a checkpoint came to.
+/// The record of a checkpoint's evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvaluationRecord {
-    /// Of which one.
+    /// The checkpoint.
     pub checkpoint: CheckpointName,
-    /// The updates that are in it.
+    /// The updates that it contains.
     pub step: GlobalStep,
-    /// What it came to.
+    /// The evaluation.
     pub evaluation: Evaluation,
-    /// When, in milliseconds since 1970.
+    /// The time of the evaluation, in milliseconds since 1970.
     pub at_ms: u64,
 }
 
-/// Why a record cannot be used.
+/// An invalid record of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// It is none.
+    /// The text is not a record in JSON.
     #[error("not the record of an evaluation: {0}")]
     Json(String),
-    /// Too much of something.
-    #[error("the record of an evaluation may have at most {max} {what}, and has {got}")]
+    /// The record has too many bytes or metrics, or too long a name.
+    #[error("the record of an evaluation has {got} {what}, expected at most {max} {what}")]
     TooMany {
-        /// Of what.
+        /// The things counted.
         what: &'static str,
-        /// That many.
+        /// The largest number.
         max: u64,
-        /// What it has.
+        /// The number found.
         got: u64,
     },
-    /// It is of another step than its checkpoint.
-    #[error("the record of an evaluation is of step {step}, and its checkpoint is {checkpoint}")]
+    /// The record has another step than its checkpoint.
+    #[error("the record of an evaluation has step {step}, expected that of its checkpoint {checkpoint}")]
     Step {
-        /// By the record.
+        /// The record's step.
         step: GlobalStep,
         /// The checkpoint.
         checkpoint: CheckpointName,
     },
 }
 
-/// JSON has no number that is not finite: `null` stands for all of these.
+/// The text of a record. JSON has only finite numbers; `null` stands for all others.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -77,17 +78,17 @@ fn finite(number: f32) -> Option<f32> {
 }
 
 impl EvaluationRecord {
-    /// What the record of a checkpoint is called in the store.
+    /// Returns the path in the store of a checkpoint's record.
     pub fn file(checkpoint: CheckpointName) -> String {
         format!("{EVALUATIONS}/{checkpoint}.json")
     }
 
-    /// Of which checkpoint a file in the folder of records is.
+    /// Returns the checkpoint of a file in the folder of records.
     pub fn checkpoint_of(file: &str) -> Option<CheckpointName> {
         file.strip_suffix(".json")?.parse().ok()
     }
 
-    /// What its file holds: JSON.
+    /// Encodes the record as the JSON of its file.
     pub fn encode(&self) -> Vec<u8> {
         let Self { checkpoint, step, evaluation, at_ms } = self;
         let metrics = evaluation.metrics.iter();
@@ -105,10 +106,10 @@ impl EvaluationRecord {
         serde_json::to_vec(&text).expect("plain data encodes")
     }
 
-    /// Reads and checks one. What was not finite is NaN.
+    /// Decodes and checks a record. Numbers that were not finite become NaN.
     ///
     /// # Errors
-    /// Where it is no record, is too large, or contradicts itself.
+    /// If the bytes are not a record, are too many, or contradict each other.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         let within = |what, max: u64, got: usize| match got as u64 {
             got if got > max => Err(RecordError::TooMany { what, max, got }),
@@ -149,9 +150,9 @@ mod tests {
     }
 
     proptest! {
-        /// A record is read as it was written; what is not finite as NaN.
+        /// Numbers that are not finite come back as NaN.
         #[test]
-        fn a_record_is_read_as_it_was_written(loss: u32, accuracy: u32) {
+        fn a_record_round_trips(loss: u32, accuracy: u32) {
             let (loss, accuracy) = (f32::from_bits(loss), f32::from_bits(accuracy));
             let got = EvaluationRecord::decode(&record(loss, accuracy).encode()).unwrap();
             for (got, want) in [(got.evaluation.loss, loss), (got.evaluation.metrics[0].value, accuracy)] {
@@ -165,7 +166,6 @@ mod tests {
             prop_assert_eq!(got.checkpoint, other.checkpoint);
         }
 
-        /// Any bytes are read or refused.
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..150, to: u8) {
             let _ = EvaluationRecord::decode(&bytes);
@@ -177,19 +177,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_told() {
+    fn an_invalid_record_is_refused() {
         let good = record(0.5, 0.25);
         let name = EvaluationRecord::file(good.checkpoint);
         assert_eq!(name, "eval/step-7-0000000000000002.json");
         assert_eq!(EvaluationRecord::checkpoint_of(&name["eval/".len()..]), Some(good.checkpoint));
         assert_eq!(EvaluationRecord::checkpoint_of("x.json"), None);
-        let told = |bytes: &[u8]| EvaluationRecord::decode(bytes).unwrap_err().to_string();
-        assert!(told(b"{}").starts_with("not the record of an evaluation: "));
-        assert!(told(&vec![b' '; RECORD_BYTES_MAX as usize + 1]).contains("at most 4194304 bytes"));
+        let error = |bytes: &[u8]| EvaluationRecord::decode(bytes).unwrap_err().to_string();
+        assert!(error(b"{}").starts_with("not the record of an evaluation: "));
+        assert!(error(&vec![b' '; RECORD_BYTES_MAX as usize + 1]).contains("at most 4194304 bytes"));
         let odd = EvaluationRecord { step: GlobalStep(8), ..good.clone() };
-        assert!(told(&odd.encode()).contains("is of step 8, and its checkpoint is step-7-"));
+        assert!(error(&odd.encode()).contains("has step 8, expected that of its checkpoint step-7-"));
         let mut many = good;
         many.evaluation.metrics = vec![many.evaluation.metrics[0].clone(); METRICS_MAX + 1];
-        assert!(told(&many.encode()).contains("at most 1024 metrics"));
+        assert!(error(&many.encode()).contains("at most 1024 metrics"));
     }
 }

@@ -1,5 +1,5 @@
-//! Files in the format safetensors: where each tensor lies, and how a file is written and read by parts, so that a large
-//! one is never in memory twice. Python opens them with the package of that name.
+//! Files in the safetensors format: their layout, and writing and reading them in parts, so that a large file
+//! is never in memory twice. Python reads them with the package of that name. Knows no checkpoint.
 
 use std::collections::HashMap;
 
@@ -13,91 +13,91 @@ use pushpull_messages::job::told;
 use pushpull_messages::tensor::ALIGNMENT;
 use pushpull_messages::tensor::Shape;
 
-/// Most bytes of a file's header: as the format has it.
+/// The most bytes of a file's header, as in the format.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
-/// Of the header's length, in front of it.
+/// The bytes of the header's length, which precedes it.
 const LENGTH_BYTES: u64 = 8;
-/// What one part of a file has at least: no store wants less, and more would only take memory.
+/// The fewest bytes of a part of an upload. No store needs more, and larger parts would only take memory.
 const PART_BYTES: usize = 8 << 20;
 
-/// A tensor of f32 that is to be written.
+/// A tensor of f32 to be written.
 #[derive(Clone, Debug)]
 pub struct NewTensor {
-    /// In the file.
+    /// The name in the file.
     pub name: String,
-    /// Its extents.
+    /// The extents.
     pub shape: Shape,
-    /// Its elements, little endian, in pieces that lie one behind the other: shared, not copied.
+    /// The elements, little endian, in consecutive pieces that are shared and not copied.
     pub bytes: Vec<Bytes>,
 }
 
 /// A tensor that has been written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenTensor {
-    /// Where it begins in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// How long it is.
+    /// The length in bytes.
     pub bytes: u64,
-    /// crc32c of each run of [`BLOCK_BYTES`].
+    /// The crc32c of each block of [`BLOCK_BYTES`] bytes.
     pub crc32c: Vec<u32>,
 }
 
-/// A tensor of a file, as its header has it.
+/// A tensor in the header of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundTensor {
-    /// In the file.
+    /// The name in the file.
     pub name: String,
-    /// Its extents.
+    /// The extents.
     pub shape: Shape,
-    /// Such as `F32`.
+    /// The element type, such as `F32`.
     pub dtype: String,
-    /// Where it begins in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// How long it is.
+    /// The length in bytes.
     pub bytes: u64,
 }
 
-/// Why a file could not be read.
+/// An error in reading a file of a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The store says no.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It is a manifest that cannot be used.
+    /// The manifest is invalid.
     #[error("{file}: {error}")]
     Manifest {
-        /// Which one.
+        /// The path of the manifest.
         file: String,
-        /// Why not.
+        /// The fault in the manifest.
         error: ManifestError,
     },
-    /// It is not in the format.
-    #[error("{file} is no safetensors file: {reason}")]
+    /// The file is not in the format.
+    #[error("{file} is not a safetensors file: {reason}")]
     Format {
-        /// Which one.
+        /// The path of the file.
         file: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// Its bytes are not those that were written.
+    /// The bytes have changed since they were written.
     #[error(
-        "{file}: the checksum of tensor '{tensor}' from byte {offset} of it on is {got:08x}, and should be {expected:08x}"
+        "{file}: tensor '{tensor}' from byte {offset} on has checksum {got:08x}, expected {expected:08x}"
     )]
     Checksum {
-        /// Which file.
+        /// The path of the file.
         file: String,
-        /// Which tensor.
+        /// The tensor.
         tensor: String,
-        /// From where in the tensor.
+        /// The beginning of the block in the tensor.
         offset: u64,
-        /// By the manifest.
+        /// The checksum in the manifest.
         expected: u32,
-        /// Of what is there.
+        /// The checksum of the bytes read.
         got: u32,
     },
 }
 
-/// What the file begins with; the tensors follow in their order.
+/// Returns the header of a file, including its length; the tensors follow it in order.
 fn header(
     tensors: &[(String, Shape)],
     metadata: HashMap<String, String>,
@@ -110,7 +110,7 @@ fn header(
     });
     let metadata = Metadata::new((!metadata.is_empty()).then_some(metadata), infos.collect())?;
     let mut text = serde_json::to_vec(&metadata).expect("plain data encodes");
-    // Spaces up to where tensors may begin on a cache line.
+    // Padded with spaces, so that the tensors begin on a cache line.
     let length = (LENGTH_BYTES as usize + text.len()).next_multiple_of(ALIGNMENT) - LENGTH_BYTES as usize;
     text.resize(length, b' ');
     let mut bytes = (length as u64).to_le_bytes().to_vec();
@@ -118,30 +118,31 @@ fn header(
     Ok(bytes)
 }
 
-/// A file of f32 tensors that is written one tensor behind the other, each in pieces. It appears when it is finished.
+/// A writer of a file of f32 tensors, one after the other, each in pieces. The file appears when it is
+/// finished.
 pub struct FileWriter<'a> {
     upload: Upload<'a>,
     part: Vec<Bytes>,
     part_bytes: usize,
-    /// How long each tensor is.
+    /// The length of each tensor in bytes.
     lengths: Vec<u64>,
-    /// Those that are complete.
+    /// The complete tensors.
     written: Vec<WrittenTensor>,
-    /// Where the next one begins, or the one that is being written.
+    /// The offset of the current tensor in the file.
     offset: u64,
-    /// What of that there is.
+    /// The bytes of the current tensor written so far.
     filled: u64,
     sums: Checksums,
 }
 
 impl<'a> FileWriter<'a> {
-    /// Begins a file of these tensors, by name and shape, in their order.
+    /// Begins a file of these tensors, given by name and shape, in order.
     ///
     /// # Errors
-    /// Where the store says no.
+    /// If the store fails.
     ///
     /// # Panics
-    /// Where two have the same name.
+    /// If two tensors have the same name.
     pub async fn begin(
         store: &'a Store,
         name: &str,
@@ -163,7 +164,7 @@ impl<'a> FileWriter<'a> {
         Ok(writer)
     }
 
-    /// What of the current tensor is still to come.
+    /// Returns the missing bytes of the current tensor; `None` after the last tensor.
     fn left(&self) -> Option<u64> {
         self.lengths.get(self.written.len()).map(|length| length - self.filled)
     }
@@ -176,13 +177,13 @@ impl<'a> FileWriter<'a> {
         }
     }
 
-    /// The next bytes, little endian, of the tensors one behind the other: shared, not copied.
+    /// Writes the next bytes of the tensors, little endian; they are shared and not copied.
     ///
     /// # Errors
-    /// Where the store says no.
+    /// If the store fails.
     ///
     /// # Panics
-    /// Where the tensors have fewer.
+    /// If there are more bytes than the tensors have.
     pub async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
         while !bytes.is_empty() {
             let left = self.left().expect("no more bytes than the tensors have");
@@ -200,13 +201,13 @@ impl<'a> FileWriter<'a> {
         Ok(())
     }
 
-    /// The file appears, durable. Gives where each tensor lies, and the file's length.
+    /// Makes the file appear, durable. Returns the places of the tensors and the file's length.
     ///
     /// # Errors
-    /// Where the store says no; then there is no such file.
+    /// If the store fails; the file then does not appear.
     ///
     /// # Panics
-    /// Where bytes of a tensor are missing.
+    /// If bytes of a tensor are missing.
     pub async fn finish(mut self) -> Result<(Vec<WrittenTensor>, u64), StoreError> {
         assert_eq!(self.left(), None, "every tensor has the bytes of its shape");
         if self.part_bytes > 0 {
@@ -216,21 +217,22 @@ impl<'a> FileWriter<'a> {
         Ok((self.written, self.offset))
     }
 
-    /// It never was.
+    /// Discards the file.
     pub async fn abort(self) {
         self.upload.abort().await;
     }
 }
 
-/// Writes a file, which appears when it is whole and durable. Gives where each tensor lies, and the file's length.
+/// Writes a file, which appears when it is complete and durable. Returns the places of the tensors and the
+/// file's length.
 ///
-/// Memory: what the tensors have already, and a header. Each tensor is let go of as soon as it is written.
+/// Takes no memory besides the tensors' and a header's. Each tensor is released as soon as it is written.
 ///
 /// # Errors
-/// Where the store says no; then there is no such file.
+/// If the store fails; the file then does not appear.
 ///
 /// # Panics
-/// Where a tensor's bytes are not those of its shape, or two have the same name.
+/// If the bytes of a tensor do not match its shape, or if two tensors have the same name.
 pub async fn write_file(
     store: &Store,
     name: &str,
@@ -252,7 +254,7 @@ pub async fn write_file(
     writer.finish().await
 }
 
-/// Checksums of runs of bytes, whatever the pieces are in which these come.
+/// Computes the checksums of blocks of bytes that arrive in pieces of any length.
 #[derive(Default)]
 struct Checksums {
     done: Vec<u32>,
@@ -282,29 +284,32 @@ impl Checksums {
     }
 }
 
-/// What a file holds, by its header, in the order of the file.
+/// Reads the header of a file; returns its tensors in the order of the file.
 ///
 /// # Errors
-/// Where it is missing, cut, or in no such format.
+/// If the file is missing, truncated, or not in the format.
 pub async fn read_header(store: &Store, name: &str) -> Result<Vec<FoundTensor>, FileError> {
     let format = |reason: String| FileError::Format { file: name.to_owned(), reason };
     let size = store.size(name).await?;
     if size < LENGTH_BYTES {
-        return Err(format(format!("it has {size} bytes")));
+        return Err(format(format!("it has {size} bytes, expected at least {LENGTH_BYTES}")));
     }
     let length = store.read(name, 0..LENGTH_BYTES).await?;
-    let length = u64::from_le_bytes(length[..].try_into().expect("as long as was asked for"));
+    let length = u64::from_le_bytes(length[..].try_into().expect("the store returns the bytes requested"));
     if length > HEADER_BYTES_MAX || LENGTH_BYTES + length > size {
-        return Err(format(format!("its header would have {length} bytes, and it has {size}")));
+        return Err(format(format!("its header would have {length} bytes, but the file has {size}")));
     }
     let first = LENGTH_BYTES + length;
     let text = store.read(name, LENGTH_BYTES..first).await?;
     let metadata: Metadata = serde_json::from_slice(&text).map_err(|error| format(told(&error)))?;
     let tensors = metadata.tensors();
     let last = tensors.values().map(|info| info.data_offsets.1 as u64).max();
-    // Before anything is added to an offset, which may be any number.
+    // Checked before any addition to an offset, which may have any value.
     if let Some(last) = last.filter(|&last| last != size - first) {
-        return Err(format(format!("its tensors have {last} bytes, and {} are there", size - first)));
+        return Err(format(format!(
+            "its tensors have {last} bytes, but the file has {} of them",
+            size - first
+        )));
     }
     let mut found: Vec<FoundTensor> = tensors
         .into_iter()

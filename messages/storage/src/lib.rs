@@ -1,8 +1,8 @@
-//! A checkpoint: what a ps writes and the chief commits, for another job to read. The store that it lies in, and the
-//! layout of its files. When one is made, and which are kept, is decided elsewhere.
+//! Checkpoints: the store, the layout of their files, and the catalog. A ps writes the files, the chief
+//! commits them, and another job reads them. Does not know when a checkpoint is saved or which ones are kept.
 //!
-//! A checkpoint is a folder of the store: a file of each shard, and a manifest, which is written last. Without that the
-//! folder is what is left of a save that broke.
+//! A checkpoint is a folder of the store with a file for each shard and a manifest, which is written last. A
+//! folder without a manifest is the remainder of a save that failed.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Where checkpoints are, as it may be shown: without who may get at them. Knows no store.
+//! Locations of checkpoints as they may be shown: without credentials. Knows no store.
 
-/// `scheme://user:password@host` without who, wherever it is in the text.
+/// Returns the text with `user:password` hidden in every `scheme://user:password@host`.
 pub fn without_passwords(text: &str) -> String {
     let mut pieces = text.split("://");
     let mut clean = pieces.next().unwrap_or_default().to_owned();
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_and_passwords_are_taken_out_of_addresses() {
+    fn users_and_passwords_are_hidden() {
         for (text, expected) in [
             ("plain", "plain"),
             ("a@b", "a@b"),

@@ -1,5 +1,5 @@
-//! The manifest of a checkpoint: which tensor of which slice lies where, with its checksums. Written last, so that a
-//! checkpoint without one does not count (C1).
+//! The manifest of a checkpoint: the places and checksums of all tensors. It is written last, so that a
+//! checkpoint without a manifest does not count (C1). Knows no store.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -16,70 +16,70 @@ use pushpull_messages::placement::{PlacedSlice, Placement};
 
 /// The only format so far.
 pub const FORMAT: u32 = 1;
-/// Most bytes of a manifest.
+/// The most bytes of a manifest.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-/// Everything that is needed to go on from a checkpoint, apart from the tensors.
+/// Everything that is needed to resume from a checkpoint, except the tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestSpec {
-    /// [`FORMAT`].
+    /// The manifest's [`FORMAT`].
     pub format: u32,
-    /// The updates that are in it.
+    /// The updates that the checkpoint contains.
     pub step: GlobalStep,
-    /// When it was committed, in milliseconds since 1970.
+    /// The time of the commit, in milliseconds since 1970.
     pub saved_ms: u64,
-    /// The job that made it.
+    /// The job that made the checkpoint.
     pub job: JobSpec,
-    /// Where its slices lived.
+    /// The placement of the slices.
     pub placement: Placement,
-    /// One of each shard of the placement.
+    /// The files, one for each shard of the placement.
     pub files: Vec<FileSpec>,
-    /// What the shards remember of every worker.
+    /// The shards' records of the workers.
     pub workers: Vec<WorkerRecord>,
 }
 
-/// A run of elements of a slice's tensor that lie one behind the other in a file.
+/// A run of consecutive elements of a slice's tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The file.
     pub file: &'a str,
     /// The tensor.
     pub tensor: &'a str,
-    /// Where the tensor begins in the file.
+    /// The offset of the tensor in the file.
     pub tensor_offset: u64,
-    /// Of the whole tensor.
+    /// The length of the whole tensor in bytes.
     pub tensor_bytes: u64,
-    /// Its checksums.
+    /// The checksums of the tensor's blocks.
     pub crc32c: &'a [u32],
-    /// Which bytes of the tensor.
+    /// The bytes of the tensor that make up the piece.
     pub from: Range<u64>,
-    /// Where these go in what was asked for, in bytes.
+    /// The offset of the piece in the requested rows, in bytes.
     pub to: u64,
 }
 
-/// Why a manifest cannot be used.
+/// An invalid manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// It is no manifest.
+    /// The text is not a manifest in JSON.
     #[error("not a manifest: {0}")]
     Json(String),
-    /// Its bytes have changed.
-    #[error("the manifest's checksum is {got:08x}, and should be {expected:08x}")]
+    /// The bytes have changed.
+    #[error("the manifest has checksum {got:08x}, expected {expected:08x} as stored")]
     Checksum {
-        /// As written in it.
+        /// The stored checksum.
         expected: u32,
-        /// Of what is there.
+        /// The checksum of the bytes read.
         got: u32,
     },
-    /// Another version wrote it.
-    #[error("the manifest has format {0}, and this program reads format {FORMAT}")]
+    /// The manifest has another format.
+    #[error("the manifest has format {0}, expected format {FORMAT}: use the version that wrote it")]
     Format(u32),
-    /// A part of it breaks a rule.
+    /// The manifest breaks a rule.
     #[error("the manifest contradicts itself: {0}")]
     Invalid(String),
-    /// It is too large.
-    #[error("the manifest has {0} bytes, and may have at most {MANIFEST_BYTES_MAX}")]
+    /// The manifest is too large.
+    #[error("the manifest has {0} bytes, expected at most {MANIFEST_BYTES_MAX}")]
     TooLarge(u64),
 }
 
@@ -93,16 +93,16 @@ fn invalid(what: impl std::fmt::Display) -> ManifestError {
     ManifestError::Invalid(what.to_string())
 }
 
-/// The checksums that a tensor of these bytes bears.
+/// Returns the checksums of a tensor's blocks.
 pub fn block_checksums(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(BLOCK_BYTES).map(crc32c::crc32c).collect()
 }
 
 impl ManifestSpec {
-    /// What its file holds: JSON, with a checksum of the rest.
+    /// Encodes the manifest as the JSON of its file, with a checksum.
     ///
     /// # Errors
-    /// Where that is longer than a manifest may be.
+    /// If it is longer than [`MANIFEST_BYTES_MAX`].
     pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
         let text = serde_json::to_string(self).expect("plain data encodes");
         let crc32c = crc32c::crc32c(text.as_bytes());
@@ -114,10 +114,10 @@ impl ManifestSpec {
         Ok(bytes)
     }
 
-    /// Reads and checks one.
+    /// Decodes and checks a manifest.
     ///
     /// # Errors
-    /// Where it is cut, changed, of another format, or contradicts itself.
+    /// If it is truncated, changed, of another format, or contradicts itself.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() as u64 > MANIFEST_BYTES_MAX {
             return Err(ManifestError::TooLarge(bytes.len() as u64));
@@ -141,10 +141,10 @@ impl ManifestSpec {
         Ok(manifest)
     }
 
-    /// Checks everything that can be checked without the files.
+    /// Checks everything that can be checked without reading the files.
     ///
     /// # Errors
-    /// The first rule that does not hold.
+    /// The first fault found.
     pub fn validate(&self) -> Result<(), ManifestError> {
         let variables = &self.job.graph.variables;
         self.job.validate().map_err(invalid)?;
@@ -154,18 +154,18 @@ impl ManifestSpec {
             let own = CheckpointName::shard_file(file.shard);
             if file.name != own {
                 return Err(invalid(format!(
-                    "the file of {} is called '{}', and not {own}",
+                    "the file of {} is called '{}', expected {own}",
                     file.shard, file.name
                 )));
             }
             if file.version.0 != self.step.0 {
                 let (shard, version, step) = (file.shard, file.version, self.step);
                 return Err(invalid(format!(
-                    "{shard} is of version {version}, and the checkpoint of step {step}"
+                    "{shard} is of version {version}, expected {step} as the checkpoint"
                 )));
             }
             if files.insert(file.shard, file).is_some() {
-                return Err(invalid(format!("{} has two files", file.shard)));
+                return Err(invalid(format!("{} has two files, expected one", file.shard)));
             }
         }
         for shard in &self.placement.shards {
@@ -173,7 +173,7 @@ impl ManifestSpec {
             self.validate_file(file)?;
         }
         match files.keys().next() {
-            Some(odd) => Err(invalid(format!("{odd} has a file, and no place"))),
+            Some(unknown) => Err(invalid(format!("{unknown} has a file, but is not in the placement"))),
             None => self.validate_workers(),
         }
     }
@@ -210,18 +210,18 @@ impl ManifestSpec {
 
     fn validate_workers(&self) -> Result<(), ManifestError> {
         match self.workers.windows(2).find(|pair| pair[0].worker >= pair[1].worker) {
-            Some(pair) => Err(invalid(format!("worker/{} is out of order", pair[1].worker))),
+            Some(pair) => Err(invalid(format!("worker/{} is out of order or listed twice", pair[1].worker))),
             None => Ok(()),
         }
     }
 
-    /// The variable of that name.
+    /// Returns the variable called `name`.
     pub fn variable(&self, name: &str) -> Option<VariableId> {
         let position = self.job.graph.variables.iter().position(|variable| variable.name == name)?;
         Some(VariableId(position as u32))
     }
 
-    /// Where everything lies, to be asked often.
+    /// Returns an index of the tensors, for repeated queries.
     pub fn index(&self) -> Index<'_> {
         let files = self.files.iter();
         let tensors = files.flat_map(|file| {
@@ -230,13 +230,13 @@ impl ManifestSpec {
         Index { manifest: self, tensors: tensors.collect() }
     }
 
-    /// As [`Index::pieces`], to be asked once.
+    /// Returns the same as [`Index::pieces`], for a single query.
     pub fn pieces(&self, variable: VariableId, part: Part, rows: Range<u64>) -> Vec<Piece<'_>> {
         self.index().pieces(variable, part, rows)
     }
 }
 
-/// A manifest whose tensors are found without a search.
+/// An index of a manifest's tensors by slice and part.
 #[derive(Debug)]
 pub struct Index<'a> {
     manifest: &'a ManifestSpec,
@@ -244,13 +244,13 @@ pub struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    /// Where that part of these rows of a variable lies, in the order of rows. Empty where that part is not kept; of a
-    /// manifest that holds its rules, the pieces of a value cover all rows.
+    /// Returns the pieces of a part of these rows of a variable, in the order of rows. Returns none if the
+    /// part is not stored. In a valid manifest, the pieces of [`Part::Value`] cover all rows.
     pub fn pieces(&self, variable: VariableId, part: Part, rows: Range<u64>) -> Vec<Piece<'a>> {
         let Some(spec) = self.manifest.job.graph.variables.get(variable.index()) else { return Vec::new() };
         let row_bytes = spec.row_elements() as u64 * 4;
         let slices = &self.manifest.placement.slices;
-        // They are in the order of variables, and of rows.
+        // The slices are in the order of variables and rows.
         let last = |placed: &PlacedSlice| placed.slice.row + placed.slice.rows;
         let begin =
             slices.partition_point(|placed| (placed.slice.variable, last(placed)) <= (variable, rows.start));

@@ -1,4 +1,4 @@
-//! Reading parts of a checkpoint's tensors: whatever comes is checked before anybody sees it (C2).
+//! Reads pieces of a checkpoint's tensors, and checks the bytes before they are returned (C2).
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -8,16 +8,16 @@ use super::manifest::Piece;
 use super::store::Store;
 use pushpull_messages::checkpoint::{BLOCK_BYTES, CheckpointName};
 
-/// Blocks that are read at a time.
+/// The number of blocks that are read at a time.
 const READS: usize = 4;
 
-/// Reads a piece of a tensor into `to`, which is as long as the piece: as [`PieceReader::read`], for a single one.
+/// Reads a single piece of a tensor into `to`; see [`PieceReader::read`].
 ///
 /// # Errors
-/// As there.
+/// As [`PieceReader::read`].
 ///
 /// # Panics
-/// As there.
+/// As [`PieceReader::read`].
 pub async fn read_piece(
     store: &Store,
     checkpoint: CheckpointName,
@@ -27,8 +27,8 @@ pub async fn read_piece(
     PieceReader::new(store, checkpoint).read(piece, to).await
 }
 
-/// Reads pieces of a checkpoint. What is checked is a whole block: the last one is kept, for the next piece may lie in
-/// it, too.
+/// A reader of a checkpoint's pieces. Checksums cover whole blocks, so the last block is kept for the next
+/// piece, which may lie in it as well.
 pub struct PieceReader<'a> {
     store: &'a Store,
     checkpoint: CheckpointName,
@@ -38,31 +38,31 @@ pub struct PieceReader<'a> {
 /// A block that has been checked.
 struct Block {
     file: String,
-    /// Where its tensor begins in the file.
+    /// The offset of its tensor in the file.
     tensor_offset: u64,
-    /// Where it begins in the tensor.
+    /// The offset of the block in the tensor.
     start: u64,
     bytes: Bytes,
 }
 
 impl<'a> PieceReader<'a> {
-    /// Of that checkpoint.
+    /// Makes a reader of a checkpoint.
     pub const fn new(store: &'a Store, checkpoint: CheckpointName) -> Self {
         Self { store, checkpoint, last: None }
     }
 
-    /// Reads a piece of a tensor into `to`, which is as long as the piece.
-    ///
-    /// Memory: a few blocks.
+    /// Reads a piece of a tensor into `to`, which must be as long as the piece. Takes the memory of a few
+    /// blocks.
     ///
     /// # Errors
-    /// Where the file is missing or cut, or a checksum is not that of the manifest; what is in `to` is not to be used then.
+    /// If the file is missing or truncated, or if a checksum differs from the manifest's; `to` must not be
+    /// used then.
     ///
     /// # Panics
-    /// Where `to` is of another length.
+    /// If `to` has another length.
     pub async fn read(&mut self, piece: &Piece<'_>, to: &mut [u8]) -> Result<(), FileError> {
         let from = &piece.from;
-        assert_eq!(to.len() as u64, from.end - from.start, "room for a piece");
+        assert_eq!(to.len() as u64, from.end - from.start, "the buffer is as long as the piece");
         if from.is_empty() {
             return Ok(());
         }
@@ -85,7 +85,7 @@ impl<'a> PieceReader<'a> {
         let mut reads = stream::iter(reads).buffered(READS);
         let mut last = None;
         while let Some((start, bytes)) = reads.try_next().await? {
-            // Of the first and the last block only a part may be wanted.
+            // Only a part of the first and the last block may be needed.
             let (first, end) = (start.max(from.start), (start + bytes.len() as u64).min(from.end));
             let source = &bytes[(first - start) as usize..(end - start) as usize];
             to[(first - from.start) as usize..(end - from.start) as usize].copy_from_slice(source);
@@ -99,7 +99,7 @@ impl<'a> PieceReader<'a> {
         Ok(())
     }
 
-    /// The block that begins there in the piece's tensor.
+    /// Reads and checks the block that begins at `start` in the piece's tensor.
     async fn block(&self, piece: &Piece<'_>, start: u64) -> Result<Bytes, FileError> {
         let name = self.checkpoint.file(piece.file);
         let end = (start + BLOCK_BYTES as u64).min(piece.tensor_bytes);

@@ -1,40 +1,40 @@
-//! The framing that data records and event files share, TFRecord's: length, its checksum, data, its checksum, all
-//! little-endian. Trusts nothing; knows neither files nor what is in a record.
+//! TFRecord's framing, which data files and event files share: length, its checksum, data, its checksum, all
+//! little-endian. Trusts no length; knows neither files nor the contents of a record.
 //!
-//! Wanted properties: (A) what is written is read again; (B) a changed bit is noticed.
+//! Properties: (A) a written record is read back; (B) a changed bit is detected.
 
 use std::io::{self, Write};
 
-/// Most bytes of a record's data: decoded, they may take twenty times as much for a moment.
+/// The most bytes of a record's data. Decoding may briefly take twenty times as much memory.
 pub const RECORD_BYTES_MAX: u64 = 64 << 20;
-/// Bytes before the data: their number, and its checksum.
+/// The bytes before the data: its length and the checksum of the length.
 pub const HEAD_BYTES: usize = 12;
-/// Bytes behind the data: its checksum.
+/// The bytes after the data: its checksum.
 pub const TAIL_BYTES: usize = 4;
 
-/// What is wrong with a record's frame.
+/// A fault in a record's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A checksum is not that of the bytes it stands for.
-    #[error("the checksum of the {part} is {stored:#010x}, and its bytes have {computed:#010x}")]
+    /// A stored checksum does not match the bytes.
+    #[error("the {part} has checksum {computed:#010x}, expected {stored:#010x} as stored")]
     Checksum {
-        /// What it stands for: the length or the data.
+        /// The part that is checked: the length or the data.
         part: &'static str,
         /// The checksum that was read.
         stored: u32,
         /// The checksum of the bytes that were read.
         computed: u32,
     },
-    /// The record is longer than any that is read.
+    /// The record is longer than the limit.
     #[error("the record has {bytes} bytes, expected at most {RECORD_BYTES_MAX}")]
     TooLong {
-        /// What it says of itself.
+        /// The length that the record declares.
         bytes: u64,
     },
 }
 
-/// The checksum as it is stored: crc32c, turned and shifted, so that a checksum of bytes that contain checksums is
-/// no worse. See `tensorflow/core/lib/hash/crc32c.h`.
+/// Returns the checksum as it is stored: crc32c, rotated and offset, so that data that contains checksums is
+/// checked as well. See `tensorflow/core/lib/hash/crc32c.h`.
 pub fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -42,11 +42,11 @@ pub fn masked_crc32c(bytes: &[u8]) -> u32 {
 /// Writes one record.
 ///
 /// # Errors
-/// Whatever the output says; `InvalidInput` for a record longer than [`RECORD_BYTES_MAX`], which nobody here
-/// would read.
+/// Any error of the output; `InvalidInput` for data longer than [`RECORD_BYTES_MAX`], which readers here
+/// refuse.
 pub fn write(output: &mut dyn Write, data: &[u8]) -> io::Result<()> {
     if data.len() as u64 > RECORD_BYTES_MAX {
-        let text = format!("a record of {} bytes, expected at most {RECORD_BYTES_MAX}", data.len());
+        let text = format!("the record has {} bytes, expected at most {RECORD_BYTES_MAX}", data.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let length = (data.len() as u64).to_le_bytes();
@@ -56,10 +56,10 @@ pub fn write(output: &mut dyn Write, data: &[u8]) -> io::Result<()> {
     output.write_all(&masked_crc32c(data).to_le_bytes())
 }
 
-/// How many bytes of data follow this head.
+/// Returns the number of data bytes that follow this head.
 ///
 /// # Errors
-/// Where its checksum is wrong, or the record is too long.
+/// If the checksum does not match or the record is too long.
 pub fn read_head(head: [u8; HEAD_BYTES]) -> Result<usize, FrameError> {
     let (length, checksum) = head.split_at(8);
     check("length", length, checksum.try_into().expect("4 bytes"))?;
@@ -70,10 +70,10 @@ pub fn read_head(head: [u8; HEAD_BYTES]) -> Result<usize, FrameError> {
     Ok(bytes as usize)
 }
 
-/// Holds the data against what stands behind it.
+/// Checks the data against the checksum in the tail.
 ///
 /// # Errors
-/// Where that is not its checksum.
+/// If it does not match.
 pub fn check_data(data: &[u8], tail: [u8; TAIL_BYTES]) -> Result<(), FrameError> {
     check("data", data, tail)
 }
@@ -99,7 +99,7 @@ mod tests {
     proptest! {
         /// (A) and (B).
         #[test]
-        fn what_is_written_is_read_again_and_a_changed_bit_is_noticed(
+        fn records_round_trip_and_changed_bits_are_detected(
             data in prop::collection::vec(any::<u8>(), 0..100),
             at: prop::sample::Index,
             bit in 0..8,
@@ -110,13 +110,13 @@ mod tests {
             prop_assert_eq!(read(&frame), Ok(&data[..]));
             let at = at.index(frame.len());
             frame[at] ^= 1u8 << bit;
-            let noticed = matches!(read(&frame), Err(FrameError::Checksum { .. }));
-            prop_assert!(noticed, "{:?}", read(&frame));
+            let detected = matches!(read(&frame), Err(FrameError::Checksum { .. }));
+            prop_assert!(detected, "{:?}", read(&frame));
         }
     }
 
     #[test]
-    fn a_length_is_not_believed() {
+    fn a_declared_length_is_not_trusted() {
         let claim = |bytes: u64| {
             let length = bytes.to_le_bytes();
             let head: Vec<u8> = [&length[..], &masked_crc32c(&length).to_le_bytes()].concat();

@@ -1,5 +1,5 @@
-//! The store that checkpoints lie in: a directory, or a bucket where that is built in. What is put appears whole and
-//! durable, or not at all. Knows no checkpoint.
+//! The store of checkpoints: a directory, or a bucket if that feature is built in. A file appears complete
+//! and durable, or not at all. Knows no checkpoint.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::location::without_passwords;
 
-/// Most entries that a listing gives: more is no store of ours.
+/// The most entries of a listing. A larger store was not made by this project.
 const LISTED_MAX: usize = 1 << 20;
 
-/// A place for files by name; names are such as `step-5-…/manifest.json`.
+/// A store of named files; a name is a path such as `step-5-…/manifest.json`.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
@@ -24,77 +24,77 @@ pub struct Store {
     location: String,
 }
 
-/// Why something could not be stored, or read.
+/// An error in storing, reading or listing files.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It is nowhere that we know.
-    #[error("'{location}' is no place for checkpoints: expected a directory, file://, s3:// or gs://{hint}")]
+    /// The location is of an unknown kind.
+    #[error("'{location}' cannot store checkpoints, expected a directory, file://, s3:// or gs://{hint}")]
     Location {
-        /// What was given.
+        /// The location given.
         location: String,
-        /// What else to know.
+        /// A hint to the user; may be empty.
         hint: &'static str,
     },
-    /// The directory is not there.
+    /// The directory cannot be used.
     #[error("{location} is not a directory that this host can use: {reason}")]
     Directory {
-        /// Which one.
+        /// The directory.
         location: String,
-        /// What the system says.
+        /// The error of the operating system.
         reason: String,
     },
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{name} is missing in {location}")]
     Missing {
-        /// Which one.
+        /// The file.
         name: String,
-        /// Where.
+        /// The location of the store.
         location: String,
     },
-    /// A file is longer than it may be.
-    #[error("{name} in {location} has {bytes} bytes, and may have at most {max}")]
+    /// The file is longer than allowed.
+    #[error("{name} in {location} has {bytes} bytes, expected at most {max}")]
     TooLarge {
-        /// Which one.
+        /// The file.
         name: String,
-        /// Where.
+        /// The location of the store.
         location: String,
-        /// What it has.
+        /// The length of the file.
         bytes: u64,
-        /// What it may have.
+        /// The largest length.
         max: u64,
     },
-    /// A file ends before what is asked for does.
-    #[error("{name} in {location} has {bytes} bytes, and something is to be read up to byte {end}")]
+    /// The file ends before the requested bytes.
+    #[error("{name} in {location} has {bytes} bytes, expected at least {end}")]
     Cut {
-        /// Which one.
+        /// The file.
         name: String,
-        /// Where.
+        /// The location of the store.
         location: String,
-        /// What it has.
+        /// The length of the file.
         bytes: u64,
-        /// What was asked for.
+        /// The end of the requested bytes.
         end: u64,
     },
-    /// The store says no.
+    /// The store failed.
     #[error("cannot {verb} {name} in {location}: {reason}")]
     Failed {
-        /// What was tried.
+        /// The operation.
         verb: &'static str,
-        /// With which file.
+        /// The file.
         name: String,
-        /// Where.
+        /// The location of the store.
         location: String,
-        /// What the store says.
+        /// The error of the store.
         reason: String,
     },
 }
 
 impl Store {
-    /// A directory that is there, by its path or as `file://`; `s3://` and
-    /// `gs://` where they are built in.
+    /// Opens an existing directory, given by its path or as `file://`; or an `s3://` or `gs://` bucket, if
+    /// built in.
     ///
     /// # Errors
-    /// Where it is none of these, or is not there.
+    /// If the location is none of these, or does not exist.
     pub fn open(location: &str) -> Result<Self, StoreError> {
         match location.split_once("://") {
             None => Self::directory(location),
@@ -104,10 +104,10 @@ impl Store {
         }
     }
 
-    /// The same; a directory that is not there is made.
+    /// Opens a location as [`open`](Self::open) does, and creates a missing directory.
     ///
     /// # Errors
-    /// As [`open`](Self::open), or where it cannot be made.
+    /// As [`open`](Self::open), or if the directory cannot be created.
     pub fn create(location: &str) -> Result<Self, StoreError> {
         if let None | Some(("file", _)) = location.split_once("://") {
             let path = location.strip_prefix("file://").unwrap_or(location);
@@ -116,14 +116,14 @@ impl Store {
         Self::open(location)
     }
 
-    /// Any other, which errors call by that name.
+    /// Makes a store of any kind, which errors call `location`.
     pub fn with(inner: Arc<dyn ObjectStore>, location: &str) -> Self {
         Self { inner, prefix: Path::default(), location: location.to_owned() }
     }
 
     fn directory(path: &str) -> Result<Self, StoreError> {
         let inner = LocalFileSystem::new_with_prefix(path).map_err(|error| directory(path, &error))?;
-        // What is said to be stored must outlive a loss of power (C1).
+        // A file that is reported as stored must survive a loss of power (C1).
         Ok(Self::with(Arc::new(inner.with_fsync(true).with_automatic_cleanup(true)), path))
     }
 
@@ -135,7 +135,7 @@ impl Store {
         let path = location.split_once("://").map_or("", |(_, rest)| rest);
         let prefix = path.split_once('/').map_or("", |(_, prefix)| prefix);
         let prefix = Path::parse(prefix).map_err(|error| wrong(&error))?;
-        // Credentials and regions come from the environment, as the clouds' own tools have it.
+        // Credentials and regions come from the environment, as in the clouds' own tools.
         let inner: Arc<dyn ObjectStore> = if location.starts_with("gs://") {
             Arc::new(
                 GoogleCloudStorageBuilder::from_env()
@@ -155,14 +155,14 @@ impl Store {
         Err(StoreError::Location { location: without_passwords(location), hint })
     }
 
-    /// A folder of it as a store of its own.
+    /// Returns a folder of this store as a store of its own.
     #[must_use]
     pub fn folder(&self, name: &str) -> Self {
         let location = format!("{}/{name}", self.location.trim_end_matches('/'));
         Self { inner: Arc::clone(&self.inner), prefix: self.path(name), location }
     }
 
-    /// What it was opened as.
+    /// Returns the location with which the store was opened.
     pub fn location(&self) -> &str {
         &self.location
     }
@@ -189,30 +189,30 @@ impl Store {
         }
     }
 
-    /// Puts a small file there, whole, instead of any of that name.
+    /// Writes a small file at once; replaces any file of this name.
     ///
     /// # Errors
-    /// Where the store says no; then there is what was there before.
+    /// If the store fails; the previous file then remains.
     pub async fn put(&self, name: &str, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
         let payload = PutPayload::from_bytes(bytes.into());
         let put = self.inner.put(&self.path(name), payload).await;
         put.map(drop).map_err(|error| self.failed("write", name, &error))
     }
 
-    /// Begins a file that is put together of parts, and appears when it is finished.
+    /// Begins an upload of a file in parts; the file appears when the upload is finished.
     ///
     /// # Errors
-    /// Where the store says no.
+    /// If the store fails.
     pub async fn upload(&self, name: &str) -> Result<Upload<'_>, StoreError> {
         let begun = self.inner.put_multipart(&self.path(name)).await;
         let inner = begun.map_err(|error| self.failed("write", name, &error))?;
         Ok(Upload { store: self, name: name.to_owned(), inner })
     }
 
-    /// A whole file of at most so many bytes.
+    /// Reads a whole file of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// Where it is missing, too large, or cannot be read.
+    /// If it is missing, too large, or cannot be read.
     pub async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, StoreError> {
         let bytes = self.size(name).await?;
         if bytes > bytes_max {
@@ -222,22 +222,22 @@ impl Store {
         self.read(name, 0..bytes).await
     }
 
-    /// Some bytes of a file: all that are asked for.
+    /// Reads a range of a file's bytes, all of them.
     ///
     /// # Errors
-    /// Where it is missing, shorter, or cannot be read.
+    /// If the file is missing, shorter, or cannot be read.
     pub async fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        let wanted = range.end - range.start;
+        let expected = range.end - range.start;
         let end = range.end;
         let bytes = match self.inner.get_range(&self.path(name), range).await {
             Ok(bytes) => bytes,
             Err(error) => {
                 let error = self.missing_or("read", name, &error);
                 return Err(match self.size(name).await {
-                    // That is not going to be better the next time.
+                    // Another attempt cannot succeed, so this error is more specific.
                     Ok(bytes) if bytes < end => StoreError::Cut {
                         name: name.to_owned(),
                         location: without_passwords(&self.location),
@@ -248,26 +248,26 @@ impl Store {
                 });
             }
         };
-        if bytes.len() as u64 != wanted {
+        if bytes.len() as u64 != expected {
             let (name, location) = (name.to_owned(), without_passwords(&self.location));
-            return Err(StoreError::Cut { name, location, bytes: end - wanted + bytes.len() as u64, end });
+            return Err(StoreError::Cut { name, location, bytes: end - expected + bytes.len() as u64, end });
         }
         Ok(bytes)
     }
 
-    /// How long a file is.
+    /// Returns the length of a file in bytes.
     ///
     /// # Errors
-    /// Where it is missing, or cannot be asked for.
+    /// If it is missing, or if the store fails.
     pub async fn size(&self, name: &str) -> Result<u64, StoreError> {
         let head = self.inner.head(&self.path(name)).await;
         head.map(|found| found.size).map_err(|error| self.missing_or("find", name, &error))
     }
 
-    /// The folders of the store itself, by name, in any order.
+    /// Returns the names of the folders at the top of the store, in any order.
     ///
     /// # Errors
-    /// Where it cannot be listed.
+    /// If the store cannot be listed.
     pub async fn folders(&self) -> Result<Vec<String>, StoreError> {
         let listed = self.inner.list_with_delimiter(Some(&self.prefix)).await;
         let listed = match listed {
@@ -278,10 +278,10 @@ impl Store {
         Ok(listed.common_prefixes.into_iter().filter_map(last).take(LISTED_MAX).collect())
     }
 
-    /// The names of all files of a folder that are there, whole, in any order.
+    /// Returns the names of all complete files of a folder, in any order.
     ///
     /// # Errors
-    /// Where it cannot be listed.
+    /// If the folder cannot be listed.
     pub async fn files(&self, folder: &str) -> Result<Vec<String>, StoreError> {
         let path = self.path(folder);
         let listed = self.inner.list_with_delimiter(Some(&path)).await;
@@ -293,10 +293,10 @@ impl Store {
         Ok(listed.objects.iter().filter_map(|object| last(&object.location)).take(LISTED_MAX).collect())
     }
 
-    /// Deletes a file; one that is not there is deleted already.
+    /// Deletes a file; succeeds if it does not exist.
     ///
     /// # Errors
-    /// Where the store says no.
+    /// If the store fails.
     pub async fn delete(&self, name: &str) -> Result<(), StoreError> {
         match self.inner.delete(&self.path(name)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -304,10 +304,10 @@ impl Store {
         }
     }
 
-    /// Deletes a folder and all that is in it, also what a save that broke has left.
+    /// Deletes a folder and its contents, including the remainder of a save that failed.
     ///
     /// # Errors
-    /// Where the store says no.
+    /// If the store fails.
     pub async fn delete_folder(&self, folder: &str) -> Result<(), StoreError> {
         let path = self.path(folder);
         let listed: Result<Vec<_>, _> = self.inner.list(Some(&path)).try_collect().await;
@@ -320,7 +320,8 @@ impl Store {
         self.sweep(folder).await
     }
 
-    /// A half-written file of a directory is no file to the store, which names it otherwise: only the system sees it.
+    /// Deletes a directory with its half-written files, which the store does not list because they have other
+    /// names.
     async fn sweep(&self, folder: &str) -> Result<(), StoreError> {
         let root = self.location.strip_prefix("file://").unwrap_or(&self.location);
         if self.location.contains("://") && root.len() == self.location.len() {
@@ -328,7 +329,7 @@ impl Store {
         }
         let path = std::path::Path::new(root).join(folder);
         let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
-        // It is never aborted, and does not panic.
+        // The task is never aborted and does not panic.
         match removed.unwrap_or(Ok(())) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(self.failed("delete", folder, &error))
@@ -337,17 +338,17 @@ impl Store {
         }
     }
 
-    /// A copy of a file under another name, whole.
+    /// Copies a file to another name.
     ///
     /// # Errors
-    /// Where it is missing, or the store says no.
+    /// If it is missing, or if the store fails.
     pub async fn copy(&self, from: &str, to: &str) -> Result<(), StoreError> {
         let copied = self.inner.copy(&self.path(from), &self.path(to)).await;
         copied.map_err(|error| self.missing_or("copy", from, &error))
     }
 }
 
-/// A file that is being put together.
+/// An upload of a file in parts.
 pub struct Upload<'a> {
     store: &'a Store,
     name: String,
@@ -355,33 +356,30 @@ pub struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// The next part. The stores want 5 MiB at least of every part but the last.
+    /// Uploads the next part. The stores require at least 5 MiB for every part except the last.
     ///
     /// # Errors
-    /// Where the store says no.
+    /// If the store fails.
     pub async fn part(&mut self, parts: impl IntoIterator<Item = Bytes>) -> Result<(), StoreError> {
         let payload: PutPayload = parts.into_iter().collect();
         let put = self.inner.put_part(payload).await;
         put.map_err(|error| self.store.failed("write", &self.name, &error))
     }
 
-    /// The file appears, durable.
+    /// Makes the file appear, durable.
     ///
     /// # Errors
-    /// Where the store says no; then it does not.
+    /// If the store fails; the file then does not appear.
     pub async fn finish(mut self) -> Result<(), StoreError> {
         let finished = self.inner.complete().await;
         finished.map(drop).map_err(|error| self.store.failed("write", &self.name, &error))
     }
 
-    /// It never was. What cannot be undone now is left for whoever deletes the folder.
+    /// Discards the upload. Parts that cannot be deleted now remain until the folder is deleted.
     pub async fn abort(mut self) {
         if let Err(error) = self.inner.abort().await {
-            tracing::debug!(
-                "{}: the beginning of {} stays: {error}",
-                without_passwords(&self.store.location),
-                self.name
-            );
+            let location = without_passwords(&self.store.location);
+            tracing::debug!(location, name = self.name, reason = %error, "could not discard the parts of an upload");
         }
     }
 }
@@ -396,7 +394,7 @@ fn directory(location: &str, error: &dyn fmt::Display) -> StoreError {
     StoreError::Directory { location: without_passwords(location), reason: error.to_string() }
 }
 
-/// The store wraps what the system says several times: its own words are the ones to read.
+/// Returns the innermost error, because the store wraps the operating system's several times.
 fn root_of(error: &dyn std::error::Error) -> String {
     let mut root = error;
     while let Some(source) = root.source() {

@@ -1,4 +1,4 @@
-//! Manifests and stores: what is written is read again, and whatever is changed is noticed.
+//! Manifests and stores: round trips, and the detection of any change.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::fixtures::{file_spec, job, placement, worker_record};
 use pushpull_messages::checkpoint::*;
 use pushpull_messages::id::*;
 
-/// A manifest of one shard with one variable.
+/// Returns a manifest of one shard with one variable.
 pub(crate) fn manifest(step: u64) -> ManifestSpec {
     ManifestSpec {
         format: FORMAT,
@@ -21,14 +21,14 @@ pub(crate) fn manifest(step: u64) -> ManifestSpec {
 }
 
 #[test]
-fn a_manifest_is_read_as_it_was_written_and_every_change_is_noticed() {
+fn a_manifest_round_trips_and_any_change_is_detected() {
     let manifest = manifest(12);
     let bytes = manifest.encode().unwrap();
     assert_eq!(ManifestSpec::decode(&bytes).unwrap(), manifest);
     for at in 0..bytes.len() {
         let mut changed = bytes.clone();
         changed[at] ^= 0x01;
-        // A change may leave the same text in another spelling, such as an escape; never another manifest.
+        // A change may give the same text another spelling, such as an escape, but never another manifest.
         match ManifestSpec::decode(&changed) {
             Ok(read) => assert_eq!(read, manifest, "byte {at}"),
             Err(error) => assert!(!error.to_string().is_empty()),
@@ -38,7 +38,7 @@ fn a_manifest_is_read_as_it_was_written_and_every_change_is_noticed() {
 }
 
 #[test]
-fn what_contradicts_itself_is_named() {
+fn a_contradictory_manifest_is_refused() {
     let with = |change: fn(&mut ManifestSpec)| {
         let mut manifest = manifest(12);
         change(&mut manifest);
@@ -46,7 +46,7 @@ fn what_contradicts_itself_is_named() {
     };
     assert!(
         with(|m| m.files[0].version = Version(11))
-            .contains("is of version 11, and the checkpoint of step 12")
+            .contains("is of version 11, expected 12 as the checkpoint")
     );
     assert!(with(|m| m.files[0].name = "../x".into()).contains("is called '../x'"));
     assert!(with(|m| m.files.clear()).contains("ps/0/shard/0 has no file"));
@@ -60,7 +60,7 @@ fn what_contradicts_itself_is_named() {
 }
 
 #[test]
-fn names_are_read_as_they_are_written_and_nothing_else_is() {
+fn names_round_trip_and_other_texts_are_refused() {
     let name = CheckpointName { step: GlobalStep(1200), life: Incarnation(0x6_4432_fa1b) };
     assert_eq!(name.to_string(), "step-1200-000000064432fa1b");
     assert_eq!(name.to_string().parse(), Ok(name));
@@ -73,9 +73,9 @@ fn names_are_read_as_they_are_written_and_nothing_else_is() {
 }
 
 proptest! {
-    /// Whatever rows are asked for, each is found once.
+    /// Each requested row is found once.
     #[test]
-    fn pieces_cover_the_rows_that_are_asked_for(cut in 1u64..3, start in 0u64..3, rows in 1u64..4) {
+    fn pieces_cover_the_requested_rows(cut in 1u64..3, start in 0u64..3, rows in 1u64..4) {
         let mut manifest = manifest(1);
         let second = ShardId::new(1, 0);
         manifest.placement.shards.push(second);
@@ -121,7 +121,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_directory_keeps_what_is_put_there_whole() {
+fn files_of_a_directory_appear_complete() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("new").to_str().unwrap().to_owned();
     assert!(matches!(Store::open(&path), Err(StoreError::Directory { .. })));
@@ -151,17 +151,17 @@ fn a_directory_keeps_what_is_put_there_whole() {
         store.delete_folder("b").await.unwrap();
         store.delete("a/none").await.unwrap();
         assert_eq!(store.folders().await.unwrap(), ["a"]);
-        assert!(!directory.path().join("new/b").exists(), "what was half written is gone too");
+        assert!(!directory.path().join("new/b").exists(), "half-written files are gone as well");
     });
 }
 
 #[test]
-fn a_file_is_read_by_parts_as_it_was_written_and_every_change_is_noticed() {
+fn a_file_is_read_in_parts_and_changes_are_detected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let store = Store::create(path).unwrap();
     let name = CheckpointName { step: GlobalStep(1), life: Incarnation(2) };
-    // Longer than a block, in pieces that are not blocks; and one that is short.
+    // One tensor longer than a block, in pieces that are not blocks, and a short one.
     let long: Vec<u8> = (0..BLOCK_BYTES * 2 + 4096).map(|at| (at / 7) as u8).collect();
     let whole = bytes::Bytes::from(long.clone());
     let pieces = vec![whole.slice(..1000), whole.slice(1000..5_000_000), whole.slice(5_000_000..)];
@@ -220,7 +220,7 @@ fn a_file_is_read_by_parts_as_it_was_written_and_every_change_is_noticed() {
 }
 
 #[test]
-fn a_place_that_is_none_is_told() {
+fn an_unknown_location_is_refused() {
     for (location, words) in [("ftp://host/x", "expected a directory"), ("s3://bucket/x", "feature `cloud`")]
     {
         let error = Store::create(location);

@@ -354,18 +354,18 @@ fn a_file_that_is_no_such_model_is_told_in_one_line() {
         (vec![], "it has 0 bytes"),
         (b"not a model, but some words".to_vec(), "its header would have"),
         (huge, "its header would have 18446744073709551615 bytes"),
-        (file("[1, 2]", 0), "is no safetensors file: "),
-        (file(&"[".repeat(100_000), 0), "is no safetensors file: "),
+        (file("[1, 2]", 0), "is not a safetensors file: "),
+        (file(&"[".repeat(100_000), 0), "is not a safetensors file: "),
         (file("{}", 0), "lacks the variable 'layer0/kernel' [2]"),
         (file("{}", 8), "lacks the variable 'layer0/kernel' [2]"),
-        (file(&format!("{{{own}}}"), 7), "its tensors have 8 bytes, and 7 are there"),
+        (file(&format!("{{{own}}}"), 7), "its tensors have 8 bytes, but the file has 7 of them"),
         (
             file(&format!("{{{}}}", tensor("layer0/kernel", "F32", "[2]", 0, usize::MAX)), 8),
-            "is no safetensors file: ",
+            "is not a safetensors file: ",
         ),
         (
             file(&format!("{{{}}}", tensor("x", "U8", "[18446744073709551615]", 0, usize::MAX)), 8),
-            "is no safetensors file: ",
+            "is not a safetensors file: ",
         ),
         (file(&format!("{{{}}}", tensor("layer0/kernel", "F16", "[4]", 0, 8)), 8), "as F16: expected F32"),
         (
@@ -403,7 +403,7 @@ fn a_file_that_is_no_such_model_is_told_in_one_line() {
         let other = format!(r#"{{"crc32c":{sum},"manifest":{inner}}}"#);
         store.put(&name(0).manifest(), other).await.unwrap();
         let error = format!("{:#}", Catalog::new(store.clone()).manifest(name(0)).await.unwrap_err());
-        let words = "the manifest has format 2, and this program reads format 1";
+        let words = "the manifest has format 2, expected format 1";
         assert_eq!(error, format!("{}/manifest.json: {words}", name(0)));
         assert_eq!(
             listed(&Catalog::new(store.clone())).await.unwrap()[0].state,
