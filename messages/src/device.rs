@@ -1,5 +1,5 @@
-//! Device strings of the cluster form for operations: `/job:worker/task:1/device:CPU:0`, whole or in part.
-//! Where variables live is [`DeviceSpec`](crate::variable::DeviceSpec)'s matter.
+//! Devices of operations, written `/job:worker/task:1/device:CPU:0`, in full or in part.
+//! Does not know the devices of variables: see [`DeviceSpec`](crate::variable::DeviceSpec).
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{JobName, TaskId};
 
-/// What computes.
+/// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceKind {
     /// The host's processor.
@@ -17,37 +17,37 @@ pub enum DeviceKind {
     Gpu,
 }
 
-/// One device of one worker: where a clone of the graph runs.
+/// A device of a worker, on which a clone of the graph runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Device {
     /// The worker.
     pub task: TaskId,
-    /// What it is.
+    /// The kind.
     pub kind: DeviceKind,
-    /// Which one of that kind, on that worker.
+    /// The index among the worker's devices of this kind.
     pub index: u32,
 }
 
-/// Where a user asks an operation to run: any device that has all that is said. `/device:GPU:0` is the first GPU of
-/// whichever worker runs the clone.
+/// A user's request for the device of an operation; each part restricts the choice. `/device:GPU:0` is the
+/// first GPU of every worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct OpDeviceSpec {
-    /// Which worker.
+    /// The index of the worker.
     pub task: Option<u32>,
-    /// What kind, and which one of it.
+    /// The kind of the device, and its index among those of the kind.
     pub device: Option<(DeviceKind, Option<u32>)>,
 }
 
-/// A device string that cannot be read.
+/// An invalid device of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "device '{0}' is not valid: operations run on workers' devices, as in '/job:worker/task:0/device:CPU:0' or '/device:GPU:1'"
+    "device '{0}' is not valid for an operation, expected a worker's, as in '/job:worker/task:0/device:CPU:0' or '/device:GPU:1'"
 )]
 pub struct OpDeviceError(String);
 
 impl OpDeviceSpec {
-    /// Whether that device is one of those asked for.
+    /// Returns true if the request allows `device`.
     pub fn allows(&self, device: &Device) -> bool {
         let kind = |(kind, index): (DeviceKind, Option<u32>)| {
             kind == device.kind && index.is_none_or(|index| index == device.index)
@@ -63,10 +63,10 @@ impl FromStr for OpDeviceSpec {
         let error = || OpDeviceError(text.chars().take(64).collect());
         let number = |text: &str| text.parse::<u32>().map_err(|_| error());
         let mut spec = Self { task: None, device: None };
-        let mut behind = 0;
+        let mut last = 0;
         for part in text.strip_prefix('/').ok_or_else(error)?.split('/') {
             let (key, value) = part.split_once(':').ok_or_else(error)?;
-            // Each at most once, and in this order.
+            // Each part may occur once, and in this order.
             let order = match key {
                 "job" if value == JobName::Worker.as_str() => 1,
                 "task" => {
@@ -86,10 +86,10 @@ impl FromStr for OpDeviceSpec {
                 }
                 _ => return Err(error()),
             };
-            if order <= behind {
+            if order <= last {
                 return Err(error());
             }
-            behind = order;
+            last = order;
         }
         Ok(spec)
     }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_strings_are_read_whole_and_in_part() {
+    fn devices_are_parsed_in_full_and_in_part() {
         let device = Device { task: TaskId::worker(1), kind: DeviceKind::Cpu, index: 2 };
         assert_eq!(device.to_string(), "/job:worker/task:1/device:CPU:2");
         for (text, allowed) in [
@@ -173,7 +173,7 @@ mod tests {
             "/task:1/task:2",
             "/job:worker/",
         ] {
-            assert!(text.parse::<OpDeviceSpec>().is_err(), "{text} was taken");
+            assert!(text.parse::<OpDeviceSpec>().is_err(), "{text} was accepted");
         }
     }
 }

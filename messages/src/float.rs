@@ -1,8 +1,8 @@
-//! Floats in JSON, which has no NaN: `null` is read as one. Knows not whose they are.
+//! Floats in JSON, which has no NaN: `null` is read as NaN. Does not know which fields use it.
 
 use serde::{Deserialize, Deserializer};
 
-/// A float; NaN where there is `null`, as serde_json writes what is not finite.
+/// Deserializes a float, and `null`, which serde_json writes for numbers that are not finite, as NaN.
 pub(crate) fn or_nan<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

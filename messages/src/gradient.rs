@@ -1,48 +1,49 @@
-//! What a worker does with the gradients of one step before it pushes them, as data.
+//! Checks and clipping of a worker's gradients before it pushes them, as data. Knows no numbers of a
+//! gradient.
 
 use serde::{Deserialize, Serialize};
 
-/// Changes to the gradients of one worker, all its devices together, in this order: checked, clipped by value, clipped
-/// by norm. They are changed before they meet those of other workers.
+/// Checks and clipping of one worker's gradients, summed over its devices and not yet combined with those of
+/// other workers. They are checked, then clipped by value, then clipped by norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GradientSpec {
-    /// No element is further from 0 than this.
+    /// The largest absolute value of an element.
     #[serde(default)]
     pub clip_value: Option<f32>,
-    /// All gradients together are scaled down to this euclidean norm, where theirs is greater: Pascanu et al., ICML
-    /// 2013.
+    /// The largest Euclidean norm of all gradients together, to which greater ones are scaled down: Pascanu
+    /// et al., ICML 2013.
     #[serde(default)]
     pub clip_global_norm: Option<f32>,
-    /// What becomes of a gradient with NaN or infinite elements.
+    /// The reaction to a gradient with NaN or infinite elements.
     #[serde(default)]
     pub not_finite: NotFiniteSpec,
 }
 
-/// What becomes of a gradient with NaN or infinite elements.
+/// The reaction to a gradient with NaN or infinite elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotFiniteSpec {
-    /// The job ends, and the variable is named.
+    /// Ends the job with an error that names the variable.
     #[default]
     Stop,
-    /// The worker counts it, drops all gradients of that step, and goes on with the next batch.
+    /// Counts it, drops all gradients of this step, and continues with the next batch.
     Skip,
 }
 
-/// A number that gradients cannot be clipped to.
+/// A bound for clipping that is out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{key} must be finite and greater than 0, and is {value}")]
+#[error("{key} must be finite and greater than 0, but is {value}")]
 pub struct GradientError {
     key: &'static str,
     value: f32,
 }
 
 impl GradientSpec {
-    /// Checks every number.
+    /// Checks every bound.
     ///
     /// # Errors
-    /// Names the first that is out of range.
+    /// The first bound that is out of range.
     pub fn validate(&self) -> Result<(), GradientError> {
         for (key, value) in [("clip_value", self.clip_value), ("clip_global_norm", self.clip_global_norm)] {
             if let Some(value) = value
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_that_is_no_bound_is_refused_by_name() {
+    fn an_error_names_the_bound_out_of_range() {
         for value in [0.0, -1.0, f32::NAN, f32::INFINITY] {
             let clip = GradientSpec { clip_global_norm: Some(value), ..Default::default() };
             assert!(clip.validate().unwrap_err().to_string().starts_with("clip_global_norm must be finite"));

@@ -1,4 +1,4 @@
-//! Newtypes for every id and every kind of step, so that two of them cannot be mixed up.
+//! Newtypes for every id and every kind of step, so that they cannot be confused.
 //! Knows nothing of messages, bytes or policies.
 
 use std::fmt;
@@ -20,7 +20,7 @@ macro_rules! number {
         }
 
         impl $name {
-            /// The one that follows.
+            /// Returns the next one.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0 + 1)
@@ -30,31 +30,31 @@ macro_rules! number {
 }
 
 number!(
-    /// One life of a task: a task that is started again has another incarnation.
+    /// The incarnation of a task: a restarted task has another one.
     Incarnation(u64)
 );
 number!(
-    /// The number of a push within one worker's incarnation, starting at 1.
+    /// The number of a push within one incarnation of a worker, starting at 1.
     Sequence(u64)
 );
 number!(
-    /// The step, counted by one worker, at which a gradient was computed.
+    /// A step counted by one worker.
     LocalStep(u64)
 );
 number!(
-    /// The job's step: how many updates the job has applied.
+    /// A step of the job: the number of updates that it has applied.
     GlobalStep(u64)
 );
 number!(
-    /// How many updates one shard has applied.
+    /// A version of a shard: the number of updates that it has applied.
     Version(u64)
 );
 number!(
-    /// Goes up each time that slices move to other shards.
+    /// The epoch of a placement, which goes up whenever slices move to other shards.
     PlacementEpoch(u64)
 );
 number!(
-    /// Names a request within one connection; its reply bears the same number.
+    /// The id of a request on one connection; its reply carries the same id.
     RequestId(u64)
 );
 number!(
@@ -71,45 +71,45 @@ number!(
 );
 
 impl VariableId {
-    /// As an index into the graph's variables.
+    /// Returns the index into the graph's variables.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl SliceId {
-    /// As an index into the placement's slices.
+    /// Returns the index into the placement's slices.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl NodeId {
-    /// As an index into the graph's nodes.
+    /// Returns the index into the graph's nodes.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What a task is for. `master`, an older spelling, is read as the chief.
+/// The job of a task. `master`, an older spelling, is read as the chief.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobName {
-    /// Decides for the whole job, and carries no tensors.
+    /// Coordinates the job and carries no tensors.
     Chief,
     /// Holds variables.
     Ps,
     /// Computes gradients.
     Worker,
-    /// Evaluates beside the training, and is not part of the cluster that trains.
+    /// Evaluates checkpoints during training, and is not part of the cluster that trains.
     Evaluator,
 }
 
 impl JobName {
-    /// Every job, in the order in which a cluster is written down.
+    /// All jobs, in the order of a cluster spec.
     pub const ALL: [Self; 4] = [Self::Chief, Self::Ps, Self::Worker, Self::Evaluator];
 
-    /// The word that stands for it in a cluster spec.
+    /// Returns the job's name in a cluster spec.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Chief => "chief",
@@ -126,7 +126,7 @@ impl fmt::Display for JobName {
     }
 }
 
-/// A word that names no job.
+/// A name that is not a job's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown job '{0}': expected chief, ps, worker or evaluator")]
 pub struct UnknownJob(pub String);
@@ -148,29 +148,29 @@ impl FromStr for JobName {
 /// One process of the cluster, written `worker/1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
-    /// What it is for.
+    /// The job.
     pub job: JobName,
-    /// Its position in the job's list of addresses.
+    /// The position in the job's list of addresses.
     pub index: u32,
 }
 
 impl TaskId {
-    /// The task `index` of `job`.
+    /// Returns the id of task `index` of `job`.
     pub const fn new(job: JobName, index: u32) -> Self {
         Self { job, index }
     }
 
-    /// A ps task.
+    /// Returns the id of a ps task.
     pub const fn ps(index: u32) -> Self {
         Self::new(JobName::Ps, index)
     }
 
-    /// A worker task.
+    /// Returns the id of a worker.
     pub const fn worker(index: u32) -> Self {
         Self::new(JobName::Worker, index)
     }
 
-    /// The one chief.
+    /// The id of the only chief.
     pub const CHIEF: Self = Self::new(JobName::Chief, 0);
 }
 
@@ -180,22 +180,23 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// A ps actor that owns slices, written `ps/0/shard/1`; a ps task runs one or more.
+/// The id of a shard, written `ps/0/shard/1`. A shard is a ps actor that owns slices; a ps task runs one or
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardId {
     /// The index of the ps task.
     pub ps: u32,
-    /// The shard within that task.
+    /// The index of the shard in the task.
     pub shard: u32,
 }
 
 impl ShardId {
-    /// The shard `shard` of the ps task `ps`.
+    /// Returns the id of shard `shard` of ps task `ps`.
     pub const fn new(ps: u32, shard: u32) -> Self {
         Self { ps, shard }
     }
 
-    /// The task that runs it.
+    /// Returns the task that runs the shard.
     pub const fn task(self) -> TaskId {
         TaskId::ps(self.ps)
     }

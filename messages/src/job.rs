@@ -1,5 +1,5 @@
-//! A whole job as data: what is trained, on what, how, and for how long. The job file is its JSON.
-//! Where it runs is the cluster spec's matter.
+//! A job as data: graph, input, optimizer and duration. The job file is its JSON.
+//! Does not know where the job runs: the cluster spec does.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,95 +11,95 @@ use crate::optimizer::{OptimizerError, OptimizerSpec, ScheduleSpec, UpdateSpec};
 use crate::placement::{PartitionerError, PlacementSpec};
 use crate::sync::{LeaveSpec, SyncSpec};
 
-/// Most examples in one worker's batch.
+/// The most examples in one worker's batch.
 pub const BATCH_SIZE_MAX: u32 = 1 << 20;
-/// Most bytes in a job file.
+/// The most bytes in a job file.
 pub const JOB_FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Everything that the tasks of a job need to know.
+/// A job: everything that its tasks must know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSpec {
-    /// What is trained.
+    /// The graph to train.
     pub graph: GraphSpec,
-    /// On what.
+    /// The data sets and how they are read.
     pub input: InputSpec,
-    /// Examples in one worker's batch.
+    /// The number of examples in one worker's batch.
     pub batch_size: u32,
-    /// How a gradient becomes an update.
+    /// The optimizer that turns gradients into updates.
     pub optimizer: OptimizerSpec,
-    /// How the step size follows the global step.
+    /// The schedule of the learning rate over the global step.
     #[serde(default)]
     pub schedule: ScheduleSpec,
-    /// Over so many steps the step size goes up to what the schedule says.
+    /// The number of steps over which the learning rate rises linearly to the schedule's.
     #[serde(default)]
     pub warm_up: u64,
-    /// So much of the value is added to its gradient.
+    /// The share of the value that is added to its gradient.
     #[serde(default)]
     pub weight_decay: f32,
-    /// How much stays of an exponential moving average of every trained variable, where one is kept: it is what is
-    /// evaluated, then.
+    /// The decay of the exponential moving averages of trained variables; `None` keeps no averages. If they
+    /// are kept, they are evaluated instead of the values.
     #[serde(default)]
     pub average: Option<f32>,
-    /// What a worker does with a gradient before it pushes it.
+    /// The checks and clipping of gradients before they are pushed.
     #[serde(default)]
     pub gradient: GradientSpec,
-    /// How gradients of several workers meet.
+    /// The synchronisation policy.
     #[serde(default)]
     pub sync: SyncSpec,
-    /// Whether two runs shall leave the same bits; with `sync` only.
+    /// Whether two runs must leave the same bits; only with `sync`.
     #[serde(default)]
     pub deterministic: bool,
-    /// What becomes of the job when a worker leaves before the last step.
+    /// The reaction to a worker that leaves before the last step.
     #[serde(default)]
     pub when_worker_leaves: LeaveSpec,
-    /// Where variables go.
+    /// The placement of variables on shards.
     #[serde(default)]
     pub placement: PlacementSpec,
-    /// So many updates are applied, not one more.
+    /// The exact number of updates to apply.
     pub last_step: GlobalStep,
-    /// What initial values and the order of examples are drawn from.
+    /// The seed of initial values and of the order of examples.
     #[serde(default)]
     pub seed: u64,
 }
 
-/// What is wrong with a job.
+/// An invalid job.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// The text is not a job in JSON.
     #[error("not a job file: {0}")]
     Json(String),
-    /// The graph cannot run.
+    /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// The optimizer cannot run.
+    /// A number of the update is out of range.
     #[error(transparent)]
     Optimizer(#[from] OptimizerError),
-    /// The input cannot be written down.
+    /// The input spec is invalid.
     #[error(transparent)]
     Input(#[from] InputSpecError),
-    /// Gradients cannot be changed so.
+    /// A bound for clipping gradients is out of range.
     #[error(transparent)]
     Gradient(#[from] GradientError),
-    /// With this policy the order of arrival decides.
+    /// A deterministic job has a policy under which the order of arrival matters.
     #[error(
-        "deterministic needs the policy sync, and the policy is {0}: which gradients meet depends on time"
+        "deterministic needs the policy sync, but the policy is {0}: the result of other policies depends on timing"
     )]
     NotDeterministic(SyncSpec),
-    /// The partitioner cannot split anything.
+    /// The partitioner's setting is 0.
     #[error(transparent)]
     Partitioner(#[from] PartitionerError),
-    /// The batch has no examples, or too many.
-    #[error("batch_size must be from 1 to {BATCH_SIZE_MAX}, and is {0}")]
+    /// The batch size is 0 or too large.
+    #[error("batch_size must be from 1 to {BATCH_SIZE_MAX}, but is {0}")]
     BatchSize(u32),
-    /// There is nothing to train.
-    #[error("last_step must be at least 1, and is 0")]
+    /// The last step is 0.
+    #[error("last_step must be at least 1, but is 0")]
     NoSteps,
 }
 
-/// What an error in a file says, which may quote the file: not as long as the file may be, and on one line.
+/// Returns an error's text shortened and on one line, because it may quote a large file.
 pub fn told(error: &serde_json::Error) -> String {
-    /// Letters on either side of what is left out.
+    /// The letters kept on either side of the omission.
     const SIDE: usize = 200;
     let text: Vec<char> = error.to_string().chars().collect();
     let plain = |letter: &char| if letter.is_control() { '\u{fffd}' } else { *letter };
@@ -111,7 +111,7 @@ pub fn told(error: &serde_json::Error) -> String {
 }
 
 impl JobSpec {
-    /// A job with the usual settings: batches of 64, plain gradient descent, asynchronous.
+    /// Makes a job with the default settings: batches of 64, plain gradient descent, asynchronous.
     pub fn new(graph: GraphSpec, input: InputSpec, last_step: u64) -> Self {
         Self {
             graph,
@@ -132,7 +132,7 @@ impl JobSpec {
         }
     }
 
-    /// What the ps tasks need to know of it to change a variable.
+    /// Returns the settings with which the ps tasks change variables.
     pub fn update(&self) -> UpdateSpec {
         UpdateSpec {
             optimizer: self.optimizer.clone(),
@@ -143,25 +143,25 @@ impl JobSpec {
         }
     }
 
-    /// Reads a job file.
+    /// Parses and checks the text of a job file.
     ///
     /// # Errors
-    /// Where it is no JSON, names something unknown, or cannot run.
+    /// If it is not JSON, has unknown keys, or describes an invalid job.
     pub fn from_json(text: &str) -> Result<Self, JobError> {
         let job: Self = serde_json::from_str(text).map_err(|error| JobError::Json(told(&error)))?;
         job.validate()?;
         Ok(job)
     }
 
-    /// What a job file holds.
+    /// Returns the text of a job file.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("plain data encodes")
     }
 
-    /// Checks everything that can be checked before it runs.
+    /// Checks everything that can be checked before the job runs.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn validate(&self) -> Result<(), JobError> {
         if !(1..=BATCH_SIZE_MAX).contains(&self.batch_size) {
             return Err(JobError::BatchSize(self.batch_size));
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_file_is_told_in_one_short_line() {
+    fn an_error_in_a_large_file_is_one_short_line() {
         let long = format!("\"\u{1b}[31m\\n{}\"", "x".repeat(1 << 20)).replace('\u{1b}', "\\u001b");
         let error = JobSpec::from_json(&long).unwrap_err().to_string();
         assert!(error.len() < 1000 && !error.chars().any(char::is_control), "{error}");

@@ -1,5 +1,5 @@
-//! What two pushpull tasks must agree on: what is said, its bytes, and how it travels.
-//! Knows no policy, no arithmetic on tensors, and of files only the store that checkpoints are passed on through.
+//! The data on which two pushpull tasks must agree: specs, ids, the graph, messages and snapshots.
+//! Knows no transport, no store, no policy and no arithmetic on tensors.
 
 #![forbid(unsafe_code)]
 

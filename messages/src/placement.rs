@@ -1,4 +1,5 @@
-//! Where every slice of every variable lives, as data. How that is decided is the chief's matter.
+//! The placement as data: which shard owns each slice of each variable. Does not know how the chief decides
+//! it.
 //!
 //! P1: the slices of a variable are disjoint and cover it. P2: all tasks hold the same placement.
 
@@ -7,36 +8,36 @@ use serde::{Deserialize, Serialize};
 use crate::id::{PlacementEpoch, ShardId, SliceId, VariableId};
 use crate::variable::VariableSpec;
 
-/// Most shards in one ps task.
+/// The most shards in one ps task.
 pub const SHARDS_PER_TASK_MAX: u32 = 256;
-/// Most shards in one placement.
+/// The most shards in one placement.
 pub const SHARDS_MAX: usize = 1 << 16;
-/// Most slices in one placement.
+/// The most slices in one placement.
 pub const SLICES_MAX: usize = 1 << 20;
 
-/// A run of rows (along axis 0) of one variable.
+/// A range of rows (along axis 0) of one variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SliceSpec {
-    /// The variable it is part of.
+    /// The variable.
     pub variable: VariableId,
     /// The first row.
     pub row: u64,
-    /// How many rows; at least 1.
+    /// The number of rows; at least 1.
     pub rows: u64,
 }
 
 impl SliceSpec {
-    /// The whole of a variable.
+    /// Returns a slice of all rows of a variable.
     pub fn whole(id: VariableId, variable: &VariableSpec) -> Self {
         Self { variable: id, row: 0, rows: variable.rows() as u64 }
     }
 
-    /// The position of its first element within the variable.
+    /// Returns the index of the slice's first element in the variable.
     pub fn first_element(&self, variable: &VariableSpec) -> usize {
         self.row as usize * variable.row_elements()
     }
 
-    /// How many elements it has.
+    /// Returns the number of elements.
     pub fn elements(&self, variable: &VariableSpec) -> usize {
         self.rows as usize * variable.row_elements()
     }
@@ -45,58 +46,60 @@ impl SliceSpec {
 /// A slice and the shard that owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacedSlice {
-    /// Which part of which variable.
+    /// The slice.
     pub slice: SliceSpec,
-    /// Who owns it.
+    /// The shard that owns it.
     pub shard: ShardId,
 }
 
 /// The whole placement: every slice of every variable, and its shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Goes up when slices move.
+    /// The epoch, which goes up when slices move.
     pub epoch: PlacementEpoch,
-    /// All shards of the job, also those that own nothing: each counts the job's steps.
+    /// All shards of the job, including those that own nothing: each counts the job's steps.
     pub shards: Vec<ShardId>,
-    /// Grouped by variable in the graph's order, and within a variable in the order of rows.
+    /// The slices, grouped by variable in the graph's order, and within a variable in the order of rows.
     pub slices: Vec<PlacedSlice>,
 }
 
-/// What is wrong with a placement.
+/// An invalid placement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    /// There is no shard to own anything.
-    #[error("a placement needs at least one shard")]
+    /// The placement has no shards.
+    #[error("the placement has no shards, expected at least one")]
     NoShards,
-    /// Too much of something.
-    #[error("a placement may have at most {SLICES_MAX} slices, and has {0}")]
+    /// The placement has too many slices.
+    #[error("the placement has {0} slices, expected at most {SLICES_MAX}: split variables into fewer slices")]
     TooManySlices(usize),
-    /// Too much of something.
-    #[error("a placement may have at most {SHARDS_MAX} shards, and has {0}")]
+    /// The placement has too many shards.
+    #[error("the placement has {0} shards, expected at most {SHARDS_MAX}: use fewer shards")]
     TooManyShards(usize),
-    /// The same shard stands twice in the list of shards.
-    #[error("{0} is listed twice among the shards")]
+    /// A shard is listed twice.
+    #[error("{0} is listed twice among the shards, expected each once")]
     DuplicateShard(ShardId),
-    /// A slice lives on a shard that is not listed.
-    #[error("slice {slice} is on {shard}, which is not among the job's shards")]
+    /// A slice is on a shard that is not listed.
+    #[error("slice {slice} is on {shard}, expected one of the job's shards")]
     UnknownShard {
         /// The slice.
         slice: SliceId,
-        /// Where it was said to live.
+        /// The shard that is not listed.
         shard: ShardId,
     },
-    /// The slices of a variable leave a gap, overlap, are out of order, or name a variable that is not there (P1).
-    #[error("slice {slice} should begin at row {expected_row} of variable {expected}, and does not")]
+    /// The slices of a variable leave a gap, overlap, are out of order, or name an unknown variable (P1).
+    #[error(
+        "slice {slice} is out of place, expected it to begin at row {expected_row} of variable {expected}"
+    )]
     NotCovering {
         /// The slice.
         slice: SliceId,
-        /// The variable whose turn it is.
+        /// The variable expected next.
         expected: VariableId,
-        /// The row that comes next.
+        /// The row expected next.
         expected_row: u64,
     },
     /// A variable is not covered to its end (P1).
-    #[error("variable {0} is not covered to its end")]
+    #[error("variable {0} is not covered to its end, expected a slice of its remaining rows")]
     Incomplete(VariableId),
 }
 
@@ -104,7 +107,7 @@ impl Placement {
     /// Checks P1 against the job's variables.
     ///
     /// # Errors
-    /// The first rule that does not hold.
+    /// The first fault found.
     pub fn validate(&self, variables: &[VariableSpec]) -> Result<(), PlacementError> {
         if self.shards.is_empty() {
             return Err(PlacementError::NoShards);
@@ -143,7 +146,7 @@ impl Placement {
         Ok(())
     }
 
-    /// The slices on one shard, in the placement's order.
+    /// Returns the slices on one shard, in the placement's order.
     pub fn on_shard(&self, shard: ShardId) -> impl Iterator<Item = (SliceId, SliceSpec)> + '_ {
         self.slices
             .iter()
@@ -152,69 +155,69 @@ impl Placement {
             .map(|(position, placed)| (SliceId(position as u32), placed.slice))
     }
 
-    /// A short digest that all tasks compare (P2): crc32c of the placement's MessagePack bytes.
+    /// Returns a short digest that all tasks compare (P2): the crc32c of the placement's MessagePack bytes.
     pub fn digest(&self) -> u32 {
         crc32c::crc32c(&rmp_serde::to_vec(self).expect("plain data encodes"))
     }
 }
 
-/// How the chief shall place, as the job says it.
+/// The job's settings for placing variables.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementSpec {
-    /// Which shard is next.
+    /// The choice of the next shard.
     #[serde(default)]
     pub strategy: StrategySpec,
-    /// What is split before it is placed.
+    /// The splitting of variables before they are placed.
     #[serde(default)]
     pub partitioner: PartitionerSpec,
 }
 
-/// Which shard the next slice goes to.
+/// A strategy that chooses the shard of the next slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategySpec {
-    /// One after the other, in the order of creation.
+    /// Takes the shards in turn, in the order of creation.
     #[default]
     RoundRobin,
-    /// To the shard with the fewest bytes so far.
+    /// Takes the shard with the fewest bytes so far.
     GreedyLoadBalancing,
 }
 
-/// How a variable is split along axis 0 before it is placed.
+/// A partitioner that splits a variable along axis 0 before it is placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PartitionerSpec {
-    /// Every variable stays whole.
+    /// Keeps every variable whole.
     #[default]
     None,
-    /// Into so many slices, or as many as there are rows.
+    /// Splits into a fixed number of slices, but at most one per row.
     Fixed {
-        /// That number; at least 1.
+        /// The number of slices; at least 1.
         slices: u32,
     },
-    /// Into slices of at most so many bytes; a single row is never split.
+    /// Splits into slices of a bounded size; a single row is never split.
     MaxSliceBytes {
-        /// That size; at least 1.
+        /// The most bytes of a slice; at least 1.
         bytes: u64,
     },
-    /// Into as many slices as there are shards, but none smaller than `bytes_min`.
+    /// Splits into as many slices as there are shards, but none smaller than `bytes_min`.
     MinMax {
-        /// The least size of a slice; at least 1.
+        /// The fewest bytes of a slice; at least 1.
         bytes_min: u64,
     },
 }
 
-/// A number that splits nothing.
+/// A partitioner's setting that is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("partitioner: {0} must be at least 1, and is 0")]
+#[error("partitioner: {0} must be at least 1, but is 0")]
 pub struct PartitionerError(pub &'static str);
 
 impl PartitionerSpec {
-    /// Checks its number.
+    /// Checks the setting.
     ///
     /// # Errors
-    /// Names it where it is 0.
+    /// If it is 0; the error names it.
     pub const fn validate(&self) -> Result<(), PartitionerError> {
         match self {
             Self::Fixed { slices: 0 } => Err(PartitionerError("fixed.slices")),
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn covering_slices_pass_and_every_fault_is_named() {
+    fn covering_slices_pass_and_faults_are_refused() {
         let variables = [variable("a", &[4, 2]), variable("b", &[])];
         let good = Placement {
             epoch: PlacementEpoch(1),

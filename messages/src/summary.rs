@@ -1,115 +1,114 @@
-//! What a user plots: a named value at a step. Which tools show it is the chief's matter.
+//! Summaries: named values at a step, which a user plots. Does not know which tools show them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::GlobalStep;
 
-/// Most bytes of a tag.
+/// The most bytes of a tag.
 pub const TAG_BYTES_MAX: usize = 256;
-/// Most summaries that travel together.
+/// The most summaries in one message.
 pub const SUMMARIES_MAX: usize = 1024;
-/// Most bytes of the pixels or letters of one summary, and of all that travel together.
+/// The most bytes of one summary, and of all summaries in one message.
 pub const SUMMARY_BYTES_MAX: usize = 1 << 20;
 
 /// A named value at a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SummarySpec {
-    /// Such as `train/loss`; what comes before the last slash groups the plots.
+    /// The name, such as `train/loss`; the part before the last slash groups the plots.
     pub tag: String,
-    /// The job's step that it belongs to.
+    /// The job's step.
     pub step: GlobalStep,
     /// The value.
     pub value: SummaryValue,
 }
 
-/// What can be plotted.
+/// A value that can be plotted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SummaryValue {
     /// One number.
     Scalar(f32),
-    /// How numbers are distributed.
+    /// A distribution of numbers.
     Histogram(HistogramSpec),
-    /// A picture.
+    /// An image.
     Image(ImageSpec),
-    /// Words, as Markdown.
+    /// A text in Markdown.
     Text(String),
 }
 
-/// How numbers are distributed.
+/// A distribution of numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistogramSpec {
-    /// The least.
+    /// The least number.
     pub min: f64,
-    /// The greatest.
+    /// The greatest number.
     pub max: f64,
-    /// How many there are.
+    /// The count of the numbers.
     pub count: f64,
-    /// All together.
+    /// The sum of the numbers.
     pub sum: f64,
-    /// All squares together.
+    /// The sum of their squares.
     pub sum_squares: f64,
-    /// Of each bucket its upper limit, rising, and how many are in it.
+    /// The upper limit of each bucket, ascending, and the count of numbers in it.
     pub buckets: Vec<(f64, f64)>,
 }
 
-/// A picture: rows of pixels, one byte for each channel.
+/// An image: rows of pixels, one byte for each channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageSpec {
-    /// Pixels in a row.
+    /// The pixels in a row.
     pub width: u32,
-    /// Rows.
+    /// The number of rows.
     pub height: u32,
-    /// 1 for grey, 3 for colours, 4 with transparency.
+    /// The channels: 1 for grey, 3 for colour, 4 for colour with transparency.
     pub channels: u8,
-    /// height × width × channels.
+    /// The bytes, `[height, width, channels]`.
     pub pixels: Vec<u8>,
 }
 
-/// A summary that cannot be taken.
+/// An invalid summary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SummaryError {
-    /// The tag is empty or too long.
-    #[error(
-        "a summary's tag has 1 to {TAG_BYTES_MAX} bytes, none of which controls a terminal, and not '{0}'"
-    )]
+    /// The tag is empty, too long, or has control characters.
+    #[error("summary tag '{0}' is not valid, expected 1 to {TAG_BYTES_MAX} bytes without control characters")]
     Tag(String),
-    /// There are too many bytes.
-    #[error("the summary '{tag}' has {bytes} bytes, and may have at most {SUMMARY_BYTES_MAX}")]
+    /// The summary has too many bytes.
+    #[error("summary '{tag}' has {bytes} bytes, expected at most {SUMMARY_BYTES_MAX}")]
     TooLarge {
-        /// Which one.
+        /// The tag.
         tag: String,
-        /// What it has.
+        /// The bytes of the value.
         bytes: usize,
     },
-    /// The picture is none.
+    /// The image's extents and its bytes disagree.
     #[error(
-        "the image '{tag}' is {height}×{width} with {channels} channel(s), and has {pixels} bytes: expected one for each channel, of which there are 1, 3 or 4"
+        "image '{tag}' of {height}×{width} pixels and {channels} channels has {pixels} bytes, \
+         expected one per pixel and channel, and 1, 3 or 4 channels"
     )]
     Image {
-        /// Which one.
+        /// The tag.
         tag: String,
-        /// Rows.
+        /// The number of rows.
         height: u32,
-        /// Pixels in a row.
+        /// The pixels in a row.
         width: u32,
-        /// Of each pixel.
+        /// The channels of a pixel.
         channels: u8,
-        /// What came.
+        /// The bytes found.
         pixels: usize,
     },
-    /// The limits do not rise.
-    #[error("the limits of the histogram '{0}' do not rise")]
+    /// The histogram's limits are not ascending.
+    #[error("histogram '{0}' has limits that do not ascend, expected each above the one before")]
     Histogram(String),
 }
 
 impl SummarySpec {
-    /// One number.
+    /// Makes a summary of one number.
     pub fn scalar(tag: impl Into<String>, step: GlobalStep, value: f32) -> Self {
         Self { tag: tag.into(), step, value: SummaryValue::Scalar(value) }
     }
 
-    /// So many bytes it takes, apart from the tag.
+    /// Returns the bytes of the value, without the tag.
     pub fn bytes(&self) -> usize {
         match &self.value {
             SummaryValue::Scalar(_) => 4,
@@ -119,10 +118,10 @@ impl SummarySpec {
         }
     }
 
-    /// Checks it.
+    /// Checks the tag and the value.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first fault found.
     pub fn validate(&self) -> Result<(), SummaryError> {
         let tag = &self.tag;
         if tag.is_empty() || tag.len() > TAG_BYTES_MAX || tag.chars().any(char::is_control) {
@@ -143,8 +142,8 @@ impl SummarySpec {
                 Err(SummaryError::Image { tag, height: *height, width: *width, channels: *channels, pixels })
             }
             SummaryValue::Histogram(histogram) => {
-                let rises = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0;
-                if histogram.buckets.windows(2).all(rises) {
+                let ascends = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0;
+                if histogram.buckets.windows(2).all(ascends) {
                     Ok(())
                 } else {
                     Err(SummaryError::Histogram(tag.clone()))

@@ -1,42 +1,43 @@
-//! How gradients of several workers meet, as data. What it means is carried out by the shards.
+//! Synchronisation policies as data. Does not know how the shards carry them out.
 //!
-//! Written as people say it, on a command line as in a job file: `async`, `async:staleness-lr`, `bounded:3`, `sync`,
-//! `sync:2`.
+//! They are written alike on a command line and in a job file: `async`, `async:staleness-lr`, `bounded:3`,
+//! `sync`, `sync:2`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A synchronisation policy: one value in the job, one protocol for all.
+/// A synchronisation policy: how the gradients of several workers become updates. All policies share one
+/// protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum SyncSpec {
-    /// Each push is applied as it comes.
+    /// Applies each push when it arrives.
     Async {
-        /// Whether the step size is multiplied with 1 / (1 + staleness): Zhang et al., IJCAI 2016.
+        /// Whether the learning rate is multiplied by 1 / (1 + staleness): Zhang et al., IJCAI 2016.
         staleness_lr: bool,
     },
-    /// Each push is applied as it comes, and no worker is more than so many steps ahead of the slowest: the stale
-    /// synchronous parallel of Ho et al., NIPS 2013. 0 is lock step.
+    /// Applies each push when it arrives, and lets no worker run more than `staleness` steps ahead of the
+    /// slowest: the stale synchronous parallel (SSP) of Ho et al., NIPS 2013.
     Bounded {
-        /// In steps of one worker.
+        /// The bound, in steps of one worker; 0 is lock step.
         staleness: u32,
     },
-    /// Gradients computed at one version are applied together, as their mean: Chen et al., 2016.
+    /// Applies the mean of gradients computed at one version: Chen et al., 2016.
     Sync {
-        /// So many of them make an update, and those that come later are stale; all workers', where it is `None`.
+        /// The number of gradients in an update, later ones being stale; `None` for those of all workers.
         aggregate: Option<u32>,
     },
 }
 
 impl SyncSpec {
-    /// Each push is applied as it comes, with the same step size.
+    /// Applies each push when it arrives, with the same learning rate.
     pub const ASYNC: Self = Self::Async { staleness_lr: false };
-    /// The gradients of all workers make an update together.
+    /// Applies the mean of the gradients of all workers.
     pub const SYNC: Self = Self::Sync { aggregate: None };
 
-    /// Gradients that make an update together in a job of so many workers.
+    /// Returns the number of gradients in an update of a job with `workers` workers.
     pub const fn gradients_per_update(self, workers: u32) -> u32 {
         match self {
             Self::Async { .. } | Self::Bounded { .. } => 1,
@@ -64,7 +65,7 @@ impl fmt::Display for SyncSpec {
     }
 }
 
-/// Words that are no policy.
+/// A text that is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown policy '{0}': expected async, async:staleness-lr, bounded:S with S steps, sync, or sync:K with K of at least 1"
@@ -76,7 +77,7 @@ impl FromStr for SyncSpec {
 
     fn from_str(text: &str) -> Result<Self, UnknownSync> {
         let (name, option) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
-        // What `parse` takes beyond digits, such as a plus sign, is not how the policy is written.
+        // `parse` also accepts a plus sign, which is not part of the format.
         let number = || option.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok();
         match (name, option) {
             ("async", None) => Some(Self::ASYNC),
@@ -106,11 +107,11 @@ impl TryFrom<String> for SyncSpec {
     }
 }
 
-/// What becomes of a job when a worker is lost, is told to stop, or runs out of examples before the last step.
+/// The job's reaction when a worker is lost, is told to stop, or runs out of examples before the last step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaveSpec {
-    /// The others go on; where their number matters it goes down.
+    /// The others continue; a policy that counts workers counts one fewer.
     #[default]
     Continue,
     /// The job ends with an error.
@@ -133,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(sync in any_sync()) {
+        fn policies_round_trip(sync in any_sync()) {
             prop_assert_eq!(sync.to_string().parse(), Ok(sync));
             let json = serde_json::to_string(&sync).unwrap();
             prop_assert_eq!(serde_json::from_str::<SyncSpec>(&json).unwrap(), sync);
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_with_the_valid_words() {
+    fn an_unknown_policy_is_refused_with_the_valid_ones() {
         for words in [
             "",
             "Async",
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn backup_workers_are_those_beyond_the_first_so_many() {
+    fn an_update_has_at_most_one_gradient_per_worker() {
         let per_update =
             |words: &str, workers| words.parse::<SyncSpec>().unwrap().gradients_per_update(workers);
         assert_eq!(per_update("async", 4), 1);

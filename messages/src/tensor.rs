@@ -1,4 +1,4 @@
-//! Shapes and element types: what a tensor looks like, never what is in it.
+//! Shapes and element types of tensors. Knows no elements.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ pub const ALIGNMENT: usize = 64;
 pub enum DType {
     /// 32-bit floating point, little endian on the wire.
     F32,
-    /// 32-bit signed integer, little endian on the wire: labels and ids.
+    /// 32-bit signed integer, little endian on the wire; for labels and ids.
     I32,
 }
 
 impl DType {
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub const fn bytes(self) -> usize {
         4
     }
@@ -33,36 +33,36 @@ impl fmt::Display for DType {
     }
 }
 
-/// The extents of a tensor, outermost first; row-major. No extents at all: a scalar.
+/// The extents of a row-major tensor, outermost first. A scalar has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shape(pub Vec<usize>);
 
 impl Shape {
-    /// A tensor of one element and no axis.
+    /// Returns the shape of a scalar: one element and no axis.
     pub const fn scalar() -> Self {
         Self(Vec::new())
     }
 
-    /// How many axes there are.
+    /// Returns the number of axes.
     pub fn rank(&self) -> usize {
         self.0.len()
     }
 
-    /// How many elements there are; `None` where that number does not fit.
+    /// Returns the number of elements, or `None` if it overflows.
     pub fn checked_elements(&self) -> Option<usize> {
         self.0.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     ///
     /// # Panics
-    /// Where the number does not fit in a `usize`; a shape that was validated always fits.
+    /// If the number overflows a `usize`; that of a validated shape never does.
     pub fn elements(&self) -> usize {
         self.checked_elements().expect("a validated shape's element count fits in usize")
     }
 
-    /// This shape with another axis in front, such as the batch.
+    /// Returns this shape with another axis in front, such as the batch.
     #[must_use]
     pub fn with_leading(&self, extent: usize) -> Self {
         let mut extents = Vec::with_capacity(self.0.len() + 1);
@@ -78,7 +78,7 @@ impl<const N: usize> From<[usize; N]> for Shape {
     }
 }
 
-/// Most axes that a message spells out: a shape from outside may have any number.
+/// The most axes that are displayed: a shape from outside may have any number.
 const AXES_SHOWN_MAX: usize = 16;
 
 impl fmt::Display for Shape {
@@ -97,7 +97,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Shape and element type together.
+/// The shape and the element type of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorSpec {
     /// The extents.
@@ -107,12 +107,12 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// Of 32-bit floats.
+    /// Returns the spec of a tensor of 32-bit floats.
     pub fn f32(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::F32 }
     }
 
-    /// Of 32-bit integers.
+    /// Returns the spec of a tensor of 32-bit integers.
     pub fn i32(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::I32 }
     }

@@ -1,5 +1,5 @@
-//! What a variable is: its name, its shape, how it starts and where it was asked to live.
-//! Where it does live is the placement's matter.
+//! Variables as data: name, shape, initializer and requested device.
+//! Does not know where a variable lives: the placement does.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 use crate::id::{JobName, ShardId};
 use crate::tensor::Shape;
 
-/// Most bytes in a variable's name.
+/// The most bytes in a variable's name.
 pub const VARIABLE_NAME_BYTES_MAX: usize = 256;
-/// Most elements in one variable: 2^40, far beyond what one shard holds, and far from overflow.
+/// The most elements in one variable: 2^40, far more than one shard holds, and far from overflow.
 pub const VARIABLE_ELEMENTS_MAX: usize = 1 << 40;
 
-/// A tensor that lives on the ps tasks. Its elements are f32.
+/// A tensor of f32 elements that lives on the ps tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariableSpec {
-    /// Unique in the graph, such as `dense1/kernel`.
+    /// The name, unique in the graph, such as `dense1/kernel`.
     pub name: String,
-    /// The extents; none is 0.
+    /// The extents, all above 0.
     pub shape: Shape,
-    /// How it starts.
+    /// The initial values.
     pub initializer: InitializerSpec,
-    /// Whether the loss makes it change. What is pushed for one that is not trained is taken off it as it is, without
-    /// an optimizer: so moving averages are kept.
+    /// Whether the optimizer trains it. A push to an untrained variable is subtracted from its value without
+    /// an optimizer; this is how moving averages are kept.
     #[serde(default = "yes", skip_serializing_if = "is_trained")]
     pub trainable: bool,
-    /// Where the user asked it to live, if anywhere.
+    /// The device requested by the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceSpec>,
 }
@@ -37,22 +37,22 @@ const fn yes() -> bool {
     true
 }
 
-/// What is usual is left out of a job file.
+/// Returns true for the default, which a job file leaves out.
 const fn is_trained(trainable: &bool) -> bool {
     *trainable
 }
 
-/// What is wrong with a variable.
+/// An invalid variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
-    /// The name cannot be used.
+    /// The name is empty, too long, or has other characters.
     #[error(
-        "variable name '{0}' is not valid: expected 1 to {VARIABLE_NAME_BYTES_MAX} bytes of letters, digits, '_', '.', '-' and '/'"
+        "variable name '{0}' is not valid, expected 1 to {VARIABLE_NAME_BYTES_MAX} bytes of letters, digits, '_', '.', '-' and '/'"
     )]
     Name(String),
-    /// The shape cannot be used.
+    /// The shape has an extent of 0, too many axes or too many elements.
     #[error(
-        "variable '{name}' has shape {shape}: every extent must be at least 1 and their product at most 2^40"
+        "variable '{name}' has shape {shape}, expected at most 8 extents, all at least 1, with a product of at most 2^40"
     )]
     Shape {
         /// The variable.
@@ -60,23 +60,25 @@ pub enum VariableError {
         /// Its shape.
         shape: Shape,
     },
-    /// A number of the initializer cannot be used.
-    #[error("variable '{name}': {what} of its initializer must be finite and not negative, and is {value}")]
+    /// A number of the initializer is out of range.
+    #[error("variable '{name}': {what} of the initializer must be {expected}, but is {value}")]
     Initializer {
         /// The variable.
         name: String,
-        /// Which number.
+        /// The number's name.
         what: &'static str,
-        /// Its value, as text since NaN compares with nothing.
+        /// The allowed values.
+        expected: &'static str,
+        /// The value found, as text because NaN does not equal itself.
         value: String,
     },
 }
 
 impl VariableSpec {
-    /// Checks all that can be checked without the rest of the graph.
+    /// Checks the variable by itself, without the rest of the graph.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn validate(&self) -> Result<(), VariableError> {
         let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/".contains(&byte);
         if self.name.is_empty() || self.name.len() > VARIABLE_NAME_BYTES_MAX || !self.name.bytes().all(letter)
@@ -92,70 +94,71 @@ impl VariableSpec {
         for (what, value, may_be_negative) in self.initializer.numbers() {
             if !value.is_finite() || (value < 0.0 && !may_be_negative) {
                 let (name, value) = (self.name.clone(), value.to_string());
-                return Err(VariableError::Initializer { name, what, value });
+                let expected = if may_be_negative { "finite" } else { "finite and at least 0" };
+                return Err(VariableError::Initializer { name, what, expected, value });
             }
         }
         Ok(())
     }
 
-    /// Elements in one step along axis 0; a scalar has one row of one element.
+    /// Returns the number of elements in one row along axis 0; a scalar has one row of one element.
     pub fn row_elements(&self) -> usize {
         self.shape.0.iter().skip(1).product()
     }
 
-    /// The extent of axis 0; 1 for a scalar.
+    /// Returns the extent of axis 0; 1 for a scalar.
     pub fn rows(&self) -> usize {
         self.shape.0.first().copied().unwrap_or(1)
     }
 
-    /// The stream of random numbers that its initial values are drawn from: by name, so that neither the order
-    /// of variables nor their placement matters. FNV-1a, 64 bits.
+    /// Returns the random stream of the initial values: the 64-bit FNV-1a hash of the name, so that neither
+    /// the order of variables nor their placement matters.
     pub fn random_stream(&self) -> u64 {
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         self.name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
     }
 
-    /// Bytes of all its elements.
+    /// Returns the bytes of all elements.
     pub fn bytes(&self) -> u64 {
         self.shape.elements() as u64 * 4
     }
 }
 
-/// How a variable starts. The scaled ones take the fans from the variable's shape.
+/// The initial values of a variable. The scaled initializers derive their fans from the variable's shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum InitializerSpec {
-    /// All 0.
+    /// All elements are 0.
     Zeros,
-    /// All the same.
+    /// All elements are equal.
     Constant {
-        /// That value.
+        /// The value of each element.
         value: f32,
     },
-    /// Evenly from `low` up to `high`.
+    /// A uniform distribution from `low` to `high`.
     Uniform {
         /// The least value.
         low: f32,
-        /// The bound above.
+        /// The upper bound.
         high: f32,
     },
     /// A normal distribution.
     Normal {
-        /// Its mean.
+        /// The mean.
         mean: f32,
-        /// Its standard deviation.
+        /// The standard deviation.
         stddev: f32,
     },
-    /// A normal distribution, drawn again where a value lies beyond two standard deviations.
+    /// A normal distribution; values beyond two standard deviations are drawn again.
     TruncatedNormal {
-        /// Its mean.
+        /// The mean.
         mean: f32,
         /// The standard deviation before truncation.
         stddev: f32,
     },
     /// Uniform within ±sqrt(6 / (fan_in + fan_out)): Glorot and Bengio, AISTATS 2010.
     GlorotUniform,
-    /// Truncated normal with the variance 2 / fan_in: He et al., ICCV 2015.
+    /// Truncated normal with variance 2 / fan_in: He et al., ICCV 2015.
     HeNormal,
 }
 
@@ -173,10 +176,10 @@ impl InitializerSpec {
         }
     }
 
-    /// The distribution to draw from for a variable of this shape: the scaled initializers become plain ones.
+    /// Returns the distribution for a variable of this shape; scaled initializers become plain ones.
     ///
-    /// The fans are those of the field: for `[in, out]` they are in and out; for a convolution's
-    /// `[height, width, in, out]` they are in and out times the window; a vector counts its length as both.
+    /// The fans are the usual ones: for `[in, out]` in and out; for a convolution's `[height, width, in,
+    /// out]` in and out times the window; for a vector its length for both.
     #[must_use]
     pub fn resolve(&self, shape: &Shape) -> Self {
         match self {
@@ -186,7 +189,8 @@ impl InitializerSpec {
                 Self::Uniform { low: -limit, high: limit }
             }
             Self::HeNormal => {
-                // A normal cut at two standard deviations keeps only this share of its standard deviation.
+                // A normal distribution truncated at two standard deviations keeps this share of its
+                // deviation.
                 const TRUNCATED_STDDEV: f64 = 0.879_625_661_034_239_8;
                 let stddev = (2.0 / fans(shape).0).sqrt() / TRUNCATED_STDDEV;
                 Self::TruncatedNormal { mean: 0.0, stddev: stddev as f32 }
@@ -207,18 +211,18 @@ fn fans(shape: &Shape) -> (f64, f64) {
     }
 }
 
-/// A device string of the cluster form, such as `/job:ps/task:1` or `/job:ps/task:1/shard:0`.
+/// The device of a variable, written `/job:ps/task:1` or `/job:ps/task:1/shard:0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DeviceSpec {
-    /// The shard it names; without `/shard:N`, the first of its task.
+    /// The shard; without `/shard:N` the first shard of the task.
     pub shard: ShardId,
 }
 
-/// A device string that cannot be read.
+/// An invalid device of a variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "device '{0}' is not valid: variables live on ps tasks, as in '/job:ps/task:0' or '/job:ps/task:0/shard:1'"
+    "device '{0}' is not valid for a variable, expected a ps task, as in '/job:ps/task:0' or '/job:ps/task:0/shard:1'"
 )]
 pub struct DeviceError(String);
 
@@ -291,12 +295,12 @@ mod tests {
             "/job:ps/task:0/gpu:0",
             "/job:ps/task:0/shard:0/x:1",
         ] {
-            assert!(text.parse::<DeviceSpec>().is_err(), "{text} was taken");
+            assert!(text.parse::<DeviceSpec>().is_err(), "{text} was accepted");
         }
     }
 
     #[test]
-    fn scaled_initializers_take_their_fans_from_the_shape() {
+    fn scaled_initializers_use_the_fans_of_the_shape() {
         let InitializerSpec::Uniform { low, high } =
             InitializerSpec::GlorotUniform.resolve(&[784, 512].into())
         else {
@@ -313,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_variable_is_named() {
+    fn an_error_names_the_invalid_variable() {
         let good = VariableSpec {
             name: "dense/kernel".into(),
             shape: [2, 3].into(),

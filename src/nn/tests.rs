@@ -288,7 +288,7 @@ fn both(one: impl Layer, other: impl Layer) -> impl Layer {
 
 #[test]
 fn two_layers_of_one_name_are_refused_by_that_name() {
-    let expected = "layer 'it' is there twice";
+    let expected = "layer 'it' is defined twice";
     let twice = |a: Model| {
         let error = a.error();
         assert!(error.starts_with(expected), "{error}");
@@ -303,7 +303,7 @@ fn two_layers_of_one_name_are_refused_by_that_name() {
     twice(Model::floats(&[5]).then(residual("it")).then(dense("it", 5)));
     let block = || sequential("block").add(dense("it", 5)).add(dense("it", 5));
     let error = Model::floats(&[5]).then(block()).error();
-    assert!(error.starts_with("layer 'block/it' is there twice"), "{error}");
+    assert!(error.starts_with("layer 'block/it' is defined twice"), "{error}");
 }
 
 #[test]
@@ -332,35 +332,35 @@ fn a_shared_layer_that_does_not_fit_again_is_refused_by_its_name() {
 fn what_a_layer_cannot_take_is_refused_by_its_name() {
     let f32s = Model::floats;
     for (model, expected) in [
-        (f32s(&[]).then(dense("it", 5)), "layer 'it' expects f32 [batch, .., n], and got f32[2]"),
-        (Model::ids(&[3]).then(dense("it", 5)), "layer 'it' expects f32 [batch, .., n], and got i32[2, 3]"),
+        (f32s(&[]).then(dense("it", 5)), "layer 'it' expects f32 [batch, .., n], got f32[2]"),
+        (Model::ids(&[3]).then(dense("it", 5)), "layer 'it' expects f32 [batch, .., n], got i32[2, 3]"),
         (f32s(&[3]).then(dense("it", 0)), "variable 'it/kernel' has shape [3, 0]"),
         (
             f32s(&[784]).then(conv2d("it", 5, [3, 3])),
-            "layer 'it' expects f32 images [batch, h, w, channels], and got f32[2, 784]",
+            "layer 'it' expects f32 images [batch, h, w, channels], got f32[2, 784]",
         ),
         (Model::ids(&[8, 8, 3]).then(conv2d("it", 5, [3, 3])), "layer 'it' expects f32 images"),
         (f32s(&[8, 2, 3]).then(conv2d("it", 5, [3, 3])), "(conv2d 'it/conv2d') expects room for the kernel"),
         (f32s(&[8, 8, 3]).then(conv2d("it", 5, [3, 3]).stride(0)), "(conv2d 'it/conv2d') expects room"),
         (f32s(&[8, 8, 3]).then(conv2d("it", 5, [0, 3])), "variable 'it/kernel' has shape [0, 3, 3, 5]"),
-        (f32s(&[]).then(batch_norm("it")), "layer 'it' expects f32 [batch, .., channels], and got f32[2]"),
+        (f32s(&[]).then(batch_norm("it")), "layer 'it' expects f32 [batch, .., channels], got f32[2]"),
         (f32s(&[3]).then(batch_norm("it").epsilon(0.0)), "(batch_norm 'it/batch_norm') has the epsilon 0"),
         (f32s(&[3]).then(batch_norm("it").momentum(2.0)), "(batch_norm 'it/batch_norm') has the momentum 2"),
-        (f32s(&[]).then(layer_norm("it")), "layer 'it' expects f32 [batch, .., n], and got f32[2]"),
+        (f32s(&[]).then(layer_norm("it")), "layer 'it' expects f32 [batch, .., n], got f32[2]"),
         (f32s(&[3]).then(layer_norm("it").epsilon(-1.0)), "(layer_norm 'it/layer_norm') has the epsilon -1"),
-        (f32s(&[3]).then(embedding("it", 5, 2)), "layer 'it' expects i32 ids, and got f32[2, 3]"),
+        (f32s(&[3]).then(embedding("it", 5, 2)), "layer 'it' expects i32 ids, got f32[2, 3]"),
         (Model::ids(&[3]).then(embedding("it", 0, 2)), "variable 'it/table' has shape [0, 2]"),
         (
             f32s(&[6, 7]).then(multi_head_attention("it", 4)),
             "layer 'it' expects f32 [batch, length, width] with a width that is a multiple of its number of heads, \
-             4, and got f32[2, 6, 7]",
+             4, got f32[2, 6, 7]",
         ),
         (f32s(&[6, 8]).then(multi_head_attention("it", 0)), "layer 'it' expects f32 [batch, length, width]"),
         (f32s(&[8]).then(multi_head_attention("it", 4)), "layer 'it' expects f32 [batch, length, width]"),
         (Model::ids(&[6, 8]).then(multi_head_attention("it", 4)), "layer 'it' expects f32"),
         (
             f32s(&[5]).then(sequential("block").add(max_pool(2))),
-            "(max_pool2d 'block/max_pool2d') expects f32 images [batch, h, w, c], and got f32[2, 5]",
+            "(max_pool2d 'block/max_pool2d') expects f32 images [batch, h, w, c], got f32[2, 5]",
         ),
         (
             f32s(&[5]).then(sequential("block").add(dropout(1.5))),
@@ -374,7 +374,7 @@ fn what_a_layer_cannot_take_is_refused_by_its_name() {
         ),
         (
             f32s(&[5]).then(residual("it").add(dense("in", 1))),
-            "layer 'it' expects layers and a shortcut that give the same shape, and got f32[2, 1] and f32[2, 5]",
+            "layer 'it' expects layers and a shortcut that give the same shape, got f32[2, 1] and f32[2, 5]",
         ),
         (f32s(&[5]).then(dense("a b", 3)), "variable name 'a b/kernel' is not valid"),
     ] {
@@ -388,5 +388,5 @@ fn a_scalar_cannot_be_flattened() {
     let mut g = GraphBuilder::new("scalars");
     let x = g.constant(1.0);
     let x = flatten().apply(&mut g, x);
-    assert_eq!(Model { g, x }.error(), "layer 'scalars' expects [batch, ..], and got f32[]");
+    assert_eq!(Model { g, x }.error(), "layer 'scalars' expects [batch, ..], got f32[]");
 }

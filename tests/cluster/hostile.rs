@@ -306,7 +306,7 @@ fn bytes_after_a_good_hello_cost_one_connection() {
         (prefix(22, u32::MAX, 0), "header may have at most"),
         (prefix(22, 100, u64::MAX), "payload may have at most"),
         (unknown_kind, "999"),
-        (frame(1, no_slices), "1 slices need as many payload segments"),
+        (frame(1, no_slices), "one for each of 1 slices"),
     ] {
         say(&cluster.address(PS), &[&hello[..], &bytes].concat());
         programs[1].wait_for(expected);

@@ -1,54 +1,55 @@
-//! What the file of one shard holds, as the ps tells the chief and the manifest lists it.
+//! The contents of a shard's file, as the ps reports them to the chief and the manifest lists them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ShardId, SliceId, Version};
 
-/// Every tensor bears a checksum for each run of so many bytes, so that a part of it can be read and checked.
+/// The bytes of a block. Each block of a tensor has a checksum, so that a part of the tensor can be read and
+/// checked.
 pub const BLOCK_BYTES: usize = 4 << 20;
 
-/// The file of one shard, in the format safetensors.
+/// The file of a shard, in the safetensors format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSpec {
-    /// Within the checkpoint's folder.
+    /// The name in the checkpoint's folder.
     pub name: String,
-    /// Who wrote it.
+    /// The shard that wrote the file.
     pub shard: ShardId,
-    /// Of all its slices.
+    /// The version of all tensors.
     pub version: Version,
-    /// The whole file's.
+    /// The bytes of the whole file.
     pub bytes: u64,
-    /// All of them, in the order of the file.
+    /// The tensors, in the order of the file.
     pub tensors: Vec<SavedTensorSpec>,
 }
 
-/// One tensor of a file: a slice's value, or something beside it.
+/// A tensor of a file: a slice's value, average or slot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedTensorSpec {
-    /// In the file.
+    /// The name in the file.
     pub name: String,
-    /// Of the placement.
+    /// The slice of the placement.
     pub slice: SliceId,
-    /// What of that slice.
+    /// The part of the slice.
     pub part: Part,
-    /// Where it begins in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// How long it is.
+    /// The length in bytes.
     pub bytes: u64,
-    /// crc32c of each run of [`BLOCK_BYTES`] bytes; the last may be shorter.
+    /// The crc32c of each block of [`BLOCK_BYTES`] bytes; the last block may be shorter.
     pub crc32c: Vec<u32>,
 }
 
-/// What of a slice a tensor is.
+/// The part of a slice that a tensor holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// The value itself.
+    /// The value.
     Value,
-    /// Its moving average.
+    /// The moving average.
     Average,
-    /// The optimizer's state of that number beside it.
+    /// The optimizer's slot of this number.
     Slot(u32),
 }

@@ -1,4 +1,5 @@
-//! A checkpoint as tasks speak of it: its name, what its files hold, and what a shard starts with. Knows no store.
+//! Checkpoints in messages: their names, the contents of their files, and the start of a shard. Knows no
+//! store.
 
 mod file_spec;
 mod name;

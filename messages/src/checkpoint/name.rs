@@ -1,4 +1,4 @@
-//! What a checkpoint and its files are called. Names order as their steps do.
+//! The names of a checkpoint and its files. Names sort as their steps do.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{GlobalStep, Incarnation, ShardId};
 
-/// A checkpoint's folder: `step-1200-00064432fa1b2c3d`. A step that is saved once more by another life of the chief is
-/// another checkpoint: nothing that was committed is ever written again.
+/// The name of a checkpoint's folder, such as `step-1200-00064432fa1b2c3d`. A step that another incarnation
+/// of the chief saves again is another checkpoint, so that a committed one is never overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CheckpointName {
-    /// The updates that are in it.
+    /// The updates that it contains.
     pub step: GlobalStep,
-    /// The life of the chief that made it.
+    /// The incarnation of the chief that made it.
     pub life: Incarnation,
 }
 
-/// Something else than the name of a checkpoint.
+/// A text that is not the name of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not the name of a checkpoint: expected step-N-LIFE, with LIFE of 16 hexadecimal digits")]
+#[error("'{0}' is not the name of a checkpoint, expected step-N-LIFE, with LIFE of 16 hexadecimal digits")]
 pub struct NameError(String);
 
 impl CheckpointName {
-    /// Where its manifest is.
+    /// Returns the path of the manifest in the store.
     pub fn manifest(&self) -> String {
         self.file("manifest.json")
     }
 
-    /// Where a file of that name in its folder is.
+    /// Returns the path in the store of a file in the checkpoint's folder.
     pub fn file(&self, name: &str) -> String {
         format!("{self}/{name}")
     }
 
-    /// What the file of a shard is called within the folder.
+    /// Returns the name of a shard's file in the folder.
     pub fn shard_file(shard: ShardId) -> String {
         format!("ps-{}-shard-{}.safetensors", shard.ps, shard.shard)
     }
@@ -56,8 +56,7 @@ impl FromStr for CheckpointName {
                     step: GlobalStep(step.parse().ok()?),
                     life: Incarnation(u64::from_str_radix(life, 16).ok()?),
                 };
-                // One spelling only: a folder called otherwise is not ours.
-                // And after every life there is another.
+                // Only the canonical spelling is valid, and the incarnation must have a successor.
                 (name.to_string() == text && name.life.0 < u64::MAX).then_some(name)
             });
         parsed.ok_or_else(|| NameError(text.chars().take(64).collect()))

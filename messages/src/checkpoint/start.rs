@@ -1,43 +1,44 @@
-//! What a shard's variables begin with.
+//! The start of a shard: the source of its variables' values.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CheckpointName, WorkerRecord};
 use crate::id::VariableId;
 
-/// What a shard's variables begin with.
+/// The source of the values with which a shard's variables begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartSpec {
-    /// Their initial values.
+    /// The initializers.
     #[default]
     Initialise,
-    /// All that a checkpoint of the same variables has: values, averages, slots, the step and the memory of pushes.
+    /// The whole state of a checkpoint of the same variables: values, averages, slots, step and records of
+    /// workers.
     Resume {
-        /// The store, as `Store::open` takes it.
+        /// The location of the store, as `Store::open` accepts it.
         store: String,
-        /// Which of its checkpoints.
+        /// The checkpoint.
         checkpoint: CheckpointName,
-        /// What is remembered of this job's workers, by their index, as there may be others than before, with other
-        /// batches; none where it is what the manifest has.
+        /// The records of this job's workers, by their index, if they differ from the manifest's because the
+        /// number of workers or their batches have changed; else empty.
         workers: Vec<WorkerRecord>,
     },
-    /// The values of some variables; the rest, and the slots of all, begin as they are initialised.
+    /// The values of some variables in a checkpoint; the other variables and all slots are initialised.
     WarmStart {
-        /// The store.
+        /// The location of the store, as `Store::open` accepts it.
         store: String,
-        /// Which of its checkpoints.
+        /// The checkpoint.
         checkpoint: CheckpointName,
-        /// Which variables, each once.
+        /// The variables, each once.
         variables: Vec<SourceSpec>,
     },
 }
 
-/// A variable, and what it is called in the checkpoint that it takes its values from.
+/// A variable and its name in the checkpoint from which it takes its values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceSpec {
-    /// Of the job.
+    /// The job's variable.
     pub variable: VariableId,
-    /// In the checkpoint; of the same shape.
+    /// The name of a variable of the same shape in the checkpoint.
     pub source: String,
 }

@@ -1,28 +1,29 @@
-//! What a shard remembers of a worker, as a checkpoint keeps it.
+//! A shard's record of a worker, as a checkpoint stores it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Incarnation, Sequence};
 use crate::message::Verdict;
 
-/// What a shard remembers of a worker: its last push, what that was told, and how far the worker was in its input.
+/// A shard's record of a worker: its last push, the verdict on it, and the worker's position in its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerRecord {
     /// The index of the worker task.
     pub worker: u32,
-    /// Which life of it.
+    /// The incarnation of the worker.
     pub incarnation: Incarnation,
-    /// Its last push.
+    /// The number of its last push.
     pub sequence: Sequence,
-    /// What became of that.
+    /// The verdict on its last push.
     pub verdict: Verdict,
-    /// Batches that it had taken from its input, in all its lives.
+    /// The batches that it had taken from its input, in all incarnations.
     pub drawn: u64,
 }
 
 impl WorkerRecord {
-    /// Of a worker that has not pushed in this life of the job, with so many batches drawn before.
+    /// Makes the record of a worker that has not pushed in this run of the job and took `drawn` batches
+    /// before.
     pub const fn new(worker: u32, drawn: u64) -> Self {
         let (incarnation, sequence) = (Incarnation(0), Sequence(0));
         Self { worker, incarnation, sequence, verdict: Verdict::Stopped, drawn }

@@ -1,5 +1,5 @@
-//! Where a task listens: `host:port`, checked once and kept in one canonical spelling.
-//! Resolves no name and opens no socket: a host may come to exist long after its address was written.
+//! The address of a task: `host:port`, checked once and kept in one canonical spelling.
+//! Resolves no name and opens no socket, because a host may come to exist after its address was written.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::quote::quote;
 
-/// Most bytes in an address; a DNS name alone may have 253.
+/// The most bytes in an address; a DNS name alone may have 253.
 pub const ADDRESS_BYTES_MAX: usize = 255;
 const TOO_LONG: &str = "expected at most 255 bytes";
 const _: () = assert!(ADDRESS_BYTES_MAX == 255, "TOO_LONG names the bound");
-/// Most bytes between two dots of a DNS name: RFC 1035, section 2.3.4.
+/// The most bytes between two dots of a DNS name: RFC 1035, section 2.3.4.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// A `host:port`, where the host is a DNS name, an IPv4 address or an IPv6 address in brackets.
+/// An address `host:port`, where the host is a DNS name, an IPv4 address or an IPv6 address in brackets.
 ///
-/// Names are kept in lower case and numbers without leading zeros, so that equal addresses are equal text.
+/// Names are kept in lower case and numbers without leading zeros, so that equal addresses have equal text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {
@@ -26,29 +26,29 @@ pub struct Address {
     port: u16,
 }
 
-/// Text that is no address.
+/// A text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{given}' is not host:port: {expected}")]
+#[error("'{given}' is not host:port, {expected}")]
 pub struct AddressError {
-    /// What came, cut short.
+    /// The text, shortened.
     given: String,
-    /// What should have come.
+    /// The expected form.
     expected: &'static str,
 }
 
 impl Address {
-    /// The canonical `host:port`, as it is dialled and shown.
+    /// Returns the canonical `host:port`, as it is dialled and shown.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The host alone, without the brackets of an IPv6 address.
+    /// Returns the host, without the brackets of an IPv6 address.
     pub fn host(&self) -> &str {
         let host = self.text.rsplit_once(':').map_or("", |(host, _)| host);
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
     }
 
-    /// The port; at least 1.
+    /// Returns the port; at least 1.
     pub const fn port(&self) -> u16 {
         self.port
     }
@@ -64,7 +64,7 @@ impl FromStr for Address {
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(|| error("expected a port, as in 'ps0:2222'"))?;
         let host = canonical_host(host).map_err(error)?;
-        // `u16::from_str` would take '+1'.
+        // `u16::from_str` would accept '+1'.
         let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
         let port = Some(port).filter(|_| digits).and_then(|port| port.parse().ok()).filter(|&port| port > 0);
         let port: u16 = port.ok_or_else(|| error("expected a port from 1 to 65535 after the last ':'"))?;
@@ -83,7 +83,7 @@ fn canonical_host(host: &str) -> Result<String, &'static str> {
     if host.contains(':') {
         return Err("expected one ':', and an IPv6 address in brackets, as in '[::1]:2222'");
     }
-    // A last label of digits alone is never a DNS name, so that '10.0.0.256' is a mistake and not a name.
+    // A last label of digits alone is never a DNS name, so '10.0.0.256' is a mistake and not a name.
     let labels = host.strip_suffix('.').unwrap_or(host);
     if labels.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit())) {
         let ip: Ipv4Addr = host.parse().map_err(|_| "expected a DNS name or four numbers from 0 to 255")?;

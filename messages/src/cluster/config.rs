@@ -1,14 +1,14 @@
-//! Who a process is: a cluster, and one task of it.
-//! Does not know in which spelling a user said so.
+//! The place of a process: a cluster and one of its tasks.
+//! Does not know in which spelling the user gave them.
 
 use super::TASKS_PER_JOB_MAX;
 use super::error::ClusterError;
 use super::spec::ClusterSpec;
 use crate::id::{JobName, TaskId};
 
-/// The cluster, and which of its tasks this process is.
+/// A cluster and the task of it that this process runs.
 ///
-/// The task has an address in the cluster; only an evaluator may lack one, since it need not be listed.
+/// The task has an address in the cluster, except that an evaluator need not be listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     cluster: ClusterSpec,
@@ -16,13 +16,13 @@ pub struct ClusterConfig {
 }
 
 impl ClusterConfig {
-    /// Finds a task in the cluster. Where the job has one task only, the index may be left out.
+    /// Finds a task in the cluster. The index may be left out if the job has only one task.
     ///
     /// # Errors
-    /// Where the cluster has no such task, or more than one that it could be.
+    /// If the cluster has no such task, or if the index is missing and the job has several tasks.
     pub fn new(cluster: ClusterSpec, job: JobName, index: Option<u32>) -> Result<Self, ClusterError> {
         let listed = cluster.addresses(job).len();
-        // An evaluator outside the cluster has nothing to be counted by: its index is believed.
+        // The index of an evaluator outside the cluster cannot be checked against a list.
         let outside = listed == 0 && job == JobName::Evaluator;
         if listed == 0 && !outside {
             return Err(ClusterError::JobNotInCluster { job, valid: job_names(&cluster) });
@@ -38,23 +38,23 @@ impl ClusterConfig {
         Ok(Self { cluster, task: TaskId::new(job, index) })
     }
 
-    /// All tasks.
+    /// Returns the cluster.
     pub const fn cluster(&self) -> &ClusterSpec {
         &self.cluster
     }
 
-    /// This one.
+    /// Returns the task of this process.
     pub const fn task(&self) -> TaskId {
         self.task
     }
 
-    /// Whether this task hosts the chief.
+    /// Returns true if this task hosts the chief.
     pub fn hosts_chief(&self) -> bool {
         self.task == self.cluster.chief_host()
     }
 }
 
-/// The jobs that a task of this cluster can be of, for an error message.
+/// Lists the jobs of this cluster for an error.
 pub(super) fn job_names(cluster: &ClusterSpec) -> String {
     let names: Vec<&str> = cluster.jobs().map(|(job, _)| job.as_str()).collect();
     names.join(", ")

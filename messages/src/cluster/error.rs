@@ -1,88 +1,86 @@
-//! What can be wrong with a cluster as a user wrote it, each in one line that says what to do.
-//! Knows nothing of how the program ends because of it.
+//! The errors of a cluster as a user wrote it, each in one line that says what to do.
+//! Does not know how the program ends because of them.
 
 use super::TASKS_PER_JOB_MAX;
 use super::address::{Address, AddressError};
 use crate::id::{JobName, TaskId};
 
-/// What is wrong with a cluster, or with a task's place in it.
+/// An invalid cluster, or an invalid task in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
-    /// An address cannot be read.
+    /// An address is invalid.
     #[error("address of {task}: {error}")]
     Address {
-        /// Whose address.
+        /// The task with this address.
         task: TaskId,
-        /// What is wrong with it.
+        /// The fault in the address.
         error: AddressError,
     },
-    /// Two tasks would listen at one address.
+    /// Two tasks have one address.
     #[error(
-        "address '{address}' is given to both {first} and {second}: expected another address for each task"
+        "address '{address}' is given to both {first} and {second}, expected another address for each task"
     )]
     DuplicateAddress {
         /// The address.
         address: Address,
-        /// The task that has it.
+        /// The first task with this address.
         first: TaskId,
-        /// The task that was given it too.
+        /// The second task with this address.
         second: TaskId,
     },
-    /// A word that names no job.
-    #[error("{key}: unknown job '{name}': expected chief, ps, worker or evaluator")]
+    /// A name is not a job's.
+    #[error("{key}: unknown job '{name}', expected chief, ps, worker or evaluator")]
     UnknownJob {
-        /// Where it was written.
+        /// The flag or key with the name.
         key: &'static str,
-        /// The word, cut short.
+        /// The name, shortened.
         name: String,
     },
     /// A job is listed twice; `master` and `chief` are one job.
     #[error(
-        "job '{0}' is given twice: expected each job once, with all its addresses ('master' is another word for 'chief')"
+        "job '{0}' is given twice, expected each job once, with all its addresses ('master' is another name for 'chief')"
     )]
     DuplicateJob(JobName),
-    /// There can be one chief only.
-    #[error("job 'chief' has {0} tasks: expected one chief, or none and worker/0 hosts it")]
+    /// There are several chiefs.
+    #[error("job 'chief' has {0} tasks, expected one chief, or none so that worker/0 hosts it")]
     ManyChiefs(usize),
     /// A job that every cluster needs has no task.
-    #[error("job '{0}' has no task: expected at least one ps and one worker, so give '{0}' an address")]
+    #[error("job '{0}' has no task, expected at least one ps and one worker: give '{0}' an address")]
     NoTask(JobName),
     /// A job has too many tasks.
-    #[error("job '{job}' has {tasks} tasks: expected at most {TASKS_PER_JOB_MAX}")]
+    #[error("job '{job}' has {tasks} tasks, expected at most {TASKS_PER_JOB_MAX}")]
     ManyTasks {
         /// The job.
         job: JobName,
-        /// How many it has.
+        /// The number of its tasks.
         tasks: usize,
     },
-    /// A part of `--cluster-spec` cannot be read.
+    /// A part of `--cluster-spec` is invalid.
     #[error(
-        "--cluster-spec: '{0}' is not a job and its addresses: expected 'job|host:port;host:port', and ',' between jobs"
+        "--cluster-spec: '{0}' is not a job with its addresses, expected 'job|host:port;host:port', and ',' between jobs"
     )]
     ClusterFlag(String),
-    /// A part of `TF_CONFIG` cannot be read.
-    #[error("TF_CONFIG: {key}: expected {expected}, and came {came}")]
+    /// A part of `TF_CONFIG` is invalid.
+    #[error("TF_CONFIG: {key}: got {got}, expected {expected}")]
     TfConfig {
-        /// Which part.
+        /// The key of the part.
         key: String,
-        /// What should have come.
+        /// The expected form.
         expected: &'static str,
-        /// What came, cut short.
-        came: String,
+        /// The value found, shortened.
+        got: String,
     },
-    /// A cluster is given more than once, in different spellings.
-    #[error(
-        "the cluster is given twice, by {first} and by {second}: expected one of them, so leave the other out"
-    )]
+    /// The cluster is given more than once, in different spellings.
+    #[error("the cluster is given twice, by {first} and by {second}, expected only one: leave the other out")]
     TwoClusters {
-        /// One place.
+        /// The first flag or variable.
         first: &'static str,
-        /// The other.
+        /// The second flag.
         second: &'static str,
     },
     /// `TF_CONFIG` and the flags name different tasks.
     #[error(
-        "TF_CONFIG says {tf_config} and {key} says {flag}: expected the same, so leave {key} out or correct it"
+        "TF_CONFIG says {tf_config} and {key} says {flag}, expected the same: leave {key} out or correct it"
     )]
     TwoTasks {
         /// The flag.
@@ -92,29 +90,29 @@ pub enum ClusterError {
         /// The flag's value.
         flag: String,
     },
-    /// A task is named, but there is no cluster that it could be a part of.
+    /// A task is given without a cluster.
     #[error(
-        "{0} is given without a cluster: expected TF_CONFIG, --cluster-spec, or --ps-hosts and --worker-hosts too"
+        "{0} is given without a cluster, expected TF_CONFIG, --cluster-spec, or --ps-hosts and --worker-hosts too"
     )]
     NoCluster(&'static str),
-    /// A cluster is given, but not which of its tasks this is.
+    /// A cluster is given without the task of this process.
     #[error(
-        "a cluster is given, but not which task this is: expected --job-name (one of {valid}) and --task-index"
+        "a cluster is given without the task of this process, expected --job-name (one of {valid}) and --task-index"
     )]
     NoJobName {
         /// The cluster's jobs.
         valid: String,
     },
-    /// The job has more than one task, and it is not said which of them this is.
-    #[error("job '{job}' has {tasks} tasks, and it is not said which this is: expected --task-index from 0 to {}", .tasks - 1)]
+    /// The job has several tasks, and the index is missing.
+    #[error("job '{job}' has {tasks} tasks and no index is given, expected --task-index from 0 to {}", .tasks - 1)]
     NoTaskIndex {
         /// The job.
         job: JobName,
-        /// How many tasks it has; at least 2.
+        /// The number of its tasks; at least 2.
         tasks: usize,
     },
-    /// This process is said to be a task of a job that the cluster does not have.
-    #[error("job '{job}' has no task in this cluster: expected --job-name to be one of {valid}")]
+    /// The cluster does not have the job of this process.
+    #[error("job '{job}' has no task in this cluster, expected --job-name to be one of {valid}")]
     JobNotInCluster {
         /// The job.
         job: JobName,
@@ -122,13 +120,13 @@ pub enum ClusterError {
         valid: String,
     },
     /// The job has no task of this index.
-    #[error("task index {index} of job '{job}' is out of range: expected --task-index from 0 to {}", .tasks - 1)]
+    #[error("task index {index} of job '{job}' is out of range, expected --task-index from 0 to {}", .tasks - 1)]
     TaskIndex {
         /// The job.
         job: JobName,
-        /// The index that came.
+        /// The index.
         index: u32,
-        /// How many tasks there are; at least 1.
+        /// The number of tasks; at least 1.
         tasks: usize,
     },
 }

@@ -1,5 +1,5 @@
-//! Every way in which a user can say which cluster there is and which task this is, made one.
-//! Knows the flags' names for its messages; the command line and the environment are read elsewhere.
+//! Combines the ways in which a user can give the cluster and the task of this process.
+//! Knows the flags' names for its errors, but reads neither the command line nor the environment.
 
 use super::config::{ClusterConfig, job_names};
 use super::error::ClusterError;
@@ -8,10 +8,10 @@ use super::spec::ClusterSpec;
 use super::tf_config::TfConfig;
 use crate::id::JobName;
 
-/// What a user wrote, in one of three spellings: `TF_CONFIG`, `--cluster-spec`, or a flag for each job.
+/// The user's settings, in one of three spellings: `TF_CONFIG`, `--cluster-spec`, or a flag for each job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterFlags {
-    /// The environment's `TF_CONFIG`, JSON; empty is as good as unset.
+    /// The environment's `TF_CONFIG`, in JSON; an empty text counts as unset.
     pub tf_config: Option<String>,
     /// `--cluster-spec`: `worker|w0:2222;w1:2222,ps|p0:2222`.
     pub cluster_spec: Option<String>,
@@ -21,19 +21,19 @@ pub struct ClusterFlags {
     pub worker_hosts: Option<String>,
     /// `--chief-host`, or `--chief-hosts`: `c0:2222`.
     pub chief_hosts: Option<String>,
-    /// `--job-name`: which job this task is of.
+    /// `--job-name`: the job of this task.
     pub job_name: Option<String>,
-    /// `--task-index`: which of the job's tasks this is.
+    /// `--task-index`: the index of this task in the job.
     pub task_index: Option<u32>,
 }
 
 impl ClusterFlags {
-    /// The cluster, and which of its tasks this is; `None` where no cluster is given at all.
+    /// Returns the cluster and the task of this process; `None` if no cluster is given.
     ///
     /// The flags may complete the task that `TF_CONFIG` names, but not contradict it.
     ///
     /// # Errors
-    /// The first thing that cannot be read, is missing, or is said twice.
+    /// The first setting that is invalid, missing or given twice.
     pub fn resolve(&self) -> Result<Option<ClusterConfig>, ClusterError> {
         let tf_config = TfConfig::parse(self.tf_config.as_deref().unwrap_or_default())?;
         self.check_one_spelling(&tf_config)?;
@@ -56,7 +56,7 @@ impl ClusterFlags {
         ClusterConfig::new(cluster, job, index).map(Some)
     }
 
-    /// A cluster that is given twice may be given differently, now or after the next change to one of them.
+    /// Checks that the cluster is given once: two spellings may differ, now or after a change to one of them.
     fn check_one_spelling(&self, tf_config: &TfConfig) -> Result<(), ClusterError> {
         let mut given = [
             ("TF_CONFIG", tf_config.cluster.is_some()),

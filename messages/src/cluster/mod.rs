@@ -1,5 +1,5 @@
-//! The cluster: which tasks there are, at which addresses, and which of them this process is.
-//! Knows nothing of connections, and reads no environment: what a user wrote is handed in.
+//! The cluster: its tasks, their addresses, and the task of this process.
+//! Knows no connections and reads no environment: the user's settings are passed in.
 
 mod address;
 mod config;
@@ -18,5 +18,5 @@ pub use error::ClusterError;
 pub use flags::ClusterFlags;
 pub use spec::ClusterSpec;
 
-/// Most tasks in one job.
+/// The most tasks in one job.
 pub const TASKS_PER_JOB_MAX: usize = 4096;

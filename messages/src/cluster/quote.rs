@@ -1,9 +1,9 @@
-//! Text of a user, as errors repeat it. Knows nothing of what it should have been.
+//! Quotes of a user's text in errors. Does not know what the text means.
 
-/// Most characters of a user's text that an error repeats.
+/// The most characters of a user's text that an error quotes.
 const QUOTE_CHARS_MAX: usize = 96;
 
-/// Returns a user's text as it fits into a message of one line: escaped and cut short.
+/// Returns a user's text shortened and escaped for an error of one line.
 pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::new();
     for c in text.chars().take(QUOTE_CHARS_MAX) {

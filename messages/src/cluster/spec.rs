@@ -1,5 +1,5 @@
-//! The cluster spec: the jobs, and an address for each of their tasks, the same on every task.
-//! Does not know which of the tasks this process is, nor how a user spells a cluster.
+//! The cluster spec: the jobs and the addresses of their tasks, the same on every task.
+//! Knows neither the task of this process nor how a user spells a cluster.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::address::Address;
 use super::error::ClusterError;
 use crate::id::{JobName, TaskId};
 
-/// All tasks of the cluster and their addresses.
+/// The tasks of a cluster and their addresses.
 ///
-/// Has at least one ps and one worker, at most one chief, and no address twice. The evaluators may be left
-/// out, since they take no part in the training.
+/// A cluster has at least one ps and one worker, at most one chief, and no address twice. Evaluators may be
+/// left out, because they take no part in the training.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Jobs", into = "Jobs")]
 pub struct ClusterSpec {
@@ -23,7 +23,7 @@ pub struct ClusterSpec {
     evaluator: Vec<Address>,
 }
 
-/// How a cluster spec is written down; not checked yet.
+/// The serialized form of a cluster spec, before it is checked.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Jobs {
@@ -38,11 +38,11 @@ struct Jobs {
 }
 
 impl ClusterSpec {
-    /// Checks the jobs and their addresses, which are in the order of the tasks. An empty job is as good as
-    /// none.
+    /// Makes a cluster of these jobs and their addresses, which are in the order of the tasks. A job without
+    /// addresses counts as missing.
     ///
     /// # Errors
-    /// The first rule that does not hold.
+    /// The first fault found.
     pub fn new<A: AsRef<str>>(
         jobs: impl IntoIterator<Item = (JobName, Vec<A>)>,
     ) -> Result<Self, ClusterError> {
@@ -76,7 +76,7 @@ impl ClusterSpec {
         Ok(cluster)
     }
 
-    /// The addresses of one job, in the order of its tasks; none where the cluster does not have the job.
+    /// Returns the addresses of one job in the order of its tasks; none if the cluster does not have the job.
     pub fn addresses(&self, job: JobName) -> &[Address] {
         match job {
             JobName::Chief => &self.chief,
@@ -96,21 +96,21 @@ impl ClusterSpec {
         JobName::ALL.into_iter().map(|job| (job, self.addresses(job))).filter(|(_, all)| !all.is_empty())
     }
 
-    /// Every task and its address: chief, ps, workers, evaluators, each in order.
+    /// Returns every task and its address: chief, ps, workers, evaluators, each in order.
     pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Address)> {
         self.jobs().flat_map(|(job, addresses)| {
             (0u32..).zip(addresses).map(move |(index, address)| (TaskId::new(job, index), address))
         })
     }
 
-    /// The task that hosts the chief: the chief itself, or worker/0 where the cluster names no chief.
+    /// Returns the task that hosts the chief: the chief itself, or worker/0 if the cluster names no chief.
     pub fn chief_host(&self) -> TaskId {
         if self.chief.is_empty() { TaskId::worker(0) } else { TaskId::CHIEF }
     }
 
-    /// The cluster as `--cluster-spec` takes it, such as `chief|c:1,ps|p0:1;p1:1,worker|w0:1`.
+    /// Returns the cluster as text for `--cluster-spec`, such as `chief|c:1,ps|p0:1;p1:1,worker|w0:1`.
     ///
-    /// Equal clusters give equal text, and different ones different text.
+    /// Two clusters have equal text exactly if they are equal.
     pub fn to_flag(&self) -> String {
         let job = |(job, addresses): (JobName, &[Address])| {
             let addresses: Vec<&str> = addresses.iter().map(Address::as_str).collect();
@@ -119,16 +119,16 @@ impl ClusterSpec {
         self.jobs().map(job).collect::<Vec<_>>().join(",")
     }
 
-    /// A short digest that all tasks compare: 64-bit FNV-1a of [`to_flag`](Self::to_flag).
+    /// Returns a short digest that all tasks compare: the 64-bit FNV-1a hash of [`to_flag`](Self::to_flag).
     ///
-    /// It guards against mistakes, not against attackers, who can easily make two clusters of one hash.
+    /// It detects mistakes, but not attacks: two clusters with the same hash are easy to construct.
     pub fn hash(&self) -> u64 {
         const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
         const PRIME: u64 = 0x0000_0100_0000_01b3;
         self.to_flag().bytes().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
     }
 
-    /// The first difference from another task's spec in one line; `None` where they are equal.
+    /// Returns the first difference from another task's spec in one line; `None` if they are equal.
     pub fn difference(&self, there: &Self) -> Option<String> {
         JobName::ALL.into_iter().find_map(|job| {
             let (ours, theirs) = (self.addresses(job), there.addresses(job));

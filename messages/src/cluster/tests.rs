@@ -1,5 +1,5 @@
-//! Tests of the cluster: three spellings of one cluster are equal, and every mistake is named in one line.
-//! Knows only what the folder shows to others.
+//! Tests of the cluster: three spellings of one cluster are equal, and every mistake gives an error of one
+//! line. Knows only the folder's public items.
 
 use proptest::prelude::*;
 
@@ -56,7 +56,7 @@ fn addresses_have_one_canonical_spelling() {
 }
 
 #[test]
-fn what_is_no_address_is_refused() {
+fn an_invalid_address_is_refused() {
     let long_label = format!("{}:1", "a".repeat(64));
     let long = format!("{}:1", "a.".repeat(127));
     assert!(long.len() > ADDRESS_BYTES_MAX);
@@ -109,8 +109,8 @@ fn a_spec_lists_its_tasks_in_order() {
 }
 
 #[test]
-fn the_hash_is_stable_between_versions_of_the_program() {
-    // FNV-1a of 'ps|p:1,worker|w:1', computed apart from this code: tasks of two versions must agree on it.
+fn the_hash_is_stable_across_versions() {
+    // FNV-1a of 'ps|p:1,worker|w:1', computed independently: tasks of two versions must agree on it.
     assert_eq!(cluster("ps|p:1,worker|w:1").hash(), 0x7da9_7945_eeaf_e7bd);
 }
 
@@ -128,7 +128,7 @@ fn the_first_difference_is_named() {
 }
 
 #[test]
-fn a_spec_that_travels_is_checked_again() {
+fn a_received_spec_is_checked_again() {
     let spec = cluster("ps|p:1,worker|w:1");
     let text = serde_json::to_string(&spec).unwrap();
     assert_eq!(text, r#"{"ps":["p:1"],"worker":["w:1"]}"#);
@@ -198,8 +198,8 @@ fn tf_config_is_read_as_kubeflow_writes_it() {
 }
 
 #[test]
-fn a_sparse_job_may_leave_no_index_out() {
-    // More than ten, so that the order of numbers is not the order of their text.
+fn a_sparse_job_must_have_every_index() {
+    // More than ten tasks, so that the order of the numbers differs from the order of their text.
     let all: Vec<String> = (0..12).map(|index| format!(r#""{index}": "w:{}""#, index + 1)).collect();
     let config = |tasks: &[String]| {
         let tasks = tasks.join(", ");
@@ -210,11 +210,11 @@ fn a_sparse_job_may_leave_no_index_out() {
     let resolved = config(&all).resolve().unwrap().unwrap();
     assert_eq!(resolved.cluster().address(TaskId::worker(11)).unwrap().as_str(), "w:12");
     let error = refused(&config(&all[1..]));
-    assert!(error.contains("cluster.worker") && error.contains("index 1 where 0 is next"), "{error}");
+    assert!(error.contains("cluster.worker") && error.contains("index 1 in place of 0"), "{error}");
 }
 
 #[test]
-fn tf_config_names_the_part_that_cannot_be_read() {
+fn an_error_names_the_invalid_part_of_tf_config() {
     let with = |cluster: &str, task: &str| format!(r#"{{"cluster": {cluster}, "task": {task}}}"#);
     let good = r#"{"ps": ["p:1"], "worker": ["w:1", "x:1"]}"#;
     for (text, parts) in [
@@ -222,26 +222,26 @@ fn tf_config_names_the_part_that_cannot_be_read() {
         ("{".into(), ["JSON object", "EOF"]),
         ("null".into(), ["JSON object", "null"]),
         (r#"{"cluster": 3}"#.into(), ["JSON object", "integer `3`"]),
-        (with(r#"{"ps": 3}"#, "{}"), ["cluster.ps", "came 3"]),
-        (with(r#"{"ps": ["p:1", 4]}"#, "{}"), ["cluster.ps.1", "came 4"]),
+        (with(r#"{"ps": 3}"#, "{}"), ["cluster.ps", "got 3"]),
+        (with(r#"{"ps": ["p:1", 4]}"#, "{}"), ["cluster.ps.1", "got 4"]),
         (with(r#"{"ps": {"x": "p:1"}}"#, "{}"), ["cluster.ps", "index 'x'"]),
         (with(r#"{"boss": ["p:1"]}"#, "{}"), ["unknown job 'boss'", "expected chief"]),
         (with(r#"{"ps": ["p:1"], "ps": ["q:1"]}"#, "{}"), ["'ps' is given twice", ""]),
         (with(r#"{"chief": ["p:1"], "master": ["q:1"]}"#, "{}"), ["'chief' is given twice", "'master'"]),
-        (with(good, "[]"), ["task", "came []"]),
-        (with(good, r#"{"type": 1}"#), ["task.type", "came 1"]),
+        (with(good, "[]"), ["task", "got []"]),
+        (with(good, r#"{"type": 1}"#), ["task.type", "got 1"]),
         (with(good, r#"{"type": "boss"}"#), ["task.type", "unknown job 'boss'"]),
-        (with(good, r#"{"type": "worker", "index": -1}"#), ["task.index", "came -1"]),
-        (with(good, r#"{"type": "worker", "index": 0.0}"#), ["task.index", "came 0.0"]),
-        (with(good, r#"{"type": "worker", "index": "+1"}"#), ["task.index", "came \"+1\""]),
-        (with(good, r#"{"type": "worker", "index": ""}"#), ["task.index", "came \"\""]),
-        (with(good, r#"{"type": "worker", "index": [0]}"#), ["task.index", "came [0]"]),
-        (with(good, r#"{"type": "worker", "index": 4294967296}"#), ["task.index", "came 4294967296"]),
+        (with(good, r#"{"type": "worker", "index": -1}"#), ["task.index", "got -1"]),
+        (with(good, r#"{"type": "worker", "index": 0.0}"#), ["task.index", "got 0.0"]),
+        (with(good, r#"{"type": "worker", "index": "+1"}"#), ["task.index", "got \"+1\""]),
+        (with(good, r#"{"type": "worker", "index": ""}"#), ["task.index", "got \"\""]),
+        (with(good, r#"{"type": "worker", "index": [0]}"#), ["task.index", "got [0]"]),
+        (with(good, r#"{"type": "worker", "index": 4294967296}"#), ["task.index", "got 4294967296"]),
         (with(good, r#"{"type": "worker", "index": 2}"#), ["task index 2", "0 to 1"]),
         (with(good, r#"{"type": "worker"}"#), ["2 tasks", "0 to 1"]),
         (with(good, r#"{"type": "chief"}"#), ["'chief' has no task", "ps, worker"]),
         (with(good, r#"{"type": "evaluator", "index": 4096}"#), ["index 4096", "0 to 4095"]),
-        (with(good, "{}"), ["which task", "ps, worker"]),
+        (with(good, "{}"), ["the task of this process", "ps, worker"]),
     ] {
         let error = refused(&tf_config(&text));
         assert!(parts.iter().all(|part| error.contains(part)), "{text} gave: {error}");
@@ -249,7 +249,7 @@ fn tf_config_names_the_part_that_cannot_be_read() {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_is_refused() {
+fn an_invalid_cluster_is_refused() {
     for (flag, parts) in [
         ("", ["--cluster-spec: ''", "job|host:port"]),
         ("ps|p:1,", ["--cluster-spec: ''", "job|host:port"]),
@@ -269,7 +269,7 @@ fn a_cluster_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn which_task_this_is_must_be_clear() {
+fn the_task_of_this_process_must_be_unique() {
     let spec = "ps|p:1,worker|w:1;x:1";
     assert_eq!(of_spec(spec, "ps", None).resolve().unwrap().unwrap().task(), TaskId::ps(0));
     assert_eq!(of_spec(spec, "worker", Some(1)).resolve().unwrap().unwrap().task(), TaskId::worker(1));
@@ -315,7 +315,7 @@ fn two_spellings_at_once_are_refused() {
 }
 
 #[test]
-fn flags_may_complete_the_task_of_tf_config_but_not_contradict_it() {
+fn flags_may_complete_but_not_contradict_tf_config() {
     let text = r#"{"cluster": {"ps": ["p:1"], "worker": ["w:1", "x:1"]}, "task": {"type": "worker"}}"#;
     let with = |job: Option<&str>, task_index| ClusterFlags {
         job_name: job.map(str::to_owned),
@@ -334,7 +334,7 @@ fn flags_may_complete_the_task_of_tf_config_but_not_contradict_it() {
 }
 
 #[test]
-fn a_cluster_of_flags_takes_the_task_of_a_tf_config_without_cluster() {
+fn a_tf_config_without_a_cluster_gives_the_task() {
     let flags = ClusterFlags {
         ps_hosts: Some("p:1".into()),
         worker_hosts: Some("w:1,x:1".into()),
@@ -351,7 +351,7 @@ fn host() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Hosts of chief, ps and workers; the ports make the addresses distinct.
+/// Returns random hosts of chief, ps and workers; the ports make the addresses distinct.
 fn random_hosts() -> impl Strategy<Value = [Vec<String>; 3]> {
     let hosts = |count| prop::collection::vec(host(), count);
     (hosts(0..2), hosts(1..5), hosts(1..5)).prop_map(|(chief, ps, worker)| {

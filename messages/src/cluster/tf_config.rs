@@ -1,5 +1,5 @@
 //! The spelling `TF_CONFIG`: JSON in the environment, as TensorFlow reads it and Kubeflow's TFJob writes it.
-//! Checks the JSON; whether the cluster makes sense is the spec's matter.
+//! Checks only the JSON; the cluster spec checks the cluster.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::quote::quote;
 use super::spec::ClusterSpec;
 use crate::id::{JobName, TaskId};
 
-/// What `TF_CONFIG` says; each part may be missing.
+/// The contents of `TF_CONFIG`; each part may be missing.
 #[derive(Debug, Default)]
 pub(super) struct TfConfig {
     /// The cluster.
@@ -22,7 +22,7 @@ pub(super) struct TfConfig {
     pub index: Option<u32>,
 }
 
-/// Of all keys, the ones that are read. TFJob adds `environment`, others `rpc_layer`: they mean nothing here.
+/// The keys that are read. Others are ignored, such as TFJob's `environment` and TensorFlow's `rpc_layer`.
 #[derive(serde::Deserialize)]
 struct Text {
     #[serde(default)]
@@ -31,7 +31,8 @@ struct Text {
     task: Option<Value>,
 }
 
-/// Job by job as written. A `Map` would hide that a job is given twice, and drop the tasks of one of the two.
+/// The jobs in the order of the text. A `Map` would hide that a job is given twice and drop the tasks of one
+/// of them.
 struct Jobs(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Jobs {
@@ -57,22 +58,22 @@ impl<'de> Deserialize<'de> for Jobs {
 }
 
 impl TfConfig {
-    /// Reads the JSON. Empty text, and a cluster without jobs, say nothing.
+    /// Parses the JSON. An empty text, or a cluster without jobs, gives no cluster.
     ///
     /// # Errors
-    /// Names the part that cannot be read, or what is wrong with the cluster.
+    /// The first part that is invalid, or the fault in the cluster.
     pub fn parse(text: &str) -> Result<Self, ClusterError> {
         let text = text.trim();
         if text.is_empty() {
             return Ok(Self::default());
         }
         const OBJECT: &str = "a JSON object with 'cluster' and 'task'";
-        // A derived reader takes an array for a struct too.
+        // The derived `Deserialize` would also accept an array for a struct.
         if !text.starts_with('{') {
-            return Err(error("the whole", OBJECT, quote(text)));
+            return Err(error("the text", OBJECT, quote(text)));
         }
-        let text: Text = serde_json::from_str(text)
-            .map_err(|json| error("the whole", OBJECT, quote(&json.to_string())))?;
+        let text: Text =
+            serde_json::from_str(text).map_err(|json| error("the text", OBJECT, quote(&json.to_string())))?;
         let (job, index) = match &text.task {
             None => (None, None),
             Some(Value::Object(task)) => (task_type(task)?, task_index(task)?),
@@ -88,8 +89,8 @@ impl TfConfig {
     }
 }
 
-fn error(key: impl Into<String>, expected: &'static str, came: String) -> ClusterError {
-    ClusterError::TfConfig { key: key.into(), expected, came }
+fn error(key: impl Into<String>, expected: &'static str, got: String) -> ClusterError {
+    ClusterError::TfConfig { key: key.into(), expected, got }
 }
 
 fn shown(value: &Value) -> String {
@@ -112,10 +113,10 @@ fn read_job((name, addresses): (String, Value)) -> Result<(JobName, Vec<String>)
     Ok((job, in_order.into_iter().enumerate().map(text).collect::<Result<_, _>>()?))
 }
 
-/// The addresses of a job that is given as a map from index to address, which must leave none out.
+/// Returns the addresses of a job that is given as a map from index to address, which must leave no index
+/// out.
 fn in_order(job: JobName, sparse: Map<String, Value>) -> Result<Vec<Value>, ClusterError> {
-    const CONTIGUOUS: &str =
-        "a list, or a map from each index 0, 1, 2 and so on, none left out, to its 'host:port'";
+    const CONTIGUOUS: &str = "a list, or a map from each index (0, 1, 2 and so on) to its 'host:port'";
     let key = || format!("cluster.{job}");
     let mut tasks = Vec::with_capacity(sparse.len());
     for (index, address) in sparse {
@@ -126,7 +127,7 @@ fn in_order(job: JobName, sparse: Map<String, Value>) -> Result<Vec<Value>, Clus
     tasks.sort_by_key(|&(index, _)| index);
     match (0u32..).zip(&tasks).find(|&(expected, &(index, _))| index != expected) {
         Some((expected, (index, _))) => {
-            Err(error(key(), CONTIGUOUS, format!("index {index} where {expected} is next")))
+            Err(error(key(), CONTIGUOUS, format!("index {index} in place of {expected}")))
         }
         None => Ok(tasks.into_iter().map(|(_, address)| address).collect()),
     }
@@ -147,20 +148,20 @@ fn task_index(task: &Map<String, Value>) -> Result<Option<u32>, ClusterError> {
     let found = match task.get("index") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Number(index)) => number(&index.to_string()),
-        // Older launchers put the index in quotes.
+        // Older launchers quote the index.
         Some(Value::String(index)) => number(index),
         Some(_) => None,
     };
     found.map(Some).ok_or_else(|| error("task.index", "a whole number from 0", shown(&task["index"])))
 }
 
-/// Digits alone: no sign, no point, no exponent.
+/// Parses digits alone: no sign, no point, no exponent.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 impl ClusterSpec {
-    /// The cluster as `TF_CONFIG` has it for one task.
+    /// Returns the cluster as the `TF_CONFIG` of one task.
     pub fn to_tf_config(&self, task: TaskId) -> String {
         let cluster: Map<String, Value> =
             self.jobs().map(|(job, addresses)| (job.to_string(), json!(addresses))).collect();

@@ -1,4 +1,4 @@
-//! Puts a graph together, one operation at a time. What it gives has passed the same check as a graph from outside.
+//! Builds a graph, one operation at a time. The result has passed the same check as a graph from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,35 +10,35 @@ use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
 use crate::variable::{DeviceSpec, InitializerSpec, VariableSpec};
 
-/// A graph that is being put together.
+/// A builder of graphs.
 #[derive(Debug)]
 pub struct GraphBuilder {
     graph: GraphSpec,
     /// Every node by its name.
     names: BTreeMap<String, NodeId>,
-    /// The last number behind each name that was taken.
+    /// The last number appended to each name that was in use.
     numbers: BTreeMap<String, u32>,
     device: Option<DeviceSpec>,
     op_device: Option<OpDeviceSpec>,
-    /// The scopes that are open, each with a slash behind it.
+    /// The open scopes, each followed by a slash.
     scope: String,
-    /// Every layer that was built, by its full name.
+    /// Every layer, by its full name.
     layers: BTreeMap<String, LayerId>,
-    /// The innermost layer that is being built, and whether it was built before.
+    /// The innermost open layer, and whether it was built before.
     layer: Option<(String, Again)>,
-    /// What every node gives, as long as nothing was wrong.
+    /// The output of every node before the first error.
     tensors: Vec<TensorSpec>,
-    /// The first thing that was wrong.
+    /// The first error.
     error: Option<GraphError>,
 }
 
-/// Tells two layers of one name apart from one layer that is used twice.
+/// The identity of a layer: distinguishes two layers of one name from one layer that is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerId(u64);
 
 impl LayerId {
-    /// Another one than any before in this process.
-    #[expect(clippy::new_without_default, reason = "no two are alike")]
+    /// Returns an id that is unique in this process.
+    #[expect(clippy::new_without_default, reason = "no two ids are equal")]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -52,12 +52,12 @@ enum Again {
     Yes,
 }
 
-/// The batch that shapes are inferred for while a graph is built. A graph that mixes its batch with the extents of
-/// its variables may fit for one size and not for another: the job checks it again for its own.
+/// The batch size for which shapes are inferred while a graph is built. A graph that mixes the batch with the
+/// extents of its variables may be valid for one size only, so the job checks it again for its own.
 const BATCH: usize = 2;
 
 impl GraphBuilder {
-    /// An empty graph of that name.
+    /// Starts an empty graph called `name`.
     pub fn new(name: &str) -> Self {
         let graph = GraphSpec {
             name: name.to_owned(),
@@ -80,7 +80,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Asks for that device for the variables made within `build`.
+    /// Requests `device` for the variables made within `build`.
     pub fn on_device<T>(&mut self, device: DeviceSpec, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.device.replace(device);
         let built = build(self);
@@ -88,7 +88,7 @@ impl GraphBuilder {
         built
     }
 
-    /// Asks for that device for the operations made within `build`.
+    /// Requests `device` for the operations made within `build`.
     pub fn on_op_device<T>(&mut self, device: OpDeviceSpec, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.op_device.replace(device);
         let built = build(self);
@@ -96,8 +96,8 @@ impl GraphBuilder {
         built
     }
 
-    /// Puts `name/` before the names of everything made within `build`, but for inputs: they name columns of the data,
-    /// which know no scopes.
+    /// Puts `name/` before the names of everything made within `build`, except inputs, which name columns of
+    /// the data.
     pub fn scope<T>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.scope.len();
         self.scope.push_str(name);
@@ -107,9 +107,9 @@ impl GraphBuilder {
         built
     }
 
-    /// Builds a layer in a scope of its name. The second time the same layer is built, its variables are those of the
-    /// first time. Another layer of the same name is refused, as is a second use on an input that the variables do not
-    /// fit; [`finish`](Self::finish) tells.
+    /// Builds a layer in a scope of its name. Building the same layer again shares the variables of its first
+    /// use. [`finish`](Self::finish) refuses another layer of the same name, and a second use that does not
+    /// fit the variables.
     pub fn layer<T>(&mut self, name: &str, id: LayerId, build: impl FnOnce(&mut Self) -> T) -> T {
         let layer = format!("{}{name}", self.scope);
         let again = match self.layers.insert(layer.clone(), id) {
@@ -126,32 +126,32 @@ impl GraphBuilder {
         built
     }
 
-    /// Floats that come with each example: the data's column of that name.
+    /// Adds an input of floats: the data's column called `name`. `example` is the shape without the batch.
     pub fn input(&mut self, name: &str, example: impl Into<Shape>) -> NodeId {
         self.push(name, Op::Input { example: TensorSpec::f32(example) }, &[])
     }
 
-    /// Integers that come with each example, such as the ids of words: the data's column of that name.
+    /// Adds an input of integers, such as the ids of words: the data's column called `name`.
     pub fn ids(&mut self, name: &str, example: impl Into<Shape>) -> NodeId {
         self.push(name, Op::Input { example: TensorSpec::i32(example) }, &[])
     }
 
-    /// One integer that comes with each example: the data's column of that name.
+    /// Adds an input of one integer per example: the data's column called `name`.
     pub fn labels(&mut self, name: &str) -> NodeId {
         self.ids(name, Shape::scalar())
     }
 
-    /// A number that is always the same.
+    /// Adds a constant scalar.
     pub fn constant(&mut self, value: f32) -> NodeId {
         self.push("constant", Op::Constant { value }, &[])
     }
 
-    /// A variable that lives on the ps tasks and is trained.
+    /// Adds a variable that is trained.
     pub fn variable(&mut self, name: &str, shape: impl Into<Shape>, initializer: InitializerSpec) -> NodeId {
         self.any_variable(name, shape.into(), initializer, true)
     }
 
-    /// A variable that lives on the ps tasks and is not trained, such as a moving average.
+    /// Adds a variable that is not trained, such as a moving average.
     pub fn untrained(&mut self, name: &str, shape: impl Into<Shape>, initializer: InitializerSpec) -> NodeId {
         self.any_variable(name, shape.into(), initializer, false)
     }
@@ -183,7 +183,7 @@ impl GraphBuilder {
         self.push(name, Op::Variable { variable: id }, &[])
     }
 
-    /// The node of that name, as it is called within the scopes that are open; an input, outside of all of them.
+    /// Returns the node called `name` within the open scopes; an input only outside all scopes.
     pub fn named(&mut self, name: &str) -> NodeId {
         let full = format!("{}{name}", self.scope);
         match self.names.get(&full) {
@@ -195,8 +195,8 @@ impl GraphBuilder {
         }
     }
 
-    /// Any operation. A name that is taken gets a number behind it, except a variable's and an input's, which
-    /// [`finish`](Self::finish) refuses.
+    /// Adds any operation. A number is appended to a name that is in use; for a variable or an input,
+    /// [`finish`](Self::finish) refuses it instead.
     pub fn push(&mut self, name: &str, op: Op, inputs: &[NodeId]) -> NodeId {
         let by_user = matches!(op, Op::Input { .. } | Op::Variable { .. });
         let id = NodeId(self.graph.nodes.len() as u32);
@@ -205,7 +205,8 @@ impl GraphBuilder {
             _ => format!("{}{name}", self.scope),
         };
         if !by_user && self.names.contains_key(&full) {
-            // Where the last search ended, so that many nodes of one name do not make the next one slower.
+            // Continues where the last search ended, so that many nodes of one name do not slow down the
+            // next.
             let number = self.numbers.entry(full.clone()).or_default();
             let taken = full;
             full = loop {
@@ -228,8 +229,8 @@ impl GraphBuilder {
         id
     }
 
-    /// Says that the layer that is being built cannot take these tensors, and what it expects instead;
-    /// [`finish`](Self::finish) tells, with the layer's name. Gives a node to go on with.
+    /// Records that the open layer cannot take these tensors, and what it expects; [`finish`](Self::finish)
+    /// returns the error with the layer's name. Returns a node with which to continue.
     pub fn refuse(&mut self, expected: impl Into<String>, tensors: &[NodeId]) -> NodeId {
         let layer = match &self.layer {
             Some((layer, _)) => layer.clone(),
@@ -244,32 +245,32 @@ impl GraphBuilder {
         tensors.first().copied().unwrap_or(NodeId(0))
     }
 
-    /// Only the first thing that is wrong is told: the others follow from it.
+    /// Records an error; only the first one is kept, because the others follow from it.
     fn fail(&mut self, error: GraphError) {
         self.error.get_or_insert(error);
     }
 
-    /// What a node gives for a batch of 2: what a layer needs to know of its input. `None` once something is wrong,
-    /// which [`finish`](Self::finish) will tell.
+    /// Returns the output of a node for a batch of 2, which tells a layer the shape of its input. `None`
+    /// after an error, which [`finish`](Self::finish) returns.
     pub fn tensor(&self, node: NodeId) -> Option<&TensorSpec> {
         self.tensors.get(node.index())
     }
 
-    /// The shape of one example of a node's output; `None` where it has no axis, or once something is wrong.
+    /// Returns the shape of one example of a node's output; `None` if it has no axis, or after an error.
     pub fn example_shape(&self, node: NodeId) -> Option<Shape> {
         let (_, example) = self.tensor(node)?.shape.0.split_first()?;
         Some(Shape(example.to_vec()))
     }
 
-    /// How many axes a node's output has, with the batch; 0 once something is wrong.
+    /// Returns the number of axes of a node's output, including the batch; 0 after an error.
     pub fn rank(&self, node: NodeId) -> usize {
         self.tensor(node).map_or(0, |tensor| tensor.shape.rank())
     }
 
-    /// The graph that makes `loss` small, with scalars that are evaluated beside it.
+    /// Returns the graph that minimises `loss`, with scalars that are evaluated beside it.
     ///
     /// # Errors
-    /// The first thing that is wrong, with the node's or the variable's name.
+    /// The first fault, with the node's or the variable's name.
     pub fn finish(mut self, loss: NodeId, metrics: &[(&str, NodeId)]) -> Result<GraphSpec, GraphError> {
         self.graph.loss = loss;
         self.graph.metrics =

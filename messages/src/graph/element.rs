@@ -1,4 +1,4 @@
-//! The functions of single elements that operations are made of, and the ways to make one number of many.
+//! Element-wise functions and reductions, of which operations are made. Knows no tensor.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +24,9 @@ pub enum UnaryOp {
     Tanh,
     /// max(x, 0).
     Relu,
-    /// x, times the slope where it is negative.
+    /// x, multiplied by the slope if negative.
     LeakyRelu {
-        /// A finite number.
+        /// The slope; finite.
         slope: f32,
     },
     /// x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))): Hendrycks & Gimpel 2016.
@@ -47,15 +47,15 @@ pub enum BinaryOp {
     Div,
 }
 
-/// One number of many.
+/// A function that reduces many numbers to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReductionOp {
-    /// All of them added.
+    /// The sum.
     Sum,
-    /// The sum divided by how many there are.
+    /// The sum divided by the count.
     Mean,
-    /// The largest.
+    /// The maximum.
     Max,
 }
 

@@ -1,6 +1,6 @@
 //! The graph as data: what a model computes, checked before anything runs.
 //!
-//! It travels from the chief to workers that know no model. Running it is the worker's matter.
+//! The chief sends it to workers, which know no model. Does not know how a graph is run.
 
 mod builder;
 mod element;

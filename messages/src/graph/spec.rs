@@ -1,4 +1,4 @@
-//! The graph's own form, and the check of one that comes from outside.
+//! The graph spec, and the check of a graph from outside. Does not know how a graph is built or run.
 
 use std::collections::BTreeSet;
 
@@ -10,229 +10,229 @@ use crate::id::{NodeId, VariableId};
 use crate::tensor::{DType, Shape, TensorSpec};
 use crate::variable::{VARIABLE_ELEMENTS_MAX, VARIABLE_NAME_BYTES_MAX, VariableError, VariableSpec};
 
-/// Most nodes, and most variables, in a graph.
+/// The most nodes, and the most variables, in a graph.
 pub const NODES_MAX: usize = 1 << 16;
-/// Most inputs of all nodes of a graph together.
+/// The most inputs of all nodes of a graph together.
 pub const INPUTS_MAX: usize = 1 << 18;
-/// Most metrics in a graph.
+/// The most metrics in a graph.
 pub const METRICS_MAX: usize = 1024;
-/// Most axes of a tensor.
+/// The most axes of a tensor.
 pub const RANK_MAX: usize = 8;
-/// Most elements in one node's output.
+/// The most elements in one node's output.
 pub const TENSOR_ELEMENTS_MAX: usize = 1 << 32;
 
-/// A model as data. A node refers only to nodes before it, so there is no cycle, and the order of the list is
-/// one in which it can run.
+/// A model as data. A node refers only to earlier nodes, so the graph has no cycle and can run in the order
+/// of the list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphSpec {
-    /// What people call the model, such as `mlp`.
+    /// The model's name, such as `mlp`.
     pub name: String,
-    /// Everything that lives on the ps tasks: what is trained, and what is not, such as moving averages.
+    /// The variables on the ps tasks, both trained ones and others, such as moving averages.
     pub variables: Vec<VariableSpec>,
-    /// The operations, inputs first.
+    /// The operations, in an order in which they can run.
     pub nodes: Vec<NodeSpec>,
-    /// The scalar that training makes small: a mean over the batch, as the losses are. Of several devices each computes it
-    /// for its part of the batch, and what counts is their mean, weighted by the examples.
+    /// The scalar that training minimises: a mean over the batch. With several devices, each computes it for
+    /// its part of the batch, and the loss is their mean, weighted by the examples.
     pub loss: NodeId,
-    /// Scalars that are evaluated beside the loss.
+    /// The scalars that are evaluated beside the loss.
     #[serde(default)]
     pub metrics: Vec<MetricSpec>,
 }
 
-/// One operation and what it works on.
+/// An operation and its inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSpec {
-    /// Unique in the graph.
+    /// The name, unique in the graph.
     pub name: String,
-    /// What it computes.
+    /// The operation.
     pub op: Op,
-    /// From the outputs of these nodes.
+    /// The nodes whose outputs are the inputs.
     #[serde(default)]
     pub inputs: Vec<NodeId>,
-    /// Where the user asked it to run, if anywhere.
+    /// The device requested by the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<OpDeviceSpec>,
 }
 
-/// A number that is evaluated on the test set, by name, such as `accuracy`: of a scalar the mean over all examples, of
-/// [`Op::AucCounts`] the area under the curve. [`MetricKind`] says which.
+/// A metric that is evaluated on the test set, such as `accuracy`: the mean of a scalar over all examples, or
+/// the area under the curve of [`Op::AucCounts`], as [`MetricKind`] says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MetricSpec {
-    /// What people call it.
+    /// The metric's name.
     pub name: String,
-    /// The node that gives it for a batch: an f32 scalar, or counts.
+    /// The node that computes it for a batch: an f32 scalar, or counts.
     pub node: NodeId,
 }
 
-/// How the values of a metric for several batches become one.
+/// The way in which the values of a metric for several batches are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// The mean, weighted by the examples of each batch.
     Mean,
-    /// Counts `[2, bins]` are added, and the area under the curve is taken of their sum.
+    /// The area under the curve of the sum of the counts, `[2, bins]`.
     Auc {
-        /// How many there are.
+        /// The number of bins.
         bins: usize,
     },
 }
 
-/// What is wrong with a graph; names the node.
+/// A fault in a graph; the error names the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// Too many nodes, inputs, variables or metrics.
-    #[error("a graph may have at most {max} {what}, and has {count}")]
+    /// The graph has too many nodes, inputs, variables or metrics.
+    #[error("the graph has {count} {what}, expected at most {max}")]
     TooMany {
         /// Nodes, inputs, variables or metrics.
         what: &'static str,
-        /// The most that there may be.
+        /// The largest count.
         max: usize,
-        /// How many there are.
+        /// The count found.
         count: usize,
     },
-    /// A name that cannot be used.
+    /// A name is empty, too long, or has control characters.
     #[error(
         "{what} {position} has a name that is empty, longer than {VARIABLE_NAME_BYTES_MAX} bytes, or has control characters"
     )]
     Name {
-        /// Node, metric or graph.
+        /// Node, metric, variable or graph.
         what: &'static str,
-        /// Which one.
+        /// The position in its list.
         position: usize,
     },
-    /// Two nodes or two variables of one name.
-    #[error("{what} '{name}' is there twice: every name may be used once")]
+    /// Two nodes, variables or metrics have one name.
+    #[error("{what} '{name}' is defined twice, expected every name once")]
     DuplicateName {
         /// Node, variable or metric.
         what: &'static str,
         /// The name.
         name: String,
     },
-    /// A variable is wrong by itself.
+    /// A variable is invalid by itself.
     #[error(transparent)]
     Variable(#[from] VariableError),
-    /// Two layers of one name.
+    /// Two layers have one name.
     #[error(
-        "layer '{layer}' is there twice: give each layer a name of its own, or use the same layer again to share its variables"
+        "layer '{layer}' is defined twice: give each layer a name of its own, or use the same layer again to share its variables"
     )]
     DuplicateLayer {
-        /// With its scopes.
+        /// The layer, with its scopes.
         layer: String,
     },
-    /// A layer is used again where its variables do not fit.
+    /// A second use of a layer does not fit its variables.
     #[error(
-        "layer '{layer}' is used again where variable '{variable}' would have shape {got}, and from its first use it has {expected}"
+        "layer '{layer}' is used again where variable '{variable}' would have shape {got}, expected {expected} as in its first use"
     )]
     SharedShape {
-        /// With its scopes.
+        /// The layer, with its scopes.
         layer: String,
-        /// With its scopes.
+        /// The variable, with its scopes.
         variable: String,
-        /// From the first use.
+        /// The shape in the first use.
         expected: Shape,
-        /// What this use needs.
+        /// The shape that this use needs.
         got: Shape,
     },
-    /// A layer cannot take what it was applied to.
-    #[error("layer '{layer}' expects {expected}, and got {got}")]
+    /// A layer cannot take the tensors to which it was applied.
+    #[error("layer '{layer}' expects {expected}, got {got}")]
     Layer {
-        /// With its scopes.
+        /// The layer, with its scopes.
         layer: String,
-        /// What fits.
+        /// The tensors that fit.
         expected: String,
-        /// What came, for a batch of 2.
+        /// The tensors found, for a batch of 2.
         got: String,
     },
-    /// A name that no node bears.
+    /// No node has the name.
     #[error("no node is called '{0}'")]
     UnknownName(String),
     /// A node refers to itself or to a later one: a cycle, or a list in the wrong order.
     #[error(
-        "{node} takes node {input} as an input, which does not come before it: a graph has no cycles, and inputs stand first"
+        "{node} takes node {input} as an input, which does not come before it, expected inputs first and no cycles"
     )]
     NotBefore {
         /// The node.
         node: String,
-        /// What it refers to.
+        /// The node to which it refers.
         input: NodeId,
     },
     /// A node has more or fewer inputs than its operation takes.
-    #[error("{node} takes {expected} inputs, and has {got}")]
+    #[error("{node} has {got} inputs, expected {expected}")]
     Arity {
         /// The node.
         node: String,
-        /// What the operation takes.
+        /// The number that the operation takes.
         expected: Arity,
-        /// What is there.
+        /// The number found.
         got: usize,
     },
-    /// A node names a variable that is not there.
-    #[error("{node} names variable {variable}, and the graph has {variables}")]
+    /// A node names an unknown variable.
+    #[error("{node} names variable {variable}, but the graph has {variables}")]
     UnknownVariable {
         /// The node.
         node: String,
-        /// What it names.
+        /// The unknown variable.
         variable: VariableId,
-        /// How many there are.
+        /// The number of variables in the graph.
         variables: usize,
     },
-    /// Inputs of the wrong shape or type.
-    #[error("{node} expects {expected}, and got {got}")]
+    /// A node's inputs have the wrong shape or type.
+    #[error("{node} expects {expected}, got {got}")]
     Shape {
         /// The node.
         node: String,
-        /// What fits.
+        /// The inputs that fit.
         expected: String,
-        /// What came.
+        /// The inputs found.
         got: String,
     },
-    /// An output beyond every bound.
+    /// A node's output is too large.
     #[error(
-        "{node} would give {tensor}, and a tensor may have at most {TENSOR_ELEMENTS_MAX} elements and {RANK_MAX} axes"
+        "{node} would return {tensor}, expected at most {TENSOR_ELEMENTS_MAX} elements and {RANK_MAX} axes"
     )]
     TooLarge {
         /// The node.
         node: String,
-        /// What it would give.
+        /// Its output.
         tensor: TensorSpec,
     },
     /// The loss or a metric is not a scalar of the graph.
-    #[error("{what} must be a node that gives an f32 scalar: {got}")]
+    #[error("{what} must be a node that returns an f32 scalar: {got}")]
     NotScalar {
         /// The loss, or the metric's name.
         what: String,
-        /// What it is.
+        /// The output found.
         got: String,
     },
-    /// A variable that no node reads: its gradient would never be known.
-    #[error("variable '{0}' is used by no node")]
+    /// No node reads a variable, so that it would have no gradient.
+    #[error("variable '{0}' is not used by any node: use it or remove it")]
     UnusedVariable(String),
-    /// A number of an operation that is out of range.
+    /// A number of an operation is out of range.
     #[error("{node} has the {what} {got}, expected {expected}")]
     Number {
         /// The node.
         node: String,
-        /// Which of its numbers.
+        /// The number's name.
         what: &'static str,
-        /// What it may be.
+        /// The allowed values.
         expected: &'static str,
-        /// What it is.
+        /// The value found.
         got: String,
     },
-    /// A number that is not finite.
-    #[error("{node} has the value {value}, which is not finite")]
+    /// A constant is not finite.
+    #[error("{node} has the value {value}, expected a finite number")]
     NotFinite {
         /// The node.
         node: String,
-        /// Its value, as text since NaN compares with nothing.
+        /// The value, as text because NaN does not equal itself.
         value: String,
     },
 }
 
 impl GraphSpec {
-    /// How messages call a node: its position, operation and name.
+    /// Returns a node's name for errors: its position, operation and name.
     pub fn label(&self, id: NodeId) -> String {
         match self.nodes.get(id.index()) {
             Some(node) => format!("node {id} ({} '{}')", node.op.name(), node.name),
@@ -240,10 +240,10 @@ impl GraphSpec {
         }
     }
 
-    /// Checks a graph that may come from anywhere, for batches of `batch` examples.
+    /// Checks an untrusted graph for batches of `batch` examples.
     ///
     /// # Errors
-    /// The first thing that is wrong, with the node's or the variable's name.
+    /// The first fault, with the node's or the variable's name.
     pub fn validate(&self, batch: usize) -> Result<(), GraphError> {
         for (what, max, count) in [
             ("nodes", NODES_MAX, self.nodes.len()),
@@ -289,7 +289,7 @@ impl GraphSpec {
                 Some(other) => {
                     return Err(GraphError::NotScalar {
                         what,
-                        got: format!("{} gives {other}", self.label(node)),
+                        got: format!("{} returns {other}", self.label(node)),
                     });
                 }
                 None => {
@@ -329,13 +329,13 @@ impl GraphSpec {
         }
     }
 
-    /// A short digest by which two tasks see that they hold the same graph: crc32c of its MessagePack bytes, with the
-    /// fields' names, as a field that is left out would make way for the next one.
+    /// Returns a short digest by which two tasks compare their graphs: the crc32c of the MessagePack bytes.
+    /// They include the fields' names, because an omitted field must not be confused with the next one.
     pub fn digest(&self) -> u32 {
         crc32c::crc32c(&rmp_serde::to_vec_named(self).expect("plain data encodes"))
     }
 
-    /// How the values of a metric's node for several batches become one.
+    /// Returns the way in which the values of a metric's node for several batches are combined.
     pub fn metric_kind(&self, node: NodeId) -> MetricKind {
         match self.nodes[node.index()].op {
             Op::AucCounts { bins } => MetricKind::Auc { bins },
@@ -343,7 +343,7 @@ impl GraphSpec {
         }
     }
 
-    /// The node of that name.
+    /// Returns the node called `name`.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         self.nodes.iter().position(|node| node.name == name).map(|position| NodeId(position as u32))
     }

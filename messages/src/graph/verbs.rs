@@ -1,4 +1,5 @@
-//! The builder's verbs: one for each operation, so that a model reads as it is written on paper.
+//! The builder's methods for each operation, so that a model reads as it is written on paper. Checks nothing
+//! itself.
 
 use super::builder::GraphBuilder;
 use super::element::{BinaryOp, ReductionOp, UnaryOp};
@@ -8,53 +9,53 @@ use crate::id::NodeId;
 use crate::tensor::Shape;
 
 impl GraphBuilder {
-    /// A function of each element.
+    /// Applies a function to each element.
     pub fn unary(&mut self, op: UnaryOp, x: NodeId) -> NodeId {
         self.push(op.name(), Op::Unary(op), &[x])
     }
 
-    /// max(x, 0).
+    /// Computes max(x, 0).
     pub fn relu(&mut self, x: NodeId) -> NodeId {
         self.unary(UnaryOp::Relu, x)
     }
 
-    /// A function of two elements; shapes are broadcast as NumPy does.
+    /// Applies a function to pairs of elements; shapes are broadcast as in NumPy.
     pub fn binary(&mut self, op: BinaryOp, a: NodeId, b: NodeId) -> NodeId {
         self.push(op.name(), Op::Binary(op), &[a, b])
     }
 
-    /// a + b.
+    /// Computes a + b.
     pub fn add(&mut self, a: NodeId, b: NodeId) -> NodeId {
         self.binary(BinaryOp::Add, a, b)
     }
 
-    /// a − b.
+    /// Computes a − b.
     pub fn sub(&mut self, a: NodeId, b: NodeId) -> NodeId {
         self.binary(BinaryOp::Sub, a, b)
     }
 
-    /// a · b, element by element.
+    /// Computes a · b, element by element.
     pub fn mul(&mut self, a: NodeId, b: NodeId) -> NodeId {
         self.binary(BinaryOp::Mul, a, b)
     }
 
-    /// a / b.
+    /// Computes a / b.
     pub fn div(&mut self, a: NodeId, b: NodeId) -> NodeId {
         self.binary(BinaryOp::Div, a, b)
     }
 
-    /// x times a number.
+    /// Multiplies x by a number.
     pub fn scale(&mut self, x: NodeId, factor: f32) -> NodeId {
         let factor = self.constant(factor);
         self.mul(x, factor)
     }
 
-    /// The sum, mean or maximum along these axes, which must rise; axis 0 is the batch.
+    /// Computes the sum, mean or maximum along these axes, which must ascend; axis 0 is the batch.
     pub fn reduce(&mut self, reduction: ReductionOp, x: NodeId, axes: &[usize], keep: bool) -> NodeId {
         self.push(reduction.name(), Op::Reduce { reduction, axes: axes.to_vec(), keep }, &[x])
     }
 
-    /// Σ x² / 2 over all elements: the L2 loss.
+    /// Computes Σ x² / 2 over all elements: the L2 loss.
     pub fn l2_loss(&mut self, x: NodeId) -> NodeId {
         let square = self.unary(UnaryOp::Square, x);
         let axes: Vec<usize> = (0..self.rank(x)).collect();
@@ -62,74 +63,74 @@ impl GraphBuilder {
         self.scale(sum, 0.5)
     }
 
-    /// i32 → f32.
+    /// Converts i32 to f32.
     pub fn to_float(&mut self, x: NodeId) -> NodeId {
         self.push("to_float", Op::ToFloat, &[x])
     }
 
-    /// Each example in another shape of as many elements.
+    /// Gives each example another shape with as many elements.
     pub fn reshape(&mut self, x: NodeId, example: impl Into<Shape>) -> NodeId {
         self.push("reshape", Op::Reshape { shape: example.into() }, &[x])
     }
 
-    /// x with axis `axes[i]` of it as axis i.
+    /// Permutes the axes: axis `axes[i]` of x becomes axis i.
     pub fn transpose(&mut self, x: NodeId, axes: &[usize]) -> NodeId {
         self.push("transpose", Op::Transpose { axes: axes.to_vec() }, &[x])
     }
 
-    /// One behind the other along an axis.
+    /// Concatenates along an axis.
     pub fn concat(&mut self, parts: &[NodeId], axis: usize) -> NodeId {
         self.push("concat", Op::Concat { axis }, parts)
     }
 
-    /// `length` of x from `start` on, along an axis.
+    /// Takes `length` elements of x from `start` on, along an axis.
     pub fn slice(&mut self, x: NodeId, axis: usize, start: usize, length: usize) -> NodeId {
         self.push("slice", Op::Slice { axis, start, length }, &[x])
     }
 
-    /// a·b: `[…, m, k]`, `[…, k, n]` or `[k, n]` → `[…, m, n]`.
+    /// Computes a·b: `[…, m, k]`, `[…, k, n]` or `[k, n]` → `[…, m, n]`.
     pub fn matmul(&mut self, a: NodeId, b: NodeId) -> NodeId {
         self.matmul_transposed(a, b, [false, false])
     }
 
-    /// a·b, where either is given with its last two axes the other way round.
+    /// Computes a·b, where either operand may be given with its last two axes exchanged.
     pub fn matmul_transposed(&mut self, a: NodeId, b: NodeId, transpose: [bool; 2]) -> NodeId {
         let [transpose_a, transpose_b] = transpose;
         self.push("mat_mul", Op::MatMul { transpose_a, transpose_b }, &[a, b])
     }
 
-    /// `bias` added to every row of `x`: `[.., n]`, `[n]` → `[.., n]`.
+    /// Adds `bias` to every row of `x`: `[.., n]`, `[n]` → `[.., n]`.
     pub fn bias_add(&mut self, x: NodeId, bias: NodeId) -> NodeId {
         self.push("bias_add", Op::BiasAdd, &[x, bias])
     }
 
-    /// The rows of a table by their ids: `[rows, n]`, i32 `[…]` → `[…, n]`.
+    /// Looks up the rows of a table by their ids: `[rows, n]`, i32 `[…]` → `[…, n]`.
     pub fn embedding(&mut self, table: NodeId, ids: NodeId) -> NodeId {
         self.push("embedding", Op::Embedding, &[table, ids])
     }
 
-    /// images `[batch, h, w, cin]`, kernel `[kh, kw, cin, cout]` → `[batch, ho, wo, cout]`.
+    /// Convolves images: `[batch, h, w, cin]`, kernel `[kh, kw, cin, cout]` → `[batch, ho, wo, cout]`.
     pub fn conv2d(&mut self, images: NodeId, kernel: NodeId, geometry: Stride) -> NodeId {
         self.push("conv2d", Op::Conv2d(geometry), &[images, kernel])
     }
 
-    /// The maximum of each window: `[batch, h, w, c]` → `[batch, ho, wo, c]`.
+    /// Computes the maximum of each window: `[batch, h, w, c]` → `[batch, ho, wo, c]`.
     pub fn max_pool2d(&mut self, images: NodeId, geometry: Window) -> NodeId {
         self.push("max_pool2d", Op::MaxPool2d(geometry), &[images])
     }
 
-    /// The mean of each window: `[batch, h, w, c]` → `[batch, ho, wo, c]`.
+    /// Computes the mean of each window: `[batch, h, w, c]` → `[batch, ho, wo, c]`.
     pub fn average_pool2d(&mut self, images: NodeId, geometry: Window) -> NodeId {
         self.push("average_pool2d", Op::AveragePool2d(geometry), &[images])
     }
 
-    /// The mean of each channel: `[batch, h, w, c]` → `[batch, c]`.
+    /// Computes the mean of each channel: `[batch, h, w, c]` → `[batch, c]`.
     pub fn global_average_pool(&mut self, images: NodeId) -> NodeId {
         self.push("global_average_pool", Op::GlobalAveragePool, &[images])
     }
 
-    /// Each channel of x with mean 0 and variance 1, times gamma, plus beta. `moving` are the moving mean and variance,
-    /// made with [`untrained`](Self::untrained). See [`Op::BatchNorm`].
+    /// Normalises each channel of x to mean 0 and variance 1, then computes gamma · x + beta. `mean` and
+    /// `variance` are the moving ones, made with [`untrained`](Self::untrained). See [`Op::BatchNorm`].
     pub fn batch_norm(
         &mut self,
         x: NodeId,
@@ -142,57 +143,59 @@ impl GraphBuilder {
         self.push("batch_norm", Op::BatchNorm { epsilon, momentum }, &inputs)
     }
 
-    /// Each row of x with mean 0 and variance 1, times gamma, plus beta.
+    /// Normalises each row of x to mean 0 and variance 1, then computes gamma · x + beta.
     pub fn layer_norm(&mut self, x: NodeId, [gamma, beta]: [NodeId; 2], epsilon: f32) -> NodeId {
         self.push("layer_norm", Op::LayerNorm { epsilon }, &[x, gamma, beta])
     }
 
-    /// In training each element is 0 with probability `rate`, and else divided by 1 − rate.
+    /// Sets each element to 0 with probability `rate` in training, and divides the others by 1 − rate.
     pub fn dropout(&mut self, x: NodeId, rate: f32) -> NodeId {
         self.push("dropout", Op::Dropout { rate }, &[x])
     }
 
-    /// exp(x) / Σ exp(x) of each row.
+    /// Computes exp(x) / Σ exp(x) of each row.
     pub fn softmax(&mut self, x: NodeId) -> NodeId {
         self.push("softmax", Op::Softmax { causal: false }, &[x])
     }
 
-    /// The softmax of the first i + 1 elements of each row i of `[…, n, n]`; the others become 0.
+    /// Computes the softmax of the first i + 1 elements of each row i of `[…, n, n]`; the others become 0.
     pub fn causal_softmax(&mut self, x: NodeId) -> NodeId {
         self.push("causal_softmax", Op::Softmax { causal: true }, &[x])
     }
 
-    /// The logarithm of the softmax of each row.
+    /// Computes the logarithm of the softmax of each row.
     pub fn log_softmax(&mut self, x: NodeId) -> NodeId {
         self.push("log_softmax", Op::LogSoftmax, &[x])
     }
 
-    /// Mean cross-entropy of softmax(logits) `[…, classes]` with i32 labels `[…]` or f32 labels `[…, classes]`.
+    /// Computes the mean cross-entropy of softmax(logits) `[…, classes]` with i32 labels `[…]` or f32 labels
+    /// `[…, classes]`.
     pub fn softmax_cross_entropy(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
         self.push("softmax_cross_entropy", Op::SoftmaxCrossEntropy, &[logits, labels])
     }
 
-    /// Mean cross-entropy of sigmoid(logits) with f32 labels of the same shape.
+    /// Computes the mean cross-entropy of sigmoid(logits) with f32 labels of the same shape.
     pub fn sigmoid_cross_entropy(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
         self.push("sigmoid_cross_entropy", Op::SigmoidCrossEntropy, &[logits, labels])
     }
 
-    /// The mean of (a − b)².
+    /// Computes the mean of (a − b)².
     pub fn mean_squared_error(&mut self, a: NodeId, b: NodeId) -> NodeId {
         self.push("mean_squared_error", Op::MeanSquaredError, &[a, b])
     }
 
-    /// The share of rows whose largest logit is the label's.
+    /// Computes the share of rows whose largest logit is the label's.
     pub fn accuracy(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
         self.push("accuracy", Op::Accuracy, &[logits, labels])
     }
 
-    /// The share of rows where the label's logit is among the `k` largest.
+    /// Computes the share of rows whose label's logit is among the `k` largest.
     pub fn top_k(&mut self, logits: NodeId, labels: NodeId, k: usize) -> NodeId {
         self.push("top_k", Op::TopK { k }, &[logits, labels])
     }
 
-    /// The area under the ROC curve, as a metric: logits, and i32 labels of 0 or 1. To 1 in 4096 of a probability.
+    /// Computes the area under the ROC curve as a metric, from logits and i32 labels of 0 or 1. It resolves
+    /// probabilities to 1/4096.
     pub fn auc(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
         self.push("auc", Op::AucCounts { bins: 4096 }, &[logits, labels])
     }

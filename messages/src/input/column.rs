@@ -1,5 +1,5 @@
-//! One column of a data set: the name, shape and type of a tensor that every example has, and its numbers in a batch.
-//! Knows no file format, and nothing of what the numbers are used for.
+//! A column of a data set: the name, shape and type of a tensor that every example has, and its elements in a
+//! batch. Knows neither file formats nor what the elements are used for.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::tensor::{DType, TensorSpec};
 
-/// Most columns that an error lists.
+/// The most columns that an error lists.
 const LISTED_MAX: usize = 8;
 
-/// One named tensor of every example.
+/// A named tensor of every example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnSpec {
-    /// What a graph's input asks for.
+    /// The name, which a graph's input refers to.
     pub name: String,
-    /// What one example has, without the batch.
+    /// The tensor of one example, without the batch.
     pub example: TensorSpec,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for ColumnSpec {
 }
 
 impl ColumnSpec {
-    /// Several of them in words, for an error that says what there is: the first few, and how many more.
+    /// Lists columns for an error: the first few, and the number of the others.
     pub fn list(columns: &[Self]) -> String {
         let words: Vec<String> = columns.iter().take(LISTED_MAX).map(Self::to_string).collect();
         let words = words.join(", ");
@@ -38,17 +38,17 @@ impl ColumnSpec {
     }
 }
 
-/// The numbers of one column in a batch, row-major `[examples, ..example]`, of the type that the column's spec says.
+/// The elements of a column in a batch, row-major `[examples, ..example]`, of the type in the column's spec.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Column {
     /// Floats.
     F32(Vec<f32>),
-    /// Ids, classes, tokens.
+    /// Integers: ids, classes or tokens.
     I32(Vec<i32>),
 }
 
 impl Column {
-    /// Returns the type of its elements.
+    /// Returns the type of the elements.
     pub const fn dtype(&self) -> DType {
         match self {
             Self::F32(_) => DType::F32,
@@ -72,8 +72,8 @@ impl Column {
         }
     }
 
-    /// Makes this a column of `elements` elements of type `dtype`. Reuses the memory where type and capacity allow it;
-    /// elements that were there before keep their values.
+    /// Changes the type and the number of elements. Keeps the memory and the values if the type stays the
+    /// same and the capacity suffices.
     pub fn resize(&mut self, dtype: DType, elements: usize) {
         match (self, dtype) {
             (Self::F32(old), DType::F32) => old.resize(elements, 0.0),
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_many_says_how_many_more_there_are() {
+    fn a_long_list_ends_with_the_number_of_the_others() {
         let columns: Vec<ColumnSpec> = (0..1 << 12)
             .map(|number| ColumnSpec { name: format!("c{number}"), example: TensorSpec::f32([]) })
             .collect();

@@ -1,5 +1,5 @@
-//! Text files of rows and fields, as data: which fields become which columns.
-//! Knows neither how a file is read nor what is in it.
+//! CSV files as data: which fields become which columns.
+//! Knows neither how a file is read nor its contents.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 use super::{COLUMNS_MAX, ColumnSpec, InputSpecError};
 use crate::tensor::TensorSpec;
 
-/// Rows of fields, one row an example. A field may be quoted; empty lines are no rows.
+/// CSV files, in which each row is an example. A field may be quoted; empty lines are skipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CsvSpec {
-    /// The files, each plain or gzipped, one after the other.
+    /// The files in order, each plain or gzipped.
     pub files: Vec<PathBuf>,
-    /// What becomes of the fields; a field that no column asks for is not looked at.
+    /// The columns and their fields; other fields are ignored.
     pub columns: Vec<CsvColumnSpec>,
-    /// Whether the first row of every file has the fields' names.
+    /// Whether the first row of every file names the fields.
     #[serde(default)]
     pub header: bool,
-    /// What stands between two fields: one ASCII character.
+    /// The ASCII character between two fields.
     #[serde(default = "comma")]
     pub delimiter: char,
-    /// So many lines at the begin of every file are no rows.
+    /// The number of lines to skip at the start of every file.
     #[serde(default)]
     pub skip_lines: u32,
-    /// Whether spaces around a field are not part of it.
+    /// Whether spaces around a field are removed.
     #[serde(default)]
     pub trim: bool,
 }
@@ -48,11 +48,11 @@ impl Default for CsvSpec {
     }
 }
 
-/// A column that is made of one field or of several.
+/// A column made of one or more fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CsvColumnSpec {
-    /// What a graph's input asks for.
+    /// The name, which a graph's input refers to.
     pub name: String,
     /// The fields.
     pub fields: CsvFieldsSpec,
@@ -62,23 +62,23 @@ pub struct CsvColumnSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum CsvFieldsSpec {
-    /// An `f32` scalar.
+    /// One number: an `f32` scalar.
     Number(NumberSpec),
-    /// `f32` of shape `[fields]`.
+    /// Several numbers: `f32` of shape `[fields]`.
     Numbers(Vec<NumberSpec>),
-    /// An `i32` scalar, such as a label.
+    /// One category, such as a label: an `i32` scalar.
     Category(CategorySpec),
-    /// `i32` of shape `[fields]`.
+    /// Several categories: `i32` of shape `[fields]`.
     Categories(Vec<CategorySpec>),
 }
 
-/// A field.
+/// A reference to a field of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FieldSpec {
-    /// By its position, counted from 0.
+    /// The position, counted from 0.
     Index(u32),
-    /// By its name in the header.
+    /// The name in the header.
     Name(String),
 }
 
@@ -107,9 +107,9 @@ impl std::fmt::Display for FieldSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NumberSpec {
-    /// Which one.
+    /// The field.
     pub field: FieldSpec,
-    /// What an empty field stands for, finite as any other; an error where this is not said.
+    /// The value of an empty field, which must be finite; `None` makes an empty field an error.
     #[serde(default)]
     pub missing: Option<f32>,
 }
@@ -118,42 +118,42 @@ pub struct NumberSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CategorySpec {
-    /// Which one.
+    /// The field.
     pub field: FieldSpec,
-    /// Which word has which id.
+    /// The words and their ids.
     pub vocabulary: VocabularySpec,
-    /// The id of a word that is not in the vocabulary, and of an empty field; an error where this is not said.
+    /// The id of an empty field and of words outside the vocabulary; `None` makes them an error.
     #[serde(default)]
     pub unknown: Option<i32>,
 }
 
-/// Words and their ids.
+/// A vocabulary: words and their ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum VocabularySpec {
     /// The field holds the id itself, as a decimal number.
     Ids,
-    /// The first word has id 0, the second 1, and so on.
+    /// The words in the order of their ids, which start at 0.
     Words(Vec<String>),
-    /// Each word with its id: several spellings may have the same.
+    /// The id of each word; several spellings may share an id.
     Map(BTreeMap<String, i32>),
 }
 
 impl NumberSpec {
-    /// A field that must not be empty.
+    /// Makes a field that must not be empty.
     pub fn new(field: impl Into<FieldSpec>) -> Self {
         Self { field: field.into(), missing: None }
     }
 }
 
 impl CategorySpec {
-    /// A field whose words have ids in this order, and all others `unknown`.
+    /// Makes a field whose words have ids in this order; other words have the id `unknown`.
     pub fn new(field: impl Into<FieldSpec>, words: &[&str], unknown: Option<i32>) -> Self {
         let words = words.iter().map(|&word| word.to_owned()).collect();
         Self { field: field.into(), vocabulary: VocabularySpec::Words(words), unknown }
     }
 
-    /// A field whose words have these ids; any other word is an error.
+    /// Makes a field whose words have these ids; other words are an error.
     pub fn map(field: impl Into<FieldSpec>, words: &[(&str, i32)]) -> Self {
         let words = words.iter().map(|&(word, id)| (word.to_owned(), id)).collect();
         Self { field: field.into(), vocabulary: VocabularySpec::Map(words), unknown: None }
@@ -161,7 +161,7 @@ impl CategorySpec {
 }
 
 impl CsvColumnSpec {
-    /// What a graph sees of it.
+    /// Returns the column's name, shape and type.
     pub fn column(&self) -> ColumnSpec {
         let example = match &self.fields {
             CsvFieldsSpec::Number(_) => TensorSpec::f32([]),
@@ -206,7 +206,7 @@ impl CsvSpec {
         if !d.is_ascii() || matches!(d, '"' | '\n' | '\r' | '\0') {
             return InputSpecError::range(
                 "the delimiter",
-                "one ASCII character, and no quote or line end",
+                "one ASCII character other than a quote or a line end",
                 d.escape_default(),
             );
         }
@@ -228,7 +228,7 @@ impl CsvSpec {
                 fields.iter().find(|field| matches!(field, FieldSpec::Name(_)) && !self.header)
             {
                 let what = format!("column '{}': a field of a file without a header", column.name);
-                return InputSpecError::range(what, "told by its position", name);
+                return InputSpecError::range(what, "given by its position", name);
             }
             for field in fields {
                 let FieldSpec::Name(name) = field else { continue };
@@ -237,7 +237,7 @@ impl CsvSpec {
             let mut missing =
                 column.numbers().iter().filter_map(|number| Some((&number.field, number.missing?)));
             if let Some((field, missing)) = missing.find(|(_, missing)| !missing.is_finite()) {
-                let what = format!("column '{}': what an empty {field} stands for", column.name);
+                let what = format!("column '{}': the value of an empty {field}", column.name);
                 return InputSpecError::range(what, "finite", missing);
             }
             for category in column.categories() {
@@ -246,7 +246,7 @@ impl CsvSpec {
                 sorted.sort_unstable();
                 if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
                     let what = format!("column '{}': a word of {}'s vocabulary", column.name, category.field);
-                    return InputSpecError::range(what, "there once", format!("'{}' twice", twice[0]));
+                    return InputSpecError::range(what, "listed once", format!("'{}' twice", twice[0]));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! A set of examples, as data: files of one of several formats, or what is drawn on the spot.
+//! A data set as data: files in one of several formats, or generated examples.
 //! Knows neither the examples nor their order.
 
 use std::path::{Path, PathBuf};
@@ -7,66 +7,67 @@ use serde::{Deserialize, Serialize};
 
 use super::{BabbleSpec, COLUMNS_MAX, CsvSpec, InputSpecError, TextSpec, TfRecordSpec};
 
-/// Most files of one data set.
+/// The most files of one data set.
 pub const FILES_MAX: usize = 1 << 16;
 
-/// A set of examples.
+/// A data set, read from files or generated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DatasetSpec {
-    /// Images and labels in the IDX format, each plain or gzipped. `features`: pixels scaled to 0..1; `labels`: an
-    /// `i32` scalar.
+    /// Images and labels in the IDX format, each plain or gzipped. `features`: pixels scaled to 0..1;
+    /// `labels`: an `i32` scalar.
     Idx {
         /// The file of images, `u8`, 3 axes.
         images: PathBuf,
         /// The file of labels, `u8`, 1 axis.
         labels: PathBuf,
     },
-    /// Digits that are drawn on the spot, 28×28, 10 classes: the same examples for the same seed.
+    /// Generated digits, 28×28, 10 classes; the same seed gives the same examples.
     Digits {
-        /// What they are drawn from.
+        /// The seed.
         seed: u64,
-        /// How many there are.
+        /// The number of examples.
         examples: u64,
     },
-    /// The binary version of CIFAR-10. `features`: `f32[32, 32, 3]`, scaled to 0..1; `labels`: an `i32` scalar.
+    /// The binary version of CIFAR-10. `features`: `f32[32, 32, 3]`, scaled to 0..1; `labels`: an `i32`
+    /// scalar.
     Cifar10 {
-        /// The files, each plain or gzipped, one after the other.
+        /// The files in order, each plain or gzipped.
         files: Vec<PathBuf>,
     },
-    /// Rows of fields.
+    /// CSV files.
     Csv(CsvSpec),
     /// TFRecord files.
     TfRecord(TfRecordSpec),
     /// Windows of a text.
     Text(TextSpec),
-    /// Windows of a text that is made on the spot.
+    /// Windows of a generated text.
     Babble(BabbleSpec),
-    /// Coloured shapes that are drawn on the spot, 32×32×3, 10 classes: the same examples for the same seed.
+    /// Generated images of coloured shapes, 32×32×3, 10 classes; the same seed gives the same examples.
     ColorImages {
-        /// What they are drawn from.
+        /// The seed.
         seed: u64,
-        /// How many there are.
+        /// The number of examples.
         examples: u64,
     },
-    /// Points on a plane, with noise. `features`: `f32[weights]`, of mean 0 and standard deviation 1; `labels`: an
-    /// `f32` scalar, weights · features + bias + noise.
+    /// Generated points on a plane, with noise. `features`: `f32[weights]`, with mean 0 and standard
+    /// deviation 1; `labels`: an `f32` scalar, weights · features + bias + noise.
     Linear {
-        /// What they are drawn from.
+        /// The seed.
         seed: u64,
-        /// How many there are.
+        /// The number of examples.
         examples: u64,
         /// The plane's slopes.
         weights: Vec<f32>,
-        /// The plane's height at 0.
+        /// The plane's height at the origin.
         bias: f32,
-        /// The noise's standard deviation.
+        /// The standard deviation of the noise.
         noise: f32,
     },
 }
 
 impl DatasetSpec {
-    /// The files that it names.
+    /// Returns the files that the spec names.
     pub fn files(&self) -> Vec<&Path> {
         match self {
             Self::Idx { images, labels } => vec![images, labels],
@@ -80,10 +81,10 @@ impl DatasetSpec {
         }
     }
 
-    /// The same, with every file's path changed.
+    /// Returns the spec with every file's path changed by `change`.
     ///
     /// # Errors
-    /// The first one of `change`.
+    /// The first error of `change`.
     pub fn try_map_files<E>(&self, mut change: impl FnMut(&Path) -> Result<PathBuf, E>) -> Result<Self, E> {
         let mut spec = self.clone();
         let all: Vec<&mut PathBuf> = match &mut spec {
@@ -102,10 +103,10 @@ impl DatasetSpec {
         Ok(spec)
     }
 
-    /// Checks what can be checked without its files.
+    /// Checks everything that can be checked without reading the files.
     ///
     /// # Errors
-    /// Names what is wrong.
+    /// The first fault found.
     pub fn validate(&self) -> Result<(), InputSpecError> {
         let files = self.files();
         if let Some(path) = files.iter().find(|path| path.to_str().is_none()) {

@@ -1,50 +1,50 @@
-//! What can be wrong with an input before anything is read.
-//! Knows no file's content.
+//! The errors of an input spec, found before anything is read.
+//! Does not know the contents of files.
 
 use std::path::PathBuf;
 
 use super::NAME_BYTES_MAX;
 
-/// Why an input cannot travel or cannot be read by anyone.
+/// An invalid input spec.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputSpecError {
-    /// A path that no message can carry.
-    #[error("{} is not UTF-8, and a job's paths must be", .0.display())]
+    /// A path is not UTF-8, so that no message can carry it.
+    #[error("path '{}' is not UTF-8, as every path in a job must be: rename the file", .0.display())]
     NotUtf8(PathBuf),
-    /// A name that cannot be used.
+    /// A name is empty, too long, or has control characters.
     #[error(
-        "input: the name of {what} must be of 1 to {NAME_BYTES_MAX} bytes without control characters, and is '{got}'"
+        "input: the name of {what} must have 1 to {NAME_BYTES_MAX} bytes without control characters, but is '{got}'"
     )]
     Name {
-        /// What bears it.
+        /// The owner of the name.
         what: String,
-        /// The name's begin, its control characters escaped.
+        /// The beginning of the name, with control characters escaped.
         got: String,
     },
-    /// Something is out of its range.
-    #[error("input: {what} must be {expected}, and is {got}")]
+    /// A setting is out of range.
+    #[error("input: {what} must be {expected}, but is {got}")]
     Range {
-        /// What.
+        /// The setting.
         what: String,
-        /// What it may be.
+        /// The allowed values.
         expected: String,
-        /// What it is.
+        /// The value found.
         got: String,
     },
 }
 
 impl InputSpecError {
-    /// Checks a name; `what` says what bears it.
+    /// Checks a name; `what` describes its owner.
     pub(super) fn name(what: impl FnOnce() -> String, name: &str) -> Result<(), Self> {
         if (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control) {
             return Ok(());
         }
-        // An error stays one line of a bearable length.
+        // Escaped and shortened, so that the error stays one short line.
         let got = name.chars().take(64).flat_map(char::escape_debug).collect();
         Err(Self::Name { what: what(), got })
     }
 
-    /// Something that must be in a range, and is not.
+    /// Returns an error about a setting that is out of range.
     pub(super) fn range(
         what: impl Into<String>,
         expected: impl Into<String>,

@@ -1,28 +1,28 @@
-//! What happens to a column on its way from the data set to the batch, as data.
-//! Knows neither the numbers nor how it is done.
+//! Map stages as data: how a column changes between the data set and the batch.
+//! Knows neither the elements nor how the stages are carried out.
 
 use serde::{Deserialize, Serialize};
 
 use super::{COLUMNS_MAX, EXAMPLE_ELEMENTS_MAX, InputSpecError};
 
-/// One stage of one column. Stages of a column follow one another in the order in which they are listed.
+/// A stage of a column. The stages of a column apply in the order in which they are listed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapSpec {
     /// The column.
     pub column: String,
-    /// What happens to it.
+    /// The change.
     pub stage: StageSpec,
 }
 
-/// What happens to an example.
+/// A change to each example of a column.
 ///
-/// What is random is drawn from the job's seed, the epoch and the example's position, so that it comes out the same
-/// whenever the example is read again in that epoch; two columns with the same stages are cropped and flipped alike.
+/// Random stages depend on the job's seed, the epoch and the example's position, so an example comes out the
+/// same whenever it is read in an epoch, and two columns with the same stages are cropped and flipped alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum StageSpec {
-    /// Of floats: value · factor + offset.
+    /// Scales floats: value · factor + offset.
     Scale {
         /// The factor.
         factor: f32,
@@ -30,33 +30,35 @@ pub enum StageSpec {
         #[serde(default)]
         offset: f32,
     },
-    /// Of floats: (value − mean) / stddev, with numbers for each position along the last axis, or one for all.
+    /// Standardises floats: (value − mean) / stddev, with one pair for each position along the last axis, or
+    /// one pair for all.
     Standardise {
         /// The means.
         mean: Vec<f32>,
         /// The standard deviations, above 0.
         stddev: Vec<f32>,
     },
-    /// Of integers from 0 to `classes` − 1: floats, with another axis behind of 1 at the class and 0 elsewhere.
+    /// Turns integers from 0 to `classes` − 1 into floats with a new last axis: 1 at the class and 0
+    /// elsewhere.
     OneHot {
-        /// How many classes there are.
+        /// The number of classes.
         classes: u32,
     },
-    /// Of images, `[height, width, channels]` of floats: a window at a random place of the image with a border of
-    /// zeros. Of the test set, the window in the middle.
+    /// Crops images, `[height, width, channels]` of floats, with a border of zeros to a window at a random
+    /// place; in the test set, at the centre.
     RandomCrop {
-        /// The border's width, on every side.
+        /// The width of the border on every side.
         pad: u32,
-        /// Height and width of the window.
+        /// The height and width of the window.
         size: [u32; 2],
     },
-    /// Of images, `[height, width, channels]` of floats: left and right change places in every other image, by
-    /// chance. Of the test set, never.
+    /// Flips images, `[height, width, channels]` of floats, left to right with probability 1/2; never in the
+    /// test set.
     RandomFlip,
 }
 
 impl MapSpec {
-    /// A stage of the column of that name.
+    /// Makes a stage of the column called `column`.
     pub fn new(column: &str, stage: StageSpec) -> Self {
         Self { column: column.to_owned(), stage }
     }
@@ -74,7 +76,7 @@ impl MapSpec {
             }
             StageSpec::Standardise { mean, stddev } => {
                 if mean.len() != stddev.len() || !(1..=COLUMNS_MAX).contains(&mean.len()) {
-                    let expected = format!("1 to {COLUMNS_MAX}, and as many of one as of the other");
+                    let expected = format!("1 to {COLUMNS_MAX} pairs");
                     let got = format!("{} means and {} deviations", mean.len(), stddev.len());
                     return InputSpecError::range(what("the numbers to standardise by"), expected, got);
                 }

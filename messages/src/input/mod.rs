@@ -1,4 +1,4 @@
-//! What the workers read, as data: which records, in which order and through which stages. Not how they are read.
+//! The workers' input as data: data sets, their order and their map stages. Does not know how they are read.
 
 mod column;
 mod csv;
@@ -22,9 +22,9 @@ pub use spec::{InputSpec, PREFETCH, PREFETCH_MAX};
 pub use tf_record::{FeatureKind, FeatureSpec, TfRecordSpec};
 pub use windows::{BabbleSpec, TextSpec, WindowsSpec};
 
-/// Most columns of one data set, most fields of one CSV column, most features of one record, most weights.
+/// The most columns of a data set, fields of a CSV column, features of a record, and weights.
 pub const COLUMNS_MAX: usize = 1 << 16;
-/// Most bytes in the name of a column, a field or a feature.
+/// The most bytes in the name of a column, a field or a feature.
 pub const NAME_BYTES_MAX: usize = 256;
-/// Most elements that one example of a column may have.
+/// The most elements in one example of a column.
 pub const EXAMPLE_ELEMENTS_MAX: usize = 1 << 28;

@@ -1,48 +1,48 @@
-//! Who reads which examples, in which order and how often, as data.
-//! Knows no example.
+//! Sharding, shuffling and repetition of the training set, as data.
+//! Knows no examples.
 
 use serde::{Deserialize, Serialize};
 
 use super::InputSpecError;
 
-/// How the training set is shared out among the workers.
+/// The sharding of the training set among the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardSpec {
-    /// By file where the number of files is a multiple of the number of workers, else by example.
+    /// By file if the number of files is a multiple of the number of workers, else by example.
     #[default]
     Auto,
-    /// Each worker reads its own files only: those whose position is its index modulo the number of workers.
+    /// By file: each worker reads only the files whose position is its index modulo the number of workers.
     File,
-    /// Each worker reads all files, and keeps the examples whose position is its index modulo the number of workers.
+    /// By example: each worker reads all files and keeps the examples whose position is its index modulo the
+    /// number of workers.
     Data,
-    /// Every worker trains on everything.
+    /// Not at all: every worker trains on all examples.
     Off,
 }
 
-/// In which order a worker reads its part.
+/// The order in which a worker reads its share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShuffleSpec {
-    /// In an order that is drawn anew each epoch, every order equally likely.
+    /// A new order each epoch, all orders being equally likely.
     #[default]
     Full,
-    /// Each time one of the next so many examples that have not been read yet, as through a buffer of that size: near
-    /// ones stay near.
+    /// An order drawn through a buffer of this many examples; neighbours stay close to each other.
     Buffer(u32),
-    /// As they lie.
+    /// The order of the data set.
     None,
 }
 
-/// How often a worker reads its part.
+/// The number of times that a worker reads its share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepeatSpec {
     /// Until the job's last step.
     #[default]
     Endless,
-    /// So many times; then its input ends. Examples that are left and fill no batch are not read. That the input ends
-    /// before the job's last step is an error.
+    /// A fixed number of times, at the end of which the input ends. The last examples are not read if they do
+    /// not fill a batch. It is an error if the input ends before the job's last step.
     Epochs(u64),
 }
 

@@ -1,38 +1,38 @@
-//! The whole input of a job, as data.
+//! The input of a job as data.
 //! Knows neither the examples nor how they are read.
 
 use serde::{Deserialize, Serialize};
 
 use super::{COLUMNS_MAX, DatasetSpec, InputSpecError, MapSpec, RepeatSpec, ShardSpec, ShuffleSpec};
 
-/// Batches that a worker keeps ready where nobody says otherwise.
+/// The default number of batches that a worker keeps ready.
 pub const PREFETCH: u32 = 2;
-/// Most batches that a worker keeps ready: more would hold memory and hide a slow input no better.
+/// The most batches that a worker keeps ready: more would take memory without hiding a slow input any better.
 pub const PREFETCH_MAX: u32 = 64;
 
-/// The examples to train on, and those to test on at the end.
+/// The training set and the test set of a job.
 ///
-/// Each worker shares, shuffles, repeats, maps, batches and prefetches, in this order.
+/// Each worker shards, shuffles, repeats, maps, batches and prefetches, in this order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputSpec {
-    /// Read again and again, shuffled by the job's seed, each worker its own part.
+    /// The training set, which each worker reads repeatedly, its own share, shuffled by the job's seed.
     pub train: DatasetSpec,
-    /// Read once, in order, by one worker, when the training is over.
+    /// The test set, which one worker reads once, in order, after the training.
     pub test: DatasetSpec,
-    /// How the training set is shared out.
+    /// The sharding of the training set.
     #[serde(default)]
     pub shard: ShardSpec,
-    /// In which order each worker reads its part.
+    /// The order in which each worker reads its share.
     #[serde(default)]
     pub shuffle: ShuffleSpec,
-    /// How often.
+    /// The number of times that each worker reads its share.
     #[serde(default)]
     pub repeat: RepeatSpec,
-    /// What happens to the columns of both sets.
+    /// The map stages of both sets.
     #[serde(default)]
     pub map: Vec<MapSpec>,
-    /// Batches that a worker keeps ready.
+    /// The number of batches that a worker keeps ready.
     #[serde(default = "prefetch")]
     pub prefetch: u32,
 }
@@ -42,7 +42,7 @@ fn prefetch() -> u32 {
 }
 
 impl InputSpec {
-    /// Of these sets, read as is usual.
+    /// Makes an input of these sets with default settings.
     pub fn new(train: DatasetSpec, test: DatasetSpec) -> Self {
         Self {
             train,
@@ -55,10 +55,10 @@ impl InputSpec {
         }
     }
 
-    /// Checks that it can travel, and what can be checked without its files.
+    /// Checks that the spec can be sent, and everything else that can be checked without reading files.
     ///
     /// # Errors
-    /// Names what is wrong.
+    /// The first fault found.
     pub fn validate(&self) -> Result<(), InputSpecError> {
         self.train.validate()?;
         self.test.validate()?;

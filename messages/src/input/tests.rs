@@ -1,10 +1,10 @@
-//! Inputs as data: what travels, what a job file may leave out, and what is refused.
+//! Input specs: round trips, defaults in job files, and invalid specs.
 
 use super::*;
 use crate::fixtures::datasets::{every_dataset, number};
 
 #[test]
-fn every_data_set_travels() {
+fn every_data_set_round_trips() {
     for dataset in every_dataset() {
         dataset.validate().unwrap();
         let json = serde_json::to_string(&dataset).unwrap();
@@ -15,7 +15,7 @@ fn every_data_set_travels() {
 }
 
 #[test]
-fn a_job_file_may_leave_out_what_is_usual() {
+fn a_job_file_may_leave_out_defaults() {
     let read = |json: &str| serde_json::from_str::<DatasetSpec>(json);
     let csv = r#"{"csv": {"files": ["a"], "columns": [{"name": "x", "fields": {"number": {"field": 2}}}]}}"#;
     let DatasetSpec::Csv(csv) = read(csv).unwrap() else { panic!("no csv") };
@@ -36,7 +36,7 @@ fn a_job_file_may_leave_out_what_is_usual() {
 }
 
 #[test]
-fn what_no_file_could_satisfy_is_refused() {
+fn invalid_data_sets_are_refused() {
     let refused = |dataset: &DatasetSpec| dataset.validate().unwrap_err().to_string();
     let text = |windows| DatasetSpec::Text(TextSpec { file: "a".into(), windows });
     let windows = WindowsSpec::every(8, 0.0, 1.0);
@@ -82,7 +82,7 @@ fn what_no_file_could_satisfy_is_refused() {
 }
 
 #[test]
-fn a_name_that_no_line_can_hold_is_refused() {
+fn an_invalid_name_is_refused() {
     let digits = DatasetSpec::Digits { seed: 0, examples: 1 };
     let csv = |name: &str, field: &str| {
         let columns = vec![CsvColumnSpec { name: name.into(), fields: CsvFieldsSpec::Number(number(field)) }];
@@ -118,7 +118,7 @@ fn a_name_that_no_line_can_hold_is_refused() {
 }
 
 #[test]
-fn what_an_empty_field_stands_for_is_finite() {
+fn the_value_of_an_empty_field_must_be_finite() {
     for missing in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let field = NumberSpec { missing: Some(missing), ..number(3) };
         let columns = vec![CsvColumnSpec {
@@ -127,15 +127,14 @@ fn what_an_empty_field_stands_for_is_finite() {
         }];
         let csv = CsvSpec { files: vec!["a".into()], columns, ..CsvSpec::default() };
         let error = DatasetSpec::Csv(csv).validate().unwrap_err().to_string();
-        let expected =
-            format!("column 'x': what an empty field 3 stands for must be finite, and is {missing}");
+        let expected = format!("column 'x': the value of an empty field 3 must be finite, but is {missing}");
         assert!(error.contains(&expected), "{error}");
     }
 }
 
 #[cfg(unix)]
 #[test]
-fn a_path_that_no_message_can_carry_is_refused() {
+fn a_path_that_is_not_utf8_is_refused() {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
     let bad = OsString::from_vec(vec![0xff]);
@@ -147,7 +146,7 @@ fn a_path_that_no_message_can_carry_is_refused() {
 }
 
 #[test]
-fn a_job_file_of_two_sets_reads_them_as_is_usual() {
+fn a_job_file_of_two_sets_has_default_settings() {
     let digits = |seed| DatasetSpec::Digits { seed, examples: 9 };
     let json = r#"{"train": {"digits": {"seed": 1, "examples": 9}}, "test": {"digits": {"seed": 2, "examples": 9}}}"#;
     let input: InputSpec = serde_json::from_str(json).unwrap();
@@ -160,7 +159,7 @@ fn a_job_file_of_two_sets_reads_them_as_is_usual() {
 }
 
 #[test]
-fn every_stage_travels_and_is_checked() {
+fn every_stage_round_trips_and_is_checked() {
     let digits = |seed| DatasetSpec::Digits { seed, examples: 9 };
     let usual = InputSpec::new(digits(1), digits(2));
     let map = |stage| vec![MapSpec::new("features", stage)];
@@ -190,7 +189,7 @@ fn every_stage_travels_and_is_checked() {
         bad(StageSpec::Standardise { mean: mean.to_vec(), stddev: stddev.to_vec() })
     };
     for (input, words) in [
-        (InputSpec { prefetch: 0, ..usual.clone() }, "prefetch must be 1 to 64, and is 0"),
+        (InputSpec { prefetch: 0, ..usual.clone() }, "prefetch must be 1 to 64, but is 0"),
         (InputSpec { prefetch: 65, ..usual.clone() }, "prefetch"),
         (InputSpec { shuffle: ShuffleSpec::Buffer(0), ..usual.clone() }, "shuffle buffer"),
         (InputSpec { repeat: RepeatSpec::Epochs(0), ..usual.clone() }, "number of epochs"),

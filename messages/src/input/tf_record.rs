@@ -1,4 +1,4 @@
-//! Files of `tf.train.Example` records, as data: which features become which columns.
+//! TFRecord files of `tf.train.Example` as data: which features become which columns.
 //! Knows neither the framing nor the encoding.
 
 use std::path::PathBuf;
@@ -8,51 +8,51 @@ use serde::{Deserialize, Serialize};
 use super::{COLUMNS_MAX, ColumnSpec, EXAMPLE_ELEMENTS_MAX, InputSpecError};
 use crate::tensor::{DType, Shape, TensorSpec};
 
-/// Files in the TFRecord format whose records are `tf.train.Example`, one record an example.
+/// TFRecord files in which each record is a `tf.train.Example`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TfRecordSpec {
-    /// The files, each plain or gzipped, one after the other.
+    /// The files in order, each plain or gzipped.
     pub files: Vec<PathBuf>,
-    /// What becomes of the features; one that is not named here is not looked at.
+    /// The features and their columns; other features are ignored.
     pub features: Vec<FeatureSpec>,
 }
 
-/// A feature, and the column that it becomes.
+/// A feature and its column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FeatureSpec {
-    /// Its name in the record.
+    /// The feature's name in the record.
     pub feature: String,
     /// The column's name.
     pub column: String,
-    /// What it is.
+    /// The kind of the values.
     pub kind: FeatureKind,
-    /// The shape of one example: the record must have exactly so many values.
+    /// The shape of one example; the record must have exactly this many values.
     pub shape: Shape,
 }
 
-/// The kind of a feature, and what is made of it.
+/// The kind of a feature and of its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureKind {
-    /// A `FloatList`, an `f32` column.
+    /// A `FloatList` that becomes an `f32` column.
     Float,
-    /// An `Int64List`, an `i32` column: a number that does not fit is refused.
+    /// An `Int64List` that becomes an `i32` column; a value that does not fit is refused.
     Int64,
-    /// A `BytesList` of one string, an `f32` column: each byte scaled from 0..255 to 0..1.
+    /// A `BytesList` of one string that becomes an `f32` column, each byte scaled from 0..255 to 0..1.
     Pixels,
-    /// A `BytesList` of one string, an `i32` column: each byte as it is.
+    /// A `BytesList` of one string that becomes an `i32` column, each byte unchanged.
     Bytes,
 }
 
 impl FeatureSpec {
-    /// A feature that becomes the column of that name.
+    /// Makes a feature that becomes the column called `column`.
     pub fn new(feature: &str, column: &str, kind: FeatureKind, shape: impl Into<Shape>) -> Self {
         Self { feature: feature.to_owned(), column: column.to_owned(), kind, shape: shape.into() }
     }
 
-    /// What a graph sees of it.
+    /// Returns the column's name, shape and type.
     pub fn column(&self) -> ColumnSpec {
         let dtype = match self.kind {
             FeatureKind::Float | FeatureKind::Pixels => DType::F32,

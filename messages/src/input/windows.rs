@@ -1,5 +1,5 @@
-//! Texts for language models, as data: which part of a text, cut into which windows.
-//! Knows neither the text nor how it is made.
+//! Texts for language models as data: which part of a text is cut into which windows.
+//! Knows neither the text nor how it is generated.
 
 use std::path::PathBuf;
 
@@ -7,43 +7,43 @@ use serde::{Deserialize, Serialize};
 
 use super::{EXAMPLE_ELEMENTS_MAX, InputSpecError};
 
-/// A plain text. Tokens are bytes.
+/// A text file whose tokens are its bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextSpec {
     /// The file, plain or gzipped.
     pub file: PathBuf,
-    /// How it is cut.
+    /// The windows into which the text is cut.
     pub windows: WindowsSpec,
 }
 
-/// A text that is made on the spot: sentences of a small language. The same text for the same seed, the same language
-/// for all seeds.
+/// A generated text: sentences of a small language. The same seed gives the same text; the language is the
+/// same for all seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BabbleSpec {
-    /// What it is drawn from.
+    /// The seed.
     pub seed: u64,
-    /// How long it is.
+    /// The length of the text.
     pub bytes: u64,
-    /// How it is cut.
+    /// The windows into which the text is cut.
     pub windows: WindowsSpec,
 }
 
-/// Windows of a text, each an example: `features`, `i32` of shape `[length]`, are tokens, and `labels`, of the same
-/// shape, are for each of them the token that follows.
+/// The windows of a text, each an example: `features`, `i32` of shape `[length]`, are its tokens, and
+/// `labels`, of the same shape, are the tokens that follow each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowsSpec {
-    /// Tokens of one example.
+    /// The number of tokens in one example.
     pub length: u32,
-    /// From the begin of one window to that of the next: 1 for a training set, `length` for a test set.
+    /// The distance from one window to the next: 1 for a training set, `length` for a test set.
     #[serde(default = "one")]
     pub stride: u32,
-    /// Where in the text the part that is read begins: 0.9 of it, for example.
+    /// The beginning of the part that is read, as a fraction of the text, such as 0.9.
     #[serde(default)]
     pub begin: f64,
-    /// Where that part ends.
+    /// The end of the part that is read, as a fraction of the text.
     #[serde(default = "whole")]
     pub end: f64,
 }
@@ -57,12 +57,13 @@ fn whole() -> f64 {
 }
 
 impl WindowsSpec {
-    /// A window at every token of the part of the text from `begin` to `end`, which are fractions of it.
+    /// Makes windows that begin at every token, in the part of the text from `begin` to `end`, which are
+    /// fractions.
     pub fn every(length: u32, begin: f64, end: f64) -> Self {
         Self { length, stride: 1, begin, end }
     }
 
-    /// Windows that do not overlap, in the part of the text from `begin` to `end`, which are fractions of it.
+    /// Makes windows that do not overlap, in the part of the text from `begin` to `end`, which are fractions.
     pub fn apart(length: u32, begin: f64, end: f64) -> Self {
         Self { length, stride: length, begin, end }
     }
@@ -78,14 +79,10 @@ impl WindowsSpec {
         if self.stride == 0 {
             return InputSpecError::range("the windows' stride", "at least 1", 0);
         }
-        // Also false where one of them is no number.
+        // Also false if one of them is NaN.
         if !(0.0 <= self.begin && self.begin < self.end && self.end <= 1.0) {
             let got = format!("{} to {}", self.begin, self.end);
-            return InputSpecError::range(
-                "the part of the text",
-                "from at least 0 to at most 1, and not empty",
-                got,
-            );
+            return InputSpecError::range("the part of the text", "within 0 to 1 and not empty", got);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! How the chief hands a shard its part of the variables.
+//! Creates a shard on a ps task.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,37 +11,37 @@ use crate::sync::SyncSpec;
 use crate::tensor::ALIGNMENT;
 use crate::variable::VariableSpec;
 
-/// Most workers of a job.
+/// The most workers of a job.
 pub const WORKERS_MAX: u32 = 1 << 16;
 
-/// Chief to ps: own these slices, fill them, and begin to count.
+/// Chief to ps: create a shard of these slices, initialise them, and accept pushes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CreateShard {
-    /// Which shard of this task.
+    /// The shard.
     pub shard: ShardId,
-    /// The whole placement: the shard finds its own slices in it (P2).
+    /// The whole placement, in which the shard finds its slices (P2).
     pub placement: Placement,
     /// All variables of the job.
     pub variables: Vec<VariableSpec>,
-    /// How a gradient becomes an update.
+    /// The settings with which gradients become updates.
     pub update: UpdateSpec,
-    /// How gradients of several workers meet.
+    /// The synchronisation policy.
     pub sync: SyncSpec,
-    /// Whether gradients that meet are added up in the order of their workers, and not of their arrival.
+    /// Whether aggregated gradients are added in the order of their workers instead of their arrival.
     pub deterministic: bool,
-    /// The job's workers: all of them count until they leave, also before they have come.
+    /// The number of workers of the job. All are members until they leave, even before they have joined.
     pub workers: u32,
-    /// So many updates are applied, not one more.
+    /// The exact number of updates to apply.
     pub last_step: GlobalStep,
-    /// What initial values are drawn from.
+    /// The seed of the initial values.
     pub seed: u64,
-    /// What the variables begin with.
+    /// The source of the initial values.
     #[serde(default)]
     pub start: StartSpec,
 }
 
 impl CreateShard {
-    /// The bytes of the shard's values as they travel, each slice on a cache line.
+    /// Returns the bytes of the shard's values on the wire, with each slice aligned to a cache line.
     pub fn bytes(&self) -> u64 {
         let slice_bytes = |slice: SliceSpec| {
             let bytes = slice.elements(&self.variables[slice.variable.index()]) as u64 * 4;
@@ -60,11 +60,14 @@ impl Content for CreateShard {
         self.placement.validate(&self.variables).map_err(|error| invalid(&error))?;
         self.update.validate().map_err(|error| invalid(&error))?;
         if !self.placement.shards.contains(&self.shard) {
-            return Err(Invalid(format!("{} is not in the placement", self.shard)));
+            return Err(Invalid(format!(
+                "{} is not in the placement, expected one of its shards",
+                self.shard
+            )));
         }
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(Invalid(format!(
-                "workers must be from 1 to {WORKERS_MAX}, and are {}",
+                "workers must be from 1 to {WORKERS_MAX}, but are {}",
                 self.workers
             )));
         }
@@ -72,33 +75,40 @@ impl Content for CreateShard {
             && !workers.is_empty()
             && !workers.iter().map(|record| record.worker).eq(0..self.workers)
         {
-            return Err(Invalid(format!("expected one record of each of {} workers", self.workers)));
+            return Err(Invalid(format!(
+                "got {} records of workers, expected one of each of {} in order",
+                workers.len(),
+                self.workers
+            )));
         }
         if let StartSpec::WarmStart { variables, .. } = &self.start {
             let mut named: Vec<_> = variables.iter().map(|source| source.variable).collect();
             named.sort_unstable();
             if let Some(twice) = named.windows(2).find(|pair| pair[0] == pair[1]) {
-                return Err(Invalid(format!("variable {} has two sources", twice[0])));
+                return Err(Invalid(format!("variable {} has two sources, expected one", twice[0])));
             }
-            if let Some(odd) = named.last().filter(|last| last.index() >= self.variables.len()) {
-                return Err(Invalid(format!("variable {odd} has a source, and is not there")));
+            if let Some(unknown) = named.last().filter(|last| last.index() >= self.variables.len()) {
+                let variables = self.variables.len();
+                return Err(Invalid(format!(
+                    "variable {unknown} has a source, but there are {variables} variables"
+                )));
             }
         }
         if self.last_step.0 == 0 {
-            return Err(Invalid("last_step must be at least 1".into()));
+            return Err(Invalid("last_step must be at least 1, but is 0".into()));
         }
         no_payload(segments)
     }
 }
 
-/// Ps to chief: the shard has the values that it begins with.
+/// Ps to chief: the shard has its initial values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardCreated {
-    /// How many slices it owns.
+    /// The number of slices that it owns.
     pub slices: u64,
-    /// Their bytes, without slots.
+    /// The bytes of the slices, without slots.
     pub bytes: u64,
-    /// The updates that are in them.
+    /// The number of updates in the values.
     #[serde(default)]
     pub version: Version,
 }

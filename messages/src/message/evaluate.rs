@@ -1,43 +1,44 @@
-//! The final evaluation, done by one worker for all.
+//! The final evaluation, which one worker performs for the job.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::graph::METRICS_MAX;
 
-/// What the test examples say of the final variables.
+/// An evaluation of variables on the test set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Mean over the test examples.
+    /// The mean loss over the test examples.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub loss: f32,
-    /// The graph's metrics, means over the test examples.
+    /// The values of the graph's metrics over the test examples.
     pub metrics: Vec<MetricValue>,
-    /// How many test examples there were.
+    /// The number of test examples.
     pub examples: u64,
-    /// crc32c over the final variables' bytes, in order of their names, whatever their placement.
+    /// The crc32c of the variables' bytes in the order of their names, which does not depend on the
+    /// placement.
     pub variables_crc32c: u32,
 }
 
-/// One metric and its value.
+/// A metric and its value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricValue {
     /// The metric's name in the graph.
     pub name: String,
-    /// Its mean.
+    /// The value.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub value: f32,
 }
 
-/// Worker to chief: the evaluation, or why there is none.
+/// Worker to chief: the evaluation, or the reason why it failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluated {
-    /// What came of it.
+    /// The evaluation or the reason.
     pub result: Result<Evaluation, String>,
 }
 
 impl Evaluated {
-    /// That it could not be done, for that reason, which is cut if it is very long.
+    /// Makes the message of a failed evaluation; a very long reason is cut.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self { result: Err(super::reason(reason)) }
     }
@@ -47,14 +48,19 @@ impl Content for Evaluated {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         match &self.result {
             Ok(evaluation) if evaluation.metrics.len() > METRICS_MAX => {
-                return Err(Invalid(format!("at most {METRICS_MAX} metrics")));
+                let metrics = evaluation.metrics.len();
+                return Err(Invalid(format!("got {metrics} metrics, expected at most {METRICS_MAX}")));
             }
             Ok(evaluation) => {
                 for metric in &evaluation.metrics {
-                    text_within("metric name", &metric.name, crate::variable::VARIABLE_NAME_BYTES_MAX)?;
+                    text_within(
+                        "the name of a metric",
+                        &metric.name,
+                        crate::variable::VARIABLE_NAME_BYTES_MAX,
+                    )?;
                 }
             }
-            Err(reason) => text_within("reason", reason, REASON_BYTES_MAX)?,
+            Err(reason) => text_within("the reason", reason, REASON_BYTES_MAX)?,
         }
         no_payload(segments)
     }

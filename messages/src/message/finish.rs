@@ -1,45 +1,45 @@
-//! How a worker leaves the training, and learns what is left to do.
+//! The end of a worker's training.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::id::{GlobalStep, LocalStep};
 
-/// Worker to chief: this worker trains no more.
+/// Worker to chief: this worker no longer trains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finish {
-    /// How it ended.
+    /// The result.
     pub result: TrainingResult,
-    /// Steps that this worker has taken.
+    /// The steps that this worker has taken.
     pub local_step: LocalStep,
     /// The mean loss over its last steps; NaN if there were none.
     pub loss: f32,
-    /// Steps whose gradients were not finite, and were dropped as the job says.
+    /// The steps whose gradients were dropped because they were not finite.
     #[serde(default)]
     pub skipped: u64,
 }
 
-/// How a worker's training ended.
+/// The result of a worker's training.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainingResult {
     /// Every shard has reached the last step.
     Completed,
-    /// Its input has ended, as these words say, and the others may have more: it waits for the job's end.
+    /// The worker's input has ended, with this error. The worker waits for the others, which may have more.
     InputEnded(String),
-    /// The worker was told to leave before the end, by a signal or by the chief.
+    /// A signal or the chief told the worker to leave before the end.
     Interrupted,
-    /// It cannot go on, for this reason.
+    /// The worker cannot continue, for this reason.
     Failed(String),
 }
 
 impl TrainingResult {
-    /// As these words say, which are cut if there are very many.
+    /// Makes the result of an input that has ended; a very long error is cut.
     pub fn input_ended(how: impl std::fmt::Display) -> Self {
         Self::InputEnded(super::reason(how))
     }
 
-    /// For that reason, which is cut if it is very long.
+    /// Makes the result of a failure; a very long reason is cut.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self::Failed(super::reason(reason))
     }
@@ -48,18 +48,18 @@ impl TrainingResult {
 impl Content for Finish {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         if let TrainingResult::Failed(reason) | TrainingResult::InputEnded(reason) = &self.result {
-            text_within("reason", reason, REASON_BYTES_MAX)?;
+            text_within("the reason", reason, REASON_BYTES_MAX)?;
         }
         no_payload(segments)
     }
 }
 
-/// Chief to worker, once all live workers have finished: what is left to do.
+/// Chief to worker, after all live workers have finished: whether to evaluate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
-    /// Whether this worker shall evaluate the final variables; the others may go.
+    /// Whether this worker must evaluate the final variables; the others end.
     pub evaluate: bool,
-    /// The step at which the training ended: every shard's version.
+    /// The step at which the training ended, which is the version of every shard.
     pub step: GlobalStep,
 }
 

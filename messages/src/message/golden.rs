@@ -1,5 +1,5 @@
-//! The bytes of messages as earlier builds wrote them: a name, a kind or a type that changes by accident breaks
-//! clusters of mixed builds and files that lie on disk. Each line of the golden file is one message.
+//! The bytes of messages as earlier builds wrote them. A name, kind or type that changes by accident would
+//! break clusters of mixed builds and existing files. Each line of the golden file is one message.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use proptest::test_runner::TestRunner;
 use super::Message;
 use crate::fixtures::any_message::any_message;
 
-/// Messages of each kind in the golden file.
+/// The number of messages of each kind in the golden file.
 const SAMPLES: usize = 12;
-/// Draws until every kind has its samples.
+/// The number of draws, enough for every kind to have its samples.
 const DRAWS: usize = 4000;
 
 fn golden_file() -> PathBuf {
@@ -88,7 +88,7 @@ fn earlier_builds_are_understood_byte_for_byte() {
         assert_eq!(
             line(&message, &lengths),
             expected,
-            "{name} is written differently than before. If that is meant, write the golden file anew: \
+            "{name} is encoded differently than before. If this is intended, write the golden file again: \
              PUSHPULL_WRITE_GOLDEN=1 cargo test -p pushpull-messages golden"
         );
         kinds.insert(kind);

@@ -1,10 +1,11 @@
-//! The sign of life. A connection on which nothing comes for long counts as lost, whatever the operating system says.
+//! The heartbeat. A connection that is silent for too long counts as lost, whatever the operating system
+//! reports.
 
 use serde::{Deserialize, Serialize};
 
 use super::Content;
 
-/// Either way, when there is nothing else to say: still here. Is not answered.
+/// Either way, on an idle connection: the peer is alive. Has no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {}
 

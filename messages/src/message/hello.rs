@@ -1,4 +1,4 @@
-//! The handshake: both ends say who they are before anything else is heard.
+//! The handshake: both ends identify themselves before any other message.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,28 +7,28 @@ use crate::cluster::ClusterSpec;
 use crate::id::{Incarnation, TaskId};
 use crate::placement::SHARDS_PER_TASK_MAX;
 
-/// The version of everything in this crate that travels.
+/// The version of all messages in this crate.
 pub const PROTOCOL: u16 = 1;
-/// Most bytes in the address of an endpoint: a host name and a port.
+/// The most bytes in the address of an endpoint: a host name and a port.
 const HTTP_BYTES_MAX: usize = 264;
 
-/// The first frame on every connection: who dials, and in which cluster.
+/// The first frame on every connection: the dialling task and its cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`PROTOCOL`] of the one who dials.
+    /// The dialling task's [`PROTOCOL`].
     pub protocol: u16,
-    /// Who dials.
+    /// The dialling task.
     pub task: TaskId,
-    /// Which life of that task.
+    /// The incarnation of the dialling task.
     pub incarnation: Incarnation,
-    /// Whom it believes to have reached.
+    /// The task that it means to reach.
     pub to: TaskId,
-    /// The cluster spec it holds.
+    /// The cluster spec of the dialling task.
     pub cluster: ClusterSpec,
-    /// The digest of the graph that it was started with, where it was started with one.
+    /// The digest of the graph with which the dialling task was started, if any.
     #[serde(default)]
     pub graph: Option<u32>,
-    /// Where the one who dials can be observed, as `host:port`.
+    /// The `host:port` at which the dialling task can be observed.
     #[serde(default)]
     pub http: Option<String>,
 }
@@ -42,23 +42,23 @@ impl Content for Hello {
     }
 }
 
-/// The answer to [`Hello`].
+/// The reply to [`Hello`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// [`PROTOCOL`] of the one who answers.
+    /// The answering task's [`PROTOCOL`].
     pub protocol: u16,
-    /// Who answers.
+    /// The answering task.
     pub task: TaskId,
-    /// Which life of that task.
+    /// The incarnation of the answering task.
     pub incarnation: Incarnation,
-    /// How many shards it runs, if it is a ps.
+    /// The number of shards that it runs, if it is a ps.
     #[serde(default)]
     pub shards: u32,
-    /// The largest payload it takes, in bytes.
+    /// The largest payload that it accepts, in bytes.
     pub payload_bytes_max: u64,
-    /// How many requests it takes on one connection before it has answered the first.
+    /// The most unanswered requests that it accepts on one connection.
     pub requests_max: u32,
-    /// Where the one who answers can be observed, as `host:port`.
+    /// The `host:port` at which the answering task can be observed.
     #[serde(default)]
     pub http: Option<String>,
 }
@@ -66,7 +66,8 @@ pub struct Welcome {
 impl Content for Welcome {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         if self.shards > SHARDS_PER_TASK_MAX {
-            return Err(Invalid(format!("at most {SHARDS_PER_TASK_MAX} shards, and got {}", self.shards)));
+            let shards = self.shards;
+            return Err(Invalid(format!("got {shards} shards, expected at most {SHARDS_PER_TASK_MAX}")));
         }
         self.http
             .iter()

@@ -1,24 +1,25 @@
-//! How a shard learns that a worker takes part no more: nobody waits for it from then on.
+//! Tells a shard that a worker has left the membership, so that no policy waits for it.
 
 use serde::{Deserialize, Serialize};
 
 use super::Content;
 use crate::id::Incarnation;
 
-/// Chief to ps: this life of a worker is over. Later lives are not meant; the same word once more changes nothing.
+/// Chief to ps: an incarnation of a worker has left. It does not affect later incarnations; a repetition
+/// changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
-    /// Which shard of the ps task.
+    /// The shard's index in the ps task.
     pub shard: u32,
     /// The index of the worker task.
     pub worker: u32,
-    /// Which life of that worker.
+    /// The incarnation of the worker.
     pub incarnation: Incarnation,
 }
 
 impl Content for Leave {}
 
-/// Ps to chief: the shard waits for that worker no more.
+/// Ps to chief: the shard no longer waits for that worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {}
 

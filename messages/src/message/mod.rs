@@ -1,6 +1,7 @@
-//! Everything one task may say to another. One message, one file; the table below gives each its kind.
+//! The messages between tasks. Each pair of request and reply has a file; the table below gives each its
+//! kind.
 //!
-//! Adding a message: its file, a line in the table. A kind is never used again for something else.
+//! A new message needs its file and a line in the table. A kind is never reused for another message.
 
 mod create_shard;
 mod evaluate;
@@ -41,14 +42,15 @@ pub use save::{Save, SaveResult, Saved};
 pub use stop::{Stop, StopReason, Stopped};
 pub use stop_at::{StopAt, StoppingAt};
 
-/// A rule that a decoded message breaks, although its bytes could be read.
+/// A fault in a message whose bytes could be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);
 
-/// What every message type can do.
+/// The content of a message.
 trait Content: Serialize + DeserializeOwned {
-    /// Checks what the types alone cannot say. `segments` are the payload's, in bytes.
+    /// Checks rules that the types do not express. `segments` are the lengths of the payload's segments, in
+    /// bytes.
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         no_payload(segments)
     }
@@ -58,10 +60,10 @@ fn no_payload(segments: &[u64]) -> Result<(), Invalid> {
     if segments.is_empty() { Ok(()) } else { Err(Invalid("expected no payload".into())) }
 }
 
-/// Most bytes in a reason that travels. Longer ones are cut when they are made, and refused when they are read.
+/// The most bytes in a reason. Longer ones are cut when they are made, and refused when they are received.
 const REASON_BYTES_MAX: usize = 8 << 10;
 
-/// A reason short enough to travel.
+/// Returns `what` as text, cut if it is too long for a reason.
 fn reason(what: impl std::fmt::Display) -> String {
     let mut text = what.to_string();
     if text.len() > REASON_BYTES_MAX {
@@ -76,7 +78,7 @@ fn text_within(what: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> 
     if text.len() <= bytes_max {
         Ok(())
     } else {
-        Err(Invalid(format!("{what} may have at most {bytes_max} bytes, and has {}", text.len())))
+        Err(Invalid(format!("{what} has {} bytes, expected at most {bytes_max}", text.len())))
     }
 }
 
@@ -104,7 +106,7 @@ pub enum ContentError {
     },
 }
 
-/// Deepest nesting in a header. Graphs are flat; this only has to stop a stack overflow.
+/// The deepest nesting in a header. Graphs are flat; the bound only prevents a stack overflow.
 const DEPTH_MAX: usize = 64;
 
 fn decode<T: Content>(kind: &'static str, bytes: &[u8], segments: &[u64]) -> Result<T, ContentError> {
@@ -118,7 +120,7 @@ fn decode<T: Content>(kind: &'static str, bytes: &[u8], segments: &[u64]) -> Res
 
 macro_rules! messages {
     ($($kind:literal $name:ident: $doc:literal,)*) => {
-        /// Anything that one task may say to another.
+        /// Any message between two tasks.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Message {
             $(#[doc = $doc] $name(Box<$name>),)*
@@ -145,14 +147,14 @@ macro_rules! messages {
             /// The kinds of all messages, in order.
             pub const KINDS: &'static [u16] = &[$($kind),*];
 
-            /// Its name, for logs and errors.
+            /// Returns the message's name, for logs and errors.
             pub const fn name(&self) -> &'static str {
                 match self {
                     $(Self::$name(_) => stringify!($name),)*
                 }
             }
 
-            /// The number that stands for it on the wire.
+            /// Returns the number of the message's kind on the wire.
             pub const fn kind(&self) -> u16 {
                 match self {
                     $(Self::$name(_) => $kind,)*
@@ -181,33 +183,33 @@ macro_rules! messages {
 }
 
 messages! {
-    1 Hello: "The first frame on every connection: who dials, and in which cluster.",
-    2 Welcome: "The answer to `Hello`.",
-    3 Refusal: "The answer to anything that was not done, with the reason.",
-    4 Heartbeat: "Either way, when there is nothing else to say: still here.",
-    10 Register: "Worker to chief: here I am.",
+    1 Hello: "The first frame on every connection: the dialling task and its cluster.",
+    2 Welcome: "The reply to `Hello`.",
+    3 Refusal: "The reply to a request that was refused, with the reason.",
+    4 Heartbeat: "Either way, on an idle connection: the peer is alive.",
+    10 Register: "Worker to chief: a request to join the job.",
     11 Registered: "Chief to worker: the job and the placement.",
-    12 Report: "Worker to chief, about once a second: how far it is.",
-    13 Reported: "Chief to worker: whether to go on.",
-    14 Finish: "Worker to chief: trained to the end, or cannot go on.",
-    15 Finished: "Chief to worker: what is left to do.",
+    12 Report: "Worker to chief, about once a second: the worker's progress.",
+    13 Reported: "Chief to worker: whether to continue.",
+    14 Finish: "Worker to chief: the end of the worker's training.",
+    15 Finished: "Chief to worker: whether to evaluate.",
     16 Evaluated: "Worker to chief: the final evaluation.",
     17 Ready: "Worker to chief: everything is prepared.",
-    18 Go: "Chief to worker: begin.",
-    20 CreateShard: "Chief to ps: own these slices, and begin.",
+    18 Go: "Chief to worker: begin to train.",
+    20 CreateShard: "Chief to ps: create a shard of these slices.",
     21 ShardCreated: "Ps to chief: the shard has its initial values.",
     22 Push: "Worker to ps: a gradient; may pull in the same round trip.",
-    23 Pushed: "Ps to worker: what became of the gradient, and the values if asked for.",
-    24 Pull: "Worker to ps: send values.",
+    23 Pushed: "Ps to worker: the verdict on the gradient, with the values if requested.",
+    24 Pull: "Worker to ps: a request for values.",
     25 Pulled: "Ps to worker: the values of one version.",
-    26 Observe: "To ps: what is the shard's state?",
-    27 ShardSnapshot: "The shard's state: version and counts.",
+    26 Observe: "To ps: a request for a shard's state.",
+    27 ShardSnapshot: "From ps: the shard's state.",
     28 Stop: "Chief to ps: the job is over.",
-    29 Stopped: "Ps to chief: going.",
-    30 Leave: "Chief to ps: this life of a worker is over.",
-    31 Left: "Ps to chief: the shard waits for that worker no more.",
-    32 Save: "Chief to ps: write a shard's part of a checkpoint.",
-    33 Saved: "Ps to chief: what became of that.",
+    29 Stopped: "Ps to chief: the task stops.",
+    30 Leave: "Chief to ps: an incarnation of a worker has left.",
+    31 Left: "Ps to chief: the shard no longer waits for that worker.",
+    32 Save: "Chief to ps: save a shard's part of a checkpoint.",
+    33 Saved: "Ps to chief: the result of a save.",
     34 StopAt: "Chief to ps: a shard's last step.",
-    35 StoppingAt: "Ps to chief: where the shard is.",
+    35 StoppingAt: "Ps to chief: the shard's version.",
 }

@@ -1,4 +1,4 @@
-//! The state of a shard, for tests, for the report and for people: all of them read the same thing.
+//! The state of a shard, which tests, the report and people read alike.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,10 +6,10 @@ use super::{Content, Invalid, no_payload};
 use crate::id::Version;
 use crate::observe::{ActorSnapshot, Buckets, TimeHistogram};
 
-/// What is the state of this shard?
+/// To ps: a request for the state of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observe {
-    /// Which shard of the ps task.
+    /// The shard's index in the ps task.
     pub shard: u32,
 }
 
@@ -18,52 +18,52 @@ impl Content for Observe {}
 /// The state of a shard at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardSnapshot {
-    /// Updates applied.
+    /// The updates applied.
     pub version: Version,
-    /// Of these, so many had been applied when the shard was created: they came from a checkpoint.
+    /// The updates that a checkpoint already contained when the shard was created.
     #[serde(default)]
     pub began: Version,
-    /// Slices owned.
+    /// The slices owned.
     pub slices: u64,
-    /// Their bytes, without slots.
+    /// The bytes of the slices, without slots.
     pub bytes: u64,
-    /// What became of every push.
+    /// The pushes by verdict.
     pub pushes: ShardCounters,
-    /// Pulls answered, those within a push included.
+    /// The pulls answered, including those of pushes.
     pub pulls: u64,
-    /// Staleness of the pushes that are in the variables, in versions of this shard.
+    /// The staleness of the applied pushes, in versions of this shard.
     pub staleness: StalenessHistogram,
-    /// The same in steps: by how many the worker that is furthest ahead was ahead when the push came.
+    /// The staleness in steps: how far the fastest worker was ahead when the push arrived.
     #[serde(default)]
     pub steps_behind: StalenessHistogram,
-    /// Workers that are counted now.
+    /// The workers in the membership.
     #[serde(default)]
     pub members: u32,
-    /// Pulls that wait for their step to begin.
+    /// The pulls that wait for their step to begin.
     #[serde(default)]
     pub waiting: u32,
-    /// Its task was told to stop by a signal, and waits for the chief to save.
+    /// Whether a signal told the task to stop, so that it waits for the chief to save.
     #[serde(default)]
     pub leaving: bool,
-    /// Bytes of gradients that wait for others.
+    /// The bytes of gradients that wait for others.
     #[serde(default)]
     pub held_bytes: u64,
-    /// Bytes of what the optimizer and averages keep beside the values.
+    /// The bytes of slots and averages.
     #[serde(default)]
     pub slot_bytes: u64,
-    /// Pushes refused because they were not finite; `pushes.refused` counts them, too.
+    /// The pushes refused because they were not finite; `pushes.refused` includes them.
     #[serde(default)]
     pub not_finite: u64,
-    /// How long updates took, gradients of several included where they are added up.
+    /// The times of updates, including the aggregation of gradients.
     #[serde(default)]
     pub applying: TimeHistogram,
-    /// Parts of checkpoints that were written, and how long that took.
+    /// The times of writing parts of checkpoints.
     #[serde(default)]
     pub saving: TimeHistogram,
-    /// Parts of checkpoints that could not be written.
+    /// The parts of checkpoints that could not be written.
     #[serde(default)]
     pub saves_failed: u64,
-    /// What it has to do, and how long it takes for that.
+    /// The queue and the handling times of the shard's actor.
     #[serde(default)]
     pub actor: ActorSnapshot,
 }
@@ -74,32 +74,31 @@ impl Content for ShardSnapshot {
     }
 }
 
-/// What became of every push: V2, received = applied + held + stale + stopped + duplicate +
-/// refused.
+/// The pushes of a shard by verdict. V2: received = applied + held + stale + stopped + duplicate + refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardCounters {
-    /// All that came.
+    /// All pushes received.
     pub received: u64,
-    /// An update each.
+    /// The pushes applied as an update each.
     pub applied: u64,
-    /// Counted towards an update of several.
+    /// The pushes aggregated with others into an update.
     #[serde(default)]
     pub held: u64,
-    /// Came after the update that they were meant for.
+    /// The pushes received after the update for which they were meant.
     #[serde(default)]
     pub stale: u64,
-    /// Came after the last step.
+    /// The pushes received after the last step.
     pub stopped: u64,
-    /// Came again, and got the first reply again.
+    /// The pushes received again, which got their first verdict again.
     pub duplicate: u64,
-    /// Did not fit, or was not finite.
+    /// The pushes that did not fit or were not finite.
     pub refused: u64,
 }
 
 impl ShardCounters {
-    /// V2.
+    /// Returns true if V2 holds.
     pub fn add_up(&self) -> bool {
-        // Counts of a peer may be anything.
+        // Checked, because the counts of a peer may have any value.
         let sum = [self.applied, self.held, self.stale, self.stopped, self.duplicate, self.refused]
             .into_iter()
             .try_fold(0u64, u64::checked_add);
@@ -107,22 +106,22 @@ impl ShardCounters {
     }
 }
 
-/// How stale gradients were when they were applied.
+/// A histogram of the staleness of gradients when they were applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StalenessHistogram {
-    /// Bucket 0 counts staleness 0; bucket i, 2^(i−1) up to 2^i − 1; the last one all beyond.
+    /// The counts: bucket 0 of staleness 0, bucket i of 2^(i−1) to 2^i − 1, and the last one of all beyond.
     pub buckets: Buckets<{ StalenessHistogram::BUCKETS }>,
-    /// The greatest seen.
+    /// The greatest staleness.
     pub max: u64,
-    /// Of all, for the mean.
+    /// The sum of all, for the mean.
     pub sum: u64,
 }
 
 impl StalenessHistogram {
-    /// How many buckets there are.
+    /// The number of buckets.
     pub const BUCKETS: usize = 16;
 
-    /// Counts one push.
+    /// Counts a push.
     pub fn record(&mut self, staleness: u64) {
         let bucket = (u64::BITS - staleness.leading_zeros()) as usize;
         self.buckets.record(bucket.min(Self::BUCKETS - 1));
@@ -130,7 +129,7 @@ impl StalenessHistogram {
         self.sum = self.sum.saturating_add(staleness);
     }
 
-    /// How many were counted.
+    /// Returns the number of pushes counted.
     pub fn count(&self) -> u64 {
         self.buckets.count()
     }

@@ -1,53 +1,53 @@
-//! Asking a shard for its values: all of one version, never torn.
+//! Pulls the values of a shard, all of one version.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid};
 use crate::id::{GlobalStep, PlacementEpoch, SliceId, Version};
 
-/// Worker to ps: send the values of all slices of one shard.
+/// Worker to ps: a request for the values of all slices of one shard.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pull {
-    /// Which shard of the ps task.
+    /// The shard's index in the ps task.
     pub shard: u32,
-    /// The placement that the worker holds.
+    /// The epoch of the worker's placement.
     pub epoch: PlacementEpoch,
-    /// Its digest (P2).
+    /// The digest of the worker's placement (P2).
     pub placement_digest: u32,
-    /// When.
+    /// The requested version.
     #[serde(default)]
     pub at: PullAt,
-    /// The moving averages, where the shard keeps some, instead of the values.
+    /// Whether to send the moving averages, if the shard keeps them, instead of the values.
     #[serde(default)]
     pub averages: bool,
 }
 
-/// Which values a pull asks for.
+/// The version that a pull requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullAt {
-    /// As they are, at once.
+    /// The latest version, at once.
     #[default]
     Latest,
-    /// As they are, at once; from now on the worker that asks takes part, and is counted. Once more, it changes nothing.
+    /// The latest version, at once; the worker becomes a member. A repetition changes nothing.
     Join,
-    /// For the worker's step of that number, which comes next: as soon as the policy lets it begin.
+    /// The version for the worker's next step, which has this number, once the policy lets it begin.
     Step(GlobalStep),
 }
 
 impl Content for Pull {}
 
-/// Ps to worker: values, one payload segment a slice.
+/// Ps to worker: the values, one payload segment per slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pulled {
-    /// The version of all these values.
+    /// The version of the values.
     pub version: Version,
-    /// The step that comes next of the worker that asks, where it takes part.
+    /// The worker's next step, if it is a member.
     #[serde(default)]
     pub step: GlobalStep,
     /// The step at which the shard stops.
     pub last_step: GlobalStep,
-    /// Which slices.
+    /// The slices.
     pub slices: Vec<SliceId>,
 }
 
@@ -60,10 +60,12 @@ impl Content for Pulled {
 pub(super) fn one_segment_per_slice(slices: &[SliceId], segments: &[u64]) -> Result<(), Invalid> {
     if slices.len() != segments.len() {
         let (slices, segments) = (slices.len(), segments.len());
-        return Err(Invalid(format!("{slices} slices need as many payload segments, and got {segments}")));
+        return Err(Invalid(format!(
+            "got {segments} payload segments, expected one for each of {slices} slices"
+        )));
     }
     if let Some(odd) = segments.iter().find(|&&bytes| bytes % 4 != 0) {
-        return Err(Invalid(format!("a segment of f32 has a multiple of 4 bytes, and got {odd}")));
+        return Err(Invalid(format!("a segment of f32 has {odd} bytes, expected a multiple of 4")));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The answer to anything that was not done. Nothing is dropped without one.
+//! The reply to a request that was refused. No request is dropped without a reply.
 
 use std::fmt;
 
@@ -6,44 +6,45 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 
-/// What kind of refusal it is, for programs.
+/// The kind of a refusal, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalCode {
-    /// Another protocol version.
+    /// The peer has another protocol version.
     Protocol,
-    /// Another cluster spec, graph, or a task that does not belong here.
+    /// The peer has another cluster spec or graph, or is a task that does not belong here.
     Mismatch,
-    /// A message that cannot be read, or that nobody expects here.
+    /// The message cannot be decoded, or is not expected here.
     Malformed,
-    /// A push or pull that does not fit what the shard holds; nothing was changed.
+    /// The push or pull does not fit the shard; nothing was changed.
     Misfit,
-    /// A gradient with NaN or infinite elements; nothing was changed.
+    /// The gradient has NaN or infinite elements; nothing was changed.
     NotFinite,
-    /// Not yet, or no longer, able to do that.
+    /// The task cannot serve the request yet, or no longer.
     Unavailable,
-    /// Too much at once.
+    /// The peer has sent too much at once.
     Overloaded,
-    /// The same request came once more, and that one will be answered.
+    /// The request was repeated, and the repetition will be answered.
     Superseded,
 }
 
-/// The answer to anything that was not done, with the reason.
+/// The reply to a request that was refused, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// For programs.
+    /// The kind, for programs.
     pub code: RefusalCode,
-    /// For people: what was expected, and what came.
+    /// The reason, for people: what was found and what was expected.
     pub reason: String,
 }
 
 impl Refusal {
-    /// A refusal for that reason, which is cut if it is very long.
+    /// Makes a refusal; a very long reason is cut.
     pub fn new(code: RefusalCode, reason: impl fmt::Display) -> Self {
         Self { code, reason: super::reason(reason) }
     }
 
-    /// What the older of two equal requests is told. Whoever waits goes on waiting, for the answer to the newer one.
+    /// Makes the reply to the older of two equal requests. The caller keeps waiting for the reply to the
+    /// newer one.
     pub fn superseded() -> Self {
         Self::new(RefusalCode::Superseded, "asked again, and answered there")
     }
@@ -57,7 +58,7 @@ impl fmt::Display for Refusal {
 
 impl Content for Refusal {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
-        text_within("reason", &self.reason, REASON_BYTES_MAX)?;
+        text_within("the reason", &self.reason, REASON_BYTES_MAX)?;
         no_payload(segments)
     }
 }

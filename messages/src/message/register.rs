@@ -1,4 +1,4 @@
-//! How a worker joins the job, and is told what the job is.
+//! Registers a worker, which learns the job from the chief.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,38 +7,38 @@ use crate::job::JobSpec;
 use crate::observe::TraceSpec;
 use crate::placement::Placement;
 
-/// Worker to chief: here I am. Who it is, the handshake has said.
+/// Worker to chief: a request to join the job. The handshake has identified the worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Register {}
 
 impl Content for Register {}
 
-/// Chief to worker, once every variable has its initial value: what to prepare for.
+/// Chief to worker, after every variable has its initial value: the job to prepare.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Registered {
-    /// What to train.
+    /// The job.
     pub job: JobSpec,
-    /// Where its variables live.
+    /// The placement of its variables.
     pub placement: Placement,
-    /// How many workers share the examples.
+    /// The number of workers that share the examples.
     pub workers: u32,
-    /// Where this worker goes on in its input.
+    /// The position at which this worker continues in its input.
     #[serde(default)]
     pub resume: Resume,
-    /// Whether checkpoints are made: to leave when a signal says so is then no loss.
+    /// Whether checkpoints are saved, so that nothing is lost if the worker leaves on a signal.
     #[serde(default)]
     pub saves: bool,
-    /// Which steps are traced, if any.
+    /// The steps to trace, if any.
     #[serde(default)]
     pub trace: Option<TraceSpec>,
 }
 
-/// Where a worker goes on in its input.
+/// The position at which a worker continues in its input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// Batches that have been taken before; what is random in a step is drawn by their number.
+    /// The batches taken before; the random numbers of a step depend on this count.
     pub drawn: u64,
-    /// Examples of its share that have been read before.
+    /// The examples of its share that were read before.
     pub examples: u64,
 }
 
@@ -47,10 +47,10 @@ impl Content for Registered {
         self.job.validate().map_err(|error| Invalid(error.to_string()))?;
         self.placement.validate(&self.job.graph.variables).map_err(|error| Invalid(error.to_string()))?;
         if self.trace.is_some_and(|trace| trace.every == 0) {
-            return Err(Invalid("every 0th step cannot be traced: expected 1 or more".into()));
+            return Err(Invalid("trace.every is 0, expected 1 or more".into()));
         }
         if self.workers == 0 {
-            return Err(Invalid("a job has at least one worker".into()));
+            return Err(Invalid("workers is 0, expected at least 1".into()));
         }
         no_payload(segments)
     }
@@ -62,7 +62,7 @@ pub struct Ready {}
 
 impl Content for Ready {}
 
-/// Chief to worker, once every worker is ready: begin.
+/// Chief to worker, after every worker is ready: begin to train.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Go {}
 

@@ -1,4 +1,4 @@
-//! How a worker tells the chief how far it is. Off the data path: nothing waits for it.
+//! Reports a worker's progress to the chief. Not on the data path: nothing waits for a report.
 
 use std::time::Duration;
 
@@ -10,39 +10,40 @@ use crate::observe::{Micros, Phases, SPANS_MAX, SpanSpec, WorkerSnapshot};
 use crate::placement::SHARDS_MAX;
 use crate::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
-/// A worker reports at least so often: a chief that hears nothing for longer takes it for silent.
+/// The longest interval between two reports; the chief regards a worker without one for longer as silent.
 pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(2);
-/// And no more often.
+/// The shortest interval between two reports.
 pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(1);
 
-/// Worker to chief, about once a second.
+/// Worker to chief, about once a second: the worker's progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The greatest number of updates that a shard has told of.
+    /// The highest version that a shard has replied.
     pub global_step: GlobalStep,
-    /// Which one it is of this life, from 1: the same where it is told again, since its answer was lost. 0 where that is not told.
+    /// The report's number in this incarnation, from 1; the same for a report that is repeated because its
+    /// reply was lost. 0 if unknown.
     #[serde(default)]
     pub number: u64,
-    /// Steps that this worker has taken.
+    /// The steps that this worker has taken.
     pub local_step: LocalStep,
     /// The mean loss over the steps since the last report; NaN if there were none.
     pub loss: f32,
-    /// Batches that this worker has taken from its input, in all its lives.
+    /// The batches that this worker has taken from its input, in all incarnations.
     #[serde(default)]
     pub drawn: u64,
-    /// The norm of its last gradients, where it was measured.
+    /// The norm of its last gradients, if it was measured.
     #[serde(default)]
     pub gradient_norm: Option<f32>,
-    /// What it wants to be plotted.
+    /// The summaries to plot.
     #[serde(default)]
     pub summaries: Vec<SummarySpec>,
-    /// Its state.
+    /// The worker's state.
     #[serde(default)]
     pub snapshot: Option<Box<WorkerSnapshot>>,
-    /// What took a while in the steps that are traced.
+    /// The spans of the traced steps.
     #[serde(default)]
     pub spans: Vec<SpanSpec>,
-    /// Spans that there was no room for, in all.
+    /// The number of all spans dropped for lack of space.
     #[serde(default)]
     pub spans_lost: u64,
 }
@@ -51,7 +52,7 @@ impl Content for Report {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         if self.summaries.len() > SUMMARIES_MAX {
             return Err(Invalid(format!(
-                "at most {SUMMARIES_MAX} summaries, and got {}",
+                "got {} summaries, expected at most {SUMMARIES_MAX}",
                 self.summaries.len()
             )));
         }
@@ -60,41 +61,43 @@ impl Content for Report {
             .try_for_each(SummarySpec::validate)
             .map_err(|error| Invalid(error.to_string()))?;
         if self.spans.len() > SPANS_MAX {
-            return Err(Invalid(format!("at most {SPANS_MAX} spans, and got {}", self.spans.len())));
+            return Err(Invalid(format!("got {} spans, expected at most {SPANS_MAX}", self.spans.len())));
         }
         self.spans.iter().try_for_each(SpanSpec::validate)?;
         let phase = self.snapshot.as_ref().and_then(|snapshot| snapshot.phase.as_ref());
         if let Some(phase) = phase.filter(|phase| phase.len() > Phases::NAME_BYTES_MAX) {
             return Err(Invalid(format!(
-                "the name of a phase may have at most {} bytes, and got {}",
-                Phases::NAME_BYTES_MAX,
-                phase.len()
+                "the name of a phase has {} bytes, expected at most {}",
+                phase.len(),
+                Phases::NAME_BYTES_MAX
             )));
         }
         if let Some(snapshot) = &self.snapshot {
             let trips = &snapshot.round_trips;
             if trips.len() > SHARDS_MAX || trips.windows(2).any(|pair| pair[0].shard >= pair[1].shard) {
-                let expected = format!(
-                    "expected round trips of at most {SHARDS_MAX} shards, each once and in their order"
-                );
-                return Err(Invalid(format!("{expected}, and got {}", trips.len())));
+                return Err(Invalid(format!(
+                    "got round trips of {} shards, expected at most {SHARDS_MAX}, each once and in their order",
+                    trips.len()
+                )));
             }
         }
         let bytes: usize = self.summaries.iter().map(SummarySpec::bytes).sum();
         if bytes > SUMMARY_BYTES_MAX {
-            return Err(Invalid(format!("at most {SUMMARY_BYTES_MAX} bytes of summaries, and got {bytes}")));
+            return Err(Invalid(format!(
+                "got {bytes} bytes of summaries, expected at most {SUMMARY_BYTES_MAX}"
+            )));
         }
         no_payload(segments)
     }
 }
 
-/// Chief to worker: whether to go on.
+/// Chief to worker: whether to continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reported {
-    /// Why the worker shall stop before the job's last step, if it shall.
+    /// The reason why the worker must stop before the job's last step; `None` if it must not.
     #[serde(default)]
     pub stop: Option<String>,
-    /// When the report had come, on the chief's clock: by that the worker's can be aligned.
+    /// The time at which the report arrived, on the chief's clock, to which the worker aligns its own.
     #[serde(default)]
     pub clock_us: Micros,
 }

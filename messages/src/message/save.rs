@@ -1,4 +1,4 @@
-//! How the chief has a shard write its part of a checkpoint, and learns what was written.
+//! Saves a shard's part of a checkpoint.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,52 +6,52 @@ use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::checkpoint::{CheckpointName, FileSpec, WorkerRecord};
 use crate::id::Version;
 
-/// Chief to ps: when this shard is at that version, write what it holds into that checkpoint, beside the training. A save
-/// takes the place of an earlier one that has not begun. The same once more asks for the same answer.
+/// Chief to ps: save the shard's state at a version into a checkpoint, while the training continues. A save
+/// replaces an earlier one that has not begun. A repetition requests the same reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Save {
-    /// Which shard of the ps task.
+    /// The shard's index in the ps task.
     pub shard: u32,
-    /// Where, as `Store::open` takes it.
+    /// The location of the store, as `Store::open` accepts it.
     pub store: String,
-    /// Of what.
+    /// The checkpoint.
     pub checkpoint: CheckpointName,
-    /// When.
+    /// The version to save.
     pub at: Version,
 }
 
 impl Content for Save {}
 
-/// Ps to chief: what became of a save.
+/// Ps to chief: the result of a save.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
-    /// That.
+    /// The result.
     pub result: SaveResult,
 }
 
-/// What became of a save.
+/// The result of a save.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SaveResult {
-    /// The file is written, and durable.
+    /// The file is written and durable.
     Written {
-        /// What it is.
+        /// The file.
         file: FileSpec,
-        /// What the shard remembers of each worker at that version, by their index.
+        /// The shard's records of the workers at this version, by their index.
         workers: Vec<WorkerRecord>,
-        /// How long the writing took, in milliseconds.
+        /// The time taken to write, in milliseconds.
         took_ms: u64,
     },
-    /// The shard is at this version already, which is beyond the one that was asked for.
+    /// The shard is already at this version, beyond the requested one.
     Past(Version),
-    /// A later save took its place before it began.
+    /// A later save replaced this one before it began.
     Replaced,
-    /// It could not be written, for this reason.
+    /// The file could not be written, for this reason.
     Failed(String),
 }
 
 impl SaveResult {
-    /// For that reason, which is cut if it is very long.
+    /// Makes the result of a failure; a very long reason is cut.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self::Failed(super::reason(reason))
     }
@@ -60,7 +60,7 @@ impl SaveResult {
 impl Content for Saved {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         if let SaveResult::Failed(reason) = &self.result {
-            text_within("reason", reason, REASON_BYTES_MAX)?;
+            text_within("the reason", reason, REASON_BYTES_MAX)?;
         }
         no_payload(segments)
     }

@@ -1,4 +1,4 @@
-//! The orderly end of a ps task.
+//! Stops a ps task.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,24 +7,24 @@ use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 /// Chief to ps: the job is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
-    /// Why.
+    /// The reason.
     pub reason: StopReason,
 }
 
-/// How the job ended.
+/// The way in which the job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It trained to the end.
+    /// The job trained to the end.
     Completed,
-    /// It was told to stop before, and all that was trained is in a checkpoint.
+    /// The job was stopped early, and a checkpoint has its whole state.
     Saved,
-    /// It did not, for this reason.
+    /// The job failed, for this reason.
     Failed(String),
 }
 
 impl StopReason {
-    /// For that reason, which is cut if it is very long.
+    /// Makes the reason of a failed job; a very long text is cut.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self::Failed(super::reason(reason))
     }
@@ -33,13 +33,13 @@ impl StopReason {
 impl Content for Stop {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         if let StopReason::Failed(reason) = &self.reason {
-            text_within("reason", reason, REASON_BYTES_MAX)?;
+            text_within("the reason", reason, REASON_BYTES_MAX)?;
         }
         no_payload(segments)
     }
 }
 
-/// Ps to chief: going.
+/// Ps to chief: the task stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {}
 

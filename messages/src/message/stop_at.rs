@@ -1,26 +1,26 @@
-//! How the chief lets the training end before the job's last step: every shard at the same one.
+//! Ends the training before the job's last step, at the same step on every shard.
 
 use serde::{Deserialize, Serialize};
 
 use super::Content;
 use crate::id::{GlobalStep, Version};
 
-/// Chief to ps: this shard's last step is that one, unless the job's comes first. A shard that is beyond it stays as it is,
-/// and says so: the chief then names a later one, to all.
+/// Chief to ps: the shard's last step, unless the job's comes first. A shard that is already beyond it
+/// changes nothing and replies its version; the chief then sends a later step to all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopAt {
-    /// Which shard of the ps task.
+    /// The shard's index in the ps task.
     pub shard: u32,
-    /// The last step from now on; may be later than one that was named before.
+    /// The new last step; may be later than one sent before.
     pub step: GlobalStep,
 }
 
 impl Content for StopAt {}
 
-/// Ps to chief: where the shard is. It will stop at the step that was named if that is not behind it.
+/// Ps to chief: the shard's version. The shard will stop at the requested step if it is not beyond it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoppingAt {
-    /// Updates applied.
+    /// The updates applied.
     pub version: Version,
 }
 

@@ -1,4 +1,4 @@
-//! The rules that a decoded message must keep.
+//! The rules that decoding checks.
 
 use super::*;
 use crate::cluster::ClusterSpec;
@@ -7,7 +7,7 @@ use crate::id::*;
 use crate::observe::*;
 use crate::placement::SHARDS_MAX;
 
-/// What a decoder makes of a message that is encoded as it is, checks or no checks.
+/// Encodes a message without checks, and decodes it.
 fn reread(message: impl Into<Message>, segments: &[u64]) -> Result<Message, String> {
     let message = message.into();
     Message::decode(message.kind(), &message.encode(), segments).map_err(|error| error.to_string())
@@ -28,13 +28,13 @@ fn a_push_has_one_segment_of_floats_for_each_slice() {
         traced: false,
     };
     reread(push(vec![SliceId(0)], 1), &[8]).unwrap();
-    assert!(reread(push(vec![SliceId(0)], 1), &[]).unwrap_err().contains("1 slices need as many"));
+    assert!(reread(push(vec![SliceId(0)], 1), &[]).unwrap_err().contains("one for each of 1 slices"));
     assert!(reread(push(vec![SliceId(0)], 1), &[7]).unwrap_err().contains("multiple of 4"));
-    assert!(reread(push(vec![SliceId(0)], 0), &[8]).unwrap_err().contains("begins at 1"));
+    assert!(reread(push(vec![SliceId(0)], 0), &[8]).unwrap_err().contains("expected at least 1"));
 }
 
 #[test]
-fn a_job_or_placement_that_cannot_run_is_refused_at_decode() {
+fn an_invalid_job_or_placement_is_refused() {
     let (resume, saves) = (Resume::default(), false);
     let good = Registered { job: job(4, 1), placement: placement(), workers: 2, resume, saves, trace: None };
     reread(good.clone(), &[]).unwrap();
@@ -53,7 +53,7 @@ fn a_job_or_placement_that_cannot_run_is_refused_at_decode() {
 }
 
 #[test]
-fn staleness_falls_into_buckets_of_powers_of_two() {
+fn staleness_is_counted_in_powers_of_two() {
     let mut histogram = StalenessHistogram::default();
     for staleness in [0, 1, 2, 3, 4, u64::MAX] {
         histogram.record(staleness);
@@ -64,7 +64,7 @@ fn staleness_falls_into_buckets_of_powers_of_two() {
 }
 
 #[test]
-fn a_reason_of_any_length_still_travels() {
+fn a_long_reason_is_cut_to_be_sent() {
     let long = "ä".repeat(100_000);
     let refusal = Refusal::new(RefusalCode::Misfit, &long);
     assert!(refusal.reason.ends_with("..."));
@@ -78,13 +78,13 @@ fn a_reason_of_any_length_still_travels() {
 }
 
 #[test]
-fn counts_of_a_peer_that_overflow_do_not_add_up() {
+fn counts_that_overflow_do_not_add_up() {
     let counters = ShardCounters { applied: u64::MAX, stopped: 1, ..Default::default() };
     assert!(!counters.add_up());
 }
 
 #[test]
-fn what_is_told_beside_the_training_is_bounded() {
+fn spans_phases_trips_and_endpoints_are_bounded() {
     let span = |lane: usize, name: usize| SpanSpec {
         task: TaskId::worker(0),
         lane: "l".repeat(lane),
@@ -97,15 +97,15 @@ fn what_is_told_beside_the_training_is_bounded() {
     let report = |spans| Report { spans, ..Report::default() };
     reread(report(vec![span(LANE_BYTES_MAX, LANE_BYTES_MAX); SPANS_MAX]), &[]).unwrap();
     let refused = |spans| reread(report(spans), &[]).unwrap_err();
-    assert!(refused(vec![span(1, 1); SPANS_MAX + 1]).contains("at most 4096 spans, and got 4097"));
-    assert!(refused(vec![span(1, 1), span(129, 1)]).contains("at most 128 bytes, and one has 129"));
-    assert!(refused(vec![span(1, 129)]).contains("at most 128 bytes, and one has 129"));
+    assert!(refused(vec![span(1, 1); SPANS_MAX + 1]).contains("got 4097 spans, expected at most 4096"));
+    assert!(refused(vec![span(1, 1), span(129, 1)]).contains("has 129 bytes, expected at most 128"));
+    assert!(refused(vec![span(1, 129)]).contains("has 129 bytes, expected at most 128"));
     let snapshot = |snapshot| Report { snapshot: Some(Box::new(snapshot)), ..Report::default() };
     let phase =
         |bytes: usize| snapshot(WorkerSnapshot { phase: Some("p".repeat(bytes)), ..Default::default() });
     reread(phase(Phases::NAME_BYTES_MAX), &[]).unwrap();
     let refused = reread(phase(Phases::NAME_BYTES_MAX + 1), &[]).unwrap_err();
-    assert!(refused.contains("the name of a phase may have at most"), "{refused}");
+    assert!(refused.contains("the name of a phase has 17 bytes, expected at most 16"), "{refused}");
     let round_trips = |shards: &[u32]| {
         let trip =
             |&shard: &u32| RoundTrip { shard: ShardId::new(0, shard), times: TimeHistogram::default() };
@@ -141,11 +141,13 @@ fn what_is_told_beside_the_training_is_bounded() {
     reread(hello(259), &[]).unwrap();
     reread(welcome(259), &[]).unwrap();
     for refused in [reread(hello(300), &[]), reread(welcome(300), &[])] {
-        assert!(refused.unwrap_err().contains("the address of an endpoint may have at most"));
+        assert!(
+            refused.unwrap_err().contains("the address of an endpoint has 300 bytes, expected at most 264")
+        );
     }
 }
 
-/// What a peer sends that knows nothing of the fields of these names.
+/// Returns the message as a peer sends it that does not know these fields.
 fn without_fields(message: impl Into<Message>, fields: &[&str], segments: &[u64]) -> Message {
     let message = message.into();
     let mut content: serde_json::Map<String, serde_json::Value> =
@@ -158,7 +160,7 @@ fn without_fields(message: impl Into<Message>, fields: &[&str], segments: &[u64]
 }
 
 #[test]
-fn a_peer_that_tells_nothing_of_what_can_be_observed_is_understood() {
+fn a_peer_without_the_fields_of_observation_is_accepted() {
     let push = Push {
         drawn: 1,
         shard: 0,

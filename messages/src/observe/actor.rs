@@ -1,22 +1,22 @@
-//! One actor as it is seen from outside.
+//! The snapshot of an actor.
 
 use serde::{Deserialize, Serialize};
 
 use super::times::TimeHistogram;
 
-/// What can be told of any actor.
+/// The state of any actor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActorSnapshot {
-    /// Such as `ps/0/shard/1`, `worker/2/device/0`, `chief/0/desk`.
+    /// The name, such as `ps/0/shard/1`, `worker/2/device/0`, `chief/0/desk`.
     pub name: String,
-    /// In a word or a few: what it does.
+    /// The actor's activity, in a few words.
     pub state: String,
-    /// Messages that wait in its mailbox.
+    /// The messages that wait in its mailbox.
     pub queue: u64,
-    /// How long messages waited there.
+    /// The times that messages waited in the mailbox.
     pub waited: TimeHistogram,
-    /// How long they took to be handled.
+    /// The times that messages took to be handled.
     pub handling: TimeHistogram,
-    /// For how long it has been at the message that it handles now, in microseconds, if it handles one.
+    /// The time so far spent on the current message, in microseconds; `None` if it handles none.
     pub busy_us: Option<u64>,
 }

@@ -1,4 +1,5 @@
-//! A whole job as its chief sees it: what the page, `pushpull top` and metrics show.
+//! The snapshot of a job, as its chief sees it. Does not know how the page, `pushpull top` and metrics show
+//! it.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,126 +11,126 @@ use crate::message::{MetricValue, ShardCounters};
 /// The state of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChiefSnapshot {
-    /// What is trained, and how.
+    /// A summary of the job.
     pub job: JobSummary,
-    /// Where it is in its life.
+    /// The phase of the job.
     pub phase: JobPhase,
-    /// Why it stops, failed, or was told to end early.
+    /// The reason why the job stops, failed, or ends early.
     pub reason: Option<String>,
-    /// Whether it has ended by that, with an error.
+    /// Whether the job has ended with an error.
     #[serde(default)]
     pub failed: bool,
-    /// Milliseconds since the epoch at which this was true, by the chief's clock.
+    /// The time of the snapshot, in milliseconds since the epoch, on the chief's clock.
     pub at_ms: u64,
-    /// Since the chief was started, in milliseconds.
+    /// The time since the chief was started, in milliseconds.
     pub up_ms: u64,
-    /// Updates of the shard that is furthest.
+    /// The highest version of a shard.
     pub step: GlobalStep,
     /// The step at which the training ends.
     pub last_step: GlobalStep,
-    /// Where this run began.
+    /// The step at which this run began.
     pub began: GlobalStep,
-    /// Mean over the workers' last steps.
+    /// The mean loss over the workers' last steps.
     pub loss: Option<f32>,
-    /// Updates per second, over the last seconds.
+    /// The updates per second, over the last seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub steps_per_s: f64,
-    /// Examples per second that workers have computed gradients of, over the last seconds.
+    /// The examples per second for which workers computed gradients, over the last seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub examples_per_s: f64,
-    /// The last evaluation: its step and its metrics, the loss among them.
+    /// The last evaluation: its step and its metrics, including the loss.
     pub evaluation: Option<(GlobalStep, Vec<MetricValue>)>,
-    /// Every task of the cluster that should be there, in its order: without evaluators, of which the chief knows nothing, and without
-    /// workers that have left by their own word.
+    /// The tasks of the cluster in its order, without evaluators, which the chief does not know, and without
+    /// workers that have announced their leave.
     pub tasks: Vec<TaskRow>,
     /// Every worker, by its index.
     pub workers: Vec<WorkerRow>,
     /// Every shard that has been reached.
     pub shards: Vec<ShardRow>,
-    /// Checkpoints, where they are made.
+    /// The checkpoints, if they are saved.
     pub checkpoints: Option<Checkpoints>,
-    /// Who is slow, and why it is thought so.
+    /// The tasks that are slow or silent, and why.
     pub findings: Vec<Finding>,
-    /// Whether a person may have it save or stop.
+    /// Whether a person may request a save or a stop.
     pub accepts_wishes: bool,
-    /// Spans of the timeline that were left out, where one is written.
+    /// The spans dropped from the timeline, if one is written.
     pub spans_lost: u64,
 }
 
-/// What is trained, and how.
+/// A summary of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSummary {
     /// The graph's name.
     pub name: String,
-    /// How gradients meet, as on a command line.
+    /// The synchronisation policy, as on a command line.
     pub sync: String,
     /// The optimizer's name.
     pub optimizer: String,
-    /// Examples in one worker's batch.
+    /// The examples in one worker's batch.
     pub batch_size: u32,
-    /// Variables.
+    /// The number of variables.
     pub variables: u64,
-    /// Their bytes.
+    /// The bytes of all variables.
     pub variable_bytes: u64,
 }
 
-/// Where a job is in its life.
+/// The phase of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobPhase {
-    /// Waiting for tasks.
+    /// The chief waits for tasks.
     #[default]
     Starting,
     /// The workers train.
     Training,
     /// One worker evaluates.
     Evaluating,
-    /// It cannot go on.
+    /// The job cannot continue.
     Failing,
-    /// It is over.
+    /// The job is over.
     Ended,
 }
 
 /// A task of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRow {
-    /// Which.
+    /// The task.
     pub task: TaskId,
-    /// In the cluster spec.
+    /// The address in the cluster spec.
     pub address: String,
-    /// Where it can be observed itself, as `host:port`, if it said so.
+    /// The `host:port` at which the task can be observed, if it has sent one.
     pub http: Option<String>,
-    /// Whether the chief can reach it now.
+    /// Whether the chief can reach the task now.
     pub reachable: bool,
-    /// Lives of it that have come.
+    /// The incarnations of the task that have connected.
     pub lives: u64,
 }
 
-/// What a worker is at, as the chief knows.
+/// The state of a worker, as the chief sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
-    /// Has never come.
+    /// It has never connected.
     #[default]
     Absent,
-    /// Waits to be told the job, prepares, or waits for the others.
+    /// It waits for the job, prepares, or waits for the others.
     Preparing,
-    /// Trains.
+    /// It trains.
     Training,
-    /// Its connection is broken; it may come back.
+    /// Its connection is broken; it may return.
     Away,
-    /// Has trained to the end.
+    /// It has trained to the end.
     Finished,
-    /// Evaluates for all.
+    /// It evaluates for the job.
     Evaluating,
-    /// Has left, by its own word.
+    /// It has announced its leave.
     Left,
-    /// Was away for too long: the others go on without it.
+    /// It was away for too long; the others continue without it.
     Lost,
 }
 
 impl WorkerState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 8] = [
         Self::Absent,
         Self::Preparing,
@@ -141,7 +142,7 @@ impl WorkerState {
         Self::Lost,
     ];
 
-    /// The word that stands for it.
+    /// Returns the name in snapshots and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Absent => "absent",
@@ -156,61 +157,62 @@ impl WorkerState {
     }
 }
 
-/// A worker of the job. What it says of itself is as it reported last; what is of the last seconds is reckoned from reports.
+/// A worker of the job. Its own figures are those of its last report; those of the last seconds are computed
+/// from its reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {
-    /// Its index.
+    /// The index.
     pub worker: u32,
-    /// What it is at.
+    /// The state.
     pub state: WorkerState,
-    /// Milliseconds since it reported last; `None` before that.
+    /// The milliseconds since its last report; `None` before the first.
     pub reported_ms: Option<u64>,
-    /// Steps that it has taken in this life.
+    /// The steps taken in this incarnation.
     pub local_step: LocalStep,
-    /// Of its last steps.
+    /// The loss of its last steps.
     pub loss: Option<f32>,
-    /// Steps per second, over the last seconds.
+    /// The steps per second, over the last seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub steps_per_s: f64,
-    /// Examples per second, over the last seconds.
+    /// The examples per second, over the last seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub examples_per_s: f64,
-    /// Mean staleness of its pushes over the last seconds, in versions of their shard.
+    /// The mean staleness of its pushes over the last seconds, in versions of their shard.
     pub staleness: Option<f64>,
-    /// Where its time went over the last seconds: microseconds of a typical one of its steps, by the name of the phase.
+    /// The microseconds of a typical step over the last seconds, by the name of the phase.
     pub phases_us: Vec<(String, u64)>,
-    /// What became of its pushes, all shards together.
+    /// Its pushes by verdict, over all shards.
     pub verdicts: VerdictCounters,
-    /// Steps whose gradients were dropped because they were not finite.
+    /// The steps whose gradients were dropped because they were not finite.
     pub skipped: u64,
-    /// Connections to ps tasks that were found again.
+    /// The connections to ps tasks that were re-established.
     pub reconnections: u64,
-    /// Requests to ps tasks that were made again.
+    /// The requests to ps tasks that were sent again.
     pub resends: u64,
 }
 
-/// What a shard is at, as the chief knows.
+/// The state of a shard, as the chief sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardState {
-    /// Answers.
+    /// It replies.
     #[default]
     Serving,
     /// Its task was told to stop, and waits for the chief to save.
     Leaving,
-    /// Does not answer, though its connection stands.
+    /// It does not reply, although its connection is open.
     Silent,
-    /// Its connection is broken; it may come back.
+    /// Its connection is broken; it may return.
     Unreachable,
-    /// Has ended with the job.
+    /// It has ended with the job.
     Ended,
 }
 
 impl ShardState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 5] = [Self::Serving, Self::Leaving, Self::Silent, Self::Unreachable, Self::Ended];
 
-    /// The word that stands for it.
+    /// Returns the name in snapshots and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Serving => "serving",
@@ -222,96 +224,96 @@ impl ShardState {
     }
 }
 
-/// A shard of the job. What it says of itself is as it answered last.
+/// A shard of the job. Its own figures are those of its last reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShardRow {
-    /// Which.
+    /// The shard.
     pub shard: ShardId,
-    /// What it is at.
+    /// The state.
     pub state: ShardState,
-    /// Milliseconds since it answered last.
+    /// The milliseconds since its last reply.
     pub seen_ms: u64,
-    /// Updates applied.
+    /// The updates applied.
     pub version: Version,
-    /// Updates per second, over the last seconds.
+    /// The updates per second, over the last seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub updates_per_s: f64,
-    /// The share of the last seconds in which it handled messages: 0 to 1.
+    /// The share of the last seconds in which it handled messages, from 0 to 1.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub busy: f64,
-    /// Messages that wait in its mailbox.
+    /// The messages that wait in its mailbox.
     pub queue: u64,
-    /// How long a message waited there, over the last seconds: the mean, in microseconds.
+    /// The mean time that a message waited there over the last seconds, in microseconds.
     pub waited_us: u64,
-    /// The same of handling.
+    /// The mean time that a message took to be handled over the last seconds, in microseconds.
     pub handling_us: u64,
-    /// From push to answer as its workers see it, over the last seconds: what is typical, in microseconds.
+    /// The typical time from push to reply over the last seconds, as its workers see it, in microseconds.
     pub round_trip_us: Option<u64>,
-    /// Variables of which it has a slice.
+    /// The variables of which it has a slice.
     pub variables: u64,
-    /// Slices owned.
+    /// The slices owned.
     pub slices: u64,
-    /// Their bytes.
+    /// The bytes of the slices.
     pub bytes: u64,
-    /// Bytes of what the optimizer and averages keep beside them, and of gradients that wait for others.
+    /// The bytes of slots, averages, and gradients that wait for others.
     pub more_bytes: u64,
-    /// What became of every push.
+    /// The pushes by verdict.
     pub pushes: ShardCounters,
-    /// Pulls answered.
+    /// The pulls answered.
     pub pulls: u64,
-    /// Mean staleness of all pushes that are in the variables, in versions.
+    /// The mean staleness of all applied pushes, in versions.
     pub staleness: Option<f64>,
-    /// Pulls that wait for their step to begin.
+    /// The pulls that wait for their step to begin.
     pub waiting: u32,
 }
 
 /// The checkpoints of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoints {
-    /// Where.
+    /// The location of the store.
     pub location: String,
-    /// Made.
+    /// The checkpoints saved.
     pub saves: u64,
-    /// That could not be made.
+    /// The checkpoints that could not be saved.
     pub failed: u64,
-    /// The newest that is whole.
+    /// The newest committed checkpoint.
     pub last: Option<String>,
-    /// Its step.
+    /// The step of the newest committed checkpoint.
     pub last_step: Option<GlobalStep>,
-    /// Milliseconds since it was complete, where that was in this run.
+    /// The milliseconds since it was committed, if that was in this run.
     pub age_ms: Option<u64>,
-    /// How long each took from the order until it was whole: as long as the slowest shard, and the list of its parts.
+    /// The times from the order to save until the commit: that of the slowest shard and of the manifest.
     pub took: TimeHistogram,
 }
 
-/// Somebody who holds up the others.
+/// A task or shard that delays the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What it is.
+    /// The kind.
     pub kind: FindingKind,
-    /// Who: `worker/2`, `ps/0/shard/1`.
+    /// The name, such as `worker/2` or `ps/0/shard/1`.
     pub name: String,
-    /// For people: what was seen, with numbers.
+    /// The observation, with numbers, for people.
     pub reason: String,
 }
 
-/// What somebody is found to be.
+/// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// A worker that takes longer for its steps than the others.
+    /// A worker whose steps take longer than the others'.
     SlowWorker,
-    /// A shard that has more to do than it can, or answers later than the others.
+    /// A shard that receives more than it can handle, or replies later than the others.
     OverloadedShard,
-    /// A shard that does not answer.
+    /// A shard that does not reply.
     SilentShard,
 }
 
 impl FindingKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::SlowWorker, Self::OverloadedShard, Self::SilentShard];
 
-    /// What is said of whoever it is.
+    /// Returns the predicate that follows the name in a sentence.
     pub const fn says(self) -> &'static str {
         match self {
             Self::SlowWorker => "is slow",
@@ -320,7 +322,7 @@ impl FindingKind {
         }
     }
 
-    /// The word that stands for it.
+    /// Returns the name in snapshots and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SlowWorker => "slow_worker",
@@ -330,35 +332,36 @@ impl FindingKind {
     }
 }
 
-/// One point of the curves.
+/// A point of the curves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
-    /// Since the chief was started, in milliseconds.
+    /// The time since the chief was started, in milliseconds.
     pub at_ms: u64,
-    /// Updates.
+    /// The updates applied.
     pub step: GlobalStep,
-    /// Mean over the workers' steps since the point before.
+    /// The mean loss over the workers' steps since the previous point.
     pub loss: Option<f32>,
-    /// Examples per second.
+    /// The examples per second.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub examples_per_s: f64,
-    /// Metrics of an evaluation, where one was made since the point before; `loss` is the test examples'.
+    /// The metrics of an evaluation since the previous point, if any; its `loss` is that of the test
+    /// examples.
     pub evaluation: Vec<MetricValue>,
-    /// Where a worker's step went, on the mean over all workers since the point before: microseconds, by the name of the phase.
+    /// The mean microseconds of a step over all workers since the previous point, by the name of the phase.
     pub phases_us: Vec<(String, u64)>,
 }
 
-/// A slice of a variable, and where it lives.
+/// A slice of a variable and its shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementRow {
     /// The variable.
     pub variable: String,
-    /// Its shape, such as `784x512`.
+    /// The variable's shape, such as `784x512`.
     pub shape: String,
-    /// First row and number of rows, along axis 0.
+    /// The first row and the number of rows, along axis 0.
     pub rows: (u64, u64),
-    /// Bytes of the slice.
+    /// The bytes of the slice.
     pub bytes: u64,
-    /// Where.
+    /// The shard.
     pub shard: ShardId,
 }

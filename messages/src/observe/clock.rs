@@ -1,28 +1,29 @@
-//! Moments within one task, as numbers that travel. Two tasks' numbers have nothing in common until they are aligned.
+//! Times within one task, as numbers that can be sent. The times of two tasks cannot be compared until they
+//! are aligned.
 
 use std::time::Instant;
 
-/// Microseconds on some task's clock, or between two moments on it.
+/// Microseconds on a task's clock, or between two times on it.
 pub type Micros = i64;
 
-/// A task's clock: never set back, and counted from when it was started.
+/// A task's clock, which starts at 0 and never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
 }
 
 impl Clock {
-    /// Starts at 0.
+    /// Starts the clock at 0.
     pub fn start() -> Self {
         Self { started: Instant::now() }
     }
 
-    /// What it shows now.
+    /// Returns the current time.
     pub fn now(&self) -> Micros {
         self.at(Instant::now())
     }
 
-    /// What it shows, or would have shown, at that moment.
+    /// Returns the time at `moment`; negative before the start.
     pub fn at(&self, moment: Instant) -> Micros {
         let micros = |later: Instant, earlier: Instant| {
             Micros::try_from(later.saturating_duration_since(earlier).as_micros()).unwrap_or(Micros::MAX)
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_lie_before_and_after_its_start() {
+    fn times_are_negative_before_the_start() {
         let clock = Clock::start();
         assert_eq!(clock.at(clock.started), 0);
         assert_eq!(clock.at(clock.started + Duration::from_micros(1500)), 1500);

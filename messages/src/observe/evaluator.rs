@@ -1,4 +1,4 @@
-//! An evaluator as it is seen from outside.
+//! The snapshot of an evaluator.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,16 +9,16 @@ use crate::message::MetricValue;
 /// The state of an evaluator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluatorSnapshot {
-    /// Checkpoints evaluated.
+    /// The checkpoints evaluated.
     pub evaluated: u64,
-    /// Checkpoints that could not be.
+    /// The checkpoints that could not be evaluated.
     pub failed: u64,
-    /// The step of the last one.
+    /// The step of the last evaluated checkpoint.
     pub step: Option<GlobalStep>,
-    /// Its loss.
+    /// The loss of the last evaluated checkpoint.
     pub loss: Option<f32>,
-    /// Its metrics.
+    /// The metrics of the last evaluated checkpoint.
     pub metrics: Vec<MetricValue>,
-    /// How long evaluations took.
+    /// The times of evaluations.
     pub took: TimeHistogram,
 }

@@ -1,8 +1,9 @@
-//! Counts what one actor is sent, while it waits and while it is handled. Shared between whoever sends and the actor, so
-//! that an actor which is stuck can be seen, too. Knows no message.
+//! Measures the messages of an actor while they wait and while they are handled. Shared between the senders
+//! and the actor, so that an actor that is stuck can still be observed. Knows no message.
 //!
-//! Wanted properties: (A) every message is in the queue from when it is sent until it is handled or dropped, and in neither
-//! afterwards; (B) what is handled is counted once, what is dropped is not; (C) what nobody sent has waited nowhere.
+//! Properties: (A) a message is in the queue from when it is sent until it is taken up or dropped, and not
+//! afterwards; (B) a handled message is counted once, a dropped one is not; (C) work that was not sent has no
+//! waiting time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::actor::ActorSnapshot;
 use super::times::TimeHistogram;
 
-/// Of one actor.
+/// A meter of one actor's messages.
 #[derive(Debug, Default)]
 pub struct Meter(Mutex<Counts>);
 
@@ -19,7 +20,7 @@ struct Counts {
     queue: u64,
     waited: TimeHistogram,
     handling: TimeHistogram,
-    /// Since when the one that is handled now is.
+    /// The time at which the current message was taken up.
     since: Option<Instant>,
 }
 
@@ -28,21 +29,21 @@ impl Meter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A message is about to be sent: what this gives travels with it.
+    /// Counts a message that is about to be sent; the message must carry the returned value.
     pub fn queue(self: &Arc<Self>) -> Queued {
         self.lock().queue += 1;
         Queued { meter: Some(Arc::clone(self)), since: Instant::now() }
     }
 
-    /// The actor does something whose waiting is not counted, until what this gives is dropped: nobody has sent it, or its own
-    /// task has, a few times in its life.
+    /// Begins work whose waiting time is not counted, until the returned value is dropped: work that was not
+    /// sent, or that the actor's own task sends rarely.
     pub fn begin(self: &Arc<Self>) -> Handling {
         let began = Instant::now();
         self.lock().since = Some(began);
         Handling { meter: Arc::clone(self), began }
     }
 
-    /// What is known of the actor of that name.
+    /// Returns a snapshot of the actor, with this name and state.
     pub fn snapshot(&self, name: impl ToString, state: impl ToString) -> ActorSnapshot {
         let counts = self.lock();
         let busy = counts.since.map(|since| since.elapsed());
@@ -60,18 +61,18 @@ impl Meter {
 /// A message in a mailbox.
 #[derive(Debug)]
 pub struct Queued {
-    /// `None` when it is taken up.
+    /// The meter; `None` after the message has been taken up.
     meter: Option<Arc<Meter>>,
     since: Instant,
 }
 
 impl Queued {
-    /// When it was sent.
+    /// Returns the time at which the message was sent.
     pub const fn since(&self) -> Instant {
         self.since
     }
 
-    /// The actor has taken it up; it is at it until what this gives is dropped.
+    /// Takes up the message; it is being handled until the returned value is dropped.
     pub fn handle(mut self) -> Handling {
         let began = Instant::now();
         let meter = self.meter.take().expect("a message is taken up once");
@@ -101,12 +102,12 @@ pub struct Handling {
 }
 
 impl Handling {
-    /// When that began.
+    /// Returns the time at which the message was taken up.
     pub const fn began(&self) -> Instant {
         self.began
     }
 
-    /// How long it has taken so far.
+    /// Returns the time spent on the message so far.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -130,7 +131,7 @@ mod tests {
     proptest! {
         /// (A)–(C), for one actor that handles one message at a time.
         #[test]
-        fn what_is_sent_is_queued_until_it_is_handled(turns in prop::collection::vec(0u8..5, 1..100)) {
+        fn messages_are_queued_until_they_are_handled(turns in prop::collection::vec(0u8..5, 1..100)) {
             let meter = Arc::new(Meter::default());
             let (mut queue, mut handling, mut handled, mut waited) = (Vec::new(), None, 0, 0);
             for turn in turns {

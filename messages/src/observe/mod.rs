@@ -1,5 +1,5 @@
-//! What an actor or a task says of itself when it is observed: one set of snapshots for tests, endpoints and people. Knows
-//! neither who asks nor how it is shown.
+//! Snapshots of actors and tasks: one set for tests, endpoints and people. Knows neither who requests them
+//! nor how they are shown.
 
 mod actor;
 mod buckets;

@@ -1,4 +1,4 @@
-//! What a ps task shows of itself.
+//! The snapshot of a ps task.
 
 use std::collections::BTreeMap;
 
@@ -11,47 +11,47 @@ use crate::message::ShardSnapshot;
 /// The state of a ps task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PsSnapshot {
-    /// Its connections.
+    /// The connections of the task.
     pub server: ServerSnapshot,
-    /// Whether the chief is connected to it.
+    /// Whether the chief is connected to the task.
     #[serde(default)]
     pub chief_connected: bool,
-    /// Its shards; one that did not answer in time is shown as it last did.
+    /// The shards; one that has not replied in time is as in its last reply.
     pub shards: Vec<(ShardId, ShardSnapshot)>,
-    /// Bytes of buffers kept for reuse.
+    /// The bytes of buffers that are kept for reuse.
     pub pool_bytes: u64,
 }
 
-/// The traffic over the connections that a task has accepted.
+/// The state of the connections that a task has accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerSnapshot {
-    /// All connections accepted so far.
+    /// The connections accepted in all.
     pub accepted: u64,
-    /// The connections that have ended, by reason; `closed` is the orderly one.
+    /// The connections closed, by reason; `closed` is the orderly one.
     pub closed: BTreeMap<String, u64>,
-    /// The messages received.
+    /// The traffic received.
     pub received: Traffic,
-    /// The messages sent.
+    /// The traffic sent.
     pub sent: Traffic,
-    /// How long it took to write replies.
+    /// The times that replies took to be written.
     pub writing: TimeHistogram,
-    /// Payload bytes received and not answered yet.
+    /// The payload bytes received and not yet answered.
     pub in_flight_bytes: u64,
-    /// The bytes in flight beyond which no more is read.
+    /// The payload bytes at which reading pauses.
     pub in_flight_bytes_max: u64,
 }
 
 /// The traffic in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Messages, without heartbeats.
+    /// The messages, without heartbeats.
     pub messages: u64,
-    /// Bytes of their payloads: tensors, without headers.
+    /// The bytes of their payload: tensors, without headers.
     pub payload_bytes: u64,
 }
 
 impl Traffic {
-    /// Adds another count to this one.
+    /// Adds the counts of `other`.
     pub const fn add(&mut self, other: &Self) {
         self.messages += other.messages;
         self.payload_bytes += other.payload_bytes;

@@ -1,18 +1,18 @@
-//! When a traced push passed through its ps. Knows no span and no other clock.
+//! The times of a traced push at its ps task. Knows no span and no other clock.
 
 use serde::{Deserialize, Serialize};
 
 use super::clock::Micros;
 
-/// When a push was where, on the clock of its ps task.
+/// The times of a push on the clock of its ps task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushTimes {
-    /// All of it had come.
+    /// The time at which all of it had been received.
     pub received_us: Micros,
-    /// The shard took it up.
+    /// The time at which the shard took it up.
     pub taken_us: Micros,
-    /// The shard was done with it: it was applied, held or left out.
+    /// The time at which the shard had applied, held or rejected it.
     pub done_us: Micros,
-    /// It was answered; much later where its worker's next step had to wait for others.
+    /// The time of the reply; much later if the worker's next step had to wait for others.
     pub answered_us: Micros,
 }

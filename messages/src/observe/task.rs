@@ -1,4 +1,4 @@
-//! A task as it is seen from outside, whatever it is for.
+//! The snapshot of a task of any job.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -10,49 +10,49 @@ use super::ps::PsSnapshot;
 use super::worker::WorkerSnapshot;
 use crate::id::{Incarnation, TaskId};
 
-/// Something that can be observed: a task of this process. It never waits for long, and holds nothing up; each look is some
-/// work all the same, and whoever asks on behalf of others sees to it that these are but a few a second.
+/// A task of this process that can be observed. Observing never waits long and delays nothing, but takes some
+/// work, so a caller that serves others must limit it to a few times a second.
 #[async_trait]
 pub trait Observed: Send + Sync + 'static {
-    /// Its state now, or as it was a moment ago. After the task has ended, its last one.
+    /// Returns the state of the task, now or shortly before; after the task has ended, its last state.
     async fn observe(&self) -> TaskSnapshot;
 }
 
 /// The state of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskSnapshot {
-    /// Which task.
+    /// The task.
     pub task: TaskId,
-    /// Which life of it.
+    /// The incarnation of the task.
     pub incarnation: Incarnation,
-    /// Where it is in that life.
+    /// The state of the task.
     pub state: TaskState,
-    /// Its actors.
+    /// The actors of the task.
     pub actors: Vec<ActorSnapshot>,
-    /// What only tasks of its job have.
+    /// The part that only tasks of its job have.
     pub role: RoleSnapshot,
 }
 
-/// Where a task is in its life.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
-    /// It cannot do yet what it is for.
+    /// It is not yet able to serve.
     #[default]
     Starting,
-    /// It does what it is for: a ps has its variables, a worker is registered and prepared, a chief can be reached.
+    /// It serves: a ps has its variables, a worker is registered and prepared, a chief can be reached.
     Ready,
-    /// It was told to stop, and brings to an end what it is at.
+    /// It was told to stop, and completes its current work.
     Stopping,
     /// It has ended.
     Ended,
 }
 
 impl TaskState {
-    /// All of them, in the order of a life.
+    /// All states, in order.
     pub const ALL: [Self; 4] = [Self::Starting, Self::Ready, Self::Stopping, Self::Ended];
 
-    /// The word that stands for it.
+    /// Returns the name in snapshots and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -63,17 +63,17 @@ impl TaskState {
     }
 }
 
-/// What only tasks of one job have.
+/// The part of a task's snapshot that depends on its job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RoleSnapshot {
-    /// The chief's.
+    /// The part of the chief.
     Chief(Box<ChiefSnapshot>),
-    /// A ps task's.
+    /// The part of a ps task.
     Ps(Box<PsSnapshot>),
-    /// A worker's.
+    /// The part of a worker.
     Worker(Box<WorkerSnapshot>),
-    /// An evaluator's.
+    /// The part of an evaluator.
     Evaluator(Box<EvaluatorSnapshot>),
 }
 
@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_told_as_json_is_read_again(
+        fn snapshots_round_trip_as_json(
             actors in prop::collection::vec(any_actor(), 0..3),
             shards in prop::collection::vec(any_shard(), 0..3),
             state in 0..TaskState::ALL.len(),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_role_is_known_by_its_name() {
+    fn every_role_has_its_name_in_json() {
         let roles = [
             (RoleSnapshot::Chief(Box::default()), "chief"),
             (RoleSnapshot::Ps(Box::default()), "ps"),

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_1_2_5_and_cover_what_is_of_interest() {
+    fn bounds_are_1_2_5_times_powers_of_ten() {
         let bounds = TimeHistogram::BOUNDS_US;
         assert_eq!(bounds[..7], [1, 2, 5, 10, 20, 50, 100]);
         assert_eq!(bounds.last(), Some(&100_000_000));
@@ -152,7 +152,7 @@ mod tests {
     proptest! {
         /// (A)–(C).
         #[test]
-        fn quantiles_are_of_the_times_that_were_counted(
+        fn quantiles_lie_in_the_bucket_of_the_exact_ones(
             mut before in prop::collection::vec(0u64..300_000_000, 0..50),
             after in prop::collection::vec(0u64..300_000_000, 1..50),
             q in 0.0f64..1.0,
@@ -177,16 +177,16 @@ mod tests {
             before.sort_unstable();
             let rank = ((q * before.len() as f64).ceil() as usize).max(1);
             let exact = before[rank - 1];
-            let told = all.quantile(q).unwrap().as_micros() as u64;
+            let estimate = all.quantile(q).unwrap().as_micros() as u64;
             let bucket = |us: u64| TimeHistogram::BOUNDS_US.partition_point(|&bound| bound < us);
             let low = bucket(exact).checked_sub(1).map_or(0, |before| TimeHistogram::BOUNDS_US[before]);
             let high = TimeHistogram::BOUNDS_US.get(bucket(exact)).copied().unwrap_or(low);
-            prop_assert!((low..=high).contains(&told), "(B): {exact} is told as {told}");
+            prop_assert!((low..=high).contains(&estimate), "(B): {estimate} for {exact}");
         }
     }
 
     #[test]
-    fn what_is_typical_does_not_know_a_few_that_took_far_longer() {
+    fn the_typical_time_ignores_a_few_outliers() {
         let mut times = TimeHistogram::default();
         assert_eq!(times.typical(), None);
         (0..100).for_each(|_| times.record(Duration::from_micros(3_500)));
@@ -196,7 +196,7 @@ mod tests {
             (times.typical(), times.mean() > Some(Duration::from_millis(150))),
             (Some(Duration::from_millis(5)), true)
         );
-        // Where most take long, that is typical, also beyond all bounds.
+        // If most times are long, even beyond all bounds, the typical one is as well.
         (0..102).for_each(|_| times.record(Duration::from_secs(1_000)));
         assert_eq!(times.typical(), times.mean());
     }

@@ -1,4 +1,4 @@
-//! A worker task as it is seen from outside; also what it reports to the chief. Sums are of this life of it.
+//! The snapshot of a worker, which it also reports to the chief. Sums are those of the current incarnation.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,66 +10,67 @@ use crate::message::{StalenessHistogram, Verdict};
 /// The state of a worker task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerSnapshot {
-    /// Steps that it has taken.
+    /// The steps taken.
     pub local_step: LocalStep,
-    /// The greatest number of updates that a shard has told of.
+    /// The highest version that a shard has replied.
     pub global_step: GlobalStep,
-    /// Batches that it has taken from its input, in all its lives.
+    /// The batches taken from its input, in all incarnations.
     pub drawn: u64,
-    /// Examples that it has computed gradients of.
+    /// The examples for which it has computed gradients.
     pub examples: u64,
-    /// Of the last step.
+    /// The loss of the last step.
     pub loss: Option<f32>,
-    /// Steps whose gradients were dropped because they were not finite.
+    /// The steps whose gradients were dropped because they were not finite.
     pub skipped: u64,
-    /// Where its time goes.
+    /// The times of the phases of its steps.
     pub phases: Phases,
-    /// What its trainer is at, by the names of [`Phases`]; `None` where it does not train.
+    /// The current phase of its trainer, by the names of [`Phases`]; `None` if it does not train.
     #[serde(default)]
     pub phase: Option<String>,
-    /// For how long it has been at that, in microseconds.
+    /// The time since the current phase began, in microseconds.
     #[serde(default)]
     pub phase_us: u64,
-    /// What became of its pushes, all shards together.
+    /// Its pushes by verdict, over all shards.
     pub verdicts: VerdictCounters,
-    /// Of the pushes that are in the variables, in versions of their shard.
+    /// The staleness of its applied pushes, in versions of their shard.
     pub staleness: StalenessHistogram,
-    /// From when all of a push could be sent to its answer, by shard.
+    /// The round trips of its pushes, by shard.
     pub round_trips: Vec<RoundTrip>,
-    /// Gradient bytes that are on their way.
+    /// The bytes of gradients in flight.
     pub in_flight_bytes: u64,
-    /// Where a push has to wait.
+    /// The bytes in flight at which a push must wait.
     pub in_flight_bytes_max: u64,
-    /// What it has sent to the ps tasks.
+    /// The traffic sent to the ps tasks.
     pub sent: Traffic,
-    /// What they have answered.
+    /// The traffic received from the ps tasks.
     pub received: Traffic,
-    /// Connections to ps tasks that were found again.
+    /// The connections to ps tasks that were re-established.
     pub reconnections: u64,
-    /// Requests to ps tasks that were made again.
+    /// The requests to ps tasks that were sent again.
     pub resends: u64,
 }
 
-/// Where the time of a step goes: one phase after the other.
+/// The times of the phases of a step, which follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
-    /// Waiting for the next batch.
+    /// The wait for the next batch.
     pub input: TimeHistogram,
-    /// The graph, forward and backward, on all devices, and what is reduced among them.
+    /// The forward and backward passes on all devices, and the reduction among them.
     pub compute: TimeHistogram,
-    /// Looking at the gradients: whether they are finite, their norm, clipping.
+    /// The checks and clipping of the gradients.
     pub filter: TimeHistogram,
-    /// From then until the shards have answered with the values for the next step: wire, queue, apply, and waiting for others.
+    /// The exchange with the shards until they have sent the values for the next step: wire, queue, apply,
+    /// and waiting for others.
     pub exchange: TimeHistogram,
-    /// What hooks take.
+    /// The hooks.
     pub hooks: TimeHistogram,
 }
 
 impl Phases {
-    /// Most bytes in the name of one.
+    /// The most bytes in the name of a phase.
     pub const NAME_BYTES_MAX: usize = 16;
 
-    /// All of them, by name, in the order of a step.
+    /// Returns the phases by name, in the order of a step.
     pub const fn iter(&self) -> [(&'static str, &TimeHistogram); 5] {
         [
             ("input", &self.input),
@@ -80,7 +81,7 @@ impl Phases {
         ]
     }
 
-    /// What was counted since it was like that.
+    /// Returns the times counted since `earlier`, a previous snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -93,21 +94,21 @@ impl Phases {
     }
 }
 
-/// What became of pushes, as their worker was told.
+/// The pushes of a worker by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictCounters {
-    /// An update each.
+    /// The pushes applied as an update each.
     pub applied: u64,
-    /// Counted towards an update of several.
+    /// The pushes aggregated with others into an update.
     pub held: u64,
-    /// Came after the update that they were meant for.
+    /// The pushes that arrived after the update for which they were meant.
     pub stale: u64,
-    /// Came after the last step.
+    /// The pushes that arrived after the last step.
     pub stopped: u64,
 }
 
 impl VerdictCounters {
-    /// Counts one.
+    /// Counts a verdict.
     pub const fn record(&mut self, verdict: Verdict) {
         let counter = match verdict {
             Verdict::Applied => &mut self.applied,
@@ -118,17 +119,18 @@ impl VerdictCounters {
         *counter += 1;
     }
 
-    /// All of them, by name.
+    /// Returns the counts by the name of the verdict.
     pub const fn iter(&self) -> [(&'static str, u64); 4] {
         [("applied", self.applied), ("held", self.held), ("stale", self.stale), ("stopped", self.stopped)]
     }
 }
 
-/// From when all of a push could be sent, as it may begin while gradients are computed, to its answer, at one shard: wire, queue, apply, and where the policy says so waiting for others.
+/// The round trips of pushes to one shard: wire, queue, apply, and waiting for others if the policy requires
+/// it. A push may begin while gradients are computed, so a round trip starts when all of it could be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundTrip {
-    /// Which shard.
+    /// The shard.
     pub shard: ShardId,
-    /// How long.
+    /// The times from when all of a push could be sent to its reply.
     pub times: TimeHistogram,
 }

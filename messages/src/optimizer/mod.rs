@@ -1,4 +1,4 @@
-//! How the ps tasks turn a gradient into an update, as data.
+//! How the ps tasks turn a gradient into an update, as data. Does no arithmetic on tensors.
 
 mod schedule;
 mod spec;
@@ -8,29 +8,29 @@ pub use spec::OptimizerSpec;
 
 use serde::{Deserialize, Serialize};
 
-/// How the ps tasks change a variable: what they do with a gradient, and what they keep beside the value.
+/// The settings with which the ps tasks change a variable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateSpec {
-    /// How a gradient becomes an update.
+    /// The optimizer that turns gradients into updates.
     pub optimizer: OptimizerSpec,
-    /// How the step size follows the global step.
+    /// The schedule of the learning rate over the global step.
     #[serde(default)]
     pub schedule: ScheduleSpec,
-    /// Over so many steps the step size goes up to what the schedule says, along a line.
+    /// The number of steps over which the learning rate rises linearly to the schedule's.
     #[serde(default)]
     pub warm_up: u64,
-    /// So much of the value is added to its gradient.
+    /// The share of the value that is added to its gradient.
     #[serde(default)]
     pub weight_decay: f32,
-    /// How much stays of an exponential moving average of every trained variable, where one is kept.
+    /// The decay of the exponential moving averages of trained variables; `None` keeps no averages.
     #[serde(default)]
     pub average: Option<f32>,
 }
 
-/// A number that an update cannot be made with.
+/// A number of an update that is out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{of}: {key} must be {expected}, and is {value}")]
+#[error("{of}: {key} must be {expected}, but is {value}")]
 pub struct OptimizerError {
     /// The optimizer, or another part of the update.
     of: &'static str,
@@ -39,7 +39,7 @@ pub struct OptimizerError {
     value: f32,
 }
 
-/// The checks of the numbers of one part of an update.
+/// Checks for the numbers of one part of an update, whose name errors show.
 #[derive(Clone, Copy)]
 struct Numbers(&'static str);
 
@@ -68,15 +68,15 @@ impl Numbers {
 }
 
 impl From<OptimizerSpec> for UpdateSpec {
-    /// Nothing but the optimizer.
+    /// Makes an update of the optimizer alone.
     fn from(optimizer: OptimizerSpec) -> Self {
         Self { optimizer, schedule: ScheduleSpec::default(), warm_up: 0, weight_decay: 0.0, average: None }
     }
 }
 
 impl UpdateSpec {
-    /// What the step size is multiplied with for the update after `applied` of `last_step`, from 0 to 1: the
-    /// schedule's factor, times (applied + 1) / warm_up for the first `warm_up` updates.
+    /// Returns the factor of the learning rate, from 0 to 1, for the update after `applied` of `last_step`:
+    /// the schedule's factor, times (applied + 1) / warm_up for the first `warm_up` updates.
     pub fn learning_rate_factor(&self, applied: u64, last_step: u64) -> f32 {
         let schedule = self.schedule.factor(applied, last_step);
         if applied >= self.warm_up {
@@ -85,7 +85,7 @@ impl UpdateSpec {
         schedule * ((applied + 1) as f64 / self.warm_up as f64) as f32
     }
 
-    /// The step size of the update after `applied` of `last_step`.
+    /// Returns the learning rate of the update after `applied` of `last_step`.
     pub fn learning_rate(&self, applied: u64, last_step: u64) -> f32 {
         self.optimizer.learning_rate() * self.learning_rate_factor(applied, last_step)
     }
@@ -93,7 +93,7 @@ impl UpdateSpec {
     /// Checks every number.
     ///
     /// # Errors
-    /// Names the first that is out of range.
+    /// The first number that is out of range.
     pub fn validate(&self) -> Result<(), OptimizerError> {
         self.optimizer.validate()?;
         self.schedule.validate()?;
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_factor_is_from_zero_to_one_and_warming_up_ends_at_the_schedule(
+        fn warming_up_stays_below_the_schedule_and_ends_at_it(
             schedule in any_schedule(),
             warm_up in 0u64..300,
             last_step in 1u64..500,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn warming_up_goes_along_a_line() {
+    fn warming_up_is_linear() {
         let update = update(ScheduleSpec::Constant, 4);
         let factors = [0, 1, 2, 3, 4, 9].map(|applied| update.learning_rate_factor(applied, 10));
         assert_eq!(factors, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_range_are_named() {
+    fn an_error_names_the_number_out_of_range() {
         let good = update(ScheduleSpec::Cosine, 0);
         for bad in [-0.1, f32::NAN, f32::INFINITY] {
             let error = UpdateSpec { weight_decay: bad, ..good.clone() }.validate().unwrap_err();

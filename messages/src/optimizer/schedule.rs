@@ -1,7 +1,7 @@
-//! How the step size follows the global step, as data.
+//! Schedules of the learning rate over the global step, as data. Knows no optimizer.
 //!
-//! Written as people say it, on a command line as in a job file: `constant`, `cosine`, `linear`, `step:100:0.5`,
-//! `exponential:100:0.5`. A factor goes from 1 on, and never up.
+//! They are written alike on a command line and in a job file: `constant`, `cosine`, `linear`,
+//! `step:100:0.5`, `exponential:100:0.5`. A schedule is a factor that begins at 1 and never rises.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,35 +10,37 @@ use serde::{Deserialize, Serialize};
 
 use super::{Numbers, OptimizerError};
 
-/// How the step size follows the global step.
+/// A schedule of the learning rate over the global step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum ScheduleSpec {
-    /// It stays as it is.
+    /// Keeps the learning rate.
     #[default]
     Constant,
-    /// Down to 0 along half a cosine, at the job's last step: Loshchilov and Hutter, ICLR 2017, without restarts.
+    /// Falls to 0 at the job's last step along half a cosine: Loshchilov and Hutter, ICLR 2017, without
+    /// restarts.
     Cosine,
-    /// Down to 0 along a line, at the job's last step.
+    /// Falls to 0 at the job's last step along a line.
     Linear,
-    /// Once every so many steps it is multiplied with the factor.
+    /// Multiplies by `factor` once every `every` steps.
     Step {
-        /// In steps of the job, at least 1.
+        /// The distance between two changes, in steps of the job; at least 1.
         every: u64,
-        /// More than 0 and at most 1.
+        /// The factor; above 0 and at most 1.
         factor: f32,
     },
-    /// The same in steps too small to see: factor^(step / every).
+    /// Multiplies by factor^(step / every), continuously.
     Exponential {
-        /// In steps of the job, at least 1.
+        /// The steps of the job over which the learning rate falls by `factor`; at least 1.
         every: u64,
-        /// More than 0 and at most 1.
+        /// The factor; above 0 and at most 1.
         factor: f32,
     },
 }
 
 impl ScheduleSpec {
-    /// What the step size is multiplied with for the update after `applied` of `last_step`; from 1 down to 0.
+    /// Returns the factor of the learning rate, from 1 down to 0, for the update after `applied` of
+    /// `last_step`.
     pub fn factor(self, applied: u64, last_step: u64) -> f32 {
         let share = (applied as f64 / last_step.max(1) as f64).min(1.0);
         let factor = match self {
@@ -56,7 +58,7 @@ impl ScheduleSpec {
     /// Checks every number.
     ///
     /// # Errors
-    /// Names the first that is out of range.
+    /// The first number that is out of range.
     pub fn validate(self) -> Result<(), OptimizerError> {
         let (of, every, factor) = match self {
             Self::Constant | Self::Cosine | Self::Linear => return Ok(()),
@@ -81,10 +83,10 @@ impl fmt::Display for ScheduleSpec {
     }
 }
 
-/// Words that are no schedule.
+/// A text that is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown schedule '{0}': expected constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR with EVERY of at least 1 and FACTOR greater than 0 and at most 1"
+    "unknown schedule '{0}': expected constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR with EVERY of at least 1 and FACTOR above 0 and at most 1"
 )]
 pub struct UnknownSchedule(pub String);
 
@@ -99,7 +101,7 @@ impl FromStr for ScheduleSpec {
             (Some("cosine"), (None, None), None) => Some(Self::Cosine),
             (Some("linear"), (None, None), None) => Some(Self::Linear),
             (Some(name), (Some(every), Some(factor)), None) => {
-                // What `parse` takes beyond digits, such as a plus sign, is not how it is written.
+                // `parse` also accepts signs and words such as `inf`, which are not part of the format.
                 let plain =
                     |text: &&str| text.starts_with(|first: char| first.is_ascii_digit() || first == '.');
                 let every = Some(every).filter(plain).and_then(|text| text.parse().ok());
@@ -153,14 +155,14 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(schedule in any_schedule()) {
+        fn schedules_round_trip(schedule in any_schedule()) {
             prop_assert_eq!(schedule.to_string().parse(), Ok(schedule));
             let json = serde_json::to_string(&schedule).unwrap();
             prop_assert_eq!(serde_json::from_str::<ScheduleSpec>(&json).unwrap(), schedule);
         }
 
         #[test]
-        fn a_factor_begins_at_one_and_never_goes_up(schedule in any_schedule(), last_step in 1u64..400) {
+        fn a_factor_begins_at_one_and_never_rises(schedule in any_schedule(), last_step in 1u64..400) {
             prop_assert_eq!(schedule.factor(0, last_step), 1.0);
             for applied in 0..last_step {
                 let (now, next) = (schedule.factor(applied, last_step), schedule.factor(applied + 1, last_step));
@@ -168,9 +170,10 @@ pub(super) mod tests {
             }
         }
 
-        /// A cosine and a line have no step higher than their steepest slope; an exponential is a fixed ratio.
+        /// A cosine and a line never fall faster than their steepest slope; an exponential falls by a fixed
+        /// ratio.
         #[test]
-        fn what_is_continuous_makes_no_leap(last_step in 1u64..1000, every in 1u64..100, factor in 0.01f32..1.0) {
+        fn continuous_schedules_have_no_jumps(last_step in 1u64..1000, every in 1u64..100, factor in 0.01f32..1.0) {
             let slopes = [(ScheduleSpec::Cosine, std::f32::consts::FRAC_PI_2), (ScheduleSpec::Linear, 1.0)];
             let exponential = ScheduleSpec::Exponential { every, factor };
             let ratio = f64::from(factor).powf(1.0 / every as f64) as f32;
@@ -186,7 +189,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_factor_follows_the_step() {
+    fn factors_match_known_values() {
         let at = |text: &str, applied: [u64; 5]| {
             let schedule: ScheduleSpec = text.parse().unwrap();
             applied.map(|applied| schedule.factor(applied, 100))
@@ -199,7 +202,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_with_the_valid_words() {
+    fn an_unknown_schedule_is_refused_with_the_valid_ones() {
         for words in [
             "",
             "Cosine",

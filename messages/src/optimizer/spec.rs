@@ -1,4 +1,4 @@
-//! Optimizers and their numbers, as data. What slots they keep is the shards' matter.
+//! Optimizers and their numbers, as data. Does not know which slots the shards keep for them.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,121 +10,122 @@ use super::{Numbers, OptimizerError};
 pub enum OptimizerSpec {
     /// value ← value − learning_rate · gradient.
     Sgd {
-        /// The step size.
+        /// The learning rate.
         learning_rate: f32,
     },
     /// velocity ← momentum · velocity + gradient; value ← value − learning_rate · velocity.
     Momentum {
-        /// The step size.
+        /// The learning rate.
         learning_rate: f32,
-        /// How much of the velocity stays.
+        /// The share of the velocity that is kept.
         momentum: f32,
-        /// Look ahead by one step of the velocity: Sutskever et al., ICML 2013.
+        /// Whether to look ahead by one step of the velocity: Sutskever et al., ICML 2013.
         #[serde(default)]
         nesterov: bool,
     },
     /// Adam: Kingma and Ba, ICLR 2015.
     Adam {
-        /// The step size.
+        /// The learning rate.
         learning_rate: f32,
-        /// Decay of the first moment.
+        /// The decay of the first moment.
         beta1: f32,
-        /// Decay of the second moment.
+        /// The decay of the second moment.
         beta2: f32,
-        /// Keeps the division away from 0.
+        /// A small term that avoids division by 0.
         epsilon: f32,
     },
     /// AdamW: Loshchilov and Hutter, ICLR 2019. Adam, and value ← value · (1 − learning_rate · weight_decay).
     #[serde(rename = "adamw")]
     AdamW {
-        /// The step size.
+        /// The learning rate.
         learning_rate: f32,
-        /// Decay of the first moment.
+        /// The decay of the first moment.
         beta1: f32,
-        /// Decay of the second moment.
+        /// The decay of the second moment.
         beta2: f32,
-        /// Keeps the division away from 0.
+        /// A small term that avoids division by 0.
         epsilon: f32,
-        /// What the value loses does not pass through the moments, as the weight decay of the job does.
+        /// The weight decay. Unlike the job's weight decay, it does not pass through the moments.
         weight_decay: f32,
     },
     /// Adagrad: Duchi et al., JMLR 2011. accumulator ← accumulator + gradient²;
     /// value ← value − learning_rate · gradient / (√accumulator + epsilon).
     Adagrad {
-        /// The step size.
+        /// The learning rate.
         learning_rate: f32,
-        /// What the sum of squares begins with.
+        /// The initial sum of squares.
         initial_accumulator: f32,
-        /// Keeps the division away from 0.
+        /// A small term that avoids division by 0.
         epsilon: f32,
     },
     /// RMSProp: Tieleman and Hinton, 2012. mean_square ← decay · mean_square + (1 − decay) · gradient²;
-    /// velocity ← momentum · velocity + learning_rate · gradient / √(mean_square + epsilon); value ← value − velocity.
+    /// velocity ← momentum · velocity + learning_rate · gradient / √(mean_square + epsilon); value ← value −
+    /// velocity.
     #[serde(rename = "rmsprop")]
     RmsProp {
-        /// The step size.
+        /// The learning rate.
         learning_rate: f32,
-        /// How much of the mean square stays.
+        /// The share of the mean square that is kept.
         decay: f32,
-        /// How much of the velocity stays.
+        /// The share of the velocity that is kept.
         #[serde(default)]
         momentum: f32,
-        /// Keeps the division away from 0.
+        /// A small term that avoids division by 0.
         epsilon: f32,
     },
-    /// FTRL-proximal: McMahan et al., KDD 2013, with rates that fall with the root of the sum of squares. Meant for
-    /// linear models: it keeps little of an initial value.
+    /// FTRL-proximal: McMahan et al., KDD 2013, with learning rates that fall with the root of the sum of
+    /// squares. Meant for linear models: it retains little of the initial values.
     Ftrl {
-        /// The step size.
+        /// The learning rate.
         learning_rate: f32,
-        /// What the sum of squares begins with.
+        /// The initial sum of squares.
         initial_accumulator: f32,
-        /// So strong is the pull towards values of exactly 0.
+        /// The strength of the L1 regularisation, which makes values exactly 0.
         #[serde(default)]
         l1: f32,
-        /// So strong is the pull towards small values.
+        /// The strength of the L2 regularisation, which makes values small.
         #[serde(default)]
         l2: f32,
     },
 }
 
 impl OptimizerSpec {
-    /// Plain gradient descent.
+    /// Returns plain gradient descent.
     pub const fn sgd(learning_rate: f32) -> Self {
         Self::Sgd { learning_rate }
     }
 
-    /// Momentum without looking ahead.
+    /// Returns momentum without looking ahead.
     pub const fn momentum(learning_rate: f32, momentum: f32) -> Self {
         Self::Momentum { learning_rate, momentum, nesterov: false }
     }
 
-    /// Adam with the paper's decays.
+    /// Returns Adam with the paper's decays.
     pub const fn adam(learning_rate: f32) -> Self {
         Self::Adam { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
     }
 
-    /// AdamW with Adam's decays, and a weight decay of 0.01.
+    /// Returns AdamW with Adam's decays and a weight decay of 0.01.
     pub const fn adamw(learning_rate: f32) -> Self {
         Self::AdamW { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
     }
 
-    /// Adagrad with TensorFlow's numbers.
+    /// Returns Adagrad with TensorFlow's defaults.
     pub const fn adagrad(learning_rate: f32) -> Self {
         Self::Adagrad { learning_rate, initial_accumulator: 0.1, epsilon: 1e-7 }
     }
 
-    /// RMSProp with TensorFlow's numbers, without momentum.
+    /// Returns RMSProp with TensorFlow's defaults, without momentum.
     pub const fn rmsprop(learning_rate: f32) -> Self {
         Self::RmsProp { learning_rate, decay: 0.9, momentum: 0.0, epsilon: 1e-7 }
     }
 
-    /// FTRL with TensorFlow's numbers, without a pull towards 0.
+    /// Returns FTRL with TensorFlow's defaults, without regularisation.
     pub const fn ftrl(learning_rate: f32) -> Self {
         Self::Ftrl { learning_rate, initial_accumulator: 0.1, l1: 0.0, l2: 0.0 }
     }
 
-    /// The word that stands for it on a command line.
+    /// Returns the optimizer's name on a command line.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Sgd { .. } => "sgd",
@@ -137,7 +138,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// The step size.
+    /// Returns the learning rate.
     pub const fn learning_rate(&self) -> f32 {
         match *self {
             Self::Sgd { learning_rate }
@@ -153,7 +154,7 @@ impl OptimizerSpec {
     /// Checks every number.
     ///
     /// # Errors
-    /// Names the first that is out of range.
+    /// The first number that is out of range.
     pub fn validate(&self) -> Result<(), OptimizerError> {
         let numbers = Numbers(self.name());
         numbers.positive("learning_rate", self.learning_rate())?;
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_numbers_are_good_and_written_under_the_name() {
+    fn defaults_are_valid_and_round_trip_under_the_name() {
         for optimizer in usual() {
             optimizer.validate().unwrap();
             let json = serde_json::to_value(&optimizer).unwrap();
@@ -215,9 +216,9 @@ mod tests {
         }
     }
 
-    /// Each number of each optimizer, by its name in a job file.
+    /// Checks each number of each optimizer by its name in a job file.
     #[test]
-    fn numbers_out_of_range_are_named() {
+    fn an_error_names_the_number_out_of_range() {
         for optimizer in usual() {
             let name = optimizer.name();
             let json = serde_json::to_value(&optimizer).unwrap();

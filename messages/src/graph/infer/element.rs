@@ -1,4 +1,4 @@
-//! Shapes of what is done element by element, and of reductions.
+//! Shapes of element-wise operations and reductions. Knows no numbers of a tensor.
 
 use super::super::element::UnaryOp;
 use super::super::spec::GraphError;
@@ -22,7 +22,7 @@ impl Site<'_> {
     }
 
     pub(super) fn binary(&self) -> Result<TensorSpec, GraphError> {
-        let misfit = || self.misfit("two f32 whose extents, from the last axis on, are the same or 1");
+        let misfit = || self.misfit("two f32 whose extents, from the last axis on, are equal or 1");
         let (Some(a), Some(b)) = (self.floats(0), self.floats(1)) else { return Err(misfit()) };
         let rank = a.len().max(b.len());
         let extent = |extents: &[usize], axis: usize| {
@@ -39,9 +39,9 @@ impl Site<'_> {
 
     pub(super) fn reduce(&self, axes: &[usize], keep: bool) -> Result<TensorSpec, GraphError> {
         let extents = self.floats(0).ok_or_else(|| self.misfit("f32"))?;
-        let rising = axes.windows(2).all(|pair| pair[0] < pair[1]);
-        if axes.is_empty() || !rising || axes.last().is_some_and(|&last| last >= extents.len()) {
-            return Err(self.misfit(format!("an f32 that has the axes {}, which must rise", shown(axes))));
+        let ascending = axes.windows(2).all(|pair| pair[0] < pair[1]);
+        if axes.is_empty() || !ascending || axes.last().is_some_and(|&last| last >= extents.len()) {
+            return Err(self.misfit(format!("an f32 that has the axes {}, which must ascend", shown(axes))));
         }
         let left = extents.iter().enumerate().filter_map(|(axis, &extent)| match axes.contains(&axis) {
             false => Some(extent),

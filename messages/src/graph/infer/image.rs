@@ -1,4 +1,4 @@
-//! Shapes of what works on images.
+//! Shapes of operations on images. Knows no pixels.
 
 use super::super::geometry::{Stride, Window};
 use super::super::spec::GraphError;

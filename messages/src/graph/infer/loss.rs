@@ -1,14 +1,14 @@
-//! Shapes of losses and metrics.
+//! Shapes of losses and metrics. Knows no numbers of a tensor.
 
 use super::super::spec::GraphError;
 use super::{Site, scalar};
 use crate::tensor::TensorSpec;
 
-/// Most bins of an `auc`.
+/// The most bins of an `auc`.
 const BINS_MAX: usize = 1 << 16;
 
 impl Site<'_> {
-    /// Logits with the number of a class for each row.
+    /// Infers a scalar from logits and one class for each row.
     pub(super) fn classified(&self) -> Result<TensorSpec, GraphError> {
         match (self.floats(0), self.integers(1)) {
             (Some([rows @ .., _]), Some(labels)) if rows == labels && !rows.is_empty() => Ok(scalar()),

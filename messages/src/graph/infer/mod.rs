@@ -1,5 +1,5 @@
-//! Shape inference: what each node gives for a batch of a given size. All shapes are known before anything runs, and
-//! no tensor is empty.
+//! Shape inference: the output of each node for a batch of a given size. All shapes are known before anything
+//! runs, and no tensor is empty.
 
 mod element;
 mod image;
@@ -13,12 +13,13 @@ use super::spec::{GraphError, GraphSpec, RANK_MAX, TENSOR_ELEMENTS_MAX};
 use crate::id::NodeId;
 use crate::tensor::{DType, Shape, TensorSpec};
 
-/// Most inputs that a message spells out: a concat from outside may have any number.
+/// The most inputs that an error lists: a concat from outside may have any number.
 const INPUTS_SHOWN_MAX: usize = 8;
 
 impl GraphSpec {
-    /// The shape and type of every node's output for batches of `batch` examples, at least one. The graph has passed
-    /// [`validate`](Self::validate), perhaps for another batch: nodes refer to what is there.
+    /// Returns the shape and type of every node's output for batches of `batch` examples, at least one. The
+    /// graph must have passed [`validate`](Self::validate), perhaps for another batch size, so that its
+    /// references are valid.
     ///
     /// # Errors
     /// The first node whose inputs do not fit, by name.
@@ -31,7 +32,8 @@ impl GraphSpec {
         Ok(tensors)
     }
 
-    /// What node `id` gives, from what the nodes before it give. Its inputs exist and their number is right.
+    /// Returns the output of node `id`, given the outputs of the nodes before it. Its inputs must exist and
+    /// have the right number.
     pub(super) fn infer_node(
         &self,
         id: NodeId,
@@ -48,7 +50,7 @@ impl GraphSpec {
     }
 }
 
-/// One node among those before it.
+/// A node and the outputs of the nodes before it.
 struct Site<'a> {
     graph: &'a GraphSpec,
     id: NodeId,
@@ -59,7 +61,7 @@ impl<'a> Site<'a> {
     fn infer(&self, batch: usize) -> Result<TensorSpec, GraphError> {
         match &self.graph.nodes[self.id.index()].op {
             Op::Input { example } if example.shape.0.contains(&0) => {
-                Err(self.misfit("examples of which no extent is 0"))
+                Err(self.misfit("examples with all extents above 0"))
             }
             Op::Input { example } => {
                 Ok(TensorSpec { shape: example.shape.with_leading(batch), dtype: example.dtype })
@@ -103,13 +105,13 @@ impl<'a> Site<'a> {
         self.graph.nodes[self.id.index()].inputs.len()
     }
 
-    /// The extents of an input of floats; none where it is something else.
+    /// Returns the extents of an input if it holds floats.
     fn floats(&self, position: usize) -> Option<&'a [usize]> {
         let TensorSpec { shape, dtype } = self.input(position);
         (*dtype == DType::F32).then_some(&shape.0[..])
     }
 
-    /// The extents of an input of integers; none where it is something else.
+    /// Returns the extents of an input if it holds integers.
     fn integers(&self, position: usize) -> Option<&'a [usize]> {
         let TensorSpec { shape, dtype } = self.input(position);
         (*dtype == DType::I32).then_some(&shape.0[..])
@@ -128,7 +130,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// A number of the operation itself, rather than of its inputs, is out of range.
+    /// Returns an error about a number of the operation itself that is out of range.
     fn out_of_range(&self, what: &'static str, expected: &'static str, got: impl ToString) -> GraphError {
         GraphError::Number { node: self.graph.label(self.id), what, expected, got: got.to_string() }
     }
@@ -138,7 +140,7 @@ fn scalar() -> TensorSpec {
     TensorSpec::f32(Shape::scalar())
 }
 
-/// Axes as a message spells them.
+/// Returns axes for display in an error.
 fn shown(axes: &[usize]) -> Shape {
     Shape(axes.to_vec())
 }

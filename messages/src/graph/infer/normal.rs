@@ -1,4 +1,5 @@
-//! Shapes of normalisations, dropout and softmax, and the ranges of their numbers.
+//! Shapes of normalisations, dropout and softmax, and the ranges of their settings. Knows no numbers of a
+//! tensor.
 
 use super::super::op::Op;
 use super::super::spec::GraphError;
@@ -24,9 +25,8 @@ impl Site<'_> {
             match node.op {
                 Op::Variable { variable } if !self.graph.variables[variable.index()].trainable => {}
                 _ => {
-                    return Err(
-                        self.misfit("its moving mean and variance to be variables with \"trainable\": false")
-                    );
+                    return Err(self
+                        .misfit("a moving mean and variance that are variables with \"trainable\": false"));
                 }
             }
         }

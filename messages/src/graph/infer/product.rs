@@ -1,4 +1,4 @@
-//! Shapes of products and of what belongs to them: bias and embedding.
+//! Shapes of matrix products, biases and embeddings. Knows no numbers of a tensor.
 
 use super::super::spec::GraphError;
 use super::{Site, f32_of};
@@ -8,7 +8,7 @@ impl Site<'_> {
     pub(super) fn mat_mul(&self, transpose_a: bool, transpose_b: bool) -> Result<TensorSpec, GraphError> {
         let misfit = || {
             self.misfit(format!(
-                "f32 {} and {}, of the same leading axes, or any and a matrix",
+                "f32 {} and {}, with equal leading axes, or any leading axes and a matrix",
                 if transpose_a { "[.., k, m]" } else { "[.., m, k]" },
                 if transpose_b { "[.., n, k]" } else { "[.., k, n]" },
             ))

@@ -1,4 +1,4 @@
-//! Shapes of what moves elements and changes none.
+//! Shapes of operations that move elements without changing them. Knows no numbers of a tensor.
 
 use super::super::spec::GraphError;
 use super::{RANK_MAX, Site, shown};
@@ -7,10 +7,10 @@ use crate::tensor::{Shape, TensorSpec};
 impl Site<'_> {
     pub(super) fn reshape(&self, shape: &Shape) -> Result<TensorSpec, GraphError> {
         let TensorSpec { shape: whole, dtype } = self.input(0);
-        let wanted = whole.0.first().map(|&batch| shape.with_leading(batch));
-        match wanted {
-            Some(wanted) if wanted.checked_elements() == whole.checked_elements() => {
-                Ok(TensorSpec { shape: wanted, dtype: *dtype })
+        let reshaped = whole.0.first().map(|&batch| shape.with_leading(batch));
+        match reshaped {
+            Some(reshaped) if reshaped.checked_elements() == whole.checked_elements() => {
+                Ok(TensorSpec { shape: reshaped, dtype: *dtype })
             }
             _ => Err(self.misfit(format!("as many elements in an example as {shape} has"))),
         }
@@ -28,7 +28,7 @@ impl Site<'_> {
     }
 
     pub(super) fn concat(&self, axis: usize) -> Result<TensorSpec, GraphError> {
-        let misfit = || self.misfit(format!("f32 of one shape, but for axis {axis}"));
+        let misfit = || self.misfit(format!("f32 of one shape, except along axis {axis}"));
         let first = self.floats(0).filter(|first| axis < first.len()).ok_or_else(misfit)?;
         let mut extents = first.to_vec();
         for position in 1..self.inputs() {

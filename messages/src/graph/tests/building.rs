@@ -1,4 +1,4 @@
-//! The builder: names, scopes, layers that share their variables, and mistakes that are told at the end.
+//! The builder: names, scopes, layers that share their variables, and faults that are reported at the end.
 
 use super::*;
 use crate::id::NodeId;
@@ -8,7 +8,7 @@ fn names(graph: &GraphSpec) -> Vec<&str> {
     graph.variables.iter().map(|variable| variable.name.as_str()).collect()
 }
 
-/// x·kernel, in a layer.
+/// Computes x·kernel in a layer.
 fn layer(g: &mut GraphBuilder, name: &str, id: LayerId, x: NodeId, units: usize) -> NodeId {
     g.layer(name, id, |g| {
         let width = g.example_shape(x).map_or(1, |shape| shape.0[0]);
@@ -23,7 +23,7 @@ fn finish(mut g: GraphBuilder, x: NodeId) -> Result<GraphSpec, String> {
 }
 
 #[test]
-fn scopes_stand_before_names_and_end() {
+fn scopes_prefix_names_until_they_end() {
     let mut g = GraphBuilder::new("scopes");
     let x = g.input("x", [3]);
     let x = g.scope("outer", |g| {
@@ -46,7 +46,7 @@ fn scopes_stand_before_names_and_end() {
 }
 
 #[test]
-fn an_input_names_a_column_whatever_scope_it_is_made_in() {
+fn an_input_names_a_column_in_any_scope() {
     let mut g = GraphBuilder::new("columns");
     let loss = g.scope("model", |g| {
         let features = g.input("features", [3]);
@@ -69,7 +69,7 @@ fn an_input_names_a_column_whatever_scope_it_is_made_in() {
 }
 
 #[test]
-fn operations_of_one_name_get_numbers() {
+fn operations_of_one_name_are_numbered() {
     let mut g = GraphBuilder::new("numbers");
     let x = g.input("x", [3]);
     let first = g.relu(x);
@@ -84,16 +84,16 @@ fn variables_and_inputs_of_one_name_are_refused() {
     let mut g = GraphBuilder::new("twice");
     let x = g.input("x", [3]);
     let _ = g.input("x", [3]);
-    assert!(finish(g, x).unwrap_err().contains("node 'x' is there twice"));
+    assert!(finish(g, x).unwrap_err().contains("node 'x' is defined twice"));
     let mut g = GraphBuilder::new("twice");
     let first = g.variable("kernel", [3], InitializerSpec::Zeros);
     let second = g.variable("kernel", [3], InitializerSpec::Zeros);
     let sum = g.add(first, second);
-    assert!(finish(g, sum).unwrap_err().contains("variable 'kernel' is there twice"));
+    assert!(finish(g, sum).unwrap_err().contains("variable 'kernel' is defined twice"));
 }
 
 #[test]
-fn a_name_that_is_nowhere_is_told() {
+fn an_unknown_name_is_an_error() {
     let mut g = GraphBuilder::new("nowhere");
     let x = g.input("x", [3]);
     let y = g.scope("here", |g| g.named("x"));
@@ -102,7 +102,7 @@ fn a_name_that_is_nowhere_is_told() {
 }
 
 #[test]
-fn a_layer_that_is_used_again_has_the_same_variables() {
+fn a_layer_used_again_shares_its_variables() {
     let mut g = GraphBuilder::new("shared");
     let x = g.input("x", [3]);
     let id = LayerId::new();
@@ -117,7 +117,7 @@ fn a_layer_that_is_used_again_has_the_same_variables() {
 }
 
 #[test]
-fn layers_in_a_layer_are_shared_with_it() {
+fn nested_layers_are_shared_with_their_layer() {
     let (outer, inner) = (LayerId::new(), LayerId::new());
     let mut g = GraphBuilder::new("nested");
     let mut x = g.input("x", [3]);
@@ -139,11 +139,11 @@ fn two_layers_of_one_name_are_refused() {
         x = g.scope("tower", |g| layer(g, "square", LayerId::new(), x, 3));
     }
     let message = finish(g, x).unwrap_err();
-    assert!(message.starts_with("layer 'tower/square' is there twice"), "{message}");
+    assert!(message.starts_with("layer 'tower/square' is defined twice"), "{message}");
 }
 
 #[test]
-fn one_layer_in_two_scopes_is_two() {
+fn a_layer_in_two_scopes_counts_as_two() {
     let id = LayerId::new();
     let mut g = GraphBuilder::new("scopes");
     let mut x = g.input("x", [3]);
@@ -161,23 +161,23 @@ fn a_shared_layer_that_does_not_fit_is_refused() {
     let x = layer(&mut g, "wide", id, x, 5);
     let x = layer(&mut g, "wide", id, x, 5);
     let message = finish(g, x).unwrap_err();
-    let expected = "layer 'wide' is used again where variable 'wide/kernel' would have shape [5, 5], and from its \
-                    first use it has [3, 5]";
+    let expected = "layer 'wide' is used again where variable 'wide/kernel' would have shape [5, 5], expected \
+                    [3, 5] as in its first use";
     assert_eq!(message, expected);
 }
 
 #[test]
-fn a_layer_that_refuses_is_named() {
+fn an_error_names_the_layer_that_refuses() {
     let mut g = GraphBuilder::new("refusal");
     let x = g.input("x", [3]);
     let y = g.scope("block", |g| g.layer("picky", LayerId::new(), |g| g.refuse("f32 [batch, 4]", &[x])));
     assert_eq!(y, x);
     let y = g.reshape(y, [7]);
-    assert_eq!(finish(g, y).unwrap_err(), "layer 'block/picky' expects f32 [batch, 4], and got f32[2, 3]");
+    assert_eq!(finish(g, y).unwrap_err(), "layer 'block/picky' expects f32 [batch, 4], got f32[2, 3]");
 }
 
 #[test]
-fn only_the_first_mistake_is_told() {
+fn only_the_first_fault_is_reported() {
     let mut g = GraphBuilder::new("first");
     let x = g.input("x", [3]);
     let wrong = g.reshape(x, [4]);
@@ -189,7 +189,7 @@ fn only_the_first_mistake_is_told() {
 }
 
 #[test]
-fn a_bad_variable_is_told_before_what_follows_from_it() {
+fn an_invalid_variable_is_reported_first() {
     let mut g = GraphBuilder::new("empty");
     let x = g.input("x", [3]);
     let kernel = g.variable("kernel", [3, 0], InitializerSpec::Zeros);
@@ -200,7 +200,7 @@ fn a_bad_variable_is_told_before_what_follows_from_it() {
 }
 
 #[test]
-fn devices_hold_for_what_is_made_within() {
+fn devices_apply_to_nodes_made_within() {
     let mut g = GraphBuilder::new("devices");
     let device = "/job:ps/task:1".parse().unwrap();
     let a = g.on_device(device, |g| g.variable("a", [1], InitializerSpec::Zeros));

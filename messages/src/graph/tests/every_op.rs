@@ -1,4 +1,4 @@
-//! Every operation, good and hostile: whatever holds for one of them is tested for all.
+//! Every operation, valid and hostile: properties of one are tested for all.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ pub(super) const UNARY: [UnaryOp; 11] = [
 pub(super) const BINARY: [BinaryOp; 4] = [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div];
 pub(super) const REDUCTIONS: [ReductionOp; 3] = [ReductionOp::Sum, ReductionOp::Mean, ReductionOp::Max];
 
-/// One of each, with numbers that are right.
+/// Returns one of each operation, with valid numbers.
 pub(super) fn every_op() -> Vec<Op> {
     let window = Window { window: [3, 2], stride: [2, 1], padding: Padding::Same };
     let mut ops = vec![
@@ -64,7 +64,7 @@ fn extent() -> impl Strategy<Value = usize> {
     prop_oneof![6 => 0usize..5, 1 => Just(1 << 33), 1 => Just(usize::MAX), 1 => Just(usize::MAX / 2 + 1)]
 }
 
-/// Up to one axis more than a tensor may have.
+/// Returns a shape of up to one axis more than a tensor may have.
 fn shape() -> impl Strategy<Value = Shape> {
     prop_oneof![4 => 0..4usize, 1 => 4..=RANK_MAX + 1]
         .prop_flat_map(|rank| prop::collection::vec(extent(), rank).prop_map(Shape))
@@ -74,7 +74,7 @@ fn number() -> impl Strategy<Value = f32> {
     prop_oneof![2 => 0f32..1.0, 1 => any::<f32>(), 1 => Just(f32::NAN), 1 => Just(f32::INFINITY)]
 }
 
-/// Any operation with any numbers, most of which no caller would mean.
+/// Returns any operation with any numbers, most of which make no sense.
 pub(super) fn any_op() -> impl Strategy<Value = Op> {
     let axes = || prop::collection::vec(extent(), 0..=RANK_MAX + 1);
     let pair = || [extent(), extent()];
@@ -113,8 +113,8 @@ pub(super) fn any_op() -> impl Strategy<Value = Op> {
     prop_oneof![2 => sources, 2 => moves, 2 => numbered, 3 => prop::sample::select(every_op())]
 }
 
-/// The number of the operation's variant. A new one does not compile before it has a line here, and the test below
-/// fails before it stands in [`every_op`].
+/// Returns the number of the operation's variant. A new variant does not compile without a line here, and the
+/// test below fails until it is in [`every_op`].
 fn variant(op: &Op) -> usize {
     match op {
         Op::Input { .. } => 0,
@@ -150,7 +150,7 @@ fn variant(op: &Op) -> usize {
 }
 
 #[test]
-fn every_variant_is_there() {
+fn every_variant_is_covered() {
     let mut variants: Vec<usize> = every_op().iter().map(variant).collect();
     variants.sort_unstable();
     variants.dedup();
@@ -159,7 +159,7 @@ fn every_variant_is_there() {
 
 /// The names are part of the job file's format.
 #[test]
-fn every_operation_has_the_same_name_in_messages_as_in_a_job_file() {
+fn every_name_is_the_same_in_errors_and_job_files() {
     for op in every_op() {
         let json = serde_json::to_value(&op).unwrap();
         let key = |value: &serde_json::Value| match value {
@@ -178,7 +178,7 @@ fn every_operation_has_the_same_name_in_messages_as_in_a_job_file() {
 }
 
 #[test]
-fn what_may_be_left_out_of_a_job_file_has_a_default() {
+fn optional_fields_of_a_job_file_have_defaults() {
     for (json, op) in [
         (r#"{"mat_mul": {}}"#, Op::MatMul { transpose_a: false, transpose_b: false }),
         (r#"{"softmax": {}}"#, Op::Softmax { causal: false }),
@@ -192,7 +192,7 @@ fn what_may_be_left_out_of_a_job_file_has_a_default() {
     }
     for json in [r#"{"relu": {}}"#, r#""relu""#, r#"{"top_k": {"k": 1, "l": 2}}"#, r#"{"top_k": {"k": -1}}"#]
     {
-        assert!(serde_json::from_str::<Op>(json).is_err(), "{json} was taken");
+        assert!(serde_json::from_str::<Op>(json).is_err(), "{json} was accepted");
     }
 }
 
@@ -205,14 +205,14 @@ fn round_trips(op: &Op) {
 }
 
 #[test]
-fn every_operation_travels() {
+fn every_operation_round_trips() {
     every_op().iter().for_each(round_trips);
 }
 
 proptest! {
-    /// Numbers that are no numbers have no JSON, and are equal to nothing; a graph that has one is refused.
+    /// NaN and infinity have no JSON, and NaN does not equal itself; a graph that has one is refused.
     #[test]
-    fn any_operation_travels(op in any_op()) {
+    fn any_operation_round_trips(op in any_op()) {
         let text = format!("{op:?}");
         if !text.contains("NaN") && !text.contains("inf") {
             round_trips(&op);

@@ -1,4 +1,4 @@
-//! Graphs that nobody would mean: checking them returns, whatever they are, and never panics.
+//! Hostile graphs: checking any graph returns and never panics.
 
 use proptest::prelude::*;
 
@@ -8,12 +8,12 @@ use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
 use crate::variable::VariableSpec;
 
-/// Nodes for a hostile graph: an operation each, and what it claims to read.
+/// Returns a node of a hostile graph: an operation and its claimed inputs.
 fn any_node() -> impl Strategy<Value = (Op, Vec<u32>)> {
     (any_op(), prop::collection::vec(0u32..14, 0..6))
 }
 
-/// Variables of other ranks to read, one of them not trained.
+/// Adds variables of other ranks, one of them untrained.
 fn with_variables(mut graph: GraphSpec) -> GraphSpec {
     for (name, shape, trainable) in [("image", &[2, 3, 3, 4][..], true), ("moving", &[4], false)] {
         let (name, shape, initializer) = (name.to_owned(), Shape(shape.to_vec()), InitializerSpec::Zeros);
@@ -39,7 +39,7 @@ fn replace(graph: &mut GraphSpec, nodes: Vec<(Op, Vec<u32>)>) {
         .collect();
 }
 
-/// What validation takes can be inferred for its batch and for others, and holds its bounds.
+/// Checks that a valid graph can be inferred for its batch size and for others, within the bounds.
 fn check(graph: &GraphSpec, batch: usize) -> Result<(), TestCaseError> {
     match graph.validate(batch) {
         Ok(()) => {
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn any_graph_is_taken_or_refused_never_a_panic(
+    fn any_graph_is_accepted_or_refused(
         nodes in prop::collection::vec(any_node(), 0..8),
         loss in 0u32..9,
         batch in 0usize..5,
@@ -71,9 +71,9 @@ proptest! {
         check(&graph, batch)?;
     }
 
-    /// What does not fit is left out, so that the others stand on tensors of odd shapes.
+    /// Nodes that do not fit are left out, so that the others read tensors of odd shapes.
     #[test]
-    fn operations_that_fit_never_panic_on_what_others_gave(nodes in prop::collection::vec(any_node(), 1..32)) {
+    fn operations_never_panic_on_the_outputs_of_others(nodes in prop::collection::vec(any_node(), 1..32)) {
         let mut graph = with_variables(classifier());
         graph.metrics.clear();
         for (op, mut inputs) in nodes {
@@ -90,9 +90,9 @@ proptest! {
         check(&graph, 2)?;
     }
 
-    /// One change in a graph that was right reaches deeper into the check.
+    /// One change in a valid graph reaches deeper into the check.
     #[test]
-    fn any_single_change_is_taken_or_refused_never_a_panic(
+    fn any_single_change_is_accepted_or_refused(
         position in 0usize..12,
         op in any_op(),
         inputs in prop::option::of(prop::collection::vec(0u32..14, 0..4)),
@@ -106,9 +106,9 @@ proptest! {
         check(&graph, 3)?;
     }
 
-    /// The builder goes on after a mistake, and tells at the end.
+    /// The builder continues after a fault and reports it at the end.
     #[test]
-    fn anything_is_built_or_refused_never_a_panic(nodes in prop::collection::vec(any_node(), 0..10)) {
+    fn any_nodes_are_built_or_refused(nodes in prop::collection::vec(any_node(), 0..10)) {
         let mut g = GraphBuilder::new("any");
         let x = g.input("x", [2, 2]);
         let kernel = g.variable("kernel", [2, 2], InitializerSpec::Zeros);
@@ -127,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn a_message_stays_short_whatever_it_is_about() {
+fn every_error_is_short() {
     let mut graph = classifier();
     let relu = graph.find("relu").unwrap().index();
     let axes = vec![7; 1 << 16];
@@ -147,7 +147,7 @@ fn a_message_stays_short_whatever_it_is_about() {
 }
 
 #[test]
-fn more_nodes_than_the_budget_are_refused_before_anything_is_computed() {
+fn too_many_nodes_are_refused_first() {
     let mut graph = classifier();
     let node = graph.nodes[0].clone();
     graph.nodes.resize(NODES_MAX + 1, node);
@@ -155,8 +155,8 @@ fn more_nodes_than_the_budget_are_refused_before_anything_is_computed() {
 }
 
 #[test]
-fn more_inputs_than_the_budget_are_refused_before_anything_is_computed() {
-    // Two nodes that are each within the bound, and together one beyond it.
+fn too_many_inputs_are_refused_first() {
+    // Two nodes that are each within the bound, and together exceed it by one.
     let mut graph = classifier();
     let wide = |inputs, name: &str| NodeSpec {
         name: name.to_owned(),
@@ -168,7 +168,7 @@ fn more_inputs_than_the_budget_are_refused_before_anything_is_computed() {
     graph.nodes.extend([wide(INPUTS_MAX / 2, "wide"), wide(INPUTS_MAX / 2 - others + 1, "wider")]);
     let message = graph.validate(2).unwrap_err().to_string();
     let expected = format!(
-        "a graph may have at most {INPUTS_MAX} inputs of all nodes together, and has {}",
+        "the graph has {} inputs of all nodes together, expected at most {INPUTS_MAX}",
         INPUTS_MAX + 1
     );
     assert_eq!(message, expected);

@@ -1,4 +1,4 @@
-//! A graph that is right passes, and one that is wrong in any way is refused with the node named.
+//! A valid graph passes, and one with any fault is refused with an error that names the node.
 
 mod building;
 mod every_op;
@@ -9,7 +9,7 @@ mod shapes;
 use super::*;
 use crate::variable::InitializerSpec;
 
-/// 6-4-3, with every operation of a small classifier.
+/// Returns a small classifier with layers of 6, 4 and 3 units.
 fn classifier() -> GraphSpec {
     let mut g = GraphBuilder::new("classifier");
     let x = g.input("features", [2, 3]);

@@ -1,4 +1,4 @@
-//! What every operation gives for which inputs, and what it refuses: one table.
+//! A table of the output of every operation for valid inputs, and of the inputs that it refuses.
 
 use super::every_op::{BINARY, REDUCTIONS, UNARY, every_op};
 use super::*;
@@ -6,7 +6,7 @@ use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
 use crate::variable::VariableSpec;
 
-/// `f32[2, 3]` as a tensor.
+/// Parses a tensor such as `f32[2, 3]`.
 fn tensor(text: &str) -> TensorSpec {
     let (dtype, extents) = text.strip_suffix(']').unwrap().split_once('[').unwrap();
     let extents = extents.split(", ").filter(|extent| !extent.is_empty());
@@ -14,8 +14,8 @@ fn tensor(text: &str) -> TensorSpec {
     if dtype == "i32" { TensorSpec::i32(shape) } else { TensorSpec::f32(shape) }
 }
 
-/// What the operation gives for these inputs. Those of floats are variables, which have no batch; those of integers
-/// come with the examples, for a batch of 2.
+/// Returns the output of the operation for these inputs. Those of floats are variables, which have no batch;
+/// those of integers come with the examples, for a batch of 2.
 fn gives(op: &Op, inputs: &[&str]) -> Result<String, String> {
     let mut graph = classifier();
     (graph.nodes, graph.variables) = (Vec::new(), Vec::new());
@@ -81,7 +81,7 @@ fn slice(axis: usize, start: usize, length: usize) -> Op {
 const BATCH_NORM: Op = Op::BatchNorm { epsilon: 1e-3, momentum: 0.99 };
 const LAYER_NORM: Op = Op::LayerNorm { epsilon: 1e-5 };
 
-/// Each operation, inputs, and what it gives for them.
+/// Returns each operation with valid inputs and its output.
 fn good() -> Vec<(Op, Vec<&'static str>, &'static str)> {
     use Padding::{Same, Valid};
     let mut table = vec![
@@ -170,7 +170,8 @@ fn good() -> Vec<(Op, Vec<&'static str>, &'static str)> {
     table
 }
 
-/// Each operation, inputs that do not fit or numbers that are out of range, and what the message says.
+/// Returns each operation with inputs that do not fit or numbers that are out of range, and a part of the
+/// error.
 fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
     use Padding::{Same, Valid};
     const MAX: usize = usize::MAX;
@@ -178,12 +179,12 @@ fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
     let five = |x| vec![x, "f32[3]", "f32[3]", "f32[3]", "f32[3]"];
     let image = || vec!["f32[5, 8, 8, 3]", "f32[3, 3, 3, 4]"];
     let mut table = vec![
-        (Op::Input { example: TensorSpec::f32([0]) }, vec![], "expects examples of which no extent is 0"),
+        (Op::Input { example: TensorSpec::f32([0]) }, vec![], "expects examples with all extents above 0"),
         (Op::Input { example: TensorSpec::f32([MAX, 3]) }, vec![], "at most 4294967296 elements and 8 axes"),
         (Op::Input { example: TensorSpec::f32([1; 8]) }, vec![], "at most 4294967296 elements and 8 axes"),
-        (Op::Constant { value: nan }, vec![], "has the value NaN, which is not finite"),
-        (Op::ToFloat, vec!["f32[2]"], "expects i32, and got f32[2]"),
-        (Op::ToFloat, vec![], "takes 1 inputs, and has 0"),
+        (Op::Constant { value: nan }, vec![], "has the value NaN, expected a finite number"),
+        (Op::ToFloat, vec!["f32[2]"], "expects i32, got f32[2]"),
+        (Op::ToFloat, vec![], "has 0 inputs, expected 1"),
         (
             Op::Unary(UnaryOp::LeakyRelu { slope: infinite }),
             vec!["f32[3]"],
@@ -192,41 +193,41 @@ fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
         (
             reshape(&[5]),
             vec!["f32[5, 6]"],
-            "expects as many elements in an example as [5] has, and got f32[5, 6]",
+            "expects as many elements in an example as [5] has, got f32[5, 6]",
         ),
         (reshape(&[0]), vec!["f32[5, 6]"], "as [0] has"),
         (reshape(&[MAX, 6]), vec!["f32[5, 6]"], "elements in an example"),
-        (reshape(&[]), vec!["f32[]"], "as [] has, and got f32[]"),
+        (reshape(&[]), vec!["f32[]"], "as [] has, got f32[]"),
         (transpose(&[0, 0]), vec!["f32[5, 3]"], "expects an f32 whose axes are [0, 0] in some order"),
         (transpose(&[0, 2]), vec!["f32[5, 3]"], "[0, 2]"),
         (transpose(&[0]), vec!["f32[5, 3]"], "[0]"),
         (transpose(&[MAX, 0]), vec!["f32[5, 3]"], "some order"),
         (transpose(&[1, 0]), vec!["i32[2, 3]"], "i32[2, 3]"),
-        (Op::Concat { axis: 1 }, vec!["f32[5, 2]", "f32[4, 2]"], "of one shape, but for axis 1"),
+        (Op::Concat { axis: 1 }, vec!["f32[5, 2]", "f32[4, 2]"], "of one shape, except along axis 1"),
         (Op::Concat { axis: 2 }, vec!["f32[5, 2]", "f32[5, 2]"], "axis 2"),
-        (Op::Concat { axis: MAX }, vec!["f32[5]", "f32[5]"], "but for axis"),
+        (Op::Concat { axis: MAX }, vec!["f32[5]", "f32[5]"], "except along axis"),
         (Op::Concat { axis: 0 }, vec!["f32[]", "f32[]"], "axis 0"),
         (Op::Concat { axis: 0 }, vec!["f32[5]", "f32[5, 1]"], "axis 0"),
-        (Op::Concat { axis: 0 }, vec!["f32[2]", "i32[2]"], "and got f32[2], i32[2]"),
-        (Op::Concat { axis: 0 }, vec!["f32[2]"], "takes 2 or more inputs, and has 1"),
-        (Op::Concat { axis: 0 }, vec![], "takes 2 or more inputs, and has 0"),
+        (Op::Concat { axis: 0 }, vec!["f32[2]", "i32[2]"], "got f32[2], i32[2]"),
+        (Op::Concat { axis: 0 }, vec!["f32[2]"], "has 1 inputs, expected 2 or more"),
+        (Op::Concat { axis: 0 }, vec![], "has 0 inputs, expected 2 or more"),
         (slice(1, 2, 2), vec!["f32[5, 3]"], "expects an f32 with elements 2..4, at least one, along axis 1"),
         (slice(1, 0, 0), vec!["f32[5, 3]"], "0..0, at least one"),
         (slice(2, 0, 1), vec!["f32[5, 3]"], "along axis 2"),
         (slice(1, MAX, MAX), vec!["f32[5, 3]"], "along axis 1"),
-        (slice(0, 0, 1), vec!["i32[2]"], "and got i32[2]"),
+        (slice(0, 0, 1), vec!["i32[2]"], "got i32[2]"),
         (matmul(false, false), vec!["f32[5, 3]", "f32[4, 7]"], "expects f32 [.., m, k] and [.., k, n]"),
         (matmul(true, true), vec!["f32[5, 3]", "f32[3, 7]"], "expects f32 [.., k, m] and [.., n, k]"),
-        (matmul(false, false), vec!["f32[3]", "f32[3, 7]"], "and got f32[3], f32[3, 7]"),
-        (matmul(false, false), vec!["f32[2, 5, 3]", "f32[4, 3, 7]"], "of the same leading axes"),
-        (matmul(true, false), vec!["f32[2, 3, 5]", "f32[3, 7]"], "of the same leading axes"),
-        (matmul(false, false), vec!["f32[5, 3]", "f32[2, 3, 7]"], "of the same leading axes"),
-        (matmul(false, false), vec!["i32[2, 3]", "f32[3, 7]"], "and got i32[2, 3]"),
+        (matmul(false, false), vec!["f32[3]", "f32[3, 7]"], "got f32[3], f32[3, 7]"),
+        (matmul(false, false), vec!["f32[2, 5, 3]", "f32[4, 3, 7]"], "with equal leading axes"),
+        (matmul(true, false), vec!["f32[2, 3, 5]", "f32[3, 7]"], "with equal leading axes"),
+        (matmul(false, false), vec!["f32[5, 3]", "f32[2, 3, 7]"], "with equal leading axes"),
+        (matmul(false, false), vec!["i32[2, 3]", "f32[3, 7]"], "got i32[2, 3]"),
         (Op::BiasAdd, vec!["f32[5, 3]", "f32[4]"], "expects f32 [.., n] of two axes or more, and f32 [n]"),
         (Op::BiasAdd, vec!["f32[3]", "f32[3]"], "two axes or more"),
         (Op::BiasAdd, vec!["f32[5, 3]", "f32[1, 3]"], "and f32 [n]"),
         (Op::Embedding, vec!["f32[10]", "i32[2]"], "expects an f32 table [rows, n] and i32 ids"),
-        (Op::Embedding, vec!["f32[10, 3]", "f32[2]"], "and got f32[10, 3], f32[2]"),
+        (Op::Embedding, vec!["f32[10, 3]", "f32[2]"], "got f32[10, 3], f32[2]"),
         (conv2d([0, 1], Valid), image(), "expects room for the kernel"),
         (conv2d([1, 0], Same), image(), "expects room for the kernel"),
         (conv2d([1, 1], Valid), vec!["f32[5, 2, 8, 3]", "f32[3, 3, 3, 4]"], "expects room for the kernel"),
@@ -236,7 +237,7 @@ fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
             vec!["f32[8, 8, 3]", "f32[3, 3, 3, 4]"],
             "expects f32 images [batch, h, w, cin]",
         ),
-        (Op::GlobalAveragePool, vec!["f32[5, 3]"], "expects f32 images [batch, h, w, c], and got f32[5, 3]"),
+        (Op::GlobalAveragePool, vec!["f32[5, 3]"], "expects f32 images [batch, h, w, c], got f32[5, 3]"),
         (
             BATCH_NORM,
             five("f32[5, 4]"),
@@ -244,11 +245,11 @@ fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
         ),
         (BATCH_NORM, five("f32[3]"), "expects f32 x"),
         (BATCH_NORM, vec!["f32[5, 3]"; 5], "expects f32 x"),
-        (BATCH_NORM, vec!["f32[5, 3]", "f32[3]", "f32[3]"], "takes 5 inputs, and has 3"),
+        (BATCH_NORM, vec!["f32[5, 3]", "f32[3]", "f32[3]"], "has 3 inputs, expected 5"),
         (
             BATCH_NORM,
             vec!["f32[2, 1]", "f32[1]", "f32[1]", "i32[2]", "f32[1]"],
-            "to be variables with \"trainable\": false",
+            "that are variables with \"trainable\": false",
         ),
         (Op::BatchNorm { epsilon: 0.0, momentum: 0.9 }, five("f32[5, 3]"), "has the epsilon 0"),
         (Op::BatchNorm { epsilon: nan, momentum: 0.9 }, five("f32[5, 3]"), "has the epsilon NaN"),
@@ -264,22 +265,22 @@ fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
         (Op::Dropout { rate: 1.0 }, vec!["f32[5]"], "has the rate 1, expected from 0 to less than 1"),
         (Op::Dropout { rate: -0.1 }, vec!["f32[5]"], "has the rate -0.1"),
         (Op::Dropout { rate: nan }, vec!["f32[5]"], "has the rate NaN"),
-        (Op::Dropout { rate: 0.1 }, vec!["i32[2]"], "expects f32, and got i32[2]"),
+        (Op::Dropout { rate: 0.1 }, vec!["i32[2]"], "expects f32, got i32[2]"),
         (Op::Softmax { causal: false }, vec!["f32[]"], "expects f32 [.., n]"),
-        (Op::Softmax { causal: true }, vec!["f32[5, 3]"], "expects f32 [.., n, n], and got f32[5, 3]"),
+        (Op::Softmax { causal: true }, vec!["f32[5, 3]"], "expects f32 [.., n, n], got f32[5, 3]"),
         (Op::LogSoftmax, vec!["i32[2, 3]"], "expects f32 [.., n]"),
         (
             Op::SoftmaxCrossEntropy,
             vec!["f32[2, 3]", "i32[2, 3]"],
             "i32 labels [..] or f32 labels [.., classes]",
         ),
-        (Op::SoftmaxCrossEntropy, vec!["f32[2, 3]", "f32[2]"], "and got f32[2, 3], f32[2]"),
+        (Op::SoftmaxCrossEntropy, vec!["f32[2, 3]", "f32[2]"], "got f32[2, 3], f32[2]"),
         (Op::SoftmaxCrossEntropy, vec!["f32[3]", "f32[3]"], "expects f32 logits"),
         (Op::SigmoidCrossEntropy, vec!["f32[5, 1]", "f32[5]"], "expects two f32 of one shape"),
         (
             Op::MeanSquaredError,
             vec!["f32[5, 1]", "f32[5]"],
-            "expects two f32 of one shape, and got f32[5, 1], f32[5]",
+            "expects two f32 of one shape, got f32[5, 1], f32[5]",
         ),
         (Op::MeanSquaredError, vec!["f32[2]", "i32[2]"], "expects two f32 of one shape"),
         (
@@ -297,9 +298,9 @@ fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
             "expects f32 logits and i32 labels of one shape",
         ),
     ];
-    table.extend(UNARY.map(|op| (Op::Unary(op), vec!["i32[2]"], "expects f32, and got i32[2]")));
+    table.extend(UNARY.map(|op| (Op::Unary(op), vec!["i32[2]"], "expects f32, got i32[2]")));
     for inputs in [vec!["f32[5, 3]", "f32[2, 3]"], vec!["f32[5]", "f32[5, 3]"], vec!["f32[2]", "i32[2]"]] {
-        let expected = "expects two f32 whose extents, from the last axis on, are the same or 1";
+        let expected = "expects two f32 whose extents, from the last axis on, are equal or 1";
         table.extend(BINARY.map(|op| (Op::Binary(op), inputs.clone(), expected)));
     }
     for axes in [&[][..], &[1, 0], &[0, 0], &[2], &[0, MAX]] {
@@ -329,14 +330,14 @@ fn shapes_follow_from_the_inputs() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_the_node_named() {
+fn an_error_names_the_node_that_does_not_fit() {
     for (op, inputs, expected) in bad() {
-        let message = gives(&op, &inputs).expect_err(&format!("{op:?} of {inputs:?} was taken"));
+        let message = gives(&op, &inputs).expect_err(&format!("{op:?} of {inputs:?} was accepted"));
         assert!(message.contains(expected), "expected '{expected}' in: {message}");
     }
 }
 
-/// All but the variable, whose shape and faults are those of its spec.
+/// Leaves out the variable, whose shape and faults are those of its spec.
 #[test]
 fn the_tables_have_every_operation() {
     for op in every_op().iter().filter(|op| !matches!(op, Op::Variable { .. })) {
@@ -356,7 +357,7 @@ fn too_many_and_too_few_inputs_are_refused() {
         };
         for count in wrong.into_iter().filter(|&count| count < 8) {
             let message = gives(op, &vec!["f32[2]"; count]).unwrap_err();
-            assert!(message.contains(&format!("takes {} inputs, and has {count}", op.arity())), "{message}");
+            assert!(message.contains(&format!("has {count} inputs, expected {}", op.arity())), "{message}");
         }
     }
 }
