@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::out_of_range::OutOfRange;
+
 /// Checks and clipping of one worker's gradients, summed over its devices and not yet combined with those of
 /// other workers. They are checked, then clipped by value, then clipped by norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,25 +33,17 @@ pub enum NotFiniteSpec {
     Skip,
 }
 
-/// A bound for clipping that is out of range.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{key} must be finite and greater than 0, but is {value}")]
-pub struct GradientError {
-    key: &'static str,
-    value: f32,
-}
-
 impl GradientSpec {
     /// Checks every bound.
     ///
     /// # Errors
     /// The first bound that is out of range.
-    pub fn validate(&self) -> Result<(), GradientError> {
+    pub fn validate(&self) -> Result<(), OutOfRange> {
         for (key, value) in [("clip_value", self.clip_value), ("clip_global_norm", self.clip_global_norm)] {
             if let Some(value) = value
                 && !(value.is_finite() && value > 0.0)
             {
-                return Err(GradientError { key, value });
+                return Err(OutOfRange::new(key, "finite and greater than 0", value));
             }
         }
         Ok(())

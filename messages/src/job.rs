@@ -3,12 +3,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::gradient::{GradientError, GradientSpec};
+use crate::gradient::GradientSpec;
 use crate::graph::{GraphError, GraphSpec};
 use crate::id::GlobalStep;
 use crate::input::{InputSpec, InputSpecError};
 use crate::optimizer::{OptimizerError, OptimizerSpec, ScheduleSpec, UpdateSpec};
-use crate::placement::{PartitionerError, PlacementSpec};
+use crate::out_of_range::OutOfRange;
+use crate::placement::PlacementSpec;
 use crate::sync::{LeaveSpec, SyncSpec};
 
 /// The most examples in one worker's batch.
@@ -78,23 +79,14 @@ pub enum JobError {
     /// The input spec is invalid.
     #[error(transparent)]
     Input(#[from] InputSpecError),
-    /// A bound for clipping gradients is out of range.
+    /// Another setting is out of range.
     #[error(transparent)]
-    Gradient(#[from] GradientError),
+    OutOfRange(#[from] OutOfRange),
     /// A deterministic job has a policy under which the order of arrival matters.
     #[error(
         "deterministic needs the policy sync, but the policy is {0}: the result of other policies depends on timing"
     )]
     NotDeterministic(SyncSpec),
-    /// The partitioner's setting is 0.
-    #[error(transparent)]
-    Partitioner(#[from] PartitionerError),
-    /// The batch size is 0 or too large.
-    #[error("batch_size must be from 1 to {BATCH_SIZE_MAX}, but is {0}")]
-    BatchSize(u32),
-    /// The last step is 0.
-    #[error("last_step must be at least 1, but is 0")]
-    NoSteps,
 }
 
 /// Returns an error's text shortened and on one line, because it may quote a large file.
@@ -164,10 +156,11 @@ impl JobSpec {
     /// The first fault found.
     pub fn validate(&self) -> Result<(), JobError> {
         if !(1..=BATCH_SIZE_MAX).contains(&self.batch_size) {
-            return Err(JobError::BatchSize(self.batch_size));
+            let expected = format!("from 1 to {BATCH_SIZE_MAX}");
+            return Err(OutOfRange::new("batch_size", expected, self.batch_size).into());
         }
         if self.last_step.0 == 0 {
-            return Err(JobError::NoSteps);
+            return Err(OutOfRange::new("last_step", "at least 1", 0).into());
         }
         self.update().validate()?;
         self.gradient.validate()?;

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{PlacementEpoch, ShardId, SliceId, VariableId};
+use crate::out_of_range::OutOfRange;
 use crate::variable::VariableSpec;
 
 /// The most shards in one ps task.
@@ -208,23 +209,19 @@ pub enum PartitionerSpec {
     },
 }
 
-/// A partitioner's setting that is 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("partitioner: {0} must be at least 1, but is 0")]
-pub struct PartitionerError(pub &'static str);
-
 impl PartitionerSpec {
     /// Checks the setting.
     ///
     /// # Errors
     /// If it is 0; the error names it.
-    pub const fn validate(&self) -> Result<(), PartitionerError> {
-        match self {
-            Self::Fixed { slices: 0 } => Err(PartitionerError("fixed.slices")),
-            Self::MaxSliceBytes { bytes: 0 } => Err(PartitionerError("max_slice_bytes.bytes")),
-            Self::MinMax { bytes_min: 0 } => Err(PartitionerError("min_max.bytes_min")),
-            _ => Ok(()),
-        }
+    pub fn validate(&self) -> Result<(), OutOfRange> {
+        let key = match self {
+            Self::Fixed { slices: 0 } => "partitioner.fixed.slices",
+            Self::MaxSliceBytes { bytes: 0 } => "partitioner.max_slice_bytes.bytes",
+            Self::MinMax { bytes_min: 0 } => "partitioner.min_max.bytes_min",
+            _ => return Ok(()),
+        };
+        Err(OutOfRange::new(key, "at least 1", 0))
     }
 }
 

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
-use pushpull_messages::placement::{
-    PartitionerError, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec,
-};
+use pushpull_messages::out_of_range::OutOfRange;
+use pushpull_messages::placement::{PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec};
 use pushpull_messages::variable::{DeviceSpec, VariableError, VariableSpec};
 
 use super::greedy::Greedy;
@@ -27,7 +26,7 @@ pub enum PlaceError {
     DuplicateShard(ShardId),
     /// A setting of the partitioner is invalid.
     #[error(transparent)]
-    Partitioner(#[from] PartitionerError),
+    Partitioner(#[from] OutOfRange),
     /// A variable is invalid.
     #[error(transparent)]
     Variable(#[from] VariableError),

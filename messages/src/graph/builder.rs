@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::error::GraphError;
 use super::op::Op;
-use super::spec::{GraphError, GraphSpec, MetricSpec, NodeSpec};
+use super::spec::{GraphSpec, MetricSpec, NodeSpec};
 use crate::device::OpDeviceSpec;
 use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};

@@ -4,8 +4,10 @@
 
 mod builder;
 mod element;
+mod error;
 mod geometry;
 mod infer;
+mod limits;
 mod op;
 mod spec;
 #[cfg(test)]
@@ -14,10 +16,8 @@ mod verbs;
 
 pub use builder::{GraphBuilder, LayerId};
 pub use element::{BinaryOp, ReductionOp, UnaryOp};
+pub use error::GraphError;
 pub use geometry::{Padding, Stride, Window};
-
+pub use limits::{INPUTS_MAX, METRICS_MAX, NODES_MAX, RANK_MAX, TENSOR_ELEMENTS_MAX};
 pub use op::{Arity, Op};
-pub use spec::{
-    GraphError, GraphSpec, INPUTS_MAX, METRICS_MAX, MetricKind, MetricSpec, NODES_MAX, NodeSpec, RANK_MAX,
-    TENSOR_ELEMENTS_MAX,
-};
+pub use spec::{GraphSpec, MetricKind, MetricSpec, NodeSpec};

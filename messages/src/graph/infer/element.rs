@@ -1,7 +1,7 @@
 //! Shapes of element-wise operations and reductions. Knows no numbers of a tensor.
 
 use super::super::element::UnaryOp;
-use super::super::spec::GraphError;
+use super::super::error::GraphError;
 use super::{Site, f32_of, shown};
 use crate::tensor::{DType, Shape, TensorSpec};
 

@@ -1,7 +1,7 @@
 //! Shapes of operations on images. Knows no pixels.
 
+use super::super::error::GraphError;
 use super::super::geometry::{Stride, Window};
-use super::super::spec::GraphError;
 use super::Site;
 use crate::tensor::TensorSpec;
 

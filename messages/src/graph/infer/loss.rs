@@ -1,6 +1,6 @@
 //! Shapes of losses and metrics. Knows no numbers of a tensor.
 
-use super::super::spec::GraphError;
+use super::super::error::GraphError;
 use super::{Site, scalar};
 use crate::tensor::TensorSpec;
 

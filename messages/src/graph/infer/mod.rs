@@ -8,8 +8,10 @@ mod normal;
 mod product;
 mod shape;
 
+use super::error::GraphError;
+use super::limits::{RANK_MAX, TENSOR_ELEMENTS_MAX};
 use super::op::Op;
-use super::spec::{GraphError, GraphSpec, RANK_MAX, TENSOR_ELEMENTS_MAX};
+use super::spec::GraphSpec;
 use crate::id::NodeId;
 use crate::tensor::{DType, Shape, TensorSpec};
 

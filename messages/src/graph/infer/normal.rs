@@ -1,8 +1,8 @@
 //! Shapes of normalisations, dropout and softmax, and the ranges of their settings. Knows no numbers of a
 //! tensor.
 
+use super::super::error::GraphError;
 use super::super::op::Op;
-use super::super::spec::GraphError;
 use super::{Site, f32_of};
 use crate::tensor::TensorSpec;
 

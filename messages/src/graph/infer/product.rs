@@ -1,6 +1,6 @@
 //! Shapes of matrix products, biases and embeddings. Knows no numbers of a tensor.
 
-use super::super::spec::GraphError;
+use super::super::error::GraphError;
 use super::{Site, f32_of};
 use crate::tensor::{Shape, TensorSpec};
 

@@ -1,7 +1,8 @@
 //! Shapes of operations that move elements without changing them. Knows no numbers of a tensor.
 
-use super::super::spec::GraphError;
-use super::{RANK_MAX, Site, shown};
+use super::super::error::GraphError;
+use super::super::limits::RANK_MAX;
+use super::{Site, shown};
 use crate::tensor::{Shape, TensorSpec};
 
 impl Site<'_> {

@@ -78,13 +78,15 @@ fn slice(axis: usize, start: usize, length: usize) -> Op {
     Op::Slice { axis, start, length }
 }
 
+/// An operation, its inputs, and the expected output or a part of the expected error.
+type Row = (Op, Vec<&'static str>, &'static str);
+
 const BATCH_NORM: Op = Op::BatchNorm { epsilon: 1e-3, momentum: 0.99 };
 const LAYER_NORM: Op = Op::LayerNorm { epsilon: 1e-5 };
 
-/// Returns each operation with valid inputs and its output.
-fn good() -> Vec<(Op, Vec<&'static str>, &'static str)> {
-    use Padding::{Same, Valid};
-    let mut table = vec![
+/// Returns operations that move or convert elements, with valid inputs.
+fn good_moves() -> Vec<Row> {
+    vec![
         (Op::Input { example: TensorSpec::f32([3]) }, vec![], "f32[2, 3]"),
         (Op::Input { example: TensorSpec::i32([]) }, vec![], "i32[2]"),
         (Op::Constant { value: 3.0 }, vec![], "f32[]"),
@@ -99,6 +101,13 @@ fn good() -> Vec<(Op, Vec<&'static str>, &'static str)> {
         (Op::Concat { axis: 0 }, vec!["f32[5]", "f32[2]"], "f32[7]"),
         (slice(1, 1, 2), vec!["f32[5, 3]"], "f32[5, 2]"),
         (slice(0, 4, 1), vec!["f32[5, 3]"], "f32[1, 3]"),
+    ]
+}
+
+/// Returns products and convolutions, with valid inputs.
+fn good_products() -> Vec<Row> {
+    use Padding::{Same, Valid};
+    vec![
         (matmul(false, false), vec!["f32[5, 3]", "f32[3, 7]"], "f32[5, 7]"),
         (matmul(true, false), vec!["f32[3, 5]", "f32[3, 7]"], "f32[5, 7]"),
         (matmul(false, true), vec!["f32[5, 3]", "f32[7, 3]"], "f32[5, 7]"),
@@ -116,6 +125,12 @@ fn good() -> Vec<(Op, Vec<&'static str>, &'static str)> {
         (conv2d([2, 3], Same), vec!["f32[5, 9, 9, 3]", "f32[3, 3, 3, 4]"], "f32[5, 5, 3, 4]"),
         (conv2d([1, 1], Same), vec!["f32[5, 2, 2, 3]", "f32[5, 5, 3, 4]"], "f32[5, 2, 2, 4]"),
         (Op::GlobalAveragePool, vec!["f32[5, 8, 8, 3]"], "f32[5, 3]"),
+    ]
+}
+
+/// Returns normalisations, dropout and softmax, with valid inputs.
+fn good_norms() -> Vec<Row> {
+    vec![
         (BATCH_NORM, vec!["f32[5, 3]", "f32[3]", "f32[3]", "f32[3]", "f32[3]"], "f32[5, 3]"),
         (BATCH_NORM, vec!["f32[5, 2, 2, 3]", "f32[3]", "f32[3]", "f32[3]", "f32[3]"], "f32[5, 2, 2, 3]"),
         (LAYER_NORM, vec!["f32[5, 4, 3]", "f32[3]", "f32[3]"], "f32[5, 4, 3]"),
@@ -124,6 +139,12 @@ fn good() -> Vec<(Op, Vec<&'static str>, &'static str)> {
         (Op::Softmax { causal: false }, vec!["f32[5, 3]"], "f32[5, 3]"),
         (Op::Softmax { causal: true }, vec!["f32[5, 3, 3]"], "f32[5, 3, 3]"),
         (Op::LogSoftmax, vec!["f32[3]"], "f32[3]"),
+    ]
+}
+
+/// Returns losses and metrics, with valid inputs.
+fn good_losses() -> Vec<Row> {
+    vec![
         (Op::SoftmaxCrossEntropy, vec!["f32[2, 3]", "i32[2]"], "f32[]"),
         (Op::SoftmaxCrossEntropy, vec!["f32[2, 4, 3]", "i32[2, 4]"], "f32[]"),
         (Op::SoftmaxCrossEntropy, vec!["f32[5, 3]", "f32[5, 3]"], "f32[]"),
@@ -135,7 +156,13 @@ fn good() -> Vec<(Op, Vec<&'static str>, &'static str)> {
         (Op::TopK { k: 5 }, vec!["f32[2, 3]", "i32[2]"], "f32[]"),
         (Op::AucCounts { bins: 2 }, vec!["f32[2]", "i32[2]"], "f32[2, 2]"),
         (Op::AucCounts { bins: 1 << 16 }, vec!["f32[2, 1]", "i32[2, 1]"], "f32[2, 65536]"),
-    ];
+    ]
+}
+
+/// Returns each operation with valid inputs and its output.
+fn good() -> Vec<Row> {
+    use Padding::{Same, Valid};
+    let mut table = [good_moves(), good_products(), good_norms(), good_losses()].concat();
     for op in UNARY {
         table.push((Op::Unary(op), vec!["f32[5, 3]"], "f32[5, 3]"));
         table.push((Op::Unary(op), vec!["f32[]"], "f32[]"));
@@ -170,15 +197,11 @@ fn good() -> Vec<(Op, Vec<&'static str>, &'static str)> {
     table
 }
 
-/// Returns each operation with inputs that do not fit or numbers that are out of range, and a part of the
-/// error.
-fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
-    use Padding::{Same, Valid};
+/// Returns operations that move or convert elements, with faults.
+fn bad_moves() -> Vec<Row> {
     const MAX: usize = usize::MAX;
     let [nan, infinite] = [f32::NAN, f32::INFINITY];
-    let five = |x| vec![x, "f32[3]", "f32[3]", "f32[3]", "f32[3]"];
-    let image = || vec!["f32[5, 8, 8, 3]", "f32[3, 3, 3, 4]"];
-    let mut table = vec![
+    vec![
         (Op::Input { example: TensorSpec::f32([0]) }, vec![], "expects examples with all extents above 0"),
         (Op::Input { example: TensorSpec::f32([MAX, 3]) }, vec![], "at most 4294967296 elements and 8 axes"),
         (Op::Input { example: TensorSpec::f32([1; 8]) }, vec![], "at most 4294967296 elements and 8 axes"),
@@ -216,6 +239,14 @@ fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
         (slice(2, 0, 1), vec!["f32[5, 3]"], "along axis 2"),
         (slice(1, MAX, MAX), vec!["f32[5, 3]"], "along axis 1"),
         (slice(0, 0, 1), vec!["i32[2]"], "got i32[2]"),
+    ]
+}
+
+/// Returns products and convolutions, with faults.
+fn bad_products() -> Vec<Row> {
+    use Padding::{Same, Valid};
+    let image = || vec!["f32[5, 8, 8, 3]", "f32[3, 3, 3, 4]"];
+    vec![
         (matmul(false, false), vec!["f32[5, 3]", "f32[4, 7]"], "expects f32 [.., m, k] and [.., k, n]"),
         (matmul(true, true), vec!["f32[5, 3]", "f32[3, 7]"], "expects f32 [.., k, m] and [.., n, k]"),
         (matmul(false, false), vec!["f32[3]", "f32[3, 7]"], "got f32[3], f32[3, 7]"),
@@ -238,6 +269,14 @@ fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
             "expects f32 images [batch, h, w, cin]",
         ),
         (Op::GlobalAveragePool, vec!["f32[5, 3]"], "expects f32 images [batch, h, w, c], got f32[5, 3]"),
+    ]
+}
+
+/// Returns normalisations, dropout and softmax, with faults.
+fn bad_norms() -> Vec<Row> {
+    let [nan, infinite] = [f32::NAN, f32::INFINITY];
+    let five = |x| vec![x, "f32[3]", "f32[3]", "f32[3]", "f32[3]"];
+    vec![
         (
             BATCH_NORM,
             five("f32[5, 4]"),
@@ -269,6 +308,13 @@ fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
         (Op::Softmax { causal: false }, vec!["f32[]"], "expects f32 [.., n]"),
         (Op::Softmax { causal: true }, vec!["f32[5, 3]"], "expects f32 [.., n, n], got f32[5, 3]"),
         (Op::LogSoftmax, vec!["i32[2, 3]"], "expects f32 [.., n]"),
+    ]
+}
+
+/// Returns losses and metrics, with faults.
+fn bad_losses() -> Vec<Row> {
+    const MAX: usize = usize::MAX;
+    vec![
         (
             Op::SoftmaxCrossEntropy,
             vec!["f32[2, 3]", "i32[2, 3]"],
@@ -297,7 +343,15 @@ fn bad() -> Vec<(Op, Vec<&'static str>, &'static str)> {
             vec!["f32[2, 1]", "i32[2]"],
             "expects f32 logits and i32 labels of one shape",
         ),
-    ];
+    ]
+}
+
+/// Returns each operation with inputs that do not fit or numbers that are out of range, and a part of the
+/// error.
+fn bad() -> Vec<Row> {
+    use Padding::{Same, Valid};
+    const MAX: usize = usize::MAX;
+    let mut table = [bad_moves(), bad_products(), bad_norms(), bad_losses()].concat();
     table.extend(UNARY.map(|op| (Op::Unary(op), vec!["i32[2]"], "expects f32, got i32[2]")));
     for inputs in [vec!["f32[5, 3]", "f32[2, 3]"], vec!["f32[5]", "f32[5, 3]"], vec!["f32[2]", "i32[2]"]] {
         let expected = "expects two f32 whose extents, from the last axis on, are equal or 1";
