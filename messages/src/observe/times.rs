@@ -1,7 +1,7 @@
 //! A histogram of durations, from which quantiles are estimated. Knows no clock.
 //!
-//! Wanted properties: (A) every duration is counted once; (B) a quantile lies in the bucket of the duration it stands
-//! for; (C) the counts since an earlier moment are the difference of the two.
+//! Wanted properties: (A) every duration is counted once; (B) a quantile lies in the bucket of the duration
+//! it stands for; (C) the counts since an earlier moment are the difference of the two.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +13,8 @@ use super::buckets::Buckets;
 /// A histogram of durations with upper bounds of 1, 2 and 5 times a power of ten, from 1 µs to 100 s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeHistogram {
-    /// Bucket i counts durations above bound i − 1 and up to bound i; the last one counts all above the last bound.
+    /// Bucket i counts durations above bound i − 1 and up to bound i; the last one counts all above the last
+    /// bound.
     pub buckets: Buckets<{ TimeHistogram::BUCKETS }>,
     /// The sum of all durations, in microseconds.
     pub sum_us: u64,
@@ -60,8 +61,8 @@ impl TimeHistogram {
         self.sum_us.checked_div(self.count()).map(Duration::from_micros)
     }
 
-    /// Returns the mean, but at most the upper bound of the median's bucket, so that a few very long durations, as a
-    /// standstill causes them, do not count. `None` if nothing was recorded.
+    /// Returns the mean, but at most the upper bound of the median's bucket, so that a few very long
+    /// durations, as a standstill causes them, do not count. `None` if nothing was recorded.
     pub fn typical(&self) -> Option<Duration> {
         let bucket = self.buckets.bucket_of_rank(self.count().div_ceil(2))?;
         let bound = Self::BOUNDS_US.get(bucket).copied().map(Duration::from_micros);
