@@ -82,7 +82,7 @@ pub enum SummaryError {
     },
     /// The image's extents and its bytes disagree.
     #[error(
-        "image '{tag}' of {height}×{width} pixels and {channels} channels has {pixels} bytes, \
+        "the image '{tag}' is {height}×{width} with {channels} channels and has {pixels} bytes, \
          expected one per pixel and channel, and 1, 3 or 4 channels"
     )]
     Image {

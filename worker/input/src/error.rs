@@ -292,9 +292,7 @@ pub enum InputError {
         workers: u32,
     },
     /// A map stage does not fit its column.
-    #[error(
-        "a map stage of column '{name}' found {got}, expected {expected}: correct the stage or its column"
-    )]
+    #[error("a map stage of column '{name}' got {got}, expected {expected}: correct the stage or its column")]
     Stage {
         /// The column.
         name: String,

@@ -147,25 +147,21 @@ fn an_error_names_the_column_that_does_not_fit() {
         (
             "label",
             StageSpec::RandomFlip,
-            "found no column, expected one of 'features' f32[4, 4], 'labels' i32[]",
+            "got no column, expected one of 'features' f32[4, 4], 'labels' i32[]",
         ),
         (
             "features",
             StageSpec::RandomFlip,
-            "found f32[4, 4], expected an image of floats, [height, width, channels]",
+            "got f32[4, 4], expected an image of floats, [height, width, channels]",
         ),
         (
             "features",
             StageSpec::RandomCrop { pad: 1, size: [2, 2] },
-            "found f32[4, 4], expected an image of floats, [height, width, channels]",
+            "got f32[4, 4], expected an image of floats, [height, width, channels]",
         ),
-        ("labels", StageSpec::Scale { factor: 1.0, offset: 0.0 }, "found i32[], expected a column of floats"),
-        (
-            "features",
-            standardise(3),
-            "found f32[4, 4], expected a column of floats with 3 along its last axis",
-        ),
-        ("labels", standardise(1), "found i32[], expected a column of floats with 1 along its last axis"),
+        ("labels", StageSpec::Scale { factor: 1.0, offset: 0.0 }, "got i32[], expected a column of floats"),
+        ("features", standardise(3), "got f32[4, 4], expected a column of floats with 3 along its last axis"),
+        ("labels", standardise(1), "got i32[], expected a column of floats with 1 along its last axis"),
         ("features", StageSpec::OneHot { classes: 3 }, "a column of integers"),
         ("labels", StageSpec::OneHot { classes: u32::MAX }, "a column of integers, with at most"),
     ] {
