@@ -76,8 +76,8 @@ struct Run<'a> {
     transport: InProcess,
     pool: BufferPool,
     observers: Arc<dyn Observers>,
-    /// Cancelled when the tasks had their time to hear of the end. Only the chief listens to signals; it tells the
-    /// others.
+    /// Cancelled when the tasks had their time to hear of the end. Only the chief listens to signals; it
+    /// tells the others.
     leave: CancellationToken,
 }
 
@@ -132,8 +132,8 @@ impl Embedded {
         }
     }
 
-    /// Trains a job to its end, or until `interrupt` is cancelled; then it saves a checkpoint if it has a place for
-    /// one.
+    /// Trains a job to its end, or until `interrupt` is cancelled; then it saves a checkpoint if it has a
+    /// place for one.
     ///
     /// # Errors
     /// Returns an error where the job failed, or was interrupted and could not be saved.
@@ -228,8 +228,8 @@ impl Tasks {
         Ok(())
     }
 
-    /// Waits until all tasks have ended, and returns the first one's error. Those that did not hear from the chief are
-    /// told to end after a while.
+    /// Waits until all tasks have ended, and returns the first one's error. Those that did not hear from the
+    /// chief are told to end after a while.
     async fn end(self, run: &Run<'_>) -> anyhow::Result<()> {
         let leave = run.leave.clone();
         let patience = actix_rt::spawn(async move {

@@ -1,5 +1,5 @@
-//! The hooks of a job: the chief's are called about once a second, a worker's at every step. [`Hooks`] carries them to
-//! the tasks that make them.
+//! The hooks of a job: the chief's are called about once a second, a worker's at every step. [`Hooks`]
+//! carries them to the tasks that make them.
 
 use std::sync::Arc;
 

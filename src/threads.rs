@@ -3,7 +3,8 @@
 use actix_rt::Arbiter;
 use tokio::sync::oneshot;
 
-/// Runs a task on the arbiter's thread. The result can be awaited anywhere; it is an error where the thread panicked.
+/// Runs a task on the arbiter's thread. The result can be awaited anywhere; it is an error where the thread
+/// panicked.
 pub(crate) fn run_on<T, F>(
     arbiter: &Arbiter,
     task: impl FnOnce() -> F + Send + 'static,
@@ -22,7 +23,8 @@ where
     receiver
 }
 
-/// Returns the default number of threads for each of `workers` workers on this machine: an equal share of the cores.
+/// Returns the default number of threads for each of `workers` workers on this machine: an equal share of the
+/// cores.
 pub(crate) fn threads_per_worker(workers: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores / workers.max(1)).max(1)

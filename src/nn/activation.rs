@@ -19,7 +19,8 @@ pub enum Activation {
         /// The factor of negative numbers, a finite number.
         slope: f32,
     },
-    /// About x times the share of a normal distribution below x: Hendrycks & Gimpel 2016, by the hyperbolic tangent.
+    /// About x times the share of a normal distribution below x: Hendrycks & Gimpel 2016, by the hyperbolic
+    /// tangent.
     Gelu,
     /// The hyperbolic tangent.
     Tanh,
@@ -42,8 +43,8 @@ impl Layer for Activation {
 }
 
 impl Activation {
-    /// Returns the initial values of a kernel before this function: those of He et al. 2015 for functions that are 0, or
-    /// almost, on one side, and those of Glorot & Bengio 2010 for the others.
+    /// Returns the initial values of a kernel before this function: those of He et al. 2015 for functions
+    /// that are 0, or almost, on one side, and those of Glorot & Bengio 2010 for the others.
     pub(super) fn initializer(self) -> InitializerSpec {
         match self {
             Self::Relu | Self::LeakyRelu { .. } | Self::Gelu => InitializerSpec::HeNormal,

@@ -10,8 +10,8 @@ use super::layer::{Identity, floats};
 /// `[batch, length, width]` → the same shape: each place takes a mean of all places' values, weighted by
 /// softmax(query·keyᵀ / √size), in each head of size width / heads by itself (Vaswani et al. 2017).
 ///
-/// Its variables are those of four [`Dense`] layers from width to width: `query/kernel`, `query/bias`, and so on for
-/// `key`, `value` and `output`.
+/// Its variables are those of four [`Dense`] layers from width to width: `query/kernel`, `query/bias`, and so
+/// on for `key`, `value` and `output`.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct MultiHeadAttention {

@@ -7,11 +7,12 @@ use pushpull_messages::variable::InitializerSpec;
 use super::Layer;
 use super::layer::{Identity, epsilon_setter, floats};
 
-/// `[batch, …, c]` → the same shape: each channel with mean 0 and variance 1, times `gamma`, plus `beta` (Ioffe &
-/// Szegedy 2015).
+/// `[batch, …, c]` → the same shape: each channel with mean 0 and variance 1, times `gamma`, plus `beta`
+/// (Ioffe & Szegedy 2015).
 ///
-/// In training mean and variance are those of the worker's batch, in evaluation `moving_mean` and `moving_variance`,
-/// which follow them and are not trained. All four variables are `[c]`. A bias before it has no effect.
+/// In training mean and variance are those of the worker's batch, in evaluation `moving_mean` and
+/// `moving_variance`, which follow them and are not trained. All four variables are `[c]`. A bias before it
+/// has no effect.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct BatchNorm {
@@ -26,8 +27,8 @@ pub fn batch_norm(name: impl Into<String>) -> BatchNorm {
 }
 
 impl BatchNorm {
-    /// Sets the share of the moving mean and variance that stays in each step, from 0 to 1. A job of a few hundred steps
-    /// needs less than the default 0.99.
+    /// Sets the share of the moving mean and variance that stays in each step, from 0 to 1. A job of a few
+    /// hundred steps needs less than the default 0.99.
     pub fn momentum(mut self, momentum: f32) -> Self {
         self.momentum = momentum;
         self

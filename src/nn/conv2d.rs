@@ -7,11 +7,11 @@ use super::Layer;
 use super::layer::{Identity, floats};
 use super::weights::{Weights, weights_setters};
 
-/// activation(x ∗ kernel + bias): `[batch, h, w, cin]` → `[batch, ho, wo, channels]`, with the variables `kernel`
-/// `[kh, kw, cin, channels]` and `bias` `[channels]`.
+/// activation(x ∗ kernel + bias): `[batch, h, w, cin]` → `[batch, ho, wo, channels]`, with the variables
+/// `kernel` `[kh, kw, cin, channels]` and `bias` `[channels]`.
 ///
-/// By default the kernel moves by one pixel and stays within the image. It starts as He et al. 2015 proposed where a relu
-/// or the like follows, else as Glorot & Bengio 2010 did.
+/// By default the kernel moves by one pixel and stays within the image. It starts as He et al. 2015 proposed
+/// where a relu or the like follows, else as Glorot & Bengio 2010 did.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Conv2d {

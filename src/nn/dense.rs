@@ -7,10 +7,11 @@ use super::Layer;
 use super::layer::{Identity, floats};
 use super::weights::{Weights, weights_setters};
 
-/// activation(x·kernel + bias): `[batch, …, n]` → `[batch, …, units]`, with the variables `kernel` `[n, units]` and
-/// `bias` `[units]`.
+/// activation(x·kernel + bias): `[batch, …, n]` → `[batch, …, units]`, with the variables `kernel` `[n,
+/// units]` and `bias` `[units]`.
 ///
-/// The kernel starts as He et al. 2015 proposed where a relu or the like follows, else as Glorot & Bengio 2010 did.
+/// The kernel starts as He et al. 2015 proposed where a relu or the like follows, else as Glorot & Bengio
+/// 2010 did.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Dense {

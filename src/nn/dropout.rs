@@ -5,8 +5,8 @@ use pushpull_messages::id::NodeId;
 
 use super::Layer;
 
-/// Any shape → the same. In training each element is 0 with probability `rate`, and else divided by 1 − rate; in
-/// evaluation it does nothing (Srivastava et al. 2014).
+/// Any shape → the same. In training each element is 0 with probability `rate`, and else divided by 1 − rate;
+/// in evaluation it does nothing (Srivastava et al. 2014).
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Dropout {

@@ -8,11 +8,11 @@ use pushpull_messages::variable::InitializerSpec;
 use super::Layer;
 use super::layer::Identity;
 
-/// ids i32 `[batch, …]` → `[batch, …, width]`: the row of each id, with the variable `table` `[rows, width]`. An id that
-/// is not in the table fails the step.
+/// ids i32 `[batch, …]` → `[batch, …, width]`: the row of each id, with the variable `table` `[rows, width]`.
+/// An id that is not in the table fails the step.
 ///
-/// The table starts from a normal distribution with the standard deviation 0.02 for every size, as GPT-2's does: an id
-/// picks one row, so a scale that depends on the number of rows would mean nothing.
+/// The table starts from a normal distribution with the standard deviation 0.02 for every size, as GPT-2's
+/// does: an id picks one row, so a scale that depends on the number of rows would mean nothing.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Embedding {

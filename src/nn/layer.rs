@@ -6,9 +6,9 @@ use pushpull_messages::tensor::DType;
 
 /// A part of a model that can be applied to a tensor.
 ///
-/// A layer with a name keeps its variables in the scope of that name. Applied again, also as a clone, it shares them; in
-/// another scope it has others. Two layers of one name are an error, and so is an input that a layer cannot take:
-/// [`GraphBuilder::finish`] returns it, with the layer's name.
+/// A layer with a name keeps its variables in the scope of that name. Applied again, also as a clone, it
+/// shares them; in another scope it has others. Two layers of one name are an error, and so is an input that
+/// a layer cannot take: [`GraphBuilder::finish`] returns it, with the layer's name.
 ///
 /// Every function of a builder and a node is a layer, too:
 ///

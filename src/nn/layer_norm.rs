@@ -7,8 +7,8 @@ use pushpull_messages::variable::InitializerSpec;
 use super::Layer;
 use super::layer::{Identity, epsilon_setter, floats};
 
-/// `[batch, …, n]` → the same shape: each row with mean 0 and variance 1, times `gamma`, plus `beta`, both `[n]` (Ba et
-/// al. 2016).
+/// `[batch, …, n]` → the same shape: each row with mean 0 and variance 1, times `gamma`, plus `beta`, both
+/// `[n]` (Ba et al. 2016).
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct LayerNorm {

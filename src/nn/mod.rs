@@ -1,4 +1,5 @@
-//! Layers on top of the graph builder, as values. The names of their variables say where they belong: `dense1/kernel`.
+//! Layers on top of the graph builder, as values. The names of their variables say where they belong:
+//! `dense1/kernel`.
 
 mod activation;
 mod attention;

@@ -36,7 +36,8 @@ impl Pool {
         self
     }
 
-    /// Lets windows reach over the edges, so that there is one for each stride; pixels outside of the image do not count.
+    /// Lets windows reach over the edges, so that there is one for each stride; pixels outside of the image
+    /// do not count.
     pub fn same(mut self) -> Self {
         self.window.padding = Padding::Same;
         self

@@ -8,8 +8,8 @@ use pushpull_messages::id::NodeId;
 use super::layer::floats;
 use super::{Layer, Sequential, sequential};
 
-/// shortcut(x) + layers(x), in a scope of its name (He et al. 2015). By default the shortcut is x itself. It must have the
-/// same shape as the layers' output.
+/// shortcut(x) + layers(x), in a scope of its name (He et al. 2015). By default the shortcut is x itself. It
+/// must have the same shape as the layers' output.
 #[derive(Clone)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Residual {

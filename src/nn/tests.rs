@@ -1,4 +1,5 @@
-//! Every layer: its variables and shapes, that it shares them with itself, and that its mistakes bear its name.
+//! Every layer: its variables and shapes, that it shares them with itself, and that its mistakes bear its
+//! name.
 
 use pushpull_messages::graph::{GraphBuilder, GraphError, GraphSpec, Op, UnaryOp};
 use pushpull_messages::id::NodeId;
@@ -307,7 +308,7 @@ fn two_layers_of_one_name_are_refused_by_that_name() {
 }
 
 #[test]
-fn a_shared_layer_that_does_not_fit_again_is_refused_by_its_name() {
+fn a_shared_layer_that_does_not_fit_is_named() {
     fn refuses(layer: impl Layer + Clone, examples: [&[usize]; 2], expected: &str) {
         let mut g = GraphBuilder::new("model");
         let [a, b] = [0, 1].map(|at| g.input(["a", "b"][at], Shape(examples[at].to_vec())));

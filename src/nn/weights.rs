@@ -1,4 +1,5 @@
-//! The common part of a fully connected layer and a convolution: a kernel, an optional bias, and an activation.
+//! The common part of a fully connected layer and a convolution: a kernel, an optional bias, and an
+//! activation.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;

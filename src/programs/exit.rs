@@ -11,7 +11,8 @@ pub enum Failure {
     Usage(String),
     /// The program failed. The exit status is 1.
     Error(anyhow::Error),
-    /// A signal ended the program before its job was done. The exit status is 128 + the signal's number, as in shells.
+    /// A signal ended the program before its job was done. The exit status is 128 + the signal's number, as
+    /// in shells.
     Signal {
         /// What was not finished.
         reason: String,

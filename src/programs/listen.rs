@@ -1,4 +1,5 @@
-//! How a process takes its place in a cluster: the identity that it presents, and the address that it listens at.
+//! How a process takes its place in a cluster: the identity that it presents, and the address that it listens
+//! at.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use pushpull_transport::{DialError, Identity, Listener, Patience, Tcp, Transport
 
 use crate::life::incarnation;
 
-/// Returns the identity that this task presents to its peers. `graph` is the model that it was started with, if any;
-/// `http` is the address of its endpoint, if it has one.
+/// Returns the identity that this task presents to its peers. `graph` is the model that it was started with,
+/// if any; `http` is the address of its endpoint, if it has one.
 pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: Option<String>) -> Identity {
     Identity {
         task: config.task(),
@@ -21,8 +22,8 @@ pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: 
     }
 }
 
-/// Listens on the socket that the parent process opened, if there is one, else at `bind`, else at this task's address
-/// in the cluster. `bind` is for hosts that do not own the name by which the cluster knows them.
+/// Listens on the socket that the parent process opened, if there is one, else at `bind`, else at this task's
+/// address in the cluster. `bind` is for hosts that do not own the name by which the cluster knows them.
 ///
 /// # Errors
 /// Returns one line that says who uses the address already, or what to set `--bind` to.

@@ -1,4 +1,5 @@
-//! A cluster of processes on this machine: starts the role binaries, merges their logs, and ends when they end.
+//! A cluster of processes on this machine: starts the role binaries, merges their logs, and ends when they
+//! end.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -98,8 +99,8 @@ impl Local {
     }
 }
 
-/// The sockets of a cluster's tasks. They are all opened here and handed down, so that no other program can take a port
-/// in between.
+/// The sockets of a cluster's tasks. They are all opened here and handed down, so that no other program can
+/// take a port in between.
 struct Sockets {
     cluster: ClusterSpec,
     opened: Vec<(TaskId, TcpListener)>,
@@ -121,8 +122,8 @@ impl Sockets {
     }
 }
 
-/// Waits until all children have ended, and returns those that failed. The first signal is passed on to the chief.
-/// Children that do not end within [`LEAVE`] after the chief, or after a signal, are killed.
+/// Waits until all children have ended, and returns those that failed. The first signal is passed on to the
+/// chief. Children that do not end within [`LEAVE`] after the chief, or after a signal, are killed.
 async fn wait(
     children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
     running: &Running,
@@ -207,7 +208,8 @@ fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
     Err(anyhow!("{} is missing: build all programs with `cargo build --release`", program.display()))
 }
 
-/// Prints the output of a child until it ends. A line begins with the task's name unless it names the task itself.
+/// Prints the output of a child until it ends. A line begins with the task's name unless it names the task
+/// itself.
 async fn attend(task: TaskId, mut child: Child, format: LogFormat) -> anyhow::Result<(TaskId, ExitStatus)> {
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let result = task == TaskId::CHIEF;

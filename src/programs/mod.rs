@@ -1,5 +1,5 @@
-//! The programs: flags, endpoints, the page, `top`, logs, signals, the role binaries and the tools. All that only a
-//! process needs is here, behind the feature `programs`; the library below knows nothing of it.
+//! The programs: flags, endpoints, the page, `top`, logs, signals, the role binaries and the tools. All that
+//! only a process needs is here, behind the feature `programs`; the library below knows nothing of it.
 
 mod checkpoint;
 mod cli;

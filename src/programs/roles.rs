@@ -191,8 +191,8 @@ pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: Ch
     closed(endpoint, cluster.task(), outcome, &signals).await
 }
 
-/// Evaluates the checkpoints in a directory up to the job's last step, or until a signal. The evaluations are in the
-/// store, so a signal loses nothing. `told` is called with every evaluation.
+/// Evaluates the checkpoints in a directory up to the job's last step, or until a signal. The evaluations are
+/// in the store, so a signal loses nothing. `told` is called with every evaluation.
 pub(crate) async fn evaluator(
     checkpoint_dir: &str,
     config: EvaluatorConfig,

@@ -22,8 +22,8 @@ pub(crate) struct Settings {
     pub(crate) flags: Vec<Setting>,
 }
 
-/// The settings of one call of a program. Clones share them. They are empty until the whole command line is read, and
-/// stay empty where a program did not read one.
+/// The settings of one call of a program. Clones share them. They are empty until the whole command line is
+/// read, and stay empty where a program did not read one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CalledWith(Arc<OnceLock<Settings>>);
 

@@ -31,8 +31,8 @@ pub(super) fn mean(histogram: &StalenessHistogram) -> f64 {
     histogram.sum as f64 / histogram.count().max(1) as f64
 }
 
-/// Returns the share of every bucket that is not empty, over all shards, such as `0: 12 %, 1: 80 %, 2-3: 8 %, max 3`;
-/// `None` if nothing was counted.
+/// Returns the share of every bucket that is not empty, over all shards, such as `0: 12 %, 1: 80 %, 2-3: 8 %,
+/// max 3`; `None` if nothing was counted.
 pub(super) fn shares<'a>(shards: impl Iterator<Item = (&'a [Bucket], u64)>) -> Option<String> {
     let mut sum: Vec<Bucket> = Vec::new();
     let mut greatest = 0;

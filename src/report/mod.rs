@@ -84,8 +84,8 @@ pub struct ShardReport {
     pub duplicate: u64,
     /// The pushes that were refused.
     pub refused: u64,
-    /// The mean staleness of the pushes in the variables: the updates between reading the values and applying the
-    /// gradient.
+    /// The mean staleness of the pushes in the variables: the updates between reading the values and applying
+    /// the gradient.
     pub staleness_mean: f64,
     /// The greatest staleness.
     pub staleness_max: u64,
@@ -216,7 +216,8 @@ impl Report {
     }
 }
 
-/// Returns the path of a file until it is complete. It differs between processes, which may have the same flags.
+/// Returns the path of a file until it is complete. It differs between processes, which may have the same
+/// flags.
 pub(crate) fn partial(path: &Path) -> OsString {
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));

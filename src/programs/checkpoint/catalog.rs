@@ -27,8 +27,8 @@ pub(crate) enum State {
     Unfinished,
 }
 
-/// Returns all checkpoints in the order in which they were saved, the newest last. The chief resumes in this order, not
-/// in the order of steps.
+/// Returns all checkpoints in the order in which they were saved, the newest last. The chief resumes in this
+/// order, not in the order of steps.
 pub(crate) async fn listed(catalog: &Catalog) -> Result<Vec<Entry>, StoreError> {
     let mut entries = Vec::new();
     for name in catalog.names().await?.into_iter().rev() {

@@ -21,8 +21,8 @@ pub(crate) struct Export<'a> {
     pub variables: Vec<VariableId>,
 }
 
-/// Returns the variables that match any of the patterns, in the graph's order; all variables where there is no pattern.
-/// `*` stands for any letters, including slashes, and `?` for one.
+/// Returns the variables that match any of the patterns, in the graph's order; all variables where there is
+/// no pattern. `*` stands for any letters, including slashes, and `?` for one.
 ///
 /// # Errors
 /// Returns an error where a pattern matches no variable.
@@ -40,8 +40,8 @@ pub(crate) fn chosen(manifest: &ManifestSpec, patterns: &[String]) -> anyhow::Re
     Ok(ids.map(|(_, id)| VariableId(id)).collect())
 }
 
-/// Returns true when a pattern matches a name. Only the last `*` is tried again, so the time is at most the product of
-/// both lengths.
+/// Returns true when a pattern matches a name. Only the last `*` is tried again, so the time is at most the
+/// product of both lengths.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut again) = (0, 0, None);
     while n < name.len() {
@@ -78,8 +78,8 @@ impl Export<'_> {
 /// Memory: a few blocks.
 ///
 /// # Errors
-/// Where the checkpoint keeps no averages and these are asked for, it cannot be read, or the file cannot be written;
-/// then what was there before is there still.
+/// Where the checkpoint keeps no averages and these are asked for, it cannot be read, or the file cannot be
+/// written; then what was there before is there still.
 pub(crate) async fn export(from: &Store, what: &Export<'_>, to: &Store, file: &str) -> anyhow::Result<u64> {
     let variables = &what.manifest.job.graph.variables;
     if what.averages && what.manifest.job.average.is_none() {

@@ -1,5 +1,5 @@
-//! A safetensors file as a checkpoint of a job, with one shard. Slots and moving averages have their initial values.
-//! Importing an exported file gives the same values.
+//! A safetensors file as a checkpoint of a job, with one shard. Slots and moving averages have their initial
+//! values. Importing an exported file gives the same values.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -51,8 +51,9 @@ enum Source {
 /// Makes the checkpoint. Takes the memory of a few blocks.
 ///
 /// # Errors
-/// Returns an error where the file is not in the format, lacks a variable, has one of another shape or type, or has
-/// tensors that the model does not have; or where the checkpoint cannot be written. Then there is none.
+/// Returns an error where the file is not in the format, lacks a variable, has one of another shape or type,
+/// or has tensors that the model does not have; or where the checkpoint cannot be written. Then there is
+/// none.
 pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -> anyhow::Result<()> {
     let (name, last_step) = (what.name, what.job.last_step);
     ensure!(name.step <= last_step, "step {} is beyond the job's last step, {last_step}", name.step);

@@ -1,5 +1,5 @@
-//! The work of the tool `pushpull checkpoint`: it lists, shows, verifies, exports and imports checkpoints. Knows neither
-//! flags nor tables, and no cluster.
+//! The work of the tool `pushpull checkpoint`: it lists, shows, verifies, exports and imports checkpoints.
+//! Knows neither flags nor tables, and no cluster.
 
 mod catalog;
 mod export;

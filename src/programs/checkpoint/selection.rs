@@ -9,7 +9,8 @@ use crate::programs::shown::plain;
 /// The number of steps that an error lists at most.
 const STEPS_SHOWN: usize = 8;
 
-/// Returns the checkpoint of that step or name, or the latest. An unfinished one is only returned by its name.
+/// Returns the checkpoint of that step or name, or the latest. An unfinished one is only returned by its
+/// name.
 ///
 /// # Errors
 /// Returns an error where there is none.

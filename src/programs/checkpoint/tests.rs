@@ -1,4 +1,5 @@
-//! The tool's work on checkpoints that the tests make: whatever the placement was, a model leaves and comes back as it is.
+//! The tool's work on checkpoints that the tests make: whatever the placement was, a model leaves and comes
+//! back as it is.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -163,8 +164,8 @@ fn shapes() -> impl Strategy<Value = Vec<(Shape, bool)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the placement was, the exported file holds the values, or averages, bit for bit; imported again it is a
-    /// whole checkpoint of these values, with slots and averages as they begin.
+    /// Whatever the placement was, the exported file holds the values, or averages, bit for bit; imported
+    /// again it is a whole checkpoint of these values, with slots and averages as they begin.
     #[test]
     fn a_model_leaves_and_comes_back_as_it_is(
         variables in shapes(), shards in 1u32..4, slices in 1u64..5, seed: u32, averages: bool,
@@ -340,7 +341,7 @@ fn file(header: &str, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_that_is_no_such_model_is_told_in_one_line() {
+fn a_file_that_does_not_fit_is_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let store = store(directory.path());
     let job = job(&[([2].into(), true)], None, adagrad());
@@ -394,7 +395,18 @@ fn a_file_that_is_no_such_model_is_told_in_one_line() {
         let late = Import { name: name(101), job: job.clone(), saved_ms: 0, allow_extra: true };
         let error = import(&store, FILE, late, &store).await.unwrap_err().to_string();
         assert_eq!(error, "step 101 is beyond the job's last step, 100");
-        // Another version's manifest.
+    });
+}
+
+#[test]
+fn a_manifest_of_another_format_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store(directory.path());
+    let job = job(&[([2].into(), true)], None, adagrad());
+    let own = r#"{"layer0/kernel":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    std::fs::write(directory.path().join(FILE), file(own, 8)).unwrap();
+    block_on(async {
+        import_into(&store, &job, true).await.unwrap();
         let manifest = store.get(&name(0).manifest(), 1 << 20).await.unwrap();
         let text = std::str::from_utf8(&manifest).unwrap();
         let (_, inner) = text.split_once(r#""manifest":"#).unwrap();

@@ -1,7 +1,7 @@
 //! The check of every byte of a checkpoint.
 //!
-//! (A) A changed byte of a manifest or a tensor, a truncated file, and a header that disagrees with the manifest are
-//! faults. (B) A checkpoint as it was written has no fault.
+//! (A) A changed byte of a manifest or a tensor, a truncated file, and a header that disagrees with the
+//! manifest are faults. (B) A checkpoint as it was written has no fault.
 
 use std::fmt;
 

@@ -5,7 +5,8 @@ use clap::builder::ArgPredicate;
 
 use super::updates::Optimizer;
 
-/// The defaults of an example's flags: how long it trains, the batch size and the optimizer. `--help` shows them.
+/// The defaults of an example's flags: how long it trains, the batch size and the optimizer. `--help` shows
+/// them.
 ///
 /// ```
 /// use pushpull::Defaults;
@@ -13,8 +14,8 @@ use super::updates::Optimizer;
 /// let defaults = Defaults::steps(2000).batch_size(32).adam(0.002);
 /// ```
 ///
-/// A default that depends on a flag of the example's own is said to clap, on the struct of the flags: for example
-/// `#[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]`.
+/// A default that depends on a flag of the example's own is said to clap, on the struct of the flags: for
+/// example `#[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Defaults {
@@ -63,8 +64,8 @@ impl Defaults {
         Self { optimizer: Optimizer::Adam, learning_rate, ..self }
     }
 
-    /// Returns the command with these defaults. With another optimizer the learning rate is that optimizer's usual one;
-    /// where the other measure of length is given, that one counts.
+    /// Returns the command with these defaults. With another optimizer the learning rate is that optimizer's
+    /// usual one; where the other measure of length is given, that one counts.
     pub(super) fn apply(self, command: Command) -> Command {
         let command = match self.length {
             Length::Epochs(epochs) => command.mut_arg("epochs", |arg| arg.default_value(epochs.to_string())),

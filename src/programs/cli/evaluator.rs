@@ -20,8 +20,8 @@ use crate::threads::threads_per_worker;
 /// The flags of an evaluation.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct EvaluationArgs {
-    /// The measure of the best checkpoint: a metric of the model or loss, with :max or :min [default: accuracy, or loss
-    /// where the model has none]
+    /// The measure of the best checkpoint: a metric of the model or loss, with :max or :min [default:
+    /// accuracy, or loss where the model has none]
     #[arg(long, value_name = "METRIC[:max|:min]")]
     best: Option<BestSpec>,
     /// Time between two looks for new checkpoints, in milliseconds

@@ -40,8 +40,8 @@ pub(crate) struct ClusterArgs {
     /// Index of this task within its job
     #[arg(long, value_name = "N")]
     task_index: Option<u32>,
-    /// Address to listen at, if it differs from the task's address in the cluster; a worker that does not host the chief
-    /// serves no other task, and listens nowhere
+    /// Address to listen at, if it differs from the task's address in the cluster; a worker that does not
+    /// host the chief serves no other task, and listens nowhere
     #[arg(long, value_name = "HOST:PORT")]
     bind: Option<Address>,
     /// How long to wait until the other tasks are up, in seconds
@@ -135,10 +135,12 @@ impl ClusterArgs {
 /// The flags of how a worker computes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Devices of each worker, cpu:0 to cpu:N-1; each has a clone of the graph and takes a part of every batch
+    /// Devices of each worker, cpu:0 to cpu:N-1; each has a clone of the graph and takes a part of every
+    /// batch
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=pushpull_worker::DEVICES_MAX as i64))]
     pub devices: u16,
-    /// Run an operation that names another device than its clone's on its clone's device, instead of refusing it
+    /// Run an operation that names another device than its clone's on its clone's device, instead of refusing
+    /// it
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub soft_placement: bool,
 }

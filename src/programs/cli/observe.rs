@@ -61,8 +61,8 @@ impl FromStr for Listen {
     }
 }
 
-/// Has the flags of the endpoint carry `called_with`, which is filled when the whole command line is read. A command
-/// without an endpoint is left as it is.
+/// Has the flags of the endpoint carry `called_with`, which is filled when the whole command line is read. A
+/// command without an endpoint is left as it is.
 pub(super) fn carry(command: Command, called_with: &CalledWith) -> Command {
     if command.get_arguments().all(|arg| arg.get_id() != CARRIER) {
         return command;
@@ -80,7 +80,8 @@ pub(crate) struct ObserveArgs {
     /// Where this process can be observed over HTTP; port 0 takes any free port, none switches it off
     #[arg(long, value_name = "HOST:PORT|none", default_value = "127.0.0.1:0")]
     http_addr: Listen,
-    /// File of the token that lets clients save or stop the job over HTTP; PUSHPULL_HTTP_TOKEN may hold it instead
+    /// File of the token that lets clients save or stop the job over HTTP; PUSHPULL_HTTP_TOKEN may hold it
+    /// instead
     #[arg(long, value_name = "FILE")]
     http_token_file: Option<PathBuf>,
     /// How long to keep answering over HTTP after the job has ended, in seconds; a signal ends it earlier
@@ -128,7 +129,8 @@ impl ObserveArgs {
         self.log_format
     }
 
-    /// Returns the same as flags for the chief of a cluster on this machine, and for every other task, which takes any port.
+    /// Returns the same as flags for the chief of a cluster on this machine, and for every other task, which
+    /// takes any port.
     pub(super) fn to_flags(&self) -> Result<(Vec<String>, Vec<String>), Failure> {
         self.check()?;
         let (own, others) = match &self.http_addr.address {

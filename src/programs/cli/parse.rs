@@ -12,8 +12,8 @@ use super::settings::settings;
 use crate::programs::exit::{Failure, Outcome, finish};
 use crate::programs::settings::CalledWith;
 
-/// Reads the command line, runs the program, and returns its exit status: 0 where it did what it was started for, 2
-/// where it was called wrongly, 1 where it failed, and 128 + n where signal n ended it early.
+/// Reads the command line, runs the program, and returns its exit status: 0 where it did what it was started
+/// for, 2 where it was called wrongly, 1 where it failed, and 128 + n where signal n ended it early.
 pub fn main<Args: Parser>(run: impl FnOnce(Args) -> Outcome) -> ExitCode {
     exit(start(Args::command(), std::env::args_os(), run))
 }
@@ -26,11 +26,12 @@ pub fn main_with<Args: Parser>(defaults: Defaults, run: impl FnOnce(Args) -> Out
     exit(start(defaults.apply(Args::command()), std::env::args_os(), run))
 }
 
-/// Runs a program with the given arguments, of which the first is its name. Any number of programs may run in one
-/// process, each on a thread of its own.
+/// Runs a program with the given arguments, of which the first is its name. Any number of programs may run in
+/// one process, each on a thread of its own.
 ///
 /// # Errors
-/// Returns the failure that [`main`] would print. A request for help or the version is a [`Failure::Usage`] too.
+/// Returns the failure that [`main`] would print. A request for help or the version is a [`Failure::Usage`]
+/// too.
 pub fn main_from<Args: Parser>(
     arguments: impl IntoIterator<Item = impl Into<OsString>>,
     run: impl FnOnce(Args) -> Outcome,

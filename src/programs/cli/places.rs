@@ -20,8 +20,8 @@ pub(super) fn absolute(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Returns the location of checkpoints that `flag` names, a path or a URL, so that it means the same in any working
-/// directory.
+/// Returns the location of checkpoints that `flag` names, a path or a URL, so that it means the same in any
+/// working directory.
 pub(super) fn located(flag: &str, place: &str) -> Result<String, Failure> {
     match place.split_once("://") {
         None => Ok(absolute(flag, place.as_ref())?.display().to_string()),
@@ -34,8 +34,8 @@ pub(super) fn summaries_below(location: &str) -> Option<PathBuf> {
     (!location.contains("://")).then(|| PathBuf::from(location).join(SUMMARIES))
 }
 
-/// Checks that a file can be written, so that an error comes before the training and not after it. `what` completes
-/// "cannot write …".
+/// Checks that a file can be written, so that an error comes before the training and not after it. `what`
+/// completes "cannot write …".
 ///
 /// # Errors
 /// Returns an error that names `flag`.

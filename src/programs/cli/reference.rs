@@ -1,5 +1,5 @@
-//! The flags of all programs as one page of the book, and as a list of names that must not change. Knows the programs by
-//! what clap knows of them.
+//! The flags of all programs as one page of the book, and as a list of names that must not change. Knows the
+//! programs by what clap knows of them.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! The flags of the task that hosts the chief: checkpoints, resuming, plots, the timeline, and early stopping.
+//! The flags of the task that hosts the chief: checkpoints, resuming, plots, the timeline, and early
+//! stopping.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,15 +20,16 @@ use crate::programs::exit::Failure;
 
 /// The default time between two checkpoints.
 const SAVE_SECS: u64 = 600;
-/// The default number of steps between two in the timeline: few enough that the timeline costs next to nothing.
+/// The default number of steps between two in the timeline: few enough that the timeline costs next to
+/// nothing.
 const TRACE_EVERY: u64 = 100;
 
 /// The flags of checkpoints and of everything that is written beside them.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Checkpoints and summaries (of the chief)")]
 pub(super) struct SavingArgs {
-    /// Save checkpoints there, and resume from there after a restart: a directory that all hosts share, file://, s3:// or
-    /// gs://
+    /// Save checkpoints there, and resume from there after a restart: a directory that all hosts share,
+    /// file://, s3:// or gs://
     #[arg(long, value_name = "DIR")]
     checkpoint_dir: Option<String>,
     /// Updates between two checkpoints
@@ -69,7 +71,8 @@ pub(super) struct SavingArgs {
     /// Seconds between two summaries, unless the updates are made first [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     summary_secs: Option<u64>,
-    /// End the job after N evaluations in a row without an improvement: METRIC:N, such as accuracy:3 or loss:5
+    /// End the job after N evaluations in a row without an improvement: METRIC:N, such as accuracy:3 or
+    /// loss:5
     #[arg(long, value_name = "METRIC:N", requires = "checkpoint_dir", value_parser = early_stopping)]
     early_stopping: Option<(String, u32)>,
     /// Write a timeline of the job there, for Perfetto

@@ -7,7 +7,8 @@ use pushpull_storage::without_passwords;
 use crate::programs::http::TOKEN_ENV;
 use crate::programs::settings::{Setting, Settings};
 
-/// Returns the settings of a command line that clap has read, and the token's variable where the environment has it.
+/// Returns the settings of a command line that clap has read, and the token's variable where the environment
+/// has it.
 pub(super) fn settings(command: &Command, matches: &ArgMatches) -> Settings {
     let mut flags = read(command, matches);
     flags.extend(std::env::var_os(TOKEN_ENV).map(|_| Setting {

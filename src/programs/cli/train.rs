@@ -116,8 +116,8 @@ fn partitioner(text: &str) -> Result<PartitionerSpec, String> {
 }
 
 impl TrainArgs {
-    /// Runs a model on its data as the flags say: trains it in this process, runs one task of a cluster, or writes the
-    /// job to a file.
+    /// Runs a model on its data as the flags say: trains it in this process, runs one task of a cluster, or
+    /// writes the job to a file.
     ///
     /// # Errors
     /// Returns a failure where the flags contradict each other, or the job does not train to its end.

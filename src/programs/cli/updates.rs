@@ -1,5 +1,5 @@
-//! The flags of how gradients become updates: the optimizer, what a worker does with gradients first, and how those of
-//! several workers are synchronised. Knows no model and no cluster.
+//! The flags of how gradients become updates: the optimizer, what a worker does with gradients first, and how
+//! those of several workers are synchronised. Knows no model and no cluster.
 
 use clap::{Args, ValueEnum};
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
@@ -73,8 +73,8 @@ pub(super) struct UpdateArgs {
     /// Optimizer that turns gradients into updates
     #[arg(long, value_enum, default_value = "sgd")]
     optimizer: Optimizer,
-    /// Learning rate [default: 0.3 for sgd, 0.03 for momentum, 0.001 for adam, adamw and rmsprop, 0.05 for adagrad and
-    /// ftrl]
+    /// Learning rate [default: 0.3 for sgd, 0.03 for momentum, 0.001 for adam, adamw and rmsprop, 0.05 for
+    /// adagrad and ftrl]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     learning_rate: Option<f32>,
     /// How the learning rate changes: constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR
@@ -83,7 +83,8 @@ pub(super) struct UpdateArgs {
     /// Updates over which the learning rate rises linearly from 0 to its value
     #[arg(long, value_name = "N", default_value_t = 0)]
     warm_up: u64,
-    /// Share of a value that is added to its gradient; with adamw the decoupled decay [default: 0, 0.01 for adamw]
+    /// Share of a value that is added to its gradient; with adamw the decoupled decay [default: 0, 0.01 for
+    /// adamw]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = not_negative)]
     weight_decay: Option<f32>,
     /// Keep exponential moving averages of the variables with this decay, and evaluate those
@@ -95,7 +96,8 @@ pub(super) struct UpdateArgs {
     /// Scale a worker's gradients down to this norm over all of them, where it is greater
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     clip_global_norm: Option<f32>,
-    /// What to do about a gradient with NaN or infinite elements: stop the job, or skip that step of the worker
+    /// What to do about a gradient with NaN or infinite elements: stop the job, or skip that step of the
+    /// worker
     #[arg(long, value_enum, default_value = "stop")]
     not_finite: NotFinite,
     /// Synchronisation of the workers: async, async:staleness-lr, bounded:S (SSP), sync or sync:K

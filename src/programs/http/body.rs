@@ -1,7 +1,8 @@
-//! The body of an answer. All clients share its bytes; a connection holds one piece of them, and only for a limited time.
-//! Knows nothing of the content.
+//! The body of an answer. All clients share its bytes; a connection holds one piece of them, and only for a
+//! limited time. Knows nothing of the content.
 //!
-//! Wanted properties: (A) the pieces are the whole body, in order; (B) after [`SENT_WITHIN`] no bytes are held.
+//! Wanted properties: (A) the pieces are the whole body, in order; (B) after [`SENT_WITHIN`] no bytes are
+//! held.
 
 use std::future::Future;
 use std::io;
@@ -14,7 +15,8 @@ use actix_web::body::{BodySize, MessageBody};
 use actix_web::web::Bytes;
 use tokio::time::{Sleep, sleep};
 
-/// The time that a client may take to read an answer: one that reads a byte now and then must not hold it for ever.
+/// The time that a client may take to read an answer: one that reads a byte now and then must not hold it for
+/// ever.
 const SENT_WITHIN: Duration = Duration::from_secs(10);
 /// The bytes that are handed to a connection at a time.
 const PIECE: usize = 16 << 10;

@@ -1,9 +1,10 @@
-//! The connections of an endpoint. Where there are too many, those that were silent for longest are closed, so that a
-//! client with a request finds room however many connect and stay silent. Knows no request.
+//! The connections of an endpoint. Where there are too many, those that were silent for longest are closed,
+//! so that a client with a request finds room however many connect and stay silent. Knows no request.
 //!
-//! Wanted properties, of `thin_out`: (A) at most [`CONNECTIONS_MAX`] connections remain, and those opened or used within
-//! [`GRACE`]; (B) none is closed within [`GRACE`], or while there is room, or before one that was silent for longer;
-//! (C) one that receives events stays; (D) all others are closed [`LIFE`] after they were opened.
+//! Wanted properties, of `thin_out`: (A) at most [`CONNECTIONS_MAX`] connections remain, and those opened or
+//! used within [`GRACE`]; (B) none is closed within [`GRACE`], or while there is room, or before one that was
+//! silent for longer; (C) one that receives events stays; (D) all others are closed [`LIFE`] after they were
+//! opened.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -18,8 +19,9 @@ use tokio::time::sleep;
 pub(super) const CONNECTIONS_MAX: usize = 64;
 /// The time that every client has for its request, however many there are.
 pub(super) const GRACE: Duration = Duration::from_millis(50);
-/// The life of a connection. It covers a request, its body, the tasks' answer and the time to read that, with all that
-/// each of these may take. Without it a client could hold on for ever, for example by a body in endless chunks.
+/// The life of a connection. It covers a request, its body, the tasks' answer and the time to read that, with
+/// all that each of these may take. Without it a client could hold on for ever, for example by a body in
+/// endless chunks.
 pub(super) const LIFE: Duration = Duration::from_secs(20);
 
 /// The connections of one endpoint.
@@ -58,7 +60,8 @@ impl Connections {
         self.0.lock()
     }
 
-    /// Adds a connection. Returns `None` where its socket cannot be duplicated since the process has too many files.
+    /// Adds a connection. Returns `None` where its socket cannot be duplicated since the process has too many
+    /// files.
     pub(super) fn enter(&self, socket: impl AsFd, now: Instant) -> Option<Place> {
         let socket = socket.as_fd().try_clone_to_owned().ok()?;
         let mut known = self.known();
@@ -76,14 +79,16 @@ impl Connections {
         }
     }
 
-    /// Returns true when the limit is first exceeded; the caller must then call `thin_out` until it returns false.
+    /// Returns true when the limit is first exceeded; the caller must then call `thin_out` until it returns
+    /// false.
     pub(super) fn become_many(&self) -> bool {
         let mut known = self.known();
         let many = known.open.len() > CONNECTIONS_MAX;
         many && !std::mem::replace(&mut known.is_thinned, true)
     }
 
-    /// Closes connections down to the limit, as far as (B) allows. Returns true while there are still too many.
+    /// Closes connections down to the limit, as far as (B) allows. Returns true while there are still too
+    /// many.
     pub(super) fn thin_out(&self, now: Instant) -> bool {
         let mut known = self.known();
         let too_many = known.open.len().saturating_sub(CONNECTIONS_MAX);

@@ -9,27 +9,10 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::about::About;
+use super::config::EndpointConfig;
 use super::server::Server;
-use super::token::Token;
 use super::views::Views;
 use crate::embedded::Observers;
-use crate::programs::logging::Log;
-use crate::programs::settings::CalledWith;
-
-/// Where a process can be observed, and what it shows of itself.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct EndpointConfig {
-    /// The address to listen at; without one there is no endpoint. With port 0 the system chooses a free port.
-    pub address: Option<String>,
-    /// The token that lets a person have the job save or stop; without one no request may.
-    pub token: Option<Token>,
-    /// How long the endpoint keeps answering when its tasks have ended.
-    pub linger: Duration,
-    /// The flags that `/config` shows.
-    pub called_with: CalledWith,
-    /// The log that `/log` shows.
-    pub log: Log,
-}
 
 /// The endpoint of a process. It stops answering when it is dropped.
 #[derive(Default)]
@@ -61,8 +44,8 @@ impl Endpoint {
         Ok(Self { views, linger: config.linger, server })
     }
 
-    /// Returns the address at which the job's other tasks and people elsewhere reach it, as `host:port`; `None` where
-    /// they cannot.
+    /// Returns the address at which the job's other tasks and people elsewhere reach it, as `host:port`;
+    /// `None` where they cannot.
     pub(crate) fn advertised(&self) -> Option<String> {
         self.views.http()
     }
@@ -91,7 +74,8 @@ impl Endpoint {
         self.views.fail(task, reason.to_string());
     }
 
-    /// Ends it, after the time that it lingers or when `interrupt` is cancelled. Called when the tasks have ended.
+    /// Ends it, after the time that it lingers or when `interrupt` is cancelled. Called when the tasks have
+    /// ended.
     pub(crate) async fn close(self, interrupt: &CancellationToken) {
         let Some(server) = self.server else { return };
         if !self.linger.is_zero() && !interrupt.is_cancelled() {

@@ -1,5 +1,5 @@
-//! The job as it changes: server-sent events. A client that reads slowly gets the newest state, never a backlog; what
-//! it holds here is bounded.
+//! The job as it changes: server-sent events. A client that reads slowly gets the newest state, never a
+//! backlog; what it holds here is bounded.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,17 +1,17 @@
-//! Health of this process's tasks: whether they are alive, for a supervisor that restarts them, and whether they can do
-//! their work, for those that wait for them.
+//! Health of this process's tasks: whether they are alive, for a supervisor that restarts them, and whether
+//! they can do their work, for those that wait for them.
 
 use std::time::Duration;
 
 use actix_web::HttpResponse;
 use pushpull_messages::id::TaskId;
-use pushpull_messages::observe::TaskState;
+use pushpull_messages::observe::{RoleSnapshot, TaskSnapshot, TaskState};
 
 use super::views::Seen;
 
-/// The actors that answer every message soon, by the third part of their names. Others may take long over one message: a
-/// device computes a whole batch, a trainer waits for other workers, an input waits until its batches are taken, and a
-/// file is as slow as its disk.
+/// The actors that answer every message soon, by the third part of their names. Others may take long over one
+/// message: a device computes a whole batch, a trainer waits for other workers, an input waits until its
+/// batches are taken, and a file is as slow as its disk.
 const PROMPT: [&str; 2] = ["shard", "desk"];
 /// The time after which a prompt actor that still handles the same message counts as stuck.
 const STUCK: Duration = Duration::from_secs(60);
@@ -37,10 +37,20 @@ pub(super) fn ready(seen: &Seen) -> HttpResponse {
     let waiting = seen.tasks.iter().filter(|task| task.state != TaskState::Ready);
     let mut complaints: Vec<String> =
         waiting.map(|task| format!("{} is {}", task.task, task.state.as_str())).collect();
+    let lonely = seen.tasks.iter().filter(|task| task.state == TaskState::Ready && !has_chief(task));
+    complaints.extend(lonely.map(|task| format!("{} has lost its connection to the chief", task.task)));
     if seen.silent > 0 || seen.tasks.is_empty() {
         complaints.push("not every task was started".into());
     }
     told("ready", &complaints)
+}
+
+/// Returns false when a task needs the chief and has no connection to it.
+fn has_chief(task: &TaskSnapshot) -> bool {
+    match &task.role {
+        RoleSnapshot::Ps(ps) => ps.chief_connected,
+        RoleSnapshot::Worker(_) | RoleSnapshot::Chief(_) | RoleSnapshot::Evaluator(_) => true,
+    }
 }
 
 fn told(well: &str, complaints: &[String]) -> HttpResponse {

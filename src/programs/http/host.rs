@@ -1,5 +1,6 @@
-//! The check that a request was meant for this host. An endpoint on loopback trusts everything on this machine. A web page
-//! from elsewhere must not read it by a name of its own that resolves to loopback (DNS rebinding).
+//! The check that a request was meant for this host. An endpoint on loopback trusts everything on this
+//! machine. A web page from elsewhere must not read it by a name of its own that resolves to loopback (DNS
+//! rebinding).
 
 use std::net::IpAddr;
 

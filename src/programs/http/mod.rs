@@ -1,10 +1,12 @@
-//! Where a process can be observed over HTTP: by people, by Prometheus, by `pushpull top`. It asks the tasks for their
-//! snapshots, at most a few times a second for all clients together, on threads of its own. Knows no policy.
+//! Where a process can be observed over HTTP: by people, by Prometheus, by `pushpull top`. It asks the tasks
+//! for their snapshots, at most a few times a second for all clients together, on threads of its own. Knows
+//! no policy.
 
 mod about;
 mod actors;
 mod answers;
 mod body;
+mod config;
 mod connections;
 mod endpoint;
 mod events;
@@ -23,5 +25,6 @@ mod views;
 mod wishes;
 
 pub(crate) use about::About;
-pub(crate) use endpoint::{Endpoint, EndpointConfig};
+pub(crate) use config::EndpointConfig;
+pub(crate) use endpoint::Endpoint;
 pub(crate) use token::{TOKEN_ENV, Token};

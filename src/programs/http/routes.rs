@@ -1,4 +1,5 @@
-//! Which request gets which answer, and the headers of every answer: one table. Knows neither sockets nor tasks.
+//! Which request gets which answer, and the headers of every answer: one table. Knows neither sockets nor
+//! tasks.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::about::About;
+use super::config::EndpointConfig;
 use super::connections::{CONNECTIONS_MAX, Connections, GRACE};
-use super::endpoint::EndpointConfig;
 use super::host::names_loopback;
 use super::routes::{Routes, serve};
 use super::views::Views;
@@ -157,8 +157,8 @@ fn accept(socket: &TcpStream, connections: &Connections, extensions: &mut Extens
     }
 }
 
-/// Returns the address of a server that listens at every address of this host: with the host's name in the cluster, or
-/// else the system's.
+/// Returns the address of a server that listens at every address of this host: with the host's name in the
+/// cluster, or else the system's.
 fn reached_as(host: Option<&str>, port: u16) -> String {
     let system = rustix::system::uname();
     let host = host.unwrap_or_else(|| system.nodename().to_str().unwrap_or("localhost"));

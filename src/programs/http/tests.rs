@@ -15,7 +15,7 @@ use pushpull_messages::id::{Incarnation, JobName, TaskId};
 use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{
-    ActorSnapshot, Observed, RoleSnapshot, TaskSnapshot, TaskState, TimeHistogram, WorkerSnapshot,
+    ActorSnapshot, Observed, PsSnapshot, RoleSnapshot, TaskSnapshot, TaskState, TimeHistogram, WorkerSnapshot,
 };
 use pushpull_transport::{Identity, InProcess};
 use tokio::sync::watch;
@@ -77,6 +77,25 @@ impl Observed for Task {
                 loss: Some(f32::NAN),
                 ..Default::default()
             })),
+        }
+    }
+}
+
+/// A ps task whose chief comes and goes.
+struct PsTask {
+    has_chief: AtomicBool,
+}
+
+#[async_trait]
+impl Observed for PsTask {
+    async fn observe(&self) -> TaskSnapshot {
+        let chief_connected = self.has_chief.load(Ordering::Relaxed);
+        TaskSnapshot {
+            task: TaskId::ps(0),
+            incarnation: Incarnation(7),
+            state: TaskState::Ready,
+            actors: Vec::new(),
+            role: RoleSnapshot::Ps(Box::new(PsSnapshot { chief_connected, ..Default::default() })),
         }
     }
 }
@@ -162,7 +181,7 @@ fn get(endpoint: &Endpoint, path: &str) -> Answer {
 }
 
 #[test]
-fn every_route_has_its_kind_and_forbids_what_a_page_does_not_need() {
+fn every_route_has_its_kind_and_its_policy() {
     let (endpoint, chief) = (endpoint(), chief());
     endpoint.observers().add(Task::new(TaskState::Ready));
     let of_any = [
@@ -216,7 +235,7 @@ fn every_route_has_its_kind_and_forbids_what_a_page_does_not_need() {
 }
 
 #[test]
-fn what_tasks_say_is_what_is_told() {
+fn routes_show_the_snapshots() {
     let endpoint = endpoint();
     assert_eq!(get(&endpoint, "/readyz").status, 503, "there is no task yet");
     assert_eq!(get(&endpoint, "/healthz").status, 200);
@@ -243,7 +262,29 @@ fn what_tasks_say_is_what_is_told() {
 }
 
 #[test]
-fn who_is_stuck_or_has_failed_is_named() {
+fn a_ps_without_its_chief_is_not_ready() {
+    let (endpoint, task) = (endpoint(), Arc::new(PsTask { has_chief: AtomicBool::new(true) }));
+    endpoint.observers().add(task.clone());
+    let wait_for = |expected: (u16, &str)| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let answer = get(&endpoint, "/readyz");
+            if (answer.status, &*answer.body) == expected {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{}: {}", answer.status, answer.body);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait_for((200, "ready\n"));
+    task.has_chief.store(false, Ordering::Relaxed);
+    wait_for((503, "ps/0 has lost its connection to the chief\n"));
+    task.has_chief.store(true, Ordering::Relaxed);
+    wait_for((200, "ready\n"));
+}
+
+#[test]
+fn a_stuck_or_failed_task_is_named() {
     let endpoint = endpoint();
     let busy = |actor, seconds: u64| {
         let mut task = Task::new(TaskState::Ready);
@@ -271,7 +312,7 @@ fn who_is_stuck_or_has_failed_is_named() {
 }
 
 #[test]
-fn a_task_that_does_not_answer_holds_nobody_up() {
+fn a_silent_task_delays_no_answer() {
     let endpoint = endpoint();
     let mut stuck = Task::new(TaskState::Ready);
     Arc::get_mut(&mut stuck).unwrap().stuck = true;
@@ -285,7 +326,7 @@ fn a_task_that_does_not_answer_holds_nobody_up() {
 }
 
 #[test]
-fn tasks_are_asked_a_few_times_for_all_clients_together() {
+fn tasks_are_asked_once_for_all_clients() {
     let (endpoint, task) = (endpoint(), Task::new(TaskState::Ready));
     endpoint.observers().add(task.clone());
     let began = Instant::now();
@@ -299,7 +340,7 @@ fn tasks_are_asked_a_few_times_for_all_clients_together() {
 }
 
 #[test]
-fn only_who_has_the_token_may_wish() {
+fn only_clients_with_the_token_may_save_or_stop() {
     let unarmed = endpoint();
     let first = chief();
     unarmed.observers().lead(first.view());
@@ -374,7 +415,7 @@ fn a_page_from_elsewhere_cannot_read_what_is_on_loopback() {
 }
 
 #[test]
-fn what_listens_everywhere_is_told_by_a_name() {
+fn an_open_endpoint_is_advertised_by_a_name() {
     for address in ["0.0.0.0:0", "[::]:0"] {
         let everywhere = EndpointConfig { address: Some(address.into()), ..Default::default() };
         let told = Endpoint::bind(&everywhere, About::default()).unwrap().advertised().unwrap();
@@ -384,7 +425,7 @@ fn what_listens_everywhere_is_told_by_a_name() {
 }
 
 #[test]
-fn a_reason_that_does_not_come_is_not_waited_for() {
+fn a_reason_has_a_time_limit() {
     let (endpoint, chief) = (endpoint_with(Some("s3cret")), chief());
     endpoint.observers().lead(chief.view());
     for body in ["Content-Length: 9\r\n\r\nenough", "Transfer-Encoding: chunked\r\n\r\nff\r\nenough"] {
@@ -400,7 +441,7 @@ fn a_reason_that_does_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn loopback_is_told_to_nobody_elsewhere() {
+fn loopback_is_not_advertised_elsewhere() {
     let local = EndpointConfig { address: Some("127.0.0.1:0".into()), ..Default::default() };
     let of = |host: &str| {
         let one = |port| vec![format!("{host}:{port}")];
@@ -419,7 +460,7 @@ fn loopback_is_told_to_nobody_elsewhere() {
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_one_line() {
+fn an_address_in_use_is_one_line() {
     let taken = endpoint();
     for address in [taken.advertised().unwrap(), "host.invalid:0".into()] {
         let config = EndpointConfig { address: Some(address.clone()), ..Default::default() };
@@ -462,7 +503,7 @@ fn until(reader: &mut BufReader<TcpStream>, event: Option<&str>) -> Vec<String> 
 }
 
 #[test]
-fn events_tell_the_job_until_it_ends() {
+fn events_follow_the_job_to_its_end() {
     let (endpoint, chief) = (endpoint(), chief());
     endpoint.observers().lead(chief.view());
     let (status, mut reader) = listen(&endpoint);
@@ -481,7 +522,7 @@ fn events_tell_the_job_until_it_ends() {
 }
 
 #[test]
-fn only_so_many_are_told_of_events() {
+fn the_clients_of_events_are_bounded() {
     let (endpoint, chief) = (endpoint(), chief());
     endpoint.observers().lead(chief.view());
     let clients: Vec<_> = (0..CLIENTS_MAX).map(|_| listen(&endpoint)).collect();
@@ -496,7 +537,7 @@ fn only_so_many_are_told_of_events() {
 }
 
 #[test]
-fn hostile_clients_hold_up_neither_the_tasks_nor_other_clients() {
+fn hostile_clients_delay_nothing() {
     let (endpoint, task, chief) = (endpoint(), Task::new(TaskState::Ready), chief());
     endpoint.observers().add(task.clone());
     endpoint.observers().lead(chief.view());
@@ -550,8 +591,8 @@ fn hostile_clients_hold_up_neither_the_tasks_nor_other_clients() {
     assert!(String::from_utf8_lossy(&said).contains("408"), "{said:?}");
 }
 
-/// Many connect, say nothing, and come again when they are sent away: whoever asks is answered all the same, and whoever is told
-/// events goes on being told.
+/// Many connect, say nothing, and come again when they are sent away: whoever asks is answered all the same,
+/// and whoever is told events goes on being told.
 #[test]
 fn who_asks_finds_room_among_those_who_say_nothing() {
     let (endpoint, chief) = (endpoint(), chief());

@@ -1,7 +1,8 @@
-//! The tasks of this process that can be observed, and their last snapshots, for all clients together. Knows no HTTP.
+//! The tasks of this process that can be observed, and their last snapshots, for all clients together. Knows
+//! no HTTP.
 //!
-//! Wanted properties: (A) each task is asked at most once in [`FRESH`], however many clients ask; (B) no client waits for
-//! longer than [`PATIENCE`] and [`FRESH`]: a task that does not answer is shown as it was.
+//! Wanted properties: (A) each task is asked at most once in [`FRESH`], however many clients ask; (B) no
+//! client waits for longer than [`PATIENCE`] and [`FRESH`]: a task that does not answer is shown as it was.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Requests to save or to stop the job, from clients that send the token. The chief decides what becomes of them.
+//! Requests to save or to stop the job, from clients that send the token. The chief decides what becomes of
+//! them.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The layer that keeps the last lines: each goes to the log whose span it is in, else to the process's own log.
+//! The layer that keeps the last lines: each goes to the log whose span it is in, else to the process's own
+//! log.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

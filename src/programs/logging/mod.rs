@@ -1,5 +1,5 @@
-//! Log lines: time, level, task, message. They go to standard error, for people or as JSON, filtered by `RUST_LOG`; the
-//! last ones are kept for readers of the endpoint.
+//! Log lines: time, level, task, message. They go to standard error, for people or as JSON, filtered by
+//! `RUST_LOG`; the last ones are kept for readers of the endpoint.
 
 mod fields;
 mod keeper;
@@ -47,14 +47,15 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Returns the span of the run. What is logged within it, or within a span below it, belongs to this log alone.
+    /// Returns the span of the run. What is logged within it, or within a span below it, belongs to this log
+    /// alone.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
 }
 
-/// Starts to log as `task`. The first call in a process decides the format, and its log also keeps the lines that are
-/// logged outside of every log's span.
+/// Starts to log as `task`. The first call in a process decides the format, and its log also keeps the lines
+/// that are logged outside of every log's span.
 pub(crate) fn start(task: &str, format: LogFormat) -> Log {
     let recent = Arc::<Recent>::default();
     let log = tracing_subscriber::registry()
@@ -73,8 +74,8 @@ pub(crate) fn start(task: &str, format: LogFormat) -> Log {
     Log { recent, span }
 }
 
-/// Returns the filter that `RUST_LOG` asks for. The HTTP server's own events, and those of its clients, are left out:
-/// they say nothing about the job.
+/// Returns the filter that `RUST_LOG` asks for. The HTTP server's own events, and those of its clients, are
+/// left out: they say nothing about the job.
 fn filter(told: Option<&str>) -> EnvFilter {
     let with = |told: &str| EnvFilter::try_new(format!("actix_server=warn,actix_http=off,{told}")).ok();
     // An empty variable counts as unset: a manifest may leave the value open.

@@ -64,7 +64,8 @@ impl Recent {
         self.0.lock().count
     }
 
-    /// Returns the lines after the first `known`, as far as they are still kept, and how many there have been.
+    /// Returns the lines after the first `known`, as far as they are still kept, and how many there have
+    /// been.
     pub(crate) fn since(&self, known: u64) -> (Vec<LogLine>, u64) {
         let ring = self.0.lock();
         (ring.since(known), ring.count)

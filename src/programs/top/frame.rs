@@ -1,7 +1,7 @@
 //! A job as lines of text: the same snapshot always gives the same frame. Knows no terminal and no clock.
 //!
-//! Wanted properties: (A) no line is wider, and no frame higher, than asked; (B) who is in trouble is shown where not
-//! all can be; (C) no text of the snapshot reaches the terminal as anything but text.
+//! Wanted properties: (A) no line is wider, and no frame higher, than asked; (B) who is in trouble is shown
+//! where not all can be; (C) no text of the snapshot reaches the terminal as anything but text.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! `pushpull top`: a job on a terminal, as its chief tells it over HTTP. Knows nothing of the cluster but that address.
+//! `pushpull top`: a job on a terminal, as its chief tells it over HTTP. Knows nothing of the cluster but
+//! that address.
 
 mod frame;
 mod line;
@@ -34,7 +35,8 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    /// Draws frames until the job has ended, or the chief is gone: the latter is an error where the job had not ended.
+    /// Draws frames until the job has ended, or the chief is gone: the latter is an error where the job had
+    /// not ended.
     pub(crate) fn run(&self) -> Outcome {
         match self.draw() {
             // Whoever reads has seen enough.

@@ -1,4 +1,5 @@
-//! Where snapshots come from: the chief's HTTP endpoint, asked with bounds on time and size. Knows not how they are shown.
+//! Where snapshots come from: the chief's HTTP endpoint, asked with bounds on time and size. Knows not how
+//! they are shown.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A table of as many columns as fit, the first ones first, and of as many rows, those in trouble first. Knows no job.
+//! A table of as many columns as fit, the first ones first, and of as many rows, those in trouble first.
+//! Knows no job.
 
 use super::line::{Line, Tone, cut};
 use super::number::whole;

@@ -1,7 +1,7 @@
 //! Families of samples: how they are filled and written. Every family is in the table.
 //!
-//! Wanted properties: (A) buckets are cumulative, and the last is the count; (B) no two samples of a family have the same
-//! labels; (C) a family without samples is left out.
+//! Wanted properties: (A) buckets are cumulative, and the last is the count; (B) no two samples of a family
+//! have the same labels; (C) a family without samples is left out.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,8 @@ impl Exposition {
         Samples { families: &mut self.0, task }
     }
 
-    /// Returns the text that Prometheus reads, together with the metrics that the system keeps of this process.
+    /// Returns the text that Prometheus reads, together with the metrics that the system keeps of this
+    /// process.
     pub(super) fn text(self) -> String {
         let mut families = self.families();
         families.extend(process());

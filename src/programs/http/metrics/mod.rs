@@ -1,5 +1,5 @@
-//! The tasks' snapshots in Prometheus' text format, version 0.0.4. Names, units and HELP are in one table; labels are
-//! bounded by the size of the cluster.
+//! The tasks' snapshots in Prometheus' text format, version 0.0.4. Names, units and HELP are in one table;
+//! labels are bounded by the size of the cluster.
 
 mod chief;
 mod evaluator;

@@ -177,8 +177,19 @@ impl Numbers {
         }
     }
 
-    fn chief(&mut self) -> ChiefSnapshot {
+    fn tasks(&mut self) -> Vec<TaskRow> {
         let tasks = [TaskId::CHIEF, TaskId::ps(0), TaskId::worker(0), TaskId::worker(1)];
+        let row = |task| TaskRow {
+            task,
+            address: "a:1".into(),
+            http: None,
+            reachable: self.next().is_multiple_of(2),
+            lives: self.next(),
+        };
+        tasks.map(row).into()
+    }
+
+    fn chief(&mut self) -> ChiefSnapshot {
         let finding = |kind, name: &str| Finding { kind, name: name.into(), reason: "slow".into() };
         ChiefSnapshot {
             phase: [JobPhase::Starting, JobPhase::Training, JobPhase::Ended][self.next() as usize % 3],
@@ -190,15 +201,7 @@ impl Numbers {
             steps_per_s: f64::from(self.float()),
             examples_per_s: f64::from(self.float()),
             evaluation: self.maybe(|numbers| (GlobalStep(numbers.next()), numbers.metrics())),
-            tasks: tasks
-                .map(|task| TaskRow {
-                    task,
-                    address: "a:1".into(),
-                    http: None,
-                    reachable: self.next().is_multiple_of(2),
-                    lives: self.next(),
-                })
-                .into(),
+            tasks: self.tasks(),
             workers: (0..4)
                 .map(|worker| WorkerRow {
                     worker,
@@ -387,8 +390,8 @@ fn promtool_finds_nothing_to_complain_of() {
 /// The list of names that dashboards and alerts rely on.
 const NAMES: &str = "tests/golden/metrics.txt";
 
-/// Returns one line for each family that a role shows: role, name, kind and labels. Several snapshots are taken, since
-/// some samples are only there at times.
+/// Returns one line for each family that a role shows: role, name, kind and labels. Several snapshots are
+/// taken, since some samples are only there at times.
 fn names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for snapshot in (1..40).flat_map(|seed| Numbers(seed).cluster()) {
