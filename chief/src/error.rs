@@ -5,7 +5,7 @@ use pushpull_messages::message::ShardCounters;
 use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_messages::sync::SyncSpec;
 use pushpull_storage::StoreError;
-use pushpull_transport::{CallError, DialError, RetryError};
+use pushpull_transport::{CallError, DialError};
 
 use crate::checkpoint::RestoreError;
 use crate::placement::PlaceError;
@@ -21,9 +21,6 @@ pub enum ChiefError {
         /// The missing tasks, each with its address.
         tasks: Vec<String>,
     },
-    /// A setting of the connections is out of range.
-    #[error(transparent)]
-    Retry(#[from] RetryError),
     /// A ps task could not be connected to.
     #[error(transparent)]
     Dial(#[from] DialError),

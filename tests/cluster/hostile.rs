@@ -15,7 +15,7 @@ use pushpull_messages::message::{
 };
 use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 use pushpull_transport::wire::{Envelope, Limits, PREFIX_BYTES, Prefix, encode_head};
-use pushpull_transport::{CallError, Client, DialError, Identity};
+use pushpull_transport::{CallError, Connection, DialError, Identity};
 
 use crate::harness::{Cluster, Program, wait_for_version, whisper};
 
@@ -161,7 +161,7 @@ fn peers_that_do_not_belong_here_hear_why() {
         for (identity, expected) in
             [(&stranger, "the cluster specs of"), (&unknown, "worker/9 is not in the cluster spec")]
         {
-            match whisper(&cluster, to, identity, async |_: Client| ()) {
+            match whisper(&cluster, to, identity, async |_: Connection| ()) {
                 Err(DialError::Refused { refusal, .. }) => {
                     assert!(refusal.reason.contains(expected), "{refusal}");
                 }
@@ -182,7 +182,7 @@ fn pull(placement_digest: u32) -> Pull {
 }
 
 /// The digest of the placement, out of the mouth of the shard that refuses another.
-async fn placement_digest(client: &Client) -> u32 {
+async fn placement_digest(client: &Connection) -> u32 {
     let refusal = refusal(client.call::<Pulled>(pull(0), Payload::EMPTY).await);
     let digest = refusal.split(['(', ')']).nth(1).expect("the digest that was expected");
     u32::from_str_radix(digest, 16).expect("eight hexadecimal digits")
@@ -201,7 +201,7 @@ fn a_peer_that_asks_a_ps_for_what_it_must_not_is_refused_and_nothing_changes() {
     let cluster = Cluster::new(1, 1, 1500);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
-    let attack = async |client: Client| {
+    let attack = async |client: Connection| {
         let digest = placement_digest(&client).await;
         let push = |sequence| Push {
             shard: 0,
@@ -253,7 +253,7 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
     let cluster = Cluster::new(1, 1, 1500);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
-    let attack = async |client: Client| {
+    let attack = async |client: Connection| {
         let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
         assert!(reason.contains("is here already"), "{reason}");
         let finish = Finish {
@@ -272,7 +272,7 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
     };
     let later = Identity { incarnation: Incarnation(u64::MAX), ..cluster.impostor() };
     whisper(&cluster, CHIEF, &later, attack).expect("a worker is let in");
-    let earlier = async |client: Client| {
+    let earlier = async |client: Connection| {
         let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
         assert!(reason.contains("has been started again since"), "{reason}");
     };
@@ -373,9 +373,10 @@ fn a_peer_that_never_reads_holds_nobody_up() {
     let cluster = Cluster::new(1, 2, 1500);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
-    let digest =
-        whisper(&cluster, PS, &cluster.impostor(), async |client: Client| placement_digest(&client).await)
-            .expect("a worker is let in");
+    let digest = whisper(&cluster, PS, &cluster.impostor(), async |client: Connection| {
+        placement_digest(&client).await
+    })
+    .expect("a worker is let in");
     let mut greedy = TcpStream::connect(cluster.address(PS)).expect("the ps listens");
     greedy.write_all(&frame(0, cluster.impostor().hello(PS))).expect("the ps reads");
     for request in 1..=16 {

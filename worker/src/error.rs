@@ -1,7 +1,8 @@
 //! Why a worker ended before the job's last step.
 
 use pushpull_messages::message::RefusalCode;
-use pushpull_transport::{CallError, DialError, RetryError};
+use pushpull_messages::out_of_range::OutOfRange;
+use pushpull_transport::{CallError, DialError};
 
 use crate::hook::HookError;
 use crate::replica::ReplicaError;
@@ -23,7 +24,7 @@ pub enum WorkerError {
     },
     /// A setting of the connections out of range.
     #[error(transparent)]
-    Retry(#[from] RetryError),
+    Retry(#[from] OutOfRange),
     /// A peer could not be reached.
     #[error(transparent)]
     Dial(#[from] DialError),

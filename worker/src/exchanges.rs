@@ -7,7 +7,7 @@ use pushpull_messages::id::ShardId;
 use pushpull_messages::message::{Pushed, StalenessHistogram, Verdict};
 use pushpull_messages::observe::{RoundTrip, TimeHistogram, VerdictCounters, WorkerSnapshot};
 use pushpull_transport::buffer::Budget;
-use pushpull_transport::{Caller, CallsSnapshot};
+use pushpull_transport::{CallsSnapshot, ReconnectingClient};
 
 /// Of one worker with all shards; shared.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ struct Shared {
     /// Of these when none was taken.
     credits_max: u64,
     /// One for each ps task.
-    callers: Vec<Weak<Caller>>,
+    callers: Vec<Weak<ReconnectingClient>>,
     counts: Mutex<Counts>,
 }
 
@@ -38,7 +38,7 @@ impl Exchanges {
     pub(crate) fn new(
         credits: Budget,
         shards: impl Iterator<Item = ShardId>,
-        callers: Vec<Weak<Caller>>,
+        callers: Vec<Weak<ReconnectingClient>>,
     ) -> Self {
         let round_trips = shards.map(|shard| RoundTrip { shard, times: TimeHistogram::default() }).collect();
         let counts = Mutex::new(Counts { round_trips, ..Default::default() });

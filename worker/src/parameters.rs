@@ -15,7 +15,7 @@ use pushpull_messages::placement::Placement;
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::{Budget, BufferPool, Payload};
-use pushpull_transport::{Caller, Identity, Patience, Transport};
+use pushpull_transport::{Identity, Patience, ReconnectingClient, Transport};
 
 use crate::config::WorkerConfig;
 use crate::error::WorkerError;
@@ -29,7 +29,7 @@ use crate::values::Values;
 pub struct Parameters {
     layout: Arc<Layout>,
     /// For every shard of the layout the caller of its task.
-    callers: Vec<Arc<Caller>>,
+    callers: Vec<Arc<ReconnectingClient>>,
     pool: BufferPool,
     credits: Budget,
     exchanges: Exchanges,
@@ -95,10 +95,12 @@ impl Parameters {
             let address = identity.cluster.address(task).ok_or(WorkerError::NotInCluster(task))?;
             let transport = Arc::clone(transport);
             let caller =
-                Caller::connect(transport, address.as_str(), identity, task, patience, retry).await?;
+                ReconnectingClient::connect(transport, address.as_str(), identity, task, patience, retry)
+                    .await?;
             Ok::<_, WorkerError>((task, Arc::new(caller)))
         });
-        let tasks: BTreeMap<TaskId, Arc<Caller>> = try_join_all(dials).await?.into_iter().collect();
+        let tasks: BTreeMap<TaskId, Arc<ReconnectingClient>> =
+            try_join_all(dials).await?.into_iter().collect();
         let lines = tasks.values().map(Arc::downgrade).collect();
         let credits = Budget::new(config.in_flight_bytes_max);
         let shards = layout.shards.iter().map(|shard| shard.shard);

@@ -9,7 +9,7 @@ use pushpull_messages::id::LocalStep;
 use pushpull_messages::message::{Report, Reported};
 use pushpull_messages::observe::Clock;
 use pushpull_transport::buffer::Payload;
-use pushpull_transport::{CallError, Caller};
+use pushpull_transport::{CallError, ReconnectingClient};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -26,7 +26,7 @@ const LAST_REPORTS: usize = 2;
 
 /// What makes reports.
 pub(crate) struct Reporter {
-    pub chief: Arc<Caller>,
+    pub chief: Arc<ReconnectingClient>,
     pub journal: Journal,
     pub life: Life,
     pub plots: Plots,

@@ -12,7 +12,7 @@ use pushpull_messages::message::{
 };
 use pushpull_messages::observe::{Clock, TraceSpec};
 use pushpull_transport::buffer::{BufferPool, Payload};
-use pushpull_transport::{CallError, Caller, Identity, Patience, Transport};
+use pushpull_transport::{CallError, Identity, Patience, ReconnectingClient, Transport};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -125,7 +125,7 @@ impl Worker {
     }
 
     /// From the registration on. Whether the job saves, `told` tells as soon as that is known.
-    async fn work(&mut self, chief: &Arc<Caller>, told: &AtomicBool) -> Result<(), WorkerError> {
+    async fn work(&mut self, chief: &Arc<ReconnectingClient>, told: &AtomicBool) -> Result<(), WorkerError> {
         let interrupt = self.interrupt.clone();
         let prepared = tokio::select! {
             prepared = self.prepare(chief) => prepared,
@@ -202,18 +202,24 @@ impl Worker {
         Ok(())
     }
 
-    async fn dial_chief(&self) -> Result<Caller, WorkerError> {
+    async fn dial_chief(&self) -> Result<ReconnectingClient, WorkerError> {
         let host = self.identity.cluster.chief_host();
         let address = self.identity.cluster.address(host).ok_or(WorkerError::NotInCluster(host))?;
         let patience = Patience::of(self.config.start_timeout);
         let (transport, retry) = (Arc::clone(&self.transport), self.config.retry);
-        let chief =
-            Caller::connect(transport, address.as_str(), &self.identity, TaskId::CHIEF, patience, retry);
+        let chief = ReconnectingClient::connect(
+            transport,
+            address.as_str(),
+            &self.identity,
+            TaskId::CHIEF,
+            patience,
+            retry,
+        );
         Ok(chief.await?)
     }
 
     /// From registration to the word to begin.
-    async fn prepare(&self, chief: &Caller) -> Result<Session, WorkerError> {
+    async fn prepare(&self, chief: &ReconnectingClient) -> Result<Session, WorkerError> {
         tracing::info!("registering with the chief");
         self.life.doing("registering");
         let registered = self.within(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
@@ -281,7 +287,7 @@ impl Worker {
 
     async fn evaluate(
         &self,
-        chief: &Caller,
+        chief: &ReconnectingClient,
         parameters: &Parameters,
         devices: &Devices,
         job: JobSpec,
@@ -307,7 +313,7 @@ impl Worker {
     /// Tells the chief why this worker leaves before the end, and leaves.
     async fn give_up(
         &self,
-        chief: &Caller,
+        chief: &ReconnectingClient,
         error: WorkerError,
         progress: Option<(LocalStep, f32, u64)>,
         saves: bool,

@@ -9,7 +9,7 @@ use pushpull_messages::message::{
 };
 use pushpull_messages::observe::{ChiefSnapshot, JobPhase, Observed, TraceSpec, WorkerState};
 use pushpull_storage::{Catalog, CheckpointState, Store};
-use pushpull_transport::Client;
+use pushpull_transport::Connection;
 use pushpull_transport::buffer::Payload;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -28,7 +28,7 @@ struct TestRun {
     commands: mpsc::UnboundedSender<Command>,
     interrupt: CancellationToken,
     ended: tokio::task::JoinHandle<Result<JobEnd, ChiefError>>,
-    workers: Vec<Client>,
+    workers: Vec<Connection>,
     registered: Vec<Registered>,
 }
 
@@ -97,7 +97,7 @@ impl TestRun {
         let finish = Finish { result, local_step: LocalStep(2), loss: 0.5, skipped: 0 };
         let requests =
             self.workers.iter().map(|worker| worker.call::<Finished>(finish.clone(), Payload::EMPTY));
-        let evaluate = async |worker: &Client, reply: Finished| {
+        let evaluate = async |worker: &Connection, reply: Finished| {
             if reply.evaluate {
                 let evaluation = Evaluation { loss: 0.1, metrics: vec![], examples: 10, variables_crc32c: 1 };
                 let evaluated = Evaluated { result: Ok(evaluation) };

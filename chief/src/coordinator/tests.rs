@@ -10,7 +10,7 @@ use pushpull_messages::message::{Go, Ready, Register, Registered, Report, Report
 use pushpull_messages::observe::{Clock, JobPhase, Meter, WorkerState};
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{
-    Client, Identity, InProcess, Patience, Server, ServerConfig, Transport, dial, serve,
+    Connection, Identity, InProcess, Patience, Server, ServerConfig, Transport, dial, serve,
 };
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -73,7 +73,7 @@ impl TestCoordinator {
         Self { transport, identity, coordinator, server, milestones, departures, bell, meter }
     }
 
-    async fn worker(&self, index: u32, life: u64) -> Client {
+    async fn worker(&self, index: u32, life: u64) -> Connection {
         let (task, incarnation) = (TaskId::worker(index), Incarnation(life));
         let identity = Identity { task, incarnation, ..self.identity.clone() };
         let patience = Patience::of(PATIENCE);
@@ -81,7 +81,7 @@ impl TestCoordinator {
     }
 
     /// Returns two workers that have been told to begin.
-    async fn training(&self) -> [Client; 2] {
+    async fn training(&self) -> [Connection; 2] {
         let workers = [self.worker(0, 7).await, self.worker(1, 7).await];
         for worker in &workers {
             worker.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap();

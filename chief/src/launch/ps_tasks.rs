@@ -16,7 +16,9 @@ use pushpull_messages::message::{
 };
 use pushpull_messages::placement::Placement;
 use pushpull_transport::buffer::Payload;
-use pushpull_transport::{CallError, Caller, DialError, Identity, Patience, RetryConfig, Transport};
+use pushpull_transport::{
+    CallError, DialError, Identity, Patience, ReconnectingClient, RetryConfig, Transport,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
@@ -49,7 +51,7 @@ impl From<CreateError> for ChiefError {
 /// The ps tasks that the chief has reached so far.
 #[derive(Default)]
 pub(crate) struct PsTasks {
-    callers: RefCell<BTreeMap<TaskId, Arc<Caller>>>,
+    callers: RefCell<BTreeMap<TaskId, Arc<ReconnectingClient>>>,
     /// Cancelled before the ps tasks are told to stop.
     stops: CancellationToken,
 }
@@ -79,7 +81,8 @@ impl PsTasks {
             let task = TaskId::ps(index as u32);
             let transport = Arc::clone(transport);
             let caller =
-                Caller::connect(transport, address.as_str(), identity, task, patience, retry).await?;
+                ReconnectingClient::connect(transport, address.as_str(), identity, task, patience, retry)
+                    .await?;
             self.callers.borrow_mut().insert(task, Arc::new(caller));
             Ok::<_, DialError>(())
         });
@@ -92,13 +95,13 @@ impl PsTasks {
         self.callers.borrow().keys().copied().collect()
     }
 
-    fn callers(&self) -> Vec<Arc<Caller>> {
+    fn callers(&self) -> Vec<Arc<ReconnectingClient>> {
         self.callers.borrow().values().cloned().collect()
     }
 
     /// Returns the status of every task that has been reached.
     pub(crate) fn statuses(&self) -> Vec<PsStatus> {
-        let status = |caller: &Arc<Caller>| PsStatus {
+        let status = |caller: &Arc<ReconnectingClient>| PsStatus {
             task: caller.peer(),
             http: caller.welcome().http.clone(),
             up: caller.is_up(),
@@ -112,8 +115,8 @@ impl PsTasks {
     }
 
     /// Returns every shard, with the caller of its task.
-    pub(crate) fn shards(&self) -> Vec<(ShardId, Arc<Caller>)> {
-        let of_task = |caller: Arc<Caller>| {
+    pub(crate) fn shards(&self) -> Vec<(ShardId, Arc<ReconnectingClient>)> {
+        let of_task = |caller: Arc<ReconnectingClient>| {
             let shards = 0..caller.welcome().shards;
             shards.map(move |shard| (ShardId::new(caller.peer().index, shard), Arc::clone(&caller)))
         };

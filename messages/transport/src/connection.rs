@@ -1,85 +1,257 @@
-//! What every transport offers: listen, dial, and two halves of a connection that carry envelopes.
+//! The calling end of one connection: many requests in flight, and each reply finds its request.
 
-use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use pushpull_messages::id::{RequestId, TaskId};
+use pushpull_messages::message::{Message, Refusal, RefusalCode, Welcome};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 
-use crate::buffer::Budget;
+use crate::buffer::Payload;
+use crate::counters::CallCounters;
+use crate::error::{CallError, DialError, TransportError};
+use crate::handshake::Identity;
+use crate::link::{FrameReceiver, FrameSender, Link};
+use crate::liveness;
+use crate::pending::{Pending, PendingRequest};
+use crate::retry::RetryConfig;
 use crate::wire::{Envelope, Limits, WireError};
 
-/// A way for envelopes to travel between tasks. Addresses are `host:port`, whatever the transport makes of them.
-pub trait Transport: Send + Sync + 'static {
-    /// Starts to listen.
-    fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, TransportError>>;
+/// How long the peer may take to answer the handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
-    /// Whether a frame may be on its way before all of its payload is there. Where it may not, a promise gains nothing.
-    fn streams(&self) -> bool;
-
-    /// Opens a connection. The first frame is the caller's.
-    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Connection, TransportError>>;
-}
-
-/// Takes connections as they come.
-pub trait Listener: Send {
-    /// The next one.
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>>;
-
-    /// Where it listens; with the port that was given to it, if it asked for any.
-    fn address(&self) -> String;
-}
-
-/// Both halves, and who is at the other end as far as the transport can tell.
+/// A connection to one task, for calls. It is closed when it is dropped.
+#[derive(Debug)]
 pub struct Connection {
-    /// Writes.
-    pub sender: Box<dyn FrameSender>,
-    /// Reads.
-    pub receiver: Box<dyn FrameReceiver>,
-    /// For logs: the other end's address.
-    pub peer: String,
+    peer: TaskId,
+    welcome: Welcome,
+    outgoing: mpsc::Sender<Envelope>,
+    slots: Semaphore,
+    pending: Arc<Pending>,
+    counters: Arc<CallCounters>,
 }
 
-/// The half that writes.
-pub trait FrameSender: Send {
-    /// Writes one envelope; returns when the transport has taken all of it. That may take for ever where the peer
-    /// does not read: whoever calls has a limit of its own, or knows otherwise that the peer is there.
-    fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>>;
-}
+impl Connection {
+    /// Shakes hands with `to` over a new link, and then carries calls on the current runtime.
+    ///
+    /// # Errors
+    /// Returns an error if the peer refuses this task, or the link breaks.
+    pub(crate) async fn open(
+        link: Link,
+        identity: &Identity,
+        to: TaskId,
+        counters: Arc<CallCounters>,
+    ) -> Result<Self, DialError> {
+        let Link { mut sender, mut receiver, peer: address } = link;
+        let welcome = shake_hands(&mut *sender, &mut *receiver, &address, identity, to).await?;
+        receiver.trust(Limits::default(), None);
+        let requests_max = welcome.requests_max.clamp(1, 1 << 16) as usize;
+        let (outgoing, queue) = mpsc::channel(requests_max);
+        let pending = Arc::new(Pending::new());
+        tokio::spawn(carry(sender, receiver, queue, Arc::clone(&pending), Arc::clone(&counters)));
+        let slots = Semaphore::new(requests_max);
+        Ok(Self { peer: to, welcome, outgoing, slots, pending, counters })
+    }
 
-/// The half that reads.
-pub trait FrameReceiver: Send {
-    /// The next envelope; `None` when the other end has closed between two frames.
-    fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>>;
+    /// Returns the task at the other end.
+    pub const fn peer(&self) -> TaskId {
+        self.peer
+    }
 
-    /// What it takes from now on: frames within `limits`, and payloads as far as `budget` has room for them; until
-    /// then nothing more is read. A new connection takes only [`Limits::STRANGER`].
-    fn trust(&mut self, limits: Limits, budget: Option<Budget>);
-}
+    /// Returns what the peer said of itself in the handshake.
+    pub const fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
 
-/// Why a transport could not listen or dial.
-#[derive(Debug, thiserror::Error)]
-pub enum TransportError {
-    /// Somebody else listens there.
-    #[error("address {address} is already in use")]
-    InUse {
-        /// That address.
-        address: String,
-    },
-    /// The operating system's word.
-    #[error("{address}: {source}")]
-    Io {
-        /// Where.
-        address: String,
-        /// Why.
-        source: io::Error,
-    },
-}
+    /// Returns whether the connection is lost.
+    pub fn is_lost(&self) -> bool {
+        self.pending.is_lost()
+    }
 
-impl TransportError {
-    pub(super) fn io(address: &str, source: io::Error) -> Self {
-        let address = address.to_owned();
-        match source.kind() {
-            io::ErrorKind::AddrInUse => Self::InUse { address },
-            _ => Self::Io { address, source },
+    /// Returns whether the peer has sent anything since the handshake.
+    pub(crate) fn was_heard(&self) -> bool {
+        self.pending.was_heard()
+    }
+
+    /// Returns whether a call was waiting for its reply when the connection was lost.
+    pub(crate) fn was_missed(&self) -> bool {
+        self.pending.was_missed()
+    }
+
+    /// Waits until the connection is lost, and returns the reason.
+    pub async fn wait_lost(&self) -> String {
+        self.outgoing.closed().await;
+        self.pending.reason()
+    }
+
+    /// Sends a request and waits for the reply. First waits while as many requests are in flight as the peer
+    /// accepts.
+    ///
+    /// # Errors
+    /// Returns an error if the peer refuses, the connection is lost, or the reply is of another kind.
+    pub async fn call<R>(
+        &self,
+        message: impl Into<Message>,
+        payload: Payload,
+    ) -> Result<(R, Payload), CallError>
+    where
+        R: TryFrom<Message, Error = Message>,
+    {
+        let _slot = self.slots.acquire().await.expect("never closed");
+        let mut request = self.send(message.into(), payload).await?;
+        let reply = (&mut request.reply).await;
+        self.decode(reply.ok())
+    }
+
+    /// Calls like [`call`](Self::call), and sends the request again when no reply has come for long enough;
+    /// the earlier copy is then forgotten. A request that the transport has not taken yet is not sent again.
+    ///
+    /// # Errors
+    /// Returns an error if the peer refuses, the connection is lost, or the reply is of another kind.
+    pub(crate) async fn call_with_resends<R>(
+        &self,
+        message: &Message,
+        payload: &Payload,
+        retry: &RetryConfig,
+    ) -> Result<(R, Payload), CallError>
+    where
+        R: TryFrom<Message, Error = Message>,
+    {
+        let _slot = self.slots.acquire().await.expect("never closed");
+        let mut pauses = retry.resend_pauses();
+        loop {
+            let pause = pauses.next().expect("the pauses never end");
+            let mut request = self.send(message.clone(), payload.clone()).await?;
+            loop {
+                match timeout(pause, &mut request.reply).await {
+                    Ok(reply) => return self.decode(reply.ok()),
+                    // The request is late, not the reply.
+                    Err(_) if !request.is_written() => {}
+                    Err(_) => break,
+                }
+            }
+            tracing::debug!(peer = %self.peer, request = message.name(), ?pause, "no reply; sending again");
+            self.counters.resend();
         }
+    }
+
+    async fn send(&self, message: Message, payload: Payload) -> Result<PendingRequest<'_>, CallError> {
+        let request = self.pending.register().map_err(|reason| self.lost(reason))?;
+        // Where this fails, the connection's task has ended and told every pending request why.
+        let _ = self.outgoing.send(Envelope { request: request.id, message, payload }).await;
+        Ok(request)
+    }
+
+    /// Decodes a reply as an `R`; without one, the connection is lost.
+    fn decode<R>(&self, reply: Option<(Message, Payload)>) -> Result<(R, Payload), CallError>
+    where
+        R: TryFrom<Message, Error = Message>,
+    {
+        let (message, payload) = reply.ok_or_else(|| self.lost(self.pending.reason()))?;
+        match R::try_from(message) {
+            Ok(content) => Ok((content, payload)),
+            Err(Message::Refusal(refusal)) => Err(CallError::Refused { peer: self.peer, refusal: *refusal }),
+            Err(other) => Err(CallError::Unexpected {
+                peer: self.peer,
+                expected: std::any::type_name::<R>().rsplit("::").next().unwrap_or("another"),
+                got: other.name(),
+            }),
+        }
+    }
+
+    fn lost(&self, reason: String) -> CallError {
+        CallError::Lost { peer: self.peer, reason }
+    }
+}
+
+/// Sends this task's hello, and waits for the peer's welcome.
+async fn shake_hands(
+    sender: &mut dyn FrameSender,
+    receiver: &mut dyn FrameReceiver,
+    address: &str,
+    identity: &Identity,
+    to: TaskId,
+) -> Result<Welcome, DialError> {
+    let lost =
+        |reason: String| DialError::Transport(TransportError::io(address, std::io::Error::other(reason)));
+    let hello =
+        Envelope { request: RequestId(0), message: identity.hello(to).into(), payload: Payload::EMPTY };
+    let answer = async {
+        sender.send(hello).await?;
+        receiver.receive().await
+    };
+    let answer = timeout(HANDSHAKE, answer)
+        .await
+        .map_err(|_| lost(format!("no answer to the handshake within {} s", HANDSHAKE.as_secs())))?
+        .map_err(|error| match error {
+            WireError::Version { .. } => {
+                DialError::Refused { to, refusal: Refusal::new(RefusalCode::Protocol, error) }
+            }
+            error => lost(error.to_string()),
+        })?
+        .ok_or_else(|| lost("closed during the handshake".into()))?;
+    match answer.message {
+        Message::Welcome(welcome) => Ok(*welcome),
+        Message::Refusal(refusal) => Err(DialError::Refused { to, refusal: *refusal }),
+        other => Err(lost(format!("answered the handshake with {}", other.name()))),
+    }
+}
+
+/// Carries envelopes both ways until the connection is dropped or its link breaks.
+async fn carry(
+    mut sender: Box<dyn FrameSender>,
+    mut receiver: Box<dyn FrameReceiver>,
+    mut queue: mpsc::Receiver<Envelope>,
+    pending: Arc<Pending>,
+    counters: Arc<CallCounters>,
+) {
+    // Pinned here, so that the queue is closed only after the reason is known.
+    let mut write = std::pin::pin!(async {
+        while let Some(next) = liveness::next(&mut queue).await {
+            let is_request = next.is_ok();
+            let envelope = next.unwrap_or_else(|heartbeat| heartbeat);
+            let (request, bytes) = (envelope.request, envelope.payload.bytes());
+            if let Err(error) = sender.send(envelope).await {
+                return error.to_string();
+            }
+            if is_request {
+                counters.sent.count(bytes);
+                pending.written(request);
+            }
+        }
+        "closed by this task".to_owned()
+    });
+    let read = async {
+        loop {
+            match receiver.receive().await {
+                Ok(Some(Envelope { message: Message::Heartbeat(_), .. })) => pending.heard(),
+                Ok(Some(Envelope { request, message, payload })) => {
+                    counters.received.count(payload.bytes());
+                    if !pending.reply(request, message, payload, &counters) {
+                        return format!("a reply to request {request}, which was never made");
+                    }
+                }
+                Ok(None) => return "closed by the peer".to_owned(),
+                Err(error) => return error.to_string(),
+            }
+        }
+    };
+    let mut end = End { pending: &pending, reason: None };
+    end.reason = Some(tokio::select! {
+        reason = &mut write => reason,
+        reason = read => reason,
+    });
+}
+
+/// A guard that ends the wait of every request, however the connection's task ends.
+struct End<'a> {
+    pending: &'a Pending,
+    reason: Option<String>,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.pending.lose(self.reason.take().unwrap_or_else(|| "its task panicked or was cancelled".into()));
     }
 }

@@ -1,15 +1,17 @@
-//! How many connections came, and why they went: by reason, so that an attack or a faulty cable can be seen. What
-//! they carried, and how often a caller had to repeat itself. Handshakes and heartbeats do not count.
+//! Counts of connections, by the reason for their end, so that an attack or a faulty cable shows; of the
+//! traffic they carried; and of the repeated requests. Handshakes and heartbeats do not count.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::buffer::Budget;
 use pushpull_messages::observe::{ServerSnapshot, SharedTimes, Traffic};
 
-/// What connections have carried one way, counted by all of them at a time without a lock.
+/// The traffic in one direction, counted by all connections together without a lock.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     messages: AtomicU64,
@@ -17,7 +19,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// A message with such a payload.
+    /// Counts a message with a payload of this size.
     pub(super) fn count(&self, payload_bytes: usize) {
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.payload_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
@@ -30,15 +32,15 @@ impl Carried {
     }
 }
 
-/// Counts of one server's connections.
+/// The counts of one server's connections.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionCounters {
     pub received: Carried,
     pub sent: Carried,
-    /// How long replies took to be written.
+    /// How long it took to write replies.
     writing: SharedTimes,
     accepted: AtomicU64,
-    /// Reasons are a fixed set of words, so this is bounded.
+    /// The ended connections by reason; there is a fixed set of reasons, so this is bounded.
     closed: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -47,18 +49,18 @@ impl ConnectionCounters {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A reply with such a payload was written, in that time.
+    /// Counts a reply with a payload of this size, and the time it took to write.
     pub(super) fn send(&self, payload_bytes: usize, took: Duration) {
         self.sent.count(payload_bytes);
         self.writing.record(took);
     }
 
     pub(super) fn close(&self, reason: &'static str) {
-        *self.closed.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
+        *self.closed.lock().entry(reason).or_default() += 1;
     }
 }
 
-/// Sees what a server's connections are doing, and after it has stopped what they did.
+/// An observer of a server's connections, which outlives the server.
 #[derive(Clone, Debug)]
 pub struct ServerObserver {
     counters: Arc<ConnectionCounters>,
@@ -70,10 +72,10 @@ impl ServerObserver {
         Self { counters, budget }
     }
 
-    /// The counts now. Of what is in flight those payloads that take memory of their own: within one process they are their
-    /// sender's.
+    /// Returns the counts now. In flight are only payloads with memory of their own: within one process the
+    /// memory is the sender's.
     pub fn snapshot(&self) -> ServerSnapshot {
-        let closed = self.counters.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let closed = self.counters.closed.lock();
         ServerSnapshot {
             accepted: self.counters.accepted.load(Ordering::Relaxed),
             closed: closed.iter().map(|(&reason, &count)| (reason.to_owned(), count)).collect(),
@@ -86,7 +88,7 @@ impl ServerObserver {
     }
 }
 
-/// What was needed to get one caller's calls answered.
+/// The counts of one client's calls.
 #[derive(Debug, Default)]
 pub struct CallCounters {
     pub(super) received: Carried,
@@ -96,23 +98,23 @@ pub struct CallCounters {
     ignored: AtomicU64,
 }
 
-/// The counts at one moment.
+/// The counts of a client's calls at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallsSnapshot {
-    /// Connections that were found again.
+    /// The times that a broken connection was replaced.
     pub reconnections: u64,
-    /// Requests that were made again because no answer had come, or because their connection had broken.
+    /// Requests sent again because no reply came, or because their connection broke.
     pub resends: u64,
-    /// Replies that nobody waited for any more.
+    /// Replies for which no call was waiting any more.
     pub ignored: u64,
-    /// Requests that were written, those that were made again included.
+    /// Requests written, those sent again included.
     pub sent: Traffic,
-    /// Replies that came, those that were ignored included.
+    /// Replies received, those ignored included.
     pub received: Traffic,
 }
 
 impl CallsSnapshot {
-    /// Counts those of another caller, too.
+    /// Adds the counts of another client.
     pub fn add(&mut self, other: &Self) {
         self.reconnections += other.reconnections;
         self.resends += other.resends;
@@ -135,7 +137,7 @@ impl CallCounters {
         self.ignored.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts now.
+    /// Returns the counts now.
     pub fn snapshot(&self) -> CallsSnapshot {
         CallsSnapshot {
             reconnections: self.reconnections.load(Ordering::Relaxed),

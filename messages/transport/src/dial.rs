@@ -1,97 +1,79 @@
-//! Reaching a peer that may not be up yet: try again with growing pauses, and say what is being waited for.
+//! Dials a peer that may not be up yet: tries again with growing pauses, and logs what it waits for.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::ExponentialBackoff;
+use pushpull_messages::id::TaskId;
+use pushpull_messages::message::RefusalCode;
 use tokio::time::Instant;
 
-use super::client::Client;
-use super::connection::{Transport, TransportError};
-use super::counters::CallCounters;
-use super::handshake::Identity;
-use pushpull_messages::id::TaskId;
-use pushpull_messages::message::{Refusal, RefusalCode};
+use crate::connection::Connection;
+use crate::counters::CallCounters;
+use crate::error::{DialError, TransportError};
+use crate::handshake::Identity;
+use crate::retry::dial_pauses;
+use crate::transport::Transport;
 
-/// The first pause between two tries, and the longest.
-pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
-
-/// How long to wait for a peer, and how often to say so.
+/// How long to wait for a peer, and how often to log that.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Until then.
+    /// The end of the wait.
     pub deadline: Instant,
-    /// Between two lines in the log.
+    /// The time between two log lines.
     pub log_every: Duration,
 }
 
 impl Patience {
-    /// For so long from now on.
+    /// Returns the patience to wait this long from now on.
     pub fn of(duration: Duration) -> Self {
         Self { deadline: Instant::now() + duration, log_every: Duration::from_secs(3) }
     }
 }
 
-/// Why a peer could not be reached.
-#[derive(Debug, thiserror::Error)]
-pub enum DialError {
-    /// It was not there until the deadline.
-    #[error("{to} at {address} did not come up in time: {reason}")]
-    Missing {
-        /// Who.
-        to: TaskId,
-        /// Where.
-        address: String,
-        /// What the last try said.
-        reason: String,
-    },
-    /// It is there, and does not want us.
-    #[error("{to} refused this task: {refusal}")]
-    Refused {
-        /// Who.
-        to: TaskId,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// One try failed.
-    #[error(transparent)]
-    Transport(#[from] TransportError),
+/// Returns the pauses between attempts of this task to dial `to`; another task has other ones.
+pub(crate) fn pauses(identity: &Identity, to: TaskId) -> ExponentialBackoff {
+    let mut hasher = DefaultHasher::new();
+    (identity.task, identity.incarnation, to).hash(&mut hasher);
+    dial_pauses(hasher.finish())
 }
 
 /// Dials `to` at `address` until it answers.
 ///
 /// # Errors
-/// Where it does not answer in time, or refuses us.
+/// Returns an error if it does not answer before the deadline, or refuses this task.
 pub async fn dial(
     transport: &dyn Transport,
     address: &str,
     identity: &Identity,
     to: TaskId,
     patience: Patience,
-) -> Result<Client, DialError> {
+) -> Result<Connection, DialError> {
     dial_counted(transport, address, identity, to, patience, &Arc::default()).await
 }
 
-/// [`dial`], for one who counts what becomes of the calls.
-pub(super) async fn dial_counted(
+/// Dials like [`dial`]; the connection's calls are counted in `counters`.
+pub(crate) async fn dial_counted(
     transport: &dyn Transport,
     address: &str,
     identity: &Identity,
     to: TaskId,
     patience: Patience,
     counters: &Arc<CallCounters>,
-) -> Result<Client, DialError> {
-    let (mut pause, longest) = PAUSE;
+) -> Result<Connection, DialError> {
+    let mut pauses = pauses(identity, to);
     let mut log_at = Instant::now() + patience.log_every;
     loop {
         let attempt = async {
-            let connection = transport.dial(address).await?;
-            Client::handshake(connection, identity, to, Arc::clone(counters)).await
+            let link = transport.dial(address).await?;
+            Connection::open(link, identity, to, Arc::clone(counters)).await
         };
         let attempt = tokio::time::timeout_at(patience.deadline, attempt)
             .await
             .unwrap_or_else(|_| Err(TransportError::io(address, std::io::ErrorKind::TimedOut.into()).into()));
         let reason = match attempt {
-            Ok(client) => return Ok(client),
+            Ok(connection) => return Ok(connection),
             Err(DialError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {
                 refusal.reason
             }
@@ -103,10 +85,10 @@ pub(super) async fn dial_counted(
             return Err(DialError::Missing { to, address: address.to_owned(), reason });
         }
         if now >= log_at {
-            tracing::info!("waiting for {to} at {address}: {reason}");
+            tracing::info!(reason, "waiting for {to} at {address}");
             log_at = now + patience.log_every;
         }
+        let pause = pauses.next().expect("the pauses never end");
         tokio::time::sleep(pause.min(patience.deadline - now)).await;
-        pause = longest.min(pause * 2);
     }
 }

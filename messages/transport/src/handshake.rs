@@ -1,26 +1,26 @@
-//! Who may talk to whom: the rules of the first frame each way.
+//! The rules of the handshake: which tasks may talk to each other.
 
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
 
-/// Who this task is, as it tells every peer.
+/// The identity of a task, as it tells every peer.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Which task.
+    /// The task.
     pub task: TaskId,
-    /// Which life of it.
+    /// The life of that task.
     pub incarnation: Incarnation,
     /// The cluster it was started in.
     pub cluster: ClusterSpec,
-    /// The digest of the graph it was started with, where it was started with one.
+    /// The digest of the graph it was started with, if any.
     pub graph: Option<u32>,
-    /// Where it can be observed, as `host:port`.
+    /// The address at which it can be observed, as `host:port`.
     pub http: Option<String>,
 }
 
 impl Identity {
-    /// What this task says first when it has dialled `to`.
+    /// Returns the first message of this task when it has dialled `to`.
     pub fn hello(&self, to: TaskId) -> Hello {
         Hello {
             protocol: PROTOCOL,
@@ -33,17 +33,17 @@ impl Identity {
         }
     }
 
-    /// Whether the peer that said `hello` belongs here.
+    /// Checks whether the peer that sent `hello` belongs to this cluster.
     ///
     /// # Errors
-    /// What differs, in one line that both ends log.
+    /// Refuses with what differs, in one line that both ends log.
     pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
         let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason));
         let (me, peer) = (self.task, hello.task);
         if hello.protocol != PROTOCOL {
             return Err(Refusal::new(
                 RefusalCode::Protocol,
-                format!("{peer} speaks protocol version {}, and {me} speaks {PROTOCOL}", hello.protocol),
+                format!("{peer} speaks protocol version {}, but {me} speaks {PROTOCOL}", hello.protocol),
             ));
         }
         if let Some(difference) = self.cluster.difference(&hello.cluster) {
@@ -52,7 +52,7 @@ impl Identity {
             ));
         }
         if hello.to != me {
-            return mismatch(format!("{peer} looks for {}, and this is {me}", hello.to));
+            return mismatch(format!("{peer} looks for {}, but this is {me}", hello.to));
         }
         let known = self.cluster.address(peer).is_some() || peer == TaskId::CHIEF;
         if !known {
@@ -60,7 +60,7 @@ impl Identity {
         }
         match (self.graph, hello.graph) {
             (Some(mine), Some(theirs)) if mine != theirs => mismatch(format!(
-                "the graphs of {me} ({mine:08x}) and {peer} ({theirs:08x}) differ: start every task with the same model and flags"
+                "the graphs of {me} ({mine:08x}) and {peer} ({theirs:08x}) differ; start every task with the same model and flags"
             )),
             _ => Ok(()),
         }

@@ -1,4 +1,5 @@
-//! Tasks of one process: envelopes change hands through bounded queues, payloads are shared, nothing is encoded.
+//! The transport between tasks of one process: envelopes pass through bounded queues, payloads are shared,
+//! and nothing is encoded.
 
 use std::io;
 use std::sync::Arc;
@@ -8,23 +9,26 @@ use dashmap::mapref::entry::Entry;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::mpsc;
 
-use super::connection::{Connection, FrameReceiver, FrameSender, Listener, Transport, TransportError};
 use crate::buffer::Budget;
+use crate::error::TransportError;
+use crate::link::{FrameReceiver, FrameSender, Link};
+use crate::listener::Listener;
+use crate::transport::Transport;
 use crate::wire::{Envelope, Limits, WireError};
 
-/// Envelopes that wait in one direction of a connection; beyond that the sender waits.
+/// The envelopes queued in one direction of a link; beyond that the sender waits.
 const QUEUE_MAX: usize = 4;
-/// Connections that wait to be accepted.
+/// The links that wait to be accepted.
 const BACKLOG_MAX: usize = 64;
 
-/// The addresses of one embedded cluster. Two of them in one process do not see each other.
+/// The in-process transport: the addresses of one embedded cluster. Two of them in one process are separate.
 #[derive(Clone, Default)]
 pub struct InProcess {
-    listeners: Arc<DashMap<String, mpsc::Sender<Connection>>>,
+    listeners: Arc<DashMap<String, mpsc::Sender<Link>>>,
 }
 
 impl InProcess {
-    /// A new set of addresses.
+    /// Returns a transport without listeners.
     pub fn new() -> Self {
         Self::default()
     }
@@ -32,7 +36,7 @@ impl InProcess {
 
 impl Transport for InProcess {
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, TransportError>> {
-        let (sender, connections) = mpsc::channel(BACKLOG_MAX);
+        let (sender, links) = mpsc::channel(BACKLOG_MAX);
         let taken = match self.listeners.entry(address.to_owned()) {
             Entry::Occupied(mut entry) if entry.get().is_closed() => {
                 entry.insert(sender);
@@ -48,7 +52,7 @@ impl Transport for InProcess {
         let listener: Result<Box<dyn Listener>, _> = if taken {
             Err(TransportError::InUse { address })
         } else {
-            Ok(Box::new(Queue { address, connections }))
+            Ok(Box::new(Queue { address, links }))
         };
         std::future::ready(listener).boxed()
     }
@@ -57,7 +61,7 @@ impl Transport for InProcess {
         false
     }
 
-    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Connection, TransportError>> {
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Link, TransportError>> {
         // The guard must not live across the await below.
         let listener = self.listeners.get(address).map(|entry| entry.value().clone());
         async move {
@@ -65,14 +69,14 @@ impl Transport for InProcess {
             let listener = listener.ok_or_else(refused)?;
             let (near_sender, far_receiver) = mpsc::channel(QUEUE_MAX);
             let (far_sender, near_receiver) = mpsc::channel(QUEUE_MAX);
-            let connection = |sender, receiver, peer: &str| Connection {
+            let link = |sender, receiver, peer: &str| Link {
                 sender: Box::new(Sender(sender)),
                 receiver: Box::new(Receiver(receiver)),
                 peer: peer.to_owned(),
             };
-            let far = connection(far_sender, far_receiver, "this process");
+            let far = link(far_sender, far_receiver, "this process");
             listener.send(far).await.map_err(|_| refused())?;
-            Ok(connection(near_sender, near_receiver, address))
+            Ok(link(near_sender, near_receiver, address))
         }
         .boxed()
     }
@@ -80,15 +84,15 @@ impl Transport for InProcess {
 
 struct Queue {
     address: String,
-    connections: mpsc::Receiver<Connection>,
+    links: mpsc::Receiver<Link>,
 }
 
 impl Listener for Queue {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Link>> {
         async move {
-            match self.connections.recv().await {
-                Some(connection) => Ok(connection),
-                // Nobody is left who could dial.
+            match self.links.recv().await {
+                Some(link) => Ok(link),
+                // The transport is gone, so no task can dial any more.
                 None => std::future::pending().await,
             }
         }
@@ -121,6 +125,6 @@ impl FrameReceiver for Receiver {
     }
 
     fn trust(&mut self, _: Limits, _: Option<Budget>) {
-        // Nothing is allocated here for what the other end sends: it is there already, and it is our own.
+        // Nothing is allocated here for what the other end sends: it exists already, in this process.
     }
 }

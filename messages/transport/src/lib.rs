@@ -1,38 +1,53 @@
-//! How frames travel, and the request/reply calls above them. Nothing above knows which transport it is.
+//! How messages travel: buffers, their wire format, links, and the calls above them. Nothing above knows
+//! which transport is used.
 //!
-//! A [`Caller`] calls, over as many connections as it takes, each of them a [`Client`]; a [`serve`]d [`Service`]
-//! answers. Between them is a [`Connection`] of one of the [`Transport`]s: [`InProcess`] hands envelopes over as they
-//! are, [`Tcp`] writes and reads frames.
+//! A [`ReconnectingClient`] calls one task over one [`Connection`] after another; a [`Service`] that is
+//! [served](serve) answers, with a session for each connection. Between them is a [`Link`] of a
+//! [`Transport`]: [`InProcess`] passes envelopes on as they are, [`Tcp`] writes and reads frames.
 
 #![forbid(unsafe_code)]
 
 pub mod buffer;
-mod caller;
 mod client;
 mod connection;
 mod counters;
 mod dial;
+mod error;
 #[cfg(test)]
 #[path = "../../tests/fixtures/mod.rs"]
 mod fixtures;
 mod handshake;
 mod in_process;
+mod link;
+mod listener;
 mod liveness;
+mod pending;
+mod reply;
 mod retry;
 mod server;
+mod server_config;
+mod service;
+mod session;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod transport;
 pub mod wire;
 
-pub use caller::Caller;
-pub use client::{CallError, Client};
-pub use connection::{Connection, FrameReceiver, FrameSender, Listener, Transport, TransportError};
+pub use client::ReconnectingClient;
+pub use connection::Connection;
 pub use counters::{CallCounters, CallsSnapshot, ServerObserver};
-pub use dial::{DialError, Patience, dial};
+pub use dial::{Patience, dial};
+pub use error::{CallError, DialError, TransportError};
 pub use handshake::Identity;
 pub use in_process::InProcess;
+pub use link::{FrameReceiver, FrameSender, Link};
+pub use listener::Listener;
 pub use liveness::LOST_AFTER_MIN;
-pub use retry::{RetryConfig, RetryError};
-pub use server::{Peer, Reply, Server, ServerConfig, Service, serve};
+pub use reply::Reply;
+pub use retry::RetryConfig;
+pub use server::{Server, serve};
+pub use server_config::ServerConfig;
+pub use service::{Peer, Service};
 pub use tcp::Tcp;
+pub use transport::Transport;

@@ -1,4 +1,5 @@
-//! How a connection knows that its peer is still there: both ends speak at least this often, and a silent one is gone.
+//! How a connection knows that its peer is alive: both ends send at least this often, and a silent one is
+//! lost.
 
 use std::time::Duration;
 
@@ -10,16 +11,18 @@ use crate::wire::Envelope;
 use pushpull_messages::id::RequestId;
 use pushpull_messages::message::Heartbeat;
 
-/// When there is nothing to say for so long, a heartbeat is sent.
+/// The time without a message after which a heartbeat is sent.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
-/// When nothing has come for so long, the peer counts as lost, unless told otherwise.
+/// The default time of silence after which a peer counts as lost.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(20);
-/// The least time after which a peer may count as lost: a busy machine must not look like a dead one.
+/// The shortest time of silence after which a peer may count as lost: a busy machine must not look like a
+/// dead one.
 pub const LOST_AFTER_MIN: Duration = Duration::from_secs(3);
 
 const _: () = assert!(LOST_AFTER_MIN.as_millis() >= 3 * HEARTBEAT.as_millis());
 
-/// The next thing to send: from the queue, or nothing but a sign of life. `None` when the queue is closed.
+/// Waits for what to send next: an item of the queue, or a heartbeat as `Err`. `None` when the queue is
+/// closed.
 pub(super) async fn next<T>(queue: &mut mpsc::Receiver<T>) -> Option<Result<T, Envelope>> {
     match timeout(HEARTBEAT, queue.recv()).await {
         Ok(next) => next.map(Ok),

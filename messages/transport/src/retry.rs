@@ -1,36 +1,31 @@
-//! When a caller dials again, when it asks again, and when it gives up. Numbers only.
+//! When a client dials again and when it sends a request again: settings, and the pauses that follow from
+//! them. Knows neither clock nor connection.
 
 use std::time::Duration;
 
-/// The longest pause before a request is made again, where its first pause is not longer.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// A peer that answers slowly must not be flooded.
-const RESEND_AFTER: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(600));
-/// Who has been away for longer will hardly come back with all that it knew.
-const REDIAL_FOR_MAX: Duration = Duration::from_secs(3600);
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use pushpull_messages::out_of_range::OutOfRange;
 
-/// How a caller deals with connections that break and answers that do not come.
+/// The longest pause before a request is sent again, unless its first pause is longer.
+const RESEND_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The bounds on the first such pause: a slow peer must not be flooded.
+const RESEND_AFTER: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(600));
+/// A peer that is gone for longer is unlikely to come back with its state.
+const REDIAL_FOR_MAX: Duration = Duration::from_secs(3600);
+/// The shortest and the longest pause between two attempts to dial.
+const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+
+/// How a client deals with connections that break and replies that do not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryConfig {
-    /// So long it dials a peer whose connection has broken, before the peer counts as lost; zero: it does not.
+    /// How long it dials a peer whose connection broke before the peer counts as lost; at most an hour. Zero:
+    /// it does not dial again.
     pub redial_for: Duration,
-    /// When no answer has come for so long the request is made again; then after twice, four times as long, up to
-    /// a minute. From 10 ms to 600 s.
+    /// How long it waits for a reply before it sends the request again; then it waits twice, four times as
+    /// long, up to a minute. From 10 ms to 600 s.
     pub resend_after: Duration,
-    /// On so many connections a request is made at most: what breaks every connection will break the next.
+    /// The most connections on which a request is sent: what breaks every connection will break the next.
     pub connections_max: u32,
-}
-
-/// A number out of range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} must be {expected}, and is {got}")]
-pub struct RetryError {
-    /// Which one.
-    pub key: &'static str,
-    /// What it may be.
-    pub expected: String,
-    /// What it is.
-    pub got: String,
 }
 
 impl Default for RetryConfig {
@@ -44,58 +39,93 @@ impl Default for RetryConfig {
 }
 
 impl RetryConfig {
-    /// Checks the numbers.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// Names the one that is out of range.
-    pub fn validate(&self) -> Result<(), RetryError> {
+    /// Names the setting that is out of range.
+    pub fn validate(&self) -> Result<(), OutOfRange> {
         let (least, most) = RESEND_AFTER;
-        let wrong = |key, expected: String, got: String| Err(RetryError { key, expected, got });
         if self.redial_for > REDIAL_FOR_MAX {
-            let got = format!("{:?}", self.redial_for);
-            return wrong("retry.redial_for", format!("at most {REDIAL_FOR_MAX:?}"), got);
+            let (expected, got) = (format!("at most {REDIAL_FOR_MAX:?}"), format!("{:?}", self.redial_for));
+            return Err(OutOfRange::new("retry.redial_for", expected, got));
         }
         if !(least..=most).contains(&self.resend_after) {
-            let got = format!("{:?}", self.resend_after);
-            return wrong("retry.resend_after", format!("{least:?} to {most:?}"), got);
+            let (expected, got) = (format!("{least:?} to {most:?}"), format!("{:?}", self.resend_after));
+            return Err(OutOfRange::new("retry.resend_after", expected, got));
         }
         if self.connections_max == 0 {
-            return wrong("retry.connections_max", "at least 1".into(), "0".into());
+            return Err(OutOfRange::new("retry.connections_max", "at least 1", 0));
         }
         Ok(())
     }
 
-    /// The pause after this one.
-    pub(super) fn next_pause(&self, pause: Duration) -> Duration {
-        PAUSE_MAX.max(self.resend_after).min(2 * pause)
+    /// Returns how long to wait for a reply, each time before the request is sent again.
+    pub(crate) fn resend_pauses(&self) -> ExponentialBackoff {
+        ExponentialBuilder::default()
+            .with_min_delay(self.resend_after)
+            .with_max_delay(RESEND_PAUSE_MAX.max(self.resend_after))
+            .without_max_times()
+            .build()
     }
+}
+
+/// Returns the pauses between attempts to dial: they grow exponentially, with a jitter that `seed`
+/// determines, so that tasks that lost the same peer do not all dial at once.
+pub(crate) fn dial_pauses(seed: u64) -> ExponentialBackoff {
+    let (least, most) = DIAL_PAUSE;
+    ExponentialBuilder::default()
+        .with_min_delay(least)
+        // The jitter at most doubles a pause.
+        .with_max_delay(most / 2)
+        .without_max_times()
+        .with_jitter()
+        .with_jitter_seed(seed)
+        .build()
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_a_minute() {
+    fn resend_pauses_double_up_to_a_minute() {
         let seconds = |first: u64| {
             let retry = RetryConfig { resend_after: Duration::from_secs(first), ..Default::default() };
-            let next = |pause: &Duration| Some(retry.next_pause(*pause));
-            let pauses = std::iter::successors(Some(retry.resend_after), next);
-            pauses.take(5).map(|pause| pause.as_secs()).collect::<Vec<_>>()
+            retry.resend_pauses().take(5).map(|pause| pause.as_secs()).collect::<Vec<_>>()
         };
         assert_eq!(seconds(10), [10, 20, 40, 60, 60]);
         assert_eq!(seconds(90), [90; 5]);
     }
 
+    proptest! {
+        #[test]
+        fn dial_pauses_grow_within_their_bounds(seed in any::<u64>()) {
+            let pauses: Vec<_> = dial_pauses(seed).take(50).collect();
+            for (attempt, pause) in pauses.iter().enumerate() {
+                let base = (DIAL_PAUSE.0 * 2u32.pow(attempt.min(9) as u32)).min(DIAL_PAUSE.1 / 2);
+                prop_assert!((base..=2 * base).contains(pause), "{attempt}: {pause:?}");
+            }
+            prop_assert_eq!(dial_pauses(seed).take(50).collect::<Vec<_>>(), pauses);
+        }
+    }
+
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn tasks_with_different_seeds_pause_differently() {
+        let [one, other] = [1, 2].map(|seed| dial_pauses(seed).take(5).collect::<Vec<_>>());
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn a_setting_out_of_range_is_named() {
         let usual = RetryConfig::default();
         assert_eq!(usual.validate(), Ok(()));
         for (wrong, text) in [
             (RetryConfig { redial_for: Duration::MAX, ..usual }, "retry.redial_for must be at most 3600s"),
             (
                 RetryConfig { resend_after: Duration::ZERO, ..usual },
-                "retry.resend_after must be 10ms to 600s, and is 0ns",
+                "retry.resend_after must be 10ms to 600s, but is 0ns",
             ),
             (RetryConfig { connections_max: 0, ..usual }, "retry.connections_max must be at least 1"),
         ] {

@@ -1,4 +1,4 @@
-//! Frames over TCP: one vectored write per frame, payloads read straight into a pooled, aligned buffer.
+//! The TCP transport: one vectored write per frame, and payloads read straight into a pooled, aligned buffer.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -9,18 +9,22 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::connection::{Connection, FrameReceiver, FrameSender, Listener, Transport, TransportError};
-use super::liveness::{LOST_AFTER, LOST_AFTER_MIN};
 use crate::buffer::{Budget, Buffer, BufferPool};
+use crate::error::TransportError;
+use crate::link::{FrameReceiver, FrameSender, Link};
+use crate::listener::Listener;
+use crate::liveness::{LOST_AFTER, LOST_AFTER_MIN};
+use crate::transport::Transport;
 use crate::wire::{
     Envelope, FrameHead, Incoming, Limits, PADDING, PREFIX_BYTES, Prefix, WireError, encode_head,
 };
 
-/// Within a frame, so long may nothing move before the peer counts as gone.
+/// How long nothing may move within a frame before the peer counts as gone.
 const STALL: Duration = Duration::from_secs(30);
-/// A payload that comes slower than this, over all of it, counts as stalled.
+/// The average rate below which a payload counts as stalled.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
-/// Prefixes, headers and small payloads are read through a buffer of so many bytes; larger reads go around it.
+/// The size of the buffer through which prefixes, headers and small payloads are read; larger reads bypass
+/// it.
 const READ_BUFFER_BYTES: usize = 16 << 10;
 
 /// The TCP transport.
@@ -38,36 +42,36 @@ impl Default for Tcp {
 }
 
 impl Tcp {
-    /// Payloads are read into buffers of that pool.
+    /// Returns a transport that reads payloads into buffers of `pool`.
     pub fn new(pool: BufferPool) -> Self {
         Self { pool, payload_crc: false, lost_after: LOST_AFTER }
     }
 
-    /// Also sends a checksum with every payload. TCP has one too, but a weak one.
+    /// Sends a checksum with every payload if `on`. TCP has one too, but it is weak.
     #[must_use]
     pub fn with_payload_crc(mut self, on: bool) -> Self {
         self.payload_crc = on;
         self
     }
 
-    /// A peer from which nothing comes for so long counts as lost. It sends a sign of life every second; less than
-    /// [`LOST_AFTER_MIN`] counts as that.
+    /// Sets how long a peer may be silent before it counts as lost, at least [`LOST_AFTER_MIN`]. A peer sends
+    /// a heartbeat every second.
     #[must_use]
     pub fn with_lost_after(mut self, lost_after: Duration) -> Self {
         self.lost_after = lost_after.max(LOST_AFTER_MIN);
         self
     }
 
-    /// Listens on a socket that was opened by somebody else, such as the parent process.
+    /// Listens on a socket that is already open, such as one from the parent process.
     ///
     /// # Errors
-    /// Where the socket cannot be used.
+    /// Returns an error if the socket cannot be used.
     pub fn listen_on(&self, socket: std::net::TcpListener) -> io::Result<Box<dyn Listener>> {
         socket.set_nonblocking(true)?;
         Ok(Box::new(Socket { socket: TcpListener::from_std(socket)?, tcp: self.clone() }))
     }
 
-    fn connection(&self, stream: TcpStream, peer: String) -> io::Result<Connection> {
+    fn link(&self, stream: TcpStream, peer: String) -> io::Result<Link> {
         stream.set_nodelay(true)?;
         let (read, write) = stream.into_split();
         let receiver = Receiver {
@@ -79,7 +83,7 @@ impl Tcp {
             pool: self.pool.clone(),
         };
         let sender = Sender { stream: write, payload_crc: self.payload_crc };
-        Ok(Connection { sender: Box::new(sender), receiver: Box::new(receiver), peer })
+        Ok(Link { sender: Box::new(sender), receiver: Box::new(receiver), peer })
     }
 }
 
@@ -94,15 +98,15 @@ impl Transport for Tcp {
     }
 
     fn streams(&self) -> bool {
-        // The checksum of a payload goes before it.
+        // The checksum of a payload is sent before it.
         !self.payload_crc
     }
 
-    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Connection, TransportError>> {
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Link, TransportError>> {
         async move {
             let stream =
                 TcpStream::connect(address).await.map_err(|error| TransportError::io(address, error))?;
-            self.connection(stream, address.to_owned()).map_err(|error| TransportError::io(address, error))
+            self.link(stream, address.to_owned()).map_err(|error| TransportError::io(address, error))
         }
         .boxed()
     }
@@ -114,10 +118,10 @@ struct Socket {
 }
 
 impl Listener for Socket {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Link>> {
         async move {
             let (stream, peer) = self.socket.accept().await?;
-            self.tcp.connection(stream, peer.to_string())
+            self.tcp.link(stream, peer.to_string())
         }
         .boxed()
     }
@@ -136,7 +140,7 @@ impl FrameSender for Sender {
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
         async move {
             if self.payload_crc {
-                // The checksum goes first.
+                // The checksum is sent first.
                 envelope.payload.ready().await?;
             }
             let FrameHead { bytes, starts } = encode_head(&envelope, self.payload_crc)?;
@@ -146,7 +150,7 @@ impl FrameSender for Sender {
             let mut end = 0;
             for (segment, start) in segments.iter().zip(starts) {
                 if !segment.is_ready() {
-                    // What is there already need not wait for it.
+                    // Write what is ready instead of making it wait.
                     write_all(&mut self.stream, &mut slices).await?;
                     slices.clear();
                     segment.ready().await?;
@@ -188,7 +192,7 @@ impl FrameReceiver for Receiver {
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>> {
         async move {
             let mut prefix_bytes = [0; PREFIX_BYTES];
-            // Between two frames a peer may take its time, as long as it is there.
+            // Between two frames a peer may take its time, as long as it is alive.
             let first = match timeout(self.lost_after, self.stream.read(&mut prefix_bytes)).await {
                 Ok(first) => first?,
                 Err(_) => return Err(WireError::Silent(self.lost_after.as_secs())),
@@ -223,7 +227,7 @@ impl Receiver {
             Some(credit) => buffer.with_credit(credit),
             None => buffer,
         };
-        // A peer that trickles must not hold the memory for ever either.
+        // A peer that sends slowly must not hold the memory for ever either.
         let limit = STALL + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN);
         match timeout(limit, read_full(&mut self.stream, buffer.as_bytes_mut())).await {
             Ok(read) => read.map(|()| buffer),
@@ -231,7 +235,7 @@ impl Receiver {
         }
     }
 
-    /// Grows with what really arrives: a prefix alone must not make us allocate a large header.
+    /// Reads a header. The memory grows with what arrives: a prefix alone must not allocate a large header.
     async fn read_header(&mut self, bytes: usize) -> Result<(), WireError> {
         const CHUNK: usize = 64 << 10;
         self.header.clear();
@@ -256,7 +260,7 @@ async fn read_full(stream: &mut (impl AsyncRead + Unpin), mut bytes: &mut [u8]) 
     Ok(())
 }
 
-/// An operation in the middle of a frame, which must not wait for ever.
+/// Runs a read in the middle of a frame, within the time limit.
 async fn moving(operation: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
     match timeout(STALL, operation).await {
         Ok(done) => Ok(done?),

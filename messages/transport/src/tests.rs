@@ -1,4 +1,4 @@
-//! One body, every transport: calls, refusals, limits, and an end in good order.
+//! Tests of calls, refusals, limits and an orderly end, on every transport.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,11 +19,11 @@ fn identity(task: TaskId) -> Identity {
     Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None }
 }
 
-/// Answers a pull with the floats it was given; keeps the reply to an `Observe` until it is asked to let go.
+/// A service that answers a push with its gradients, and keeps the reply to an `Observe` until a `Stop`.
 #[derive(Default)]
 struct Echo {
     kept: Mutex<Vec<Reply>>,
-    /// What was pushed, where it is to be kept; the answers bear no values then.
+    /// The payloads pushed, if they are to be kept; replies then have no values.
     keeps: Mutex<Option<Vec<Payload>>>,
     gone: tokio::sync::Notify,
 }
@@ -94,7 +94,7 @@ async fn both(check: impl AsyncFn(Setup)) {
     check(setup(Box::new(tcp.with_payload_crc(true)), "127.0.0.1:0", config).await).await;
 }
 
-async fn client(setup: &Setup, task: TaskId) -> Result<Client, DialError> {
+async fn client(setup: &Setup, task: TaskId) -> Result<Connection, DialError> {
     let patience = Patience::of(Duration::from_secs(20));
     dial(&*setup.transport, &setup.address, &identity(task), PS, patience).await
 }
@@ -154,13 +154,13 @@ async fn replies_find_their_requests_in_any_order() {
 }
 
 #[tokio::test]
-async fn a_refusal_an_unexpected_reply_and_a_dropped_reply_are_errors() {
+async fn refused_unexpected_and_dropped_replies_are_errors() {
     both(async |setup| {
         let client = client(&setup, TaskId::worker(0)).await.unwrap();
         let refused = client.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
         assert_eq!(refused.to_string(), "ps/0: no Register here");
         let odd = client.call::<Registered>(push(1, 0), Payload::EMPTY).await.unwrap_err();
-        assert_eq!(odd.to_string(), "ps/0 answered with Pushed where Registered was expected");
+        assert_eq!(odd.to_string(), "ps/0 replied with Pushed, but Registered was expected");
         let kept = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
         let drop_it = async {
             while setup.echo.kept.lock().unwrap().is_empty() {
@@ -176,7 +176,7 @@ async fn a_refusal_an_unexpected_reply_and_a_dropped_reply_are_errors() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_belong_is_refused_with_the_difference() {
+async fn a_misfit_peer_is_refused_with_the_difference() {
     both(async |setup| {
         let refused = async |change: fn(&mut Identity)| {
             let mut identity = identity(TaskId::worker(0));
@@ -203,14 +203,14 @@ async fn whoever_does_not_belong_is_refused_with_the_difference() {
                 .unwrap_err()
                 .to_string()
         };
-        assert!(elsewhere.await.contains("worker/0 looks for chief/0, and this is ps/0"));
+        assert!(elsewhere.await.contains("worker/0 looks for chief/0, but this is ps/0"));
         assert_eq!(setup.server.observer().snapshot().closed.get("refused"), Some(&4));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_client_hears_of_a_lost_connection_and_a_service_of_a_lost_peer() {
+async fn both_ends_notice_a_lost_connection() {
     both(async |setup| {
         let Setup { server, echo, .. } = &setup;
         let client_to_drop = client(&setup, TaskId::worker(0)).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_client_hears_of_a_lost_connection_and_a_service_of_a_lost_peer() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_still_writes_what_it_has_answered() {
+async fn a_stopping_server_still_writes_its_replies() {
     both(async |setup| {
         let client = client(&setup, TaskId::worker(0)).await.unwrap();
         let kept = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
@@ -247,7 +247,7 @@ async fn a_stopping_server_still_writes_what_it_has_answered() {
 }
 
 #[tokio::test]
-async fn what_has_come_over_a_socket_is_in_flight_until_it_is_let_go() {
+async fn a_payload_is_in_flight_until_it_is_dropped() {
     let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
     let observer = setup.server.observer();
     *setup.echo.keeps.lock().unwrap() = Some(Vec::new());
@@ -261,7 +261,7 @@ async fn what_has_come_over_a_socket_is_in_flight_until_it_is_let_go() {
 }
 
 #[tokio::test]
-async fn bytes_of_anything_else_close_their_own_connection_and_are_counted() {
+async fn foreign_bytes_close_their_own_connection() {
     let config = ServerConfig { handshake_ms: 200, ..Default::default() };
     let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", config).await;
     let good = client(&setup, TaskId::worker(0)).await.unwrap();
@@ -269,7 +269,7 @@ async fn bytes_of_anything_else_close_their_own_connection_and_are_counted() {
         let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
-        // However it ends, it ends: the server closes this connection and no other.
+        // In any case the server closes this connection and no other.
         let _ = stream.read_to_end(&mut answer).await;
     };
     talk(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n-------------------------").await;
@@ -296,9 +296,9 @@ async fn bytes_of_anything_else_close_their_own_connection_and_are_counted() {
 }
 
 #[tokio::test]
-async fn another_version_is_told_both_versions() {
+async fn a_peer_of_another_version_learns_both_versions() {
     let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
-    // What a later version would send: its prefix differs in the version alone.
+    // A frame of a later version, whose prefix differs in the version alone.
     let mut later = crate::wire::Prefix {
         kind: 1,
         request: RequestId(0),
@@ -314,7 +314,7 @@ async fn another_version_is_told_both_versions() {
     stream.read_to_end(&mut answer).await.unwrap();
     let text = String::from_utf8_lossy(&answer);
     assert!(text.contains("speaks protocol version 9, and this task speaks 1"), "{text}");
-    // And the other way round: a server of a later version is a refusal, not something to wait for.
+    // The other way round, a server of a later version is a refusal, not a reason to wait.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let answer = async {
@@ -333,8 +333,8 @@ async fn another_version_is_told_both_versions() {
 }
 
 #[tokio::test]
-async fn a_peer_that_falls_silent_is_lost_and_one_with_nothing_to_say_is_not() {
-    // A stranger's server that shakes hands and then says nothing: what a stopped process looks like.
+async fn a_silent_peer_is_lost_and_an_idle_one_is_not() {
+    // A server that shakes hands and then stays silent, as a stopped process does.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_address = listener.local_addr().unwrap().to_string();
     let lost_after = LOST_AFTER_MIN;
@@ -354,7 +354,7 @@ async fn a_peer_that_falls_silent_is_lost_and_one_with_nothing_to_say_is_not() {
         let envelope =
             crate::wire::Envelope { request: RequestId(0), message: welcome.into(), payload: Payload::EMPTY };
         stream.write_all(&crate::wire::encode_head(&envelope, false).unwrap().bytes).await.unwrap();
-        // Reads, as the operating system does for a stopped process, until it is given up.
+        // It reads, as the operating system does for a stopped process, until the peer closes.
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes).await;
     });
@@ -366,16 +366,16 @@ async fn a_peer_that_falls_silent_is_lost_and_one_with_nothing_to_say_is_not() {
         doomed.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap_err();
     assert!(error.to_string().contains("nothing came for 3 s"), "{error}");
     silent.await.unwrap();
-    // As long without a call, and as well as ever, at both ends.
+    // The other connection was idle for as long, and still works at both ends.
     let (pushed, _): (Pushed, _) = quiet.call(push(4, 0), Payload::EMPTY).await.unwrap();
     assert_eq!(pushed.version, Version(4));
     let seen = real.server.observer().snapshot();
     assert!(seen.closed.is_empty());
-    assert_eq!(seen.received.messages, 1, "no heartbeat counts");
+    assert_eq!(seen.received.messages, 1, "heartbeats do not count");
 }
 
 #[tokio::test]
-async fn a_reply_to_a_request_that_was_never_made_closes_the_connection() {
+async fn a_reply_without_a_request_closes_the_connection() {
     let transport = InProcess::new();
     let mut listener = transport.listen("p:1").await.unwrap();
     let me = identity(TaskId::worker(0));
@@ -394,11 +394,11 @@ async fn a_reply_to_a_request_that_was_never_made_closes_the_connection() {
         http: None,
     };
     let odd = async {
-        let Connection { mut sender, mut receiver, .. } = listener.accept().await.unwrap();
+        let Link { mut sender, mut receiver, .. } = listener.accept().await.unwrap();
         receiver.receive().await.unwrap().unwrap();
         sender.send(envelope(0, welcome.into())).await.unwrap();
         let asked = receiver.receive().await.unwrap().unwrap();
-        // The answer twice is odd, but only that.
+        // A doubled reply is ignored.
         for _ in 0..2 {
             sender.send(envelope(asked.request.0, Stopped {}.into())).await.unwrap();
         }
@@ -416,18 +416,18 @@ async fn a_reply_to_a_request_that_was_never_made_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn a_stranger_that_says_nothing_does_not_hold_up_the_end() {
+async fn a_silent_stranger_does_not_delay_the_end() {
     let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
     let _stranger = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
     while setup.server.observer().snapshot().accepted == 0 {
         tokio::task::yield_now().await;
     }
-    // Far below the time that a stranger has to introduce itself.
+    // Far below the time limit of the handshake.
     tokio::time::timeout(Duration::from_secs(5), setup.server.stop()).await.unwrap();
 }
 
 #[tokio::test]
-async fn an_address_in_use_and_a_peer_that_never_comes_are_named() {
+async fn an_address_in_use_and_a_missing_peer_are_named() {
     for transport in [Box::new(InProcess::new()) as Box<dyn Transport>, Box::new(Tcp::default())] {
         let first = transport.listen("127.0.0.1:0").await.unwrap();
         let error = transport.listen(&first.address()).await.err().unwrap();

@@ -20,7 +20,7 @@ use pushpull_messages::variable::InitializerSpec;
 use pushpull_ps::{Ps, PsConfig, PsError, PsView};
 use pushpull_storage::{FORMAT, ManifestSpec, Store};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
-use pushpull_transport::{CallError, Client, Identity, InProcess, Patience, Transport, dial};
+use pushpull_transport::{CallError, Connection, Identity, InProcess, Patience, Transport, dial};
 use tokio_util::sync::CancellationToken;
 
 /// A limit that only a test that hangs exceeds.
@@ -53,7 +53,7 @@ impl Task {
         Self { transport, cluster, interrupt, view, ended }
     }
 
-    async fn call(&self, task: TaskId) -> Client {
+    async fn call(&self, task: TaskId) -> Connection {
         let identity = identity(&self.cluster, task);
         dial(&*self.transport, "p:1", &identity, TaskId::ps(0), Patience::of(PATIENCE)).await.unwrap()
     }
@@ -96,12 +96,12 @@ fn placement() -> Placement {
     Placement { epoch: PlacementEpoch(1), shards: shards.to_vec(), slices }
 }
 
-async fn create(chief: &Client, start: &StartSpec) -> Result<Vec<Version>, CallError> {
+async fn create(chief: &Connection, start: &StartSpec) -> Result<Vec<Version>, CallError> {
     create_for(chief, start, SyncSpec::ASYNC, 1).await
 }
 
 async fn create_for(
-    chief: &Client,
+    chief: &Connection,
     start: &StartSpec,
     sync: SyncSpec,
     workers: u32,
@@ -147,13 +147,13 @@ fn gradient(last: f32) -> Payload {
     Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0, 2.0, 3.0, last])))])
 }
 
-async fn push(worker: &Client, number: u64) {
+async fn push(worker: &Connection, number: u64) {
     for shard in 0..2 {
         worker.call::<Pushed>(push_of(0, shard, number), gradient(number as f32)).await.unwrap();
     }
 }
 
-async fn values(client: &Client) -> Vec<f32> {
+async fn values(client: &Connection) -> Vec<f32> {
     let mut values = Vec::new();
     for shard in 0..2 {
         let (epoch, placement_digest) = (PlacementEpoch(1), placement().digest());
@@ -169,7 +169,7 @@ fn name(step: u64) -> CheckpointName {
 }
 
 /// Saves every shard at that version while `meanwhile` runs, and writes the manifest.
-async fn save(chief: &Client, store: &str, at: u64, meanwhile: impl Future<Output = ()>) -> ManifestSpec {
+async fn save(chief: &Connection, store: &str, at: u64, meanwhile: impl Future<Output = ()>) -> ManifestSpec {
     let save = |shard| Save { shard, store: store.to_owned(), checkpoint: name(at), at: Version(at) };
     let saves = async {
         tokio::join!(
@@ -272,7 +272,7 @@ fn only_the_chief_may_save_and_stop() {
     });
 }
 
-async fn is_leaving(chief: &Client) -> bool {
+async fn is_leaving(chief: &Connection) -> bool {
     chief.call::<ShardSnapshot>(Observe { shard: 1 }, Payload::EMPTY).await.unwrap().0.leaving
 }
 

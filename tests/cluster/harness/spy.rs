@@ -5,7 +5,7 @@ use std::time::Duration;
 use pushpull_messages::id::{Incarnation, ShardId, TaskId};
 use pushpull_messages::message::{Observe, ShardSnapshot};
 use pushpull_transport::buffer::Payload;
-use pushpull_transport::{Client, DialError, Identity, Patience, Tcp, dial};
+use pushpull_transport::{Connection, DialError, Identity, Patience, Tcp, dial};
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
@@ -16,7 +16,7 @@ pub(crate) fn whisper<T>(
     cluster: &Cluster,
     to: TaskId,
     identity: &Identity,
-    talk: impl AsyncFnOnce(Client) -> T,
+    talk: impl AsyncFnOnce(Connection) -> T,
 ) -> Result<T, DialError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -42,7 +42,7 @@ pub(crate) fn wait_for_shard(
     what: &str,
     holds: impl Fn(&ShardSnapshot) -> bool,
 ) -> ShardSnapshot {
-    let watch = async |client: Client| {
+    let watch = async |client: Connection| {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let (seen, _) = client

@@ -15,7 +15,7 @@ use pushpull_messages::placement::Placement;
 use pushpull_storage::{ManifestSpec, NewTensor, Store, write_file};
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{
-    Client, Identity, InProcess, Patience, Peer, Reply, RetryConfig, Server, ServerConfig, Service,
+    Connection, Identity, InProcess, Patience, Peer, Reply, RetryConfig, Server, ServerConfig, Service,
     Transport, dial, serve,
 };
 
@@ -281,7 +281,7 @@ impl FakeCluster {
     }
 
     /// Returns the connection of a life of a worker to the chief.
-    pub(crate) async fn worker(&self, index: u32, life: u64) -> Client {
+    pub(crate) async fn worker(&self, index: u32, life: u64) -> Connection {
         let (task, incarnation) = (TaskId::worker(index), Incarnation(life));
         let identity = Identity { task, incarnation, ..self.identity.clone() };
         let patience = Patience::of(PATIENCE);

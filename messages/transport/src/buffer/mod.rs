@@ -1,15 +1,17 @@
-//! Memory for tensor bytes: aligned, pooled, and shared without a copy.
-//! Knows nothing of what the bytes mean.
+//! Memory for tensor bytes: aligned, pooled, and shared without copies. Knows nothing of what the bytes mean.
 
 mod aligned;
 mod budget;
 mod payload;
 mod pool;
 mod promise;
+mod segment;
+mod stock;
 
 pub use aligned::Buffer;
 pub use budget::{Budget, Credit};
+pub use payload::Payload;
 pub(crate) use payload::payload_layout;
-pub use payload::{Payload, Segment};
 pub use pool::BufferPool;
 pub use promise::{BrokenPromise, Promise};
+pub use segment::Segment;

@@ -1,75 +1,35 @@
-//! Buffers used again: a steady training loop asks the system for no memory, and touches none for the first time.
+//! A pool of buffers for reuse: a steady training loop allocates no memory, and touches none for the first
+//! time.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use super::aligned::Buffer;
+use super::stock::{Stock, fresh_lines, lines_for};
 
-use super::aligned::{Buffer, Line, fresh_lines, lines_for};
-
-/// A shared stock of buffers. What it keeps is bounded; what it hands out is not its matter.
+/// A shared pool of buffers. It bounds the memory it keeps, not the memory it hands out.
 #[derive(Clone)]
-pub struct BufferPool(Arc<Mutex<Stock>>);
-
-struct Stock {
-    /// By exact length in lines: a training loop asks for the same few sizes again and again.
-    free: BTreeMap<usize, Vec<Vec<Line>>>,
-    lines: usize,
-    lines_max: usize,
-}
+pub struct BufferPool(Stock);
 
 impl BufferPool {
-    /// A pool that keeps at most `bytes_max` bytes of unused buffers.
+    /// Returns a pool that keeps at most `bytes_max` bytes of unused buffers.
     pub fn new(bytes_max: usize) -> Self {
-        Self(Arc::new(Mutex::new(Stock { free: BTreeMap::new(), lines: 0, lines_max: lines_for(bytes_max) })))
+        Self(Stock::new(bytes_max))
     }
 
-    /// A buffer of so many bytes. What is in it is left over from earlier: whoever takes it writes all of it.
+    /// Takes a buffer of `bytes` bytes. Its content is left over from earlier use: the caller must write all
+    /// of it.
     pub fn take(&self, bytes: usize) -> Buffer {
         let lines = lines_for(bytes);
-        let kept = {
-            let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let kept = stock.free.get_mut(&lines).and_then(Vec::pop);
-            if kept.is_some() {
-                stock.lines -= lines;
-            }
-            if stock.free.get(&lines).is_some_and(Vec::is_empty) {
-                stock.free.remove(&lines);
-            }
-            kept
-        };
-        Buffer::from_lines(kept.unwrap_or_else(|| fresh_lines(lines)), bytes, Some(self.clone()))
+        let kept = self.0.take(lines);
+        Buffer::from_lines(kept.unwrap_or_else(|| fresh_lines(lines)), bytes, Some(self.0.clone()))
     }
 
-    /// Bytes of unused buffers it holds now.
+    /// Returns the bytes of the unused buffers in the pool.
     pub fn bytes_kept(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).lines * pushpull_messages::tensor::ALIGNMENT
-    }
-
-    pub(super) fn give_back(&self, lines: Vec<Line>) {
-        let count = lines.len();
-        // Given back to the system below, when nobody waits for the lock any more.
-        let mut unwanted = Vec::new();
-        let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if count == 0 || count > stock.lines_max {
-            drop(stock);
-            return;
-        }
-        while stock.lines + count > stock.lines_max {
-            // Full, perhaps of sizes that nobody asks for any more: those go first.
-            let other = stock.free.keys().rev().copied().find(|&size| size != count).unwrap_or(count);
-            let buffers = stock.free.get_mut(&other).expect("a size in stock");
-            unwanted.extend(buffers.pop());
-            if buffers.is_empty() {
-                stock.free.remove(&other);
-            }
-            stock.lines -= other;
-        }
-        stock.lines += count;
-        stock.free.entry(count).or_default().push(lines);
+        self.0.bytes()
     }
 }
 
 impl Default for BufferPool {
-    /// Keeps up to 4 GiB.
+    /// Returns a pool that keeps up to 4 GiB.
     fn default() -> Self {
         Self::new(4 << 30)
     }
@@ -100,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_no_more_than_its_bound() {
+    fn a_pool_keeps_no_more_than_its_bound() {
         let pool = BufferPool::new(1024);
         let many: Vec<_> = (1..20).map(|lines| pool.take(lines * 64)).collect();
         for buffer in many {

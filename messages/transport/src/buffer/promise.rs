@@ -1,13 +1,14 @@
-//! A buffer that is still being written while the frame that bears it is on its way already: whoever writes it keeps the
-//! promise, whoever sends it waits for that.
+//! A promise of a buffer that is still being written while its frame is already being sent: the writer keeps
+//! the promise, and the sender waits for that.
 
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
-use super::{Buffer, Segment};
+use super::aligned::Buffer;
 
-/// The duty to hand over a buffer. Dropped, it is broken, and whoever waits is told so.
+/// The duty to hand over a buffer. If it is dropped instead, the promise is broken, and those that wait learn
+/// it.
 #[derive(Debug)]
 pub struct Promise {
     slot: Arc<OnceLock<Arc<Buffer>>>,
@@ -15,37 +16,38 @@ pub struct Promise {
     kept: watch::Sender<()>,
 }
 
-/// What has been promised.
+/// A buffer that has been promised.
 #[derive(Clone, Debug)]
 pub(super) struct Promised {
     slot: Arc<OnceLock<Arc<Buffer>>>,
     kept: watch::Receiver<()>,
 }
 
-/// The buffer will never come: whatever should have written it has failed.
+/// The error of a buffer that will never come, since its writer has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("what was to be sent was never completed")]
 pub struct BrokenPromise;
 
 impl Promise {
-    /// Of a buffer with so many bytes.
+    /// Promises a buffer of `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
         Self { slot: Arc::default(), bytes, kept: watch::Sender::new(()) }
     }
 
-    /// Of the buffer that will come, `bytes` bytes from `start` on.
-    ///
-    /// # Panics
-    /// As [`Segment::new`].
-    pub fn segment(&self, start: usize, bytes: usize) -> Segment {
-        let promised = Promised { slot: Arc::clone(&self.slot), kept: self.kept.subscribe() };
-        Segment::promised(promised, self.bytes, start, bytes)
+    /// Returns the size of the promised buffer in bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    /// Hands the buffer over.
+    /// Returns the receiving end of this promise.
+    pub(super) fn promised(&self) -> Promised {
+        Promised { slot: Arc::clone(&self.slot), kept: self.kept.subscribe() }
+    }
+
+    /// Hands over the buffer.
     ///
     /// # Panics
-    /// Where it has another size.
+    /// If it does not have the promised size.
     pub fn keep(self, buffer: Buffer) {
         assert_eq!(buffer.len(), self.bytes, "another buffer than promised");
         let _ = self.slot.set(Arc::new(buffer));
@@ -54,16 +56,16 @@ impl Promise {
 }
 
 impl Promised {
-    /// The buffer, once it is there.
+    /// Returns the buffer, if the promise has been kept.
     pub(super) fn get(&self) -> Option<&Arc<Buffer>> {
         self.slot.get()
     }
 
-    /// Waits until it is there.
+    /// Waits until the promise is kept or broken.
     pub(super) async fn kept(&self) -> Result<(), BrokenPromise> {
         let mut kept = self.kept.clone();
         while self.slot.get().is_none() {
-            // It may have been kept just before its keeper went.
+            // It may have been kept just before the promise was dropped.
             if kept.changed().await.is_err() && self.slot.get().is_none() {
                 return Err(BrokenPromise);
             }
@@ -91,13 +93,13 @@ mod tests {
         payload.segments()[1].ready().await.unwrap();
         assert_eq!(payload.segments()[1].as_f32()[0], 7.0);
         let waits = tokio::time::timeout(Duration::from_millis(1), payload.ready()).await;
-        assert!(waits.is_err(), "the second is not there");
+        assert!(waits.is_err(), "the second promise is not kept yet");
         let (ready, ()) = tokio::join!(payload.ready(), async { second.keep(Buffer::zeroed(64)) });
         ready.unwrap();
     }
 
     #[tokio::test]
-    async fn a_promise_that_is_dropped_is_broken() {
+    async fn a_dropped_promise_is_broken() {
         let promise = Promise::new(8);
         let segment = promise.segment(0, 8);
         let (ready, ()) = tokio::join!(segment.ready(), async { drop(promise) });

@@ -1,81 +1,81 @@
-//! Why a connection had to be closed, with a short reason to count it by.
+//! The errors that close a connection, each with a short name by which it is counted.
 
 use std::io;
 
 use crate::buffer::BrokenPromise;
 
-/// Anything that makes the rest of a connection's bytes worthless.
+/// An error after which no more of a connection's bytes can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The first bytes are not those of this protocol.
     #[error("not a pushpull frame: expected magic {expected:#010x}, got {got:#010x}")]
     Magic {
-        /// Ours.
+        /// This task's.
         expected: u32,
-        /// What came.
+        /// The peer's.
         got: u32,
     },
-    /// Another version of the protocol.
+    /// The peer speaks another version of the protocol.
     #[error("the peer speaks protocol version {got}, and this task speaks {expected}")]
     Version {
-        /// Ours.
+        /// This task's.
         expected: u16,
-        /// What came.
+        /// The peer's.
         got: u16,
     },
-    /// Bits in the flags that this version does not know.
+    /// The frame has flags that this version does not know.
     #[error("unknown flags {0:#x} in a frame")]
     Flags(u32),
-    /// A frame larger than agreed.
-    #[error("a frame's {what} may have at most {max} bytes here, and would have {got}")]
+    /// The frame is too large.
+    #[error("a frame's {what} may have at most {max} bytes, but would have {got}")]
     TooLarge {
-        /// Header or payload.
+        /// `header` or `payload`.
         what: &'static str,
         /// The limit.
         max: u64,
-        /// What the prefix promised.
+        /// The size in the prefix.
         got: u64,
     },
     /// Bytes changed on the way.
-    #[error("checksum of the {what} is {got:#010x}, and should be {expected:#010x}")]
+    #[error("the checksum of the {what} is {got:#010x}, but should be {expected:#010x}")]
     Checksum {
-        /// Header or payload.
+        /// `header` or `payload`.
         what: &'static str,
-        /// What the frame says.
+        /// The checksum in the frame.
         expected: u32,
-        /// What was computed.
+        /// The checksum computed.
         got: u32,
     },
-    /// The header's segments are not those of the payload.
-    #[error("a header describes {described} payload bytes, and the frame has {got}")]
+    /// The header's segments do not add up to the payload.
+    #[error("the header describes {described} payload bytes, but the frame has {got}")]
     Segments {
-        /// What the segments add up to.
+        /// The sum of the segments.
         described: u64,
-        /// What the prefix says.
+        /// The size in the prefix.
         got: u64,
     },
-    /// A header that cannot be read.
+    /// The header cannot be read.
     #[error("{0}")]
     Message(String),
     /// The connection ended in the middle of a frame.
     #[error("the connection ended in the middle of a frame")]
     Truncated,
-    /// The peer began a frame, or is to take one, and then nothing moved for too long.
+    /// Nothing moved for too long in the middle of a frame, in either direction.
     #[error("nothing moved for {0} s in the middle of a frame")]
     Stalled(u64),
-    /// The peer may be gone without the operating system knowing.
-    #[error("nothing came for {0} s, not even a sign of life")]
+    /// The peer was silent for too long; it may be gone without the operating system knowing.
+    #[error("nothing came for {0} s, not even a heartbeat")]
     Silent(u64),
-    /// A payload that was promised will not come.
+    /// A promised payload will not come.
     #[error(transparent)]
     Broken(#[from] BrokenPromise),
-    /// The operating system's word.
+    /// The operating system reported an error.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl WireError {
-    /// A short word to count by.
+    /// Returns the error's short name, by which it is counted.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Magic { .. } => "magic",

@@ -1,4 +1,4 @@
-//! A message with its payload, and the two halves of its way over the wire: encode, decode.
+//! An envelope, and how its frame is encoded and decoded.
 
 use std::sync::Arc;
 
@@ -11,26 +11,27 @@ use pushpull_messages::id::RequestId;
 use pushpull_messages::message::Message;
 use pushpull_messages::tensor::ALIGNMENT;
 
-/// Most payload segments in a frame.
+/// The most payload segments in a frame.
 const SEGMENTS_MAX: usize = 1 << 20;
 
-/// What travels on a connection, whatever the transport.
+/// A message with its payload, as it travels on any transport.
 #[derive(Clone, Debug)]
 pub struct Envelope {
-    /// Which request it is, or answers.
+    /// The request that it is, or answers.
     pub request: RequestId,
-    /// What is said.
+    /// The message.
     pub message: Message,
     /// The tensor bytes beside it.
     pub payload: Payload,
 }
 
-/// A header as it is encoded: the message is a run of bytes in it, so that its type need not be known to read
-/// the segments.
+/// A header as it is encoded. The message is a byte string in it, so that the segments can be read without
+/// knowing its type.
 #[derive(Serialize, Deserialize)]
 struct Header<'a>(#[serde(deserialize_with = "segments")] Vec<u64>, #[serde(with = "raw")] &'a [u8]);
 
-/// A list of lengths that is refused before it is longer than it may be: one byte on the wire is eight in memory.
+/// Reads a list of lengths, and refuses one that is too long while reading: one byte on the wire is eight in
+/// memory.
 fn segments<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
     struct Lengths;
 
@@ -69,19 +70,19 @@ mod raw {
     }
 }
 
-/// Everything of a frame but the payload, ready to be written, and where each segment lies in the payload.
+/// A frame without its payload, ready to be written, and the position of each segment in the payload.
 #[derive(Debug)]
 pub struct FrameHead {
-    /// Prefix and header.
+    /// The prefix and the header.
     pub bytes: Vec<u8>,
     /// The start of each segment.
     pub starts: Vec<u64>,
 }
 
-/// The first half of a frame. With `payload_crc` the payload is read once more, for its checksum.
+/// Encodes a frame up to its payload. With `payload_crc`, the payload is read for its checksum.
 ///
 /// # Errors
-/// Where the frame is beyond what any peer takes; nothing has been written then.
+/// Returns an error if the header is larger than any peer accepts.
 pub fn encode_head(envelope: &Envelope, payload_crc: bool) -> Result<FrameHead, WireError> {
     let segments = envelope.payload.segments();
     let lengths: Vec<u64> = segments.iter().map(|segment| segment.len() as u64).collect();
@@ -121,7 +122,7 @@ fn payload_checksum(payload: &Payload, starts: &[u64]) -> u32 {
     crc
 }
 
-/// What lies between segments on the wire.
+/// The bytes between segments on the wire.
 pub(crate) const PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
 
 /// A frame whose header has been read and checked, and whose payload is still to come.
@@ -134,10 +135,10 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Reads a header.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// Where a checksum, the segments or the message are wrong.
+    /// Returns an error if the checksum, the segments or the message are wrong.
     pub fn decode(
         prefix_bytes: &[u8; PREFIX_BYTES],
         prefix: Prefix,
@@ -159,18 +160,18 @@ impl Incoming {
         Ok(Self { prefix, message, starts, lengths })
     }
 
-    /// How many payload bytes are still to come.
+    /// Returns the number of payload bytes to come.
     pub fn payload_bytes(&self) -> usize {
         self.prefix.payload_bytes as usize
     }
 
-    /// The whole envelope, once the payload is there.
+    /// Completes the envelope with its payload.
     ///
     /// # Errors
-    /// Where the payload's checksum is wrong.
+    /// Returns an error if the payload's checksum is wrong.
     ///
     /// # Panics
-    /// Where the buffer has not [`payload_bytes`](Self::payload_bytes) bytes.
+    /// If the buffer does not have [`payload_bytes`](Self::payload_bytes) bytes.
     pub fn complete(self, payload: Buffer) -> Result<Envelope, WireError> {
         assert_eq!(payload.len(), self.payload_bytes());
         if let Some(expected) = self.prefix.payload_crc {

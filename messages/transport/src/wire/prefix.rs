@@ -5,32 +5,32 @@ use super::limits::Limits;
 use pushpull_messages::id::RequestId;
 use pushpull_messages::message::PROTOCOL;
 
-/// How long it is.
+/// The length of a prefix.
 pub const PREFIX_BYTES: usize = 40;
-/// "PPUL" in the order of the wire.
+/// "PPUL", in wire order.
 const MAGIC: u32 = u32::from_le_bytes(*b"PPUL");
-/// The payload's crc32c is in the prefix.
+/// The flag of a prefix that has the payload's crc32c.
 const FLAG_PAYLOAD_CRC: u32 = 1;
-/// Everything but the checksum at the end.
+/// The bytes before the checksum at the end.
 const CHECKED_BYTES: usize = PREFIX_BYTES - 4;
 
-/// What stands in front of every header.
+/// The prefix of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// Which message the header is.
+    /// The kind of the message in the header.
     pub kind: u16,
-    /// Which request it is, or answers.
+    /// The request that it is, or answers.
     pub request: RequestId,
-    /// Bytes of the header.
+    /// The bytes of the header.
     pub header_bytes: u32,
-    /// Bytes of the payload, padding between segments included.
+    /// The bytes of the payload, with the padding between segments.
     pub payload_bytes: u64,
-    /// The payload's crc32c, where the sender was asked for it.
+    /// The payload's crc32c, if the sender computes it.
     pub payload_crc: Option<u32>,
 }
 
 impl Prefix {
-    /// The bytes, with the checksum over them and `header`.
+    /// Encodes the prefix, with the checksum over it and `header`.
     pub fn encode(&self, header: &[u8]) -> [u8; PREFIX_BYTES] {
         debug_assert_eq!(header.len(), self.header_bytes as usize);
         let mut bytes = [0; PREFIX_BYTES];
@@ -48,10 +48,10 @@ impl Prefix {
         bytes
     }
 
-    /// Reads a prefix, and refuses what is not ours or beyond the limits.
+    /// Decodes a prefix.
     ///
     /// # Errors
-    /// The first thing that is wrong, in the order of the bytes.
+    /// Returns the first thing that is wrong, in the order of the bytes, or beyond the limits.
     pub fn decode(bytes: &[u8; PREFIX_BYTES], limits: &Limits) -> Result<Self, WireError> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
@@ -84,10 +84,10 @@ impl Prefix {
         })
     }
 
-    /// Compares the checksum over prefix and header with what was computed when it was sent.
+    /// Checks the checksum over prefix and header.
     ///
     /// # Errors
-    /// Where they differ.
+    /// Returns an error if it is wrong.
     pub fn check_header(bytes: &[u8; PREFIX_BYTES], header: &[u8]) -> Result<(), WireError> {
         let expected = u32::from_le_bytes(bytes[CHECKED_BYTES..].try_into().expect("4 bytes"));
         let got = checksum(bytes, header);

@@ -1,4 +1,4 @@
-//! W1: decode(encode(m)) = m, and decode of any bytes returns, never panics, never allocates beyond the limits.
+//! W1: decode(encode(m)) = m; decoding any bytes returns, never panics and never allocates beyond the limits.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::buffer::{Buffer, Payload, Segment};
 use crate::fixtures::any_message::any_message;
 use pushpull_messages::id::RequestId;
 
-/// A frame as it lies on the wire.
+/// Returns a frame as it is on the wire.
 fn to_bytes(envelope: &Envelope, payload_crc: bool) -> Vec<u8> {
     let FrameHead { mut bytes, starts } = encode_head(envelope, payload_crc).unwrap();
     let head = bytes.len();
@@ -20,7 +20,7 @@ fn to_bytes(envelope: &Envelope, payload_crc: bool) -> Vec<u8> {
     bytes
 }
 
-/// Reads one frame from bytes that may be anything.
+/// Decodes one frame from any bytes.
 fn from_bytes(bytes: &[u8], limits: &Limits) -> Result<Envelope, WireError> {
     let prefix_bytes = bytes.first_chunk::<PREFIX_BYTES>().ok_or(WireError::Truncated)?;
     let prefix = Prefix::decode(prefix_bytes, limits)?;
@@ -57,13 +57,13 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_read_never_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_refused_or_decoded_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = from_bytes(&bytes, &Limits::default());
     }
 
-    /// Random bytes as a header, behind a prefix that is right, reach the MessagePack decoder.
+    /// Random bytes as a header behind a correct prefix reach the MessagePack decoder.
     #[test]
-    fn any_header_is_refused_or_read_never_a_panic(
+    fn any_header_is_refused_or_decoded_without_panic(
         header in prop::collection::vec(any::<u8>(), 0..200),
         kind in 0u16..32,
         payload_bytes in 0u64..64,
@@ -81,9 +81,10 @@ proptest! {
         let _ = from_bytes(&bytes, &Limits::default());
     }
 
-    /// A flipped bit anywhere in prefix and header, and anywhere at all with the payload's checksum, is seen.
+    /// A flipped bit is detected anywhere in prefix and header, and with the payload's checksum anywhere at
+    /// all.
     #[test]
-    fn a_flipped_bit_is_seen(
+    fn a_flipped_bit_is_detected(
         (message, segments) in any_message(),
         position: prop::sample::Index,
         bit in 0u8..8,
@@ -104,7 +105,7 @@ fn small() -> Envelope {
 }
 
 #[test]
-fn every_kind_of_wrong_frame_has_its_own_error() {
+fn every_kind_of_bad_frame_has_its_own_error() {
     let good = to_bytes(&small(), false);
     let with = |at: usize, bytes: &[u8]| {
         let mut frame = good.clone();
@@ -133,7 +134,7 @@ fn a_message_of_an_unknown_kind_is_named() {
     };
     let mut bytes = prefix.encode(&header).to_vec();
     bytes.extend_from_slice(&header);
-    // A list of numbers is no byte string; say so rather than guess.
+    // A list of numbers is no byte string.
     assert!(matches!(from_bytes(&bytes, &Limits::default()), Err(WireError::Message(_))));
     let error = pushpull_messages::message::Message::decode(999, &[], &[]).unwrap_err();
     assert!(error.to_string().contains("999"));
@@ -152,7 +153,7 @@ fn a_newer_peer_may_add_a_field() {
 }
 
 #[test]
-fn a_list_of_more_segments_than_may_be_is_refused_while_it_is_read() {
+fn too_many_segments_are_refused_while_they_are_read() {
     let header = rmp_serde::to_vec(&(vec![0u64; (1 << 20) + 1], serde_bytes_of(&[0x80]))).unwrap();
     let prefix = Prefix {
         kind: 26,
@@ -167,7 +168,7 @@ fn a_list_of_more_segments_than_may_be_is_refused_while_it_is_read() {
     assert!(error.contains("segment lengths"), "{error}");
 }
 
-/// MessagePack's `bin` of these bytes.
+/// Returns MessagePack's `bin` of these bytes.
 fn serde_bytes_of(bytes: &[u8]) -> impl serde::Serialize + '_ {
     struct Bin<'a>(&'a [u8]);
     impl serde::Serialize for Bin<'_> {

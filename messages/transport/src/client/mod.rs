@@ -1,0 +1,158 @@
+//! Calls to one task that survive broken connections: the task is dialled again, and requests are sent again.
+//! A request must therefore mean the same when it arrives twice. Wanted properties: (A) every call ends with
+//! one reply, or with the reason why there will never be one. (B) A reply reaches the call that made its
+//! request, and no other. (C) No other life of the peer answers for the one that was called first. (D)
+//! Attempts are bounded in number and in time.
+
+mod reconnector;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use pushpull_messages::id::TaskId;
+use pushpull_messages::message::{Message, Welcome};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::buffer::Payload;
+use crate::connection::Connection;
+use crate::counters::CallCounters;
+use crate::dial::{Patience, dial_counted};
+use crate::error::{CallError, DialError};
+use crate::handshake::Identity;
+use crate::retry::RetryConfig;
+use crate::transport::Transport;
+use reconnector::{Reconnector, State};
+
+/// The reason given if the task that keeps a client connected has ended by itself.
+const CANCELLED: &str = "the task that keeps it connected panicked or was cancelled";
+
+/// A client of one task whose calls survive broken connections. It disconnects when it is dropped.
+#[derive(Debug)]
+pub struct ReconnectingClient {
+    peer: TaskId,
+    welcome: Welcome,
+    retry: RetryConfig,
+    state: watch::Receiver<State>,
+    counters: Arc<CallCounters>,
+    reconnector: AbortHandle,
+}
+
+impl ReconnectingClient {
+    /// Dials `to` at `address` until it answers.
+    ///
+    /// # Errors
+    /// Returns an error if it does not answer before the deadline, or refuses this task.
+    pub async fn connect(
+        transport: Arc<dyn Transport>,
+        address: &str,
+        identity: &Identity,
+        to: TaskId,
+        patience: Patience,
+        retry: RetryConfig,
+    ) -> Result<Self, DialError> {
+        let counters = Arc::new(CallCounters::default());
+        let connection = dial_counted(&*transport, address, identity, to, patience, &counters).await?;
+        let (welcome, connection) = (connection.welcome().clone(), Arc::new(connection));
+        let (sender, state) = watch::channel(State::Connected(Arc::clone(&connection)));
+        let reconnector = Reconnector {
+            transport,
+            address: address.to_owned(),
+            identity: identity.clone(),
+            to,
+            life: welcome.incarnation,
+            redial_for: retry.redial_for,
+            state: sender,
+            counters: Arc::clone(&counters),
+        };
+        let reconnector = tokio::spawn(reconnector.run(connection)).abort_handle();
+        Ok(Self { peer: to, welcome, retry, state, counters, reconnector })
+    }
+
+    /// Returns the task that is called.
+    pub const fn peer(&self) -> TaskId {
+        self.peer
+    }
+
+    /// Returns what the peer said of itself in the first handshake.
+    pub const fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// Returns the counts of this client's calls and connections.
+    pub fn counters(&self) -> &CallCounters {
+        &self.counters
+    }
+
+    /// Returns whether the peer is lost for good.
+    pub fn is_lost(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Lost(_)) || self.state.has_changed().is_err()
+    }
+
+    /// Returns whether there is a connection to the peer now.
+    pub fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Connected(connection) if !connection.is_lost())
+    }
+
+    /// Waits until the peer is lost for good, and returns the reason.
+    pub async fn wait_lost(&self) -> String {
+        match self.state.clone().wait_for(|state| matches!(state, State::Lost(_))).await.as_deref() {
+            Ok(State::Lost(reason)) => reason.clone(),
+            _ => CANCELLED.to_owned(),
+        }
+    }
+
+    /// Sends a request and waits for the reply; sends it again if the connection breaks or no reply comes.
+    ///
+    /// # Errors
+    /// Returns an error if the peer refuses or is lost, or the reply is of another kind.
+    pub async fn call<R>(
+        &self,
+        message: impl Into<Message>,
+        payload: Payload,
+    ) -> Result<(R, Payload), CallError>
+    where
+        R: TryFrom<Message, Error = Message>,
+    {
+        let message = message.into();
+        let mut state = self.state.clone();
+        let mut last = String::new();
+        for attempt in 0..self.retry.connections_max {
+            if attempt > 0 {
+                self.counters.resend();
+            }
+            let connection = self.connection(&mut state).await?;
+            match connection.call_with_resends(&message, &payload, &self.retry).await {
+                Err(CallError::Lost { reason, .. }) => last = reason,
+                result => return result,
+            }
+        }
+        let (name, times) = (message.name(), self.retry.connections_max);
+        Err(self.lost(format!("{name} was sent on {times} connections, and each broke; the last: {last}")))
+    }
+
+    /// Waits for a connection that is not known to be broken.
+    async fn connection(&self, state: &mut watch::Receiver<State>) -> Result<Arc<Connection>, CallError> {
+        let settled = state.wait_for(|state| match state {
+            State::Connected(connection) => !connection.is_lost(),
+            State::Reconnecting => false,
+            State::Lost(_) => true,
+        });
+        match settled.await.as_deref() {
+            Ok(State::Connected(connection)) => Ok(Arc::clone(connection)),
+            Ok(State::Lost(reason)) => Err(self.lost(reason.clone())),
+            _ => Err(self.lost(CANCELLED.to_owned())),
+        }
+    }
+
+    fn lost(&self, reason: String) -> CallError {
+        CallError::Lost { peer: self.peer, reason }
+    }
+}
+
+impl Drop for ReconnectingClient {
+    fn drop(&mut self) {
+        self.reconnector.abort();
+    }
+}

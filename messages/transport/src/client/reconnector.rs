@@ -1,0 +1,105 @@
+//! Keeps a client connected: dials again when the connection breaks, for a bounded time. Knows nothing of
+//! calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::ExponentialBackoff;
+use pushpull_messages::id::{Incarnation, TaskId};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::connection::Connection;
+use crate::counters::CallCounters;
+use crate::dial::{Patience, dial_counted, pauses};
+use crate::error::DialError;
+use crate::handshake::Identity;
+use crate::transport::Transport;
+
+/// The pause before dialling again when no call was waiting. A connection that breaks then does so most often
+/// at the end of the job, and this gives the owner time to drop the client.
+const IDLE_PAUSE: Duration = Duration::from_millis(100);
+
+/// The state of a client's connection.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    Connected(Arc<Connection>),
+    /// The peer is being dialled.
+    Reconnecting,
+    /// The peer is lost for good, for this reason.
+    Lost(String),
+}
+
+/// The task that keeps a client connected.
+pub(super) struct Reconnector {
+    pub transport: Arc<dyn Transport>,
+    pub address: String,
+    pub identity: Identity,
+    pub to: TaskId,
+    /// The life of the peer that was called first.
+    pub life: Incarnation,
+    pub redial_for: Duration,
+    pub state: watch::Sender<State>,
+    pub counters: Arc<CallCounters>,
+}
+
+/// The time from the first break until the peer has sent something again: a connection that breaks before
+/// that does not end the outage.
+struct Outage {
+    since: Instant,
+    pauses: ExponentialBackoff,
+}
+
+impl Reconnector {
+    /// Reconnects whenever the connection breaks, until the peer is lost.
+    pub(super) async fn run(self, mut connection: Arc<Connection>) {
+        let mut outage: Option<Outage> = None;
+        let lost = loop {
+            let broke = connection.wait_lost().await;
+            self.state.send_replace(State::Reconnecting);
+            let (current, pause) = match outage.take() {
+                Some(mut outage) if !connection.was_heard() => {
+                    let pause = outage.pauses.next().expect("the pauses never end");
+                    (outage, pause)
+                }
+                _ => {
+                    let pauses = pauses(&self.identity, self.to);
+                    (Outage { since: Instant::now(), pauses }, Duration::ZERO)
+                }
+            };
+            tokio::time::sleep(if connection.was_missed() { pause } else { pause.max(IDLE_PAUSE) }).await;
+            drop(connection);
+            tracing::warn!(reason = broke, "the connection to {} broke; dialling again", self.to);
+            let since = current.since;
+            connection = match self.redial(since + self.redial_for).await {
+                Ok(found) => Arc::new(found),
+                Err(reason) => break format!("{broke}; {reason}"),
+            };
+            self.counters.reconnect();
+            let after_ms = since.elapsed().as_millis() as u64;
+            tracing::info!(after_ms, "connected to {} again", self.to);
+            self.state.send_replace(State::Connected(Arc::clone(&connection)));
+            outage = Some(current);
+        };
+        tracing::warn!(reason = lost, "lost {}", self.to);
+        self.state.send_replace(State::Lost(lost));
+    }
+
+    async fn redial(&self, deadline: Instant) -> Result<Connection, String> {
+        let Self { transport, address, identity, to, life, .. } = self;
+        let patience = Patience { deadline, ..Patience::of(self.redial_for) };
+        let dialled = dial_counted(&**transport, address, identity, *to, patience, &self.counters).await;
+        let seconds = self.redial_for.as_secs_f32();
+        match dialled {
+            Ok(connection) if connection.welcome().incarnation == *life => Ok(connection),
+            Ok(connection) => {
+                let found = connection.welcome().incarnation;
+                Err(format!("{to} has restarted: incarnation {life} was called, but {found} answers"))
+            }
+            Err(DialError::Missing { reason, .. }) => {
+                Err(format!("dialled again for {seconds} s without success: {reason}"))
+            }
+            Err(error) => Err(format!("dialled again: {error}")),
+        }
+    }
+}

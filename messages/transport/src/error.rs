@@ -1,0 +1,92 @@
+//! The errors of listening, dialling and calling.
+
+use std::io;
+
+use pushpull_messages::id::TaskId;
+use pushpull_messages::message::Refusal;
+
+/// The reason why a transport could not listen or dial.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// The address is taken.
+    #[error("address {address} is already in use")]
+    InUse {
+        /// The address.
+        address: String,
+    },
+    /// The operating system reported an error.
+    #[error("{address}: {source}")]
+    Io {
+        /// The address.
+        address: String,
+        /// The operating system's error.
+        source: io::Error,
+    },
+}
+
+impl TransportError {
+    pub(crate) fn io(address: &str, source: io::Error) -> Self {
+        let address = address.to_owned();
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse { address },
+            _ => Self::Io { address, source },
+        }
+    }
+}
+
+/// The reason why a peer could not be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// It did not answer before the deadline.
+    #[error("{to} at {address} did not come up in time: {reason}")]
+    Missing {
+        /// The peer.
+        to: TaskId,
+        /// Its address.
+        address: String,
+        /// The reason why the last attempt failed.
+        reason: String,
+    },
+    /// It answered, but refused this task.
+    #[error("{to} refused this task: {refusal}")]
+    Refused {
+        /// The peer.
+        to: TaskId,
+        /// Its reason.
+        refusal: Refusal,
+    },
+    /// One attempt failed.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+}
+
+/// The reason why a call has no reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The peer refused the request.
+    #[error("{peer}: {refusal}")]
+    Refused {
+        /// The peer.
+        peer: TaskId,
+        /// Its reason.
+        refusal: Refusal,
+    },
+    /// The connection is lost; whether the request was carried out is unknown.
+    #[error("the connection to {peer} is lost: {reason}")]
+    Lost {
+        /// The peer.
+        peer: TaskId,
+        /// The reason why it is lost.
+        reason: String,
+    },
+    /// The reply is of another kind than the request asks for.
+    #[error("{peer} replied with {got}, but {expected} was expected")]
+    Unexpected {
+        /// The peer.
+        peer: TaskId,
+        /// The kind that fits the request.
+        expected: &'static str,
+        /// The kind that arrived.
+        got: &'static str,
+    },
+}

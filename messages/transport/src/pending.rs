@@ -1,0 +1,147 @@
+//! The requests of a connection that wait for their replies. Knows neither transport nor clock.
+//!
+//! Wanted properties: (A) a reply reaches the call that made its request, and no other; (B) once the
+//! connection is lost, no call waits any more, and every one learns why.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use pushpull_messages::id::RequestId;
+use pushpull_messages::message::{Message, RefusalCode};
+use tokio::sync::oneshot;
+
+use crate::buffer::Payload;
+use crate::counters::CallCounters;
+
+/// The requests of one connection.
+#[derive(Debug)]
+pub(crate) struct Pending(Mutex<Requests>);
+
+#[derive(Debug)]
+struct Requests {
+    next: u64,
+    waiting: BTreeMap<u64, Waiting>,
+    /// Whether the peer has sent anything since the handshake.
+    heard: bool,
+    /// The reason why no reply will come any more, once the connection is lost.
+    lost: Option<String>,
+    /// Whether a request was waiting for its reply when the connection was lost.
+    missed: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    reply: oneshot::Sender<(Message, Payload)>,
+    /// Whether the transport has taken all of the request.
+    written: bool,
+}
+
+/// A request that waits for its reply; if this is dropped, the reply will be ignored.
+pub(crate) struct PendingRequest<'a> {
+    pending: &'a Pending,
+    pub id: RequestId,
+    pub reply: oneshot::Receiver<(Message, Payload)>,
+}
+
+impl PendingRequest<'_> {
+    /// Returns whether the transport has taken all of the request.
+    pub(crate) fn is_written(&self) -> bool {
+        self.pending.0.lock().waiting.get(&self.id.0).is_none_or(|waiting| waiting.written)
+    }
+}
+
+impl Drop for PendingRequest<'_> {
+    fn drop(&mut self) {
+        self.pending.0.lock().waiting.remove(&self.id.0);
+    }
+}
+
+impl Pending {
+    pub(crate) fn new() -> Self {
+        let waiting = BTreeMap::new();
+        Self(Mutex::new(Requests { next: 1, waiting, heard: false, lost: None, missed: false }))
+    }
+
+    /// Registers a new request.
+    ///
+    /// # Errors
+    /// Returns the reason if the connection is lost.
+    pub(crate) fn register(&self) -> Result<PendingRequest<'_>, String> {
+        let mut requests = self.0.lock();
+        if let Some(reason) = &requests.lost {
+            return Err(reason.clone());
+        }
+        let id = requests.next;
+        requests.next += 1;
+        let (sender, reply) = oneshot::channel();
+        requests.waiting.insert(id, Waiting { reply: sender, written: false });
+        Ok(PendingRequest { pending: self, id: RequestId(id), reply })
+    }
+
+    /// Notes that the transport has taken all of a request.
+    pub(crate) fn written(&self, id: RequestId) {
+        if let Some(waiting) = self.0.lock().waiting.get_mut(&id.0) {
+            waiting.written = true;
+        }
+    }
+
+    /// Notes that the peer has sent something.
+    pub(crate) fn heard(&self) {
+        self.0.lock().heard = true;
+    }
+
+    /// Hands a reply to its request. Returns false if there never was such a request.
+    pub(crate) fn reply(
+        &self,
+        id: RequestId,
+        message: Message,
+        payload: Payload,
+        counters: &CallCounters,
+    ) -> bool {
+        let mut requests = self.0.lock();
+        requests.heard = true;
+        let made = (1..requests.next).contains(&id.0);
+        // Another copy of the request is still to be answered.
+        let superseded =
+            matches!(&message, Message::Refusal(refusal) if refusal.code == RefusalCode::Superseded);
+        match requests.waiting.remove(&id.0) {
+            Some(waiting) if superseded => drop(requests.waiting.insert(id.0, waiting)),
+            Some(Waiting { reply, .. }) => {
+                drop(requests);
+                // A call that is dropped at this moment waits no more.
+                drop(reply.send((message, payload)));
+            }
+            None if made => counters.ignore(),
+            None => {}
+        }
+        made
+    }
+
+    /// Ends the wait of every request, since the connection is lost.
+    pub(crate) fn lose(&self, reason: String) {
+        let mut requests = self.0.lock();
+        requests.lost = Some(reason);
+        requests.missed = !requests.waiting.is_empty();
+        requests.waiting.clear();
+    }
+
+    /// Returns whether the connection is lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.lock().lost.is_some()
+    }
+
+    /// Returns whether the peer has sent anything since the handshake.
+    pub(crate) fn was_heard(&self) -> bool {
+        self.0.lock().heard
+    }
+
+    /// Returns whether a request was waiting for its reply when the connection was lost.
+    pub(crate) fn was_missed(&self) -> bool {
+        self.0.lock().missed
+    }
+
+    /// Returns the reason why the connection is lost.
+    pub(crate) fn reason(&self) -> String {
+        self.0.lock().lost.clone().unwrap_or_else(|| "closed".to_owned())
+    }
+}
