@@ -1,8 +1,9 @@
-//! What checkpoints cost: how fast a large model is saved and restored by real processes, beside plain writing and reading
-//! of as many bytes in the same directory; how much memory a ps takes for it; and what training loses while it saves.
+//! The cost of checkpoints: how fast a large model is saved and restored by real processes, beside plain
+//! writing and reading of as many bytes in the same directory; how much memory a ps takes for it; and what
+//! training loses while it saves.
 //!
-//! `cargo bench --bench checkpoint -- [--rounds N] [--width N] [--dir DIR] [--steps N] [--save-steps N]`. Page caches are
-//! dropped, for both, before anything is read.
+//! `cargo bench --bench checkpoint -- [--rounds N] [--width N] [--dir DIR] [--steps N] [--save-steps N]`.
+//! Page caches are dropped, for both, before anything is read.
 
 mod support;
 
@@ -22,22 +23,22 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 struct Args {
-    /// How often each is measured, one after the other
+    /// Rounds of each measurement, in turns
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Units of each hidden layer of the large model: 15800 make 1 GiB
     #[arg(long, default_value_t = 15_800)]
     width: usize,
-    /// Where the files go [default: the system's directory for temporary files]
+    /// Directory of the files [default: the system's directory for temporary files]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Updates in each measurement of training
     #[arg(long, default_value_t = 4000)]
     steps: u64,
-    /// While it trains and saves: updates from one checkpoint to the next
+    /// Updates between two checkpoints while it trains and saves
     #[arg(long, default_value_t = 400)]
     save_steps: u64,
-    /// What `cargo bench` adds
+    /// Flag that `cargo bench` adds
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -48,7 +49,7 @@ fn write_job(path: &Path, width: usize, optimizer: OptimizerSpec, steps: u64) ->
     Ok(job.graph.variables.iter().map(|variable| variable.shape.elements() as u64 * 4).sum())
 }
 
-/// A process that is killed when it is no longer wanted.
+/// A process that is killed on drop.
 struct Task(Child);
 
 impl Drop for Task {
@@ -86,7 +87,7 @@ impl Pair {
         Ok(Self { ps, _chief: chief, log })
     }
 
-    /// Waits for a line of the chief's that has that word, and gives the seconds in it: `… in 1.23 s …`.
+    /// Waits for a line of the chief with a word, and returns the seconds in it: `… in 1.23 s …`.
     fn seconds(&self, word: &str) -> anyhow::Result<f64> {
         let deadline = Instant::now() + Duration::from_secs(300);
         while Instant::now() < deadline {
@@ -110,13 +111,13 @@ impl Pair {
     }
 }
 
-/// A virtual machine may give memory that is free for a while back to its host, and get it again slowly: as the ps
-/// takes memory that has been free, so do the plain files.
+/// A virtual machine may give memory that is free for a while back to its host, and get it again slowly: as
+/// the ps takes memory that has been free, so do the plain files.
 fn settle() {
     std::thread::sleep(Duration::from_secs(6));
 }
 
-/// Writes so many bytes, one part after the other, until they are on the disk. Gives seconds.
+/// Writes `bytes` bytes, part by part, until they are on the disk. Returns seconds.
 fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
     // As hard to pack as a model is.
     let mut state = 1u64;
@@ -137,7 +138,7 @@ fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Reads a file, one part after the other. Gives seconds.
+/// Reads a file, part by part. Returns seconds.
 fn plain_read(path: &Path) -> anyhow::Result<f64> {
     let mut part = vec![0; 8 << 20];
     let begun = Instant::now();
@@ -146,7 +147,7 @@ fn plain_read(path: &Path) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// What has been written is read from the disk, and not from memory.
+/// Drops the page cache, so that files are read from the disk.
 fn forget(path: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?.path();

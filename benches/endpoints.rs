@@ -1,9 +1,10 @@
-//! What being looked at costs: training by real processes without endpoints, with endpoints that nobody asks, and with a
-//! timeline, in turns; and a job whose endpoints are asked, with its page open, every other second.
+//! The cost of observation: training by real processes without endpoints, with endpoints that are not asked,
+//! and with a timeline, in turns; and a job whose endpoints are asked, with its page open, every other
+//! second.
 //!
-//! `cargo bench --bench endpoints -- [--rounds N] [--steps N] [--rate N] [--trace-every N]`. Of the asked job, the bytes
-//! that tasks send to each other on loopback tell how fast it trains, second by second: nobody else may use loopback
-//! meanwhile. Whoever asks runs on the same processors and is part of the cost.
+//! `cargo bench --bench endpoints -- [--rounds N] [--steps N] [--rate N] [--trace-every N]`. Of the asked
+//! job, the bytes that tasks send to each other on loopback tell how fast it trains, second by second:
+//! nothing else may use loopback meanwhile. The clients run on the same processors and are part of the cost.
 
 mod support;
 
@@ -27,7 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 struct Args {
-    /// How often each way is measured
+    /// Rounds of each variant
     #[arg(long, default_value_t = 9)]
     rounds: usize,
     /// Updates in each measurement; the asked job has four times as many
@@ -36,28 +37,28 @@ struct Args {
     /// Requests a second, shared among all tasks' endpoints
     #[arg(long, default_value_t = 50)]
     rate: u32,
-    /// Of each worker every so many steps one is traced
+    /// Steps of each worker between two traced ones
     #[arg(long, default_value_t = 100)]
     trace_every: u64,
-    /// What `cargo bench` adds
+    /// Flag that `cargo bench` adds
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 /// The tasks of a job with one ps and two workers.
 const TASKS: u32 = 4;
-/// So long it is asked, and so long it is not. It begins and ends with such a time as the others, so that a job that gets
-/// slower has as much of both.
+/// The time for which it is asked, and then not. It begins and ends unasked, so that a job that gets slower
+/// has the same share of both.
 const WINDOW: Duration = Duration::from_secs(1);
 const ASKED: [bool; 4] = [false, true, true, false];
 
-/// What those who ask share.
+/// The state that the clients share.
 #[derive(Default)]
 struct Asking {
     now: AtomicBool,
     over: AtomicBool,
     requests: AtomicU64,
-    /// That came as answers.
+    /// The bytes of the answers.
     bytes: AtomicU64,
 }
 
@@ -104,7 +105,7 @@ impl Asking {
     }
 }
 
-/// Asks for that path. Gives the bytes of the answer.
+/// Requests a path. Returns the bytes of the answer.
 fn get(stream: &mut TcpStream, path: &str) -> std::io::Result<u64> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut reader = BufReader::with_capacity(1 << 16, stream);
@@ -132,7 +133,7 @@ fn loopback() -> anyhow::Result<u64> {
         .context("no number of bytes")
 }
 
-/// What one job came to whose endpoints were asked.
+/// The result of one job whose endpoints were asked.
 struct Asked {
     /// How fast it trained while they were, where 1 is as fast as while they were not.
     ratio: f64,
@@ -157,7 +158,7 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
         let (asking, every) = (Arc::clone(&asking), Duration::from_secs(TASKS.into()) / rate);
         threads.push(spawn(move || asking.ask(&address, every)));
     }
-    // What else is said is read, so that nobody waits for that.
+    // The rest of the output is read, so that the process does not block.
     let reader = spawn(move || lines.map_while(Result::ok).for_each(drop));
     sleep(WINDOW);
     let (mut trained, mut seconds) = ([0.0; 2], [0.0; 2]);
@@ -226,7 +227,7 @@ fn main() -> anyhow::Result<()> {
     let (mut ratios, mut requests) = (Vec::new(), Vec::new());
     for round in 0..args.rounds.max(1) {
         for turn in 0..ways.len() {
-            // Whoever is first in one round is not in the next.
+            // The order changes from round to round.
             let way = (round + turn) % ways.len();
             figures[way].push(train(folder, with(&ways[way].1))?);
         }

@@ -19,8 +19,8 @@ fn random(len: usize) -> Vec<f32> {
     x
 }
 
-/// The three products of each dense layer: `y = x · w`, `dw = xᵀ · dy`, `dx = dy · wᵀ`; and those of attention
-/// heads. Throughput is in FLOP/s.
+/// The three products of each dense layer: `y = x · w`, `dw = xᵀ · dy`, `dx = dy · wᵀ`; and those of
+/// attention heads. Throughput is in FLOP/s.
 fn matmul(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("matmul");
     for (inputs, outputs) in [(784, 512), (512, 512), (512, 10)] {
@@ -56,11 +56,11 @@ fn matmul(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn million(criterion: &mut Criterion) {
+/// The optimizers over a million floats.
+fn optimizers(criterion: &mut Criterion) {
     let (value, grad) = (random(ELEMENTS), random(ELEMENTS));
     let (mut next, mut m, mut v) = (vec![0.0; ELEMENTS], vec![0.0; ELEMENTS], vec![0.0; ELEMENTS]);
     let mut group = criterion.benchmark_group("million");
-    let bytes = |slices: usize| Throughput::Bytes((slices * ELEMENTS * size_of::<f32>()) as u64);
 
     let decayed = GradientTerms { scale: 0.25, weight_decay: 1e-4 };
     for (name, terms) in [("", GradientTerms::PLAIN), (" with terms", decayed)] {
@@ -123,6 +123,17 @@ fn million(criterion: &mut Criterion) {
             });
         });
     }
+    group.finish();
+}
+
+fn bytes(slices: usize) -> Throughput {
+    Throughput::Bytes((slices * ELEMENTS * size_of::<f32>()) as u64)
+}
+
+/// Sums, reductions and random fills over a million floats.
+fn slices(criterion: &mut Criterion) {
+    let (value, grad, mut next) = (random(ELEMENTS), random(ELEMENTS), vec![0.0; ELEMENTS]);
+    let mut group = criterion.benchmark_group("million");
     group.throughput(bytes(3));
     group.bench_function("accumulate", |bencher| {
         bencher.iter(|| cpu::accumulate(black_box(&mut next), black_box(&grad), Threads::One));
@@ -301,5 +312,5 @@ fn memory(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, matmul, million, layers, images, memory);
+criterion_group!(benches, matmul, optimizers, slices, layers, images, memory);
 criterion_main!(benches);

@@ -1,6 +1,6 @@
-//! Matrix products side by side with the `gemm` crate, in turns in one process: `cargo bench
-//! --bench products -- [threads]`. A ratio below 1 is ours being faster; the median of the rounds, with the tenth
-//! and the ninetieth percentile.
+//! Matrix products side by side with the `gemm` crate, in turns in one process: `cargo bench --bench products
+//! -- [threads]`. A ratio below 1 is ours being faster; the median of the rounds, with the tenth and the
+//! ninetieth percentile.
 
 use std::time::Instant;
 

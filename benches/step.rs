@@ -1,8 +1,10 @@
-//! Milliseconds of one training step on the CPU, forward, backward and sgd, without a cluster around it; and beside it
-//! the same step's bare matrix products, convolutions as products of unrolled images, by the `gemm` crate.
+//! Milliseconds of one training step on the CPU, forward, backward and sgd, without a cluster around it; and
+//! beside it the same step's bare matrix products, convolutions as products of unrolled images, by the `gemm`
+//! crate.
 //!
-//! `cargo bench --bench step -- [--threads N] [--rounds N] [--peer 'COMMAND'] [--json FILE]`: the command is run once a
-//! round and model, with the model's name behind it, and its last words of the form `N ms` are taken as its figure.
+//! `cargo bench --bench step -- [--threads N] [--rounds N] [--peer 'COMMAND'] [--json FILE]`: the command is
+//! run once a round and model, with the model's name behind it, and its last words of the form `N ms` are
+//! taken as its figure.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -36,24 +38,24 @@ struct Args {
     /// Threads that compute one step
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// How often each model is measured, in turns with its products
+    /// Rounds of each model, in turns with its products
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Steps in each of them
+    /// Steps in each round
     #[arg(long, default_value_t = 150)]
     steps: usize,
     /// Another system to measure beside ours
     #[arg(long)]
     peer: Option<String>,
-    /// Write the figures there, as JSON
+    /// JSON file for the figures
     #[arg(long)]
     json: Option<PathBuf>,
-    /// What `cargo bench` adds
+    /// Flag that `cargo bench` adds
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// What is written for each model.
+/// The figures of each model.
 #[derive(Serialize)]
 struct Figures {
     model: &'static str,
@@ -160,7 +162,7 @@ fn median(of: &mut [f64]) -> f64 {
     of[of.len() / 2]
 }
 
-/// Everything that a step needs, as a worker and a shard have it.
+/// The state of a step, as a worker and a shard have it.
 struct Training {
     executor: Executor,
     layout: Arc<Layout>,
@@ -267,8 +269,8 @@ impl Bare {
                 1 => gemm::Parallelism::None,
                 threads => gemm::Parallelism::Rayon(threads),
             };
-            // SAFETY: the three matrices are vectors of the sizes' products, with the strides of those sizes, and
-            // none overlaps another.
+            // SAFETY: the three matrices are vectors of the sizes' products, with the strides of those sizes,
+            // and none overlaps another.
             #[allow(unsafe_code)]
             unsafe {
                 gemm::gemm(

@@ -1,8 +1,9 @@
-//! Examples per second of training, in one process and as real processes on loopback; beside it, if wanted, another
-//! system's figure from the same minutes.
+//! Examples per second of training, in one process and as real processes on loopback; beside it, if wanted,
+//! another system's figure from the same minutes.
 //!
-//! `cargo bench --bench throughput -- [--rounds N] [--steps N] [--workers N] [--ps N] [--sync POLICY] [--peer 'COMMAND']`:
-//! the command is run once a round, and its last words of the form `N examples/s` are taken as its figure.
+//! `cargo bench --bench throughput -- [--rounds N] [--steps N] [--workers N] [--ps N] [--sync POLICY] [--peer
+//! 'COMMAND']`: the command is run once a round, and its last words of the form `N examples/s` are taken as
+//! its figure.
 
 mod support;
 
@@ -19,7 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 struct Args {
-    /// How often each is measured, one after the other
+    /// Rounds of each measurement, in turns
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Updates in each measurement
@@ -29,13 +30,13 @@ struct Args {
     ps: u32,
     #[arg(long, default_value_t = 2)]
     workers: u32,
-    /// How gradients of several workers meet, such as async, bounded:2, sync or sync:1
+    /// Synchronisation policy, such as async, bounded:2, sync or sync:1
     #[arg(long, default_value_t)]
     sync: SyncSpec,
     /// Another system to measure beside ours
     #[arg(long)]
     peer: Option<String>,
-    /// What `cargo bench` adds
+    /// Flag that `cargo bench` adds
     #[arg(long, hide = true)]
     bench: bool,
 }

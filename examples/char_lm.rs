@@ -1,8 +1,9 @@
-//! A small transformer that says which character comes next: of `input.txt` in `--data-dir`, or of sentences that are made
-//! on the spot. 470 000 parameters, characters are bytes.
+//! A small transformer that predicts the next character of `input.txt` in `--data-dir`, or of generated
+//! sentences. 470 000 parameters, characters are bytes.
 //!
-//! `cargo run --release --example char_lm -- [--data-dir DIR]` trains in this process; with a cluster it plays the task it
-//! is told to be. Measured on a million characters of Shakespeare, the last tenth held out: 1.81 nats per character.
+//! `cargo run --release --example char_lm -- [--data-dir DIR]` trains in this process; in a cluster it runs
+//! the task that it is told to be. Measured on a million characters of Shakespeare, the last tenth held out:
+//! 1.81 nats per character.
 
 use std::process::ExitCode;
 
@@ -18,7 +19,7 @@ use pushpull::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Characters that the model looks back at, itself included.
+/// The characters that the model sees, the current one included.
 const LENGTH: u32 = 64;
 const WIDTH: usize = 128;
 const HEADS: usize = 4;
@@ -40,7 +41,7 @@ fn block(name: String) -> Sequential {
     sequential(name).add(attention).add(mlp)
 }
 
-/// The position of each place, as a vector that is learned, added to it.
+/// The learned vector of each position, added to it.
 fn positions(g: &mut GraphBuilder, x: NodeId) -> NodeId {
     let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 0.02 };
     let positions = g.variable("positions", [LENGTH as usize, WIDTH], initializer);

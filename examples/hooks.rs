@@ -1,7 +1,7 @@
-//! Hooks of one's own: one ends the job as soon as its loss is good enough, one plots how a variable changes.
+//! User-defined hooks: one ends the job as soon as its loss is good enough, one plots how a variable changes.
 //!
-//! `cargo run --release --example hooks -- --summary-dir events` fits a plane as `linear_regression` does, and stops long before
-//! its last step; `tensorboard --logdir events` shows what was plotted.
+//! `cargo run --release --example hooks -- --summary-dir events` fits a plane as `linear_regression` does,
+//! and stops long before its last step; `tensorboard --logdir events` shows what was plotted.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,8 @@ use pushpull::hooks::{ChiefHook, HookContext, HookError, Hooks, Plots, StepInfo,
 use pushpull::nn::{Layer, dense};
 use pushpull::{DatasetSpec, Defaults, GraphBuilder, InputSpec, TrainArgs, TrainingSnapshot, VariableId};
 
-/// Asked about once a second while the job trains: ends it, well, when the mean loss of the workers is below a bound.
+/// A hook that is called about once a second: ends the job when the mean loss of the workers is below a
+/// bound.
 struct StopWhenGood {
     loss_max: f32,
 }
@@ -22,8 +23,8 @@ impl ChiefHook for StopWhenGood {
     }
 }
 
-/// Called by every worker after each of its steps: plots the first weight every 100 steps, and would end the job if it
-/// ran away.
+/// A hook that every worker calls after each step: plots the first weight every 100 steps, and ends the job
+/// if it diverges.
 struct FirstWeight;
 
 impl WorkerHook for FirstWeight {

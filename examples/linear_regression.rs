@@ -1,7 +1,8 @@
 //! A plane through noisy points, by gradient descent: a whole program in some thirty lines.
 //!
-//! `cargo run --release --example linear_regression` trains on points that it makes itself. Their noise has the standard
-//! deviation 0.1, so no plane comes below a mean squared error of about 0.01. Measured: 0.0102 on test points.
+//! `cargo run --release --example linear_regression` trains on points that it makes itself. Their noise has
+//! the standard deviation 0.1, so no plane comes below a mean squared error of about 0.01. Measured: 0.0102
+//! on test points.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What several trials of one job say together: medians and their spread, as a table. Trains nothing.
+//! The summary of several trials of one job: medians and their spread, as a table. It trains nothing.
 
 use pushpull::SyncSpec;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// `None` of no number.
+    /// Returns `None` without numbers.
     fn of(numbers: impl Iterator<Item = f64>) -> Option<Self> {
         let mut numbers: Vec<f64> = numbers.collect();
         numbers.sort_by(f64::total_cmp);
@@ -41,7 +41,7 @@ impl Trial {
         self.updates as f64 / self.seconds
     }
 
-    /// When it had so many per cent of the test images right for the first time.
+    /// The time when it first reached an accuracy, in per cent.
     fn seconds_to(&self, target: f64) -> Option<f64> {
         self.points.iter().find(|point| point.accuracy >= target).map(|point| point.seconds)
     }

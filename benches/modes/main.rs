@@ -1,8 +1,9 @@
-//! What the synchronisation policies cost and bring: a classifier of digits, trained on the same number of examples by
-//! each of them, once with three equal workers and once with one of them slowed down.
+//! What the synchronisation policies cost and bring: a classifier of digits, trained on the same number of
+//! examples by each of them, once with three equal workers and once with one of them slowed down.
 //!
-//! `cargo bench --bench modes -- [--data-dir DIR] [--modes LIST] [--rounds N] [--epochs X] [--slow-down N] [--step-ms N]
-//! [--draw FILE.svg] [--json FILE]`; the MNIST files are looked for in the directory, and digits are drawn without one.
+//! `cargo bench --bench modes -- [--data-dir DIR] [--modes LIST] [--rounds N] [--epochs X] [--slow-down N]
+//! [--step-ms N] [--draw FILE.svg] [--json FILE]`; the MNIST files are looked for in the directory, and
+//! digits are drawn without one.
 
 mod figures;
 mod picture;
@@ -27,40 +28,40 @@ const BACKUP: SyncSpec = SyncSpec::Sync { aggregate: Some(WORKERS - 1) };
 
 #[derive(Parser)]
 struct Args {
-    /// Where the MNIST files lie; without it digits are drawn
+    /// Directory of the MNIST files; without it digits are drawn
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Which of them, such as async,sync:2
+    /// Modes to measure, such as async,sync:2
     #[arg(long, value_delimiter = ',', default_value = "async,async:staleness-lr,bounded:2,sync,sync:2")]
     modes: Vec<SyncSpec>,
-    /// How often each job is trained, in turns
+    /// Rounds of each job, in turns
     #[arg(long, default_value_t = 3)]
     rounds: u64,
-    /// How often a job sees each example, over all workers
+    /// Epochs of a job, over all workers
     #[arg(long, default_value_t = 4.0)]
     epochs: f64,
-    /// So many times as long every step of the slow worker takes
+    /// Factor by which the slow worker's steps are longer
     #[arg(long, default_value_t = 10)]
     slow_down: u32,
-    /// Every step takes at least so long, as if each worker had a machine of its own; 0 for as long as it takes
+    /// Least ms of a step, as if each worker had a machine of its own; 0 for no bound
     #[arg(long, default_value_t = 10)]
     step_ms: u64,
-    /// The step size, the same for all
+    /// Learning rate, the same for all
     #[arg(long, default_value_t = 0.3)]
     learning_rate: f32,
-    /// Per cent of the test images right that a job is timed to
+    /// Test accuracy that a job is timed to, in per cent
     #[arg(long, default_value_t = 97.0)]
     target: f64,
-    /// Draw accuracy against seconds and updates there, as SVG
+    /// SVG file for accuracy against seconds and updates
     #[arg(long)]
     draw: Option<PathBuf>,
-    /// Write the figures there, as JSON
+    /// JSON file for the figures
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Train nothing, and take the figures that were written there
+    /// Train nothing, and read the figures from this file
     #[arg(long)]
     from_json: Option<PathBuf>,
-    /// What `cargo bench` adds
+    /// Flag that `cargo bench` adds
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -1,5 +1,5 @@
-//! Accuracy against seconds and against updates, as a picture: the trial of each job that took neither longest nor
-//! shortest. Colours are its own, so that it reads on any page. Measures nothing.
+//! Accuracy against seconds and against updates, as a picture: the trial of each job that took neither
+//! longest nor shortest. Colours are its own, so that it reads on any page. Measures nothing.
 
 use std::path::Path;
 

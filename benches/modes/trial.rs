@@ -1,5 +1,5 @@
-//! One job, watched: every replica counts its steps, the slow one waits, and the first keeps the values that it is given
-//! now and then, which are evaluated when the job is over. Knows no other job, and no table.
+//! One job, watched: every replica counts its steps, the slow one waits, and the first keeps the values that
+//! it is given now and then, which are evaluated when the job is over. Knows no other job, and no table.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ const POINTS: u64 = 50;
 /// Test images that are evaluated at a time.
 const TEST_BATCH: usize = 250;
 
-/// What a job is.
+/// The description of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Setting {
     pub sync: SyncSpec,
@@ -37,7 +37,7 @@ pub(crate) struct Setting {
     pub slowed: bool,
 }
 
-/// How far a job was at some time.
+/// The state of a job at some time.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Point {
     pub seconds: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Point {
     pub accuracy: f64,
 }
 
-/// What a job came to.
+/// The result of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Trial {
     /// From the first step to the end of the first worker's last.
@@ -185,7 +185,7 @@ impl Bench {
     }
 }
 
-/// What the replicas of a job note down together.
+/// The record that the replicas of a job share.
 #[derive(Default)]
 struct Watch {
     /// When the first of them began.
@@ -215,9 +215,9 @@ struct Snapshot {
 struct Witness {
     replica: GraphReplica,
     worker: u32,
-    /// A step takes at least so long,
+    /// The least time of a step,
     least: Duration,
-    /// and then so many times as long.
+    /// and the factor by which it is longer.
     slow_down: u32,
     steps: u64,
     watch: Arc<Watch>,

@@ -1,5 +1,5 @@
-//! What several benchmarks share: the model of the yardsticks, a job that trains it on drawn digits, training by real
-//! processes, and how figures are told. Knows nothing of what is measured.
+//! Fixtures of several benchmarks: the model of the yardsticks, a job that trains it on drawn digits,
+//! training by real processes, and the format of figures. It must not know what is measured.
 
 // No benchmark needs all of it.
 #![allow(dead_code)]
@@ -55,7 +55,7 @@ pub(crate) fn reported(folder: &Path) -> anyhow::Result<f64> {
     report["examples_per_second"].as_f64().context("the report has no examples_per_second")
 }
 
-/// Runs it to its end. Gives examples per second of training.
+/// Runs it to its end. Returns examples per second of training.
 pub(crate) fn train(folder: &Path, mut local: Command) -> anyhow::Result<f64> {
     let status = local.env("RUST_LOG", "warn").status()?;
     if !status.success() {

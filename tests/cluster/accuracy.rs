@@ -1,4 +1,4 @@
-//! The real digits: a model that is trained as a user would train it must be as good as it should be.
+//! The real digits: a model that is trained as users train it reaches its accuracy.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ const ACCURACY_MIN: f64 = 0.97;
 /// Three times 60000 examples in batches of 64.
 const STEPS: u64 = 2813;
 
-/// Where MNIST lies, if it is there.
+/// The directory of MNIST, if it exists.
 fn mnist() -> Option<PathBuf> {
     let data = match std::env::var_os("PUSHPULL_DATA_DIR") {
         Some(named) => named.into(),
@@ -19,7 +19,7 @@ fn mnist() -> Option<PathBuf> {
         .into_iter()
         .find(|directory| directory.join("train-images-idx3-ubyte.gz").exists());
     if found.is_none() {
-        // Past the test's own captured output: nobody shall believe that this was tested.
+        // Past the captured output of the test, so that it is seen that this was not tested.
         let line = format!("SKIPPED: no MNIST in {}: set PUSHPULL_DATA_DIR\n", data.display());
         let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     }

@@ -1,5 +1,5 @@
-//! Data that are missing, broken or make the training diverge: the file or the variable is named, and the whole
-//! cluster ends.
+//! Missing or broken data, and data that make training diverge: the error names the file or the variable, and
+//! the whole cluster ends.
 
 use std::path::Path;
 
@@ -120,7 +120,7 @@ fn data_that_one_worker_lacks_end_the_whole_cluster() {
     let mut chief = cluster.start(TaskId::CHIEF);
     let ps = [cluster.start(TaskId::ps(0)), cluster.start(TaskId::ps(1))];
     let first = cluster.start_with(TaskId::worker(0), &[&has]);
-    // One that comes when all is over can only wonder where the chief is.
+    // One that joins after the end finds no chief.
     chief.wait_for("worker registered worker=worker/0");
     let second = cluster.start_with(TaskId::worker(1), &["--data-dir=/nowhere"]);
     for mut program in [chief, first, second].into_iter().chain(ps) {

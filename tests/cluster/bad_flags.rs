@@ -1,4 +1,4 @@
-//! Programs that are called wrongly: status 2 and one line that names the key and what is valid.
+//! Wrong command lines: status 2 and one line that names the key and the valid values.
 
 use std::fs;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Tasks that do not fit together: ports that are taken, peers that never come, that come twice, that hold another
-//! cluster, graph or protocol. Both sides say the same, and nobody waits for ever.
+//! Tasks that do not fit together: ports in use, peers that never come, that come twice, that hold another
+//! cluster, graph or protocol. Both sides report the same error, and no task waits forever.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
 const SECOND: TaskId = TaskId::worker(1);
 
-/// Long enough for a task that looks who has its port; far below the time it waits for its peers.
+/// Long enough for a task to look up the owner of its port; far below the time it waits for its peers.
 const PROMPT: Duration = Duration::from_secs(20);
 
 #[test]
@@ -52,7 +52,7 @@ fn a_port_that_one_of_ours_has() {
     let mut chief = cluster.start(CHIEF);
     chief.wait_for("waiting for 1 ps");
     cluster.start(CHIEF).wait_within(PROMPT).expect_failure().says(&in_use(CHIEF)).says("this is chief/0");
-    // The first ones did not mind.
+    // The first ones are unaffected.
     let mut worker = cluster.start(WORKER);
     for program in [&mut worker, &mut chief, &mut ps] {
         program.wait().expect(0);
@@ -79,7 +79,7 @@ fn a_worker_that_hosts_the_chief_and_is_started_twice() {
     let mut first = cluster.start_all();
     wait_for_version(&cluster, 20);
     let in_use = format!("{} is already in use", cluster.address(WORKER));
-    // Its report must not replace the first one's either.
+    // Its report must not replace that of the first one.
     cluster.start(WORKER).wait_within(PROMPT).expect_failure().says(&in_use);
     for program in &mut first {
         program.wait().expect(0);
@@ -101,7 +101,7 @@ fn a_chief_names_everybody_who_did_not_come() {
 fn everybody_who_came_hears_who_did_not() {
     for (present, absent) in [([PS, WORKER], SECOND), ([WORKER, SECOND], PS)] {
         let cluster = Cluster::new(1, 2, 10);
-        // Those who are there do not lose patience first.
+        // The present tasks do not time out first.
         let mut others = present.map(|task| cluster.start(task));
         let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=5"]);
         let named = format!("these tasks are missing: {absent} at {}", cluster.address(absent));

@@ -1,4 +1,4 @@
-//! The tool `pushpull checkpoint` as a user calls it: status 0, or 1 and one line that says what is wrong.
+//! The tool `pushpull checkpoint` as a user calls it: status 0, or status 1 and one line with the reason.
 
 use std::path::{Path, PathBuf};
 
@@ -83,7 +83,7 @@ fn a_checkpoint_is_imported_listed_shown_verified_and_exported() {
 }
 
 #[test]
-fn what_is_wrong_with_a_checkpoint_is_told_and_the_latest_whole_one_named() {
+fn a_broken_checkpoint_is_explained_and_a_valid_one_named() {
     let place = Place::new();
     place.run(&["import", "model.safetensors", "saves", "--job=job.json", "--step=7"]).expect(0);
     let later = files(&place.path("saves")).into_iter().find(|name| name.starts_with("step-7-")).unwrap();

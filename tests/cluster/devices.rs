@@ -1,4 +1,5 @@
-//! Several devices of one worker: together they do what one does with the whole batch, and operations can ask for one.
+//! Several devices of one worker: together they compute what one does with the whole batch, and operations
+//! can request a device.
 
 use pushpull::{
     DatasetSpec, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress, JobReport,
@@ -54,7 +55,7 @@ fn train(graph: GraphSpec, devices: usize, threads: usize, steps: u64) -> JobRep
 }
 
 #[test]
-fn any_number_of_devices_gives_the_losses_of_one_with_the_whole_batch() {
+fn any_number_of_devices_gives_the_same_losses() {
     let losses = |report: &JobReport| [report.train_loss, report.evaluation.loss];
     let one = train(graph(false), 1, 1, 60);
     assert!(one.evaluation.metrics[0].value > 0.4, "{one:?}");
@@ -68,7 +69,7 @@ fn any_number_of_devices_gives_the_losses_of_one_with_the_whole_batch() {
 }
 
 #[test]
-fn moving_averages_are_kept_on_the_ps_and_used_in_the_evaluation() {
+fn the_evaluation_uses_the_moving_averages_of_the_ps() {
     for devices in [1, 2] {
         let report = train(graph(true), devices, 1, 150);
         let accuracy = report.evaluation.metrics[0].value;
@@ -79,7 +80,7 @@ fn moving_averages_are_kept_on_the_ps_and_used_in_the_evaluation() {
 }
 
 #[test]
-fn an_operation_that_asks_for_a_missing_device_is_soft_placed_or_refused_by_name() {
+fn a_missing_device_is_replaced_or_refused_by_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let job = Job::new(dir.path(), 30);
     job.edit(|job| job["graph"]["nodes"][5]["device"] = json!("/job:worker/device:GPU:0"));

@@ -1,4 +1,4 @@
-//! The embedded cluster through the library: several of them live in one process and know nothing of each other.
+//! The embedded cluster through the library: several live in one process and are independent of each other.
 
 use std::fs;
 use std::net::TcpStream;

@@ -28,7 +28,7 @@ fn evaluator(dir: &Path) -> Program {
 }
 
 #[test]
-fn it_evaluates_what_appears_passes_over_what_is_broken_and_ends_after_the_last() {
+fn the_evaluator_skips_broken_checkpoints_and_ends() {
     let dir = tempfile::tempdir().unwrap();
     prepare(dir.path());
     let mut evaluator = evaluator(dir.path());

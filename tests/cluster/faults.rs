@@ -1,5 +1,5 @@
-//! A network that loses, doubles, delays and reorders frames and cuts connections changes nothing but the time it
-//! takes: every gradient counts once.
+//! A network that drops, doubles, delays and reorders frames and cuts connections changes nothing but the
+//! time: every gradient counts once.
 
 use pushpull_messages::id::TaskId;
 
@@ -10,7 +10,7 @@ const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
 const SECOND: TaskId = TaskId::worker(1);
 
-/// Between the chief and the workers, which have much less to say to each other.
+/// The rates between the chief and the workers, which exchange far fewer frames.
 const CHIEF_RATES: Rates = Rates {
     drop_reply: 100,
     double_reply: 200,
@@ -53,8 +53,8 @@ impl Disturbed {
         self.proxies.iter().map(|proxy| proxy.faults().total()).sum()
     }
 
-    /// Waits for so many faults, lets the network recover, and waits for a good end: whether the last word of all has
-    /// been heard, nobody can know.
+    /// Waits for that number of faults, lets the network recover, and waits for success: no task can know whether
+    /// the very last message arrived.
     #[track_caller]
     fn end_well_after(&mut self, faults: u64) {
         wait_until(&format!("{faults} faults"), PATIENCE, || {
@@ -70,7 +70,7 @@ impl Disturbed {
 }
 
 #[test]
-fn asynchronous_training_through_a_bad_network_counts_every_gradient_once() {
+fn a_bad_network_loses_and_doubles_no_gradient() {
     let mut disturbed = Disturbed::start(Cluster::new(1, 2, 2400), 1);
     disturbed.end_well_after(1200);
     let report = disturbed.cluster.finished();
@@ -94,7 +94,7 @@ fn cluster(steps: u64, flags: &[&str]) -> Cluster {
 }
 
 #[test]
-fn deterministic_training_through_a_bad_network_leaves_the_bits_of_a_good_one() {
+fn a_bad_network_changes_no_bit_of_a_deterministic_job() {
     let (steps, flags) = (1000, ["--sync=sync", "--deterministic", "--optimizer=adam"]);
     let quiet = cluster(steps, &flags);
     let programs = quiet.start_all();

@@ -1,5 +1,5 @@
-//! Whoever can reach a port may send anything to it, and training goes on: strangers are turned away, peers that ask
-//! for what they must not are refused, and nobody can hold up the end.
+//! Anybody who can reach a port may send anything to it, and training continues: strangers are rejected,
+//! forbidden requests are refused, and no peer can hold up the end.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ const CHIEF: TaskId = TaskId::CHIEF;
 const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
 
-/// How long the end may take when somebody tries to hold it up.
+/// The time that the end may take while a peer tries to hold it up.
 const PROMPT: Duration = Duration::from_secs(5);
 
 /// The bytes of a message as a well-behaved peer sends it.
@@ -34,7 +34,7 @@ fn frame(request: u64, message: impl Into<Message>) -> Vec<u8> {
 
 fn prefix(kind: u16, header_bytes: u32, payload_bytes: u64) -> Vec<u8> {
     let prefix = Prefix { kind, request: RequestId(1), header_bytes, payload_bytes, payload_crc: None };
-    // The checksum is looked at only after the sizes, and is as wrong as can be.
+    // The checksum is checked after the sizes, and is wrong too.
     let mut bytes = [0; PREFIX_BYTES];
     bytes.copy_from_slice(&Prefix { header_bytes: 0, ..prefix }.encode(&[]));
     bytes[20..24].copy_from_slice(&header_bytes.to_le_bytes());
@@ -53,7 +53,7 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// What a stranger may say, and what the task says of it.
+/// A message of a stranger, and the expected log text of the task.
 fn strangers(hello: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
     let mut flipped = hello.to_vec();
     flipped[PREFIX_BYTES + 9] ^= 1;
@@ -82,12 +82,12 @@ fn strangers(hello: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
     ]
 }
 
-/// Says it, and listens until the task has closed the connection, as it must.
+/// Sends it, and reads until the task has closed the connection, as it must.
 #[track_caller]
 fn say(address: &str, bytes: &[u8]) {
     let mut stream = TcpStream::connect(address).expect("the task listens");
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
-    // The task may have had enough before all is said.
+    // The task may close the connection before everything is sent.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
@@ -181,7 +181,7 @@ fn pull(placement_digest: u32) -> Pull {
     Pull { shard: 0, epoch: PlacementEpoch(1), placement_digest, at: PullAt::Latest, averages: false }
 }
 
-/// The digest of the placement, out of the mouth of the shard that refuses another.
+/// The digest of the placement, from the error of the shard that refuses another.
 async fn placement_digest(client: &Connection) -> u32 {
     let refusal = refusal(client.call::<Pulled>(pull(0), Payload::EMPTY).await);
     let digest = refusal.split(['(', ')']).nth(1).expect("the digest that was expected");
@@ -197,7 +197,7 @@ fn refusal<R: std::fmt::Debug>(reply: Result<R, CallError>) -> String {
 }
 
 #[test]
-fn a_peer_that_asks_a_ps_for_what_it_must_not_is_refused_and_nothing_changes() {
+fn a_forbidden_request_is_refused_and_changes_nothing() {
     let cluster = Cluster::new(1, 1, 1500);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
@@ -315,7 +315,7 @@ fn bytes_after_a_good_hello_cost_one_connection() {
     cluster.finished();
 }
 
-/// A push whose payload never comes.
+/// A push whose payload never arrives.
 fn promise(payload_bytes: u32) -> Vec<u8> {
     let push = Push {
         shard: 0,
@@ -394,7 +394,7 @@ fn a_peer_that_never_reads_holds_nobody_up() {
 fn half_open_connections_do_not_hold_up_the_end() {
     let cluster = Cluster::new(1, 1, 1500);
     let mut programs = cluster.start_all();
-    // Near the end, so that they are still strangers when it comes.
+    // Near the end, so that they have not shaken hands when it comes.
     wait_for_version(&cluster, 1000);
     let hello = frame(0, cluster.impostor().hello(PS));
     let mut open = Vec::new();

@@ -1,4 +1,4 @@
-//! What a job says of its input, in a whole cluster: files that are shared out, stages, and an input that ends.
+//! The input of a job in a whole cluster: files shared out among workers, stages, and an input that ends.
 
 use std::path::Path;
 
@@ -81,10 +81,10 @@ fn an_input_that_ends_before_the_last_step_ends_the_job() {
     assert!(error.contains("the input has ended after 2 epochs"), "{error}");
 }
 
-/// The second worker's share is a step longer than the first's: whoever is faster, one of them is at its end before the
-/// other, and both are needed.
+/// The second worker's share is a step longer than the first's: one of them ends before the other, and both
+/// are needed.
 #[test]
-fn a_worker_whose_input_has_ended_leaves_the_rest_to_the_others() {
+fn a_worker_without_input_leaves_the_rest_to_the_others() {
     let dir = tempfile::tempdir().unwrap();
     // Of 30 and 32, and of 31 and 33 examples, three times: 23 and 24 batches of 8.
     let mut job = job(dir.path(), 47);
@@ -111,7 +111,7 @@ fn a_stage_for_another_column_ends_the_job_before_the_training() {
 }
 
 #[test]
-fn an_input_that_the_data_do_not_have_is_named_with_those_there_are() {
+fn a_missing_input_is_named_with_the_existing_ones() {
     let dir = tempfile::tempdir().unwrap();
     let mut job = job(dir.path(), 10);
     job.input.map.push(MapSpec::new("labels", StageSpec::OneHot { classes: 2 }));

@@ -1,5 +1,5 @@
-//! Workers that leave a job before its last step, in every way and under every policy: nobody waits for them, what they
-//! have given counts, and they may come again.
+//! Workers that leave a job before its last step, in every way and under every policy: no task waits for
+//! them, their pushes count, and they may join again.
 
 use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
@@ -17,7 +17,7 @@ fn counts(report: &Report, key: &str) -> Vec<u64> {
     report.shards().iter().map(|shard| shard[key].as_u64().expect("a count")).collect()
 }
 
-/// Steps that a worker says it has taken.
+/// The steps that a worker reports.
 fn steps_of(log: &str) -> u64 {
     let finished = log.split("finished after ").nth(1).expect("it trained to the end");
     finished.split(' ').next().and_then(|steps| steps.parse().ok()).expect("a number")
@@ -52,7 +52,7 @@ fn a_worker_that_is_killed_is_missed_by_nobody() {
 }
 
 #[test]
-fn a_job_that_wants_all_its_workers_ends_with_the_first_that_is_killed() {
+fn a_job_that_needs_all_workers_ends_when_one_is_killed() {
     let running = MODES.map(|mode| {
         let mut running = Running::start(3, ENDLESS, &[&policy(mode), "--when-worker-leaves=fail"]);
         running.wait_for_version(20);
@@ -70,12 +70,12 @@ fn a_job_that_wants_all_its_workers_ends_with_the_first_that_is_killed() {
 }
 
 #[test]
-fn a_worker_that_is_started_again_joins_the_running_job_and_its_pushes_count() {
+fn a_restarted_worker_joins_and_its_pushes_count() {
     const STEPS: u64 = 300;
     let running = MODES.map(|mode| {
         let mut running = Running::start(2, STEPS, &[&policy(mode)]);
         running.wait_for_version(20);
-        // The other holds still, so that the job cannot end before the new life has come.
+        // The other is stopped, so that the job cannot end before the new life has joined.
         running.workers[0].signal(Signal::STOP);
         running.workers[1].signal(Signal::KILL);
         running.workers[1].wait().expect(-9);
@@ -141,7 +141,7 @@ fn a_worker_whose_input_ends_leaves_the_rest_to_the_others() {
 }
 
 #[test]
-fn an_input_that_is_too_short_for_all_ends_the_job_with_the_reason() {
+fn too_short_an_input_ends_the_job_with_the_reason() {
     let running = MODES.map(|mode| with_less_for_one(mode, 27, &[]));
     for mut running in running {
         for ended in running.fail_without(&[]) {
@@ -155,7 +155,7 @@ fn a_job_that_wants_all_its_workers_ends_with_the_first_input() {
     // More than both have together, so that the end of one comes before the job's.
     let start = |mode| (mode, with_less_for_one(mode, 27, &["--when-worker-leaves=fail"]));
     for (mode, mut running) in MODES.map(start) {
-        // Only where nobody waits for anybody may the first be through its examples before the second.
+        // Only under `async` can the first finish its examples before the second.
         let who = if mode == "async" { " left at step" } else { "worker/1 left at step" };
         for ended in running.fail_without(&[]) {
             let said = ended.last_line();
@@ -230,7 +230,7 @@ fn a_frozen_worker_that_is_back_in_time_is_waited_for() {
 }
 
 #[test]
-fn who_waits_for_a_frozen_worker_hears_all_the_same_that_the_job_ends() {
+fn a_worker_blocked_by_a_frozen_one_hears_of_the_end() {
     // The third worker holds up the steps of the others, and does not count as lost yet.
     let running = ["bounded:1", "sync"].map(|mode| {
         let mut running = frozen(mode, &[]);

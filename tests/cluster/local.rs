@@ -1,4 +1,5 @@
-//! `pushpull local`: a cluster of real processes by one command, which ends when they end, and leaves none behind.
+//! `pushpull local`: a cluster of real processes from one command. It ends when they end, and leaves none
+//! behind.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! Whatever needs two tasks at once: the real programs on loopback, and the embedded cluster, driven as a user or an
-//! enemy drives them.
-//! Knows the programs by their flags, exit statuses, logs and reports, and the wire as any peer may.
+//! Tests that need two tasks at once: the real programs on loopback, and the embedded cluster, driven by
+//! users and by enemies. Knows the programs by their flags, exit statuses, logs and reports, and the wire as
+//! any peer may.
 
 #[path = "../support/browser.rs"]
 mod browser;

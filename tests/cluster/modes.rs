@@ -1,4 +1,5 @@
-//! What each policy promises, seen from outside: who waits for whom, what counts, and which bits are left.
+//! The promises of each policy, seen from outside: which task waits for which, what counts, which bits
+//! result.
 
 use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
@@ -15,7 +16,7 @@ fn the_first_gradient_makes_the_update_and_the_other_is_stale() {
     const STEPS: u64 = 300;
     let mut running = Running::start(2, STEPS, &["--sync=sync:1"]);
     running.wait_for_version(20);
-    // The second sleeps over some updates; then nobody disturbs it while it hears of them.
+    // The second sleeps through some updates, and is then undisturbed while it learns of them.
     running.workers[1].signal(Signal::STOP);
     let seen = running.wait_for_shards("any", |_| true);
     let versions = seen.iter().map(|seen| seen.version.0).max().expect("shards");
@@ -86,7 +87,7 @@ fn bits_of_processes(order: &[TaskId], threads: &str) -> u64 {
 }
 
 #[test]
-fn deterministic_runs_leave_the_same_bits_in_any_order_and_any_shape() {
+fn deterministic_runs_are_bit_equal_in_any_shape() {
     let (chief, ps, worker) = (TaskId::CHIEF, TaskId::ps, TaskId::worker);
     let expected = bits_of_processes(&[chief, ps(0), ps(1), worker(0), worker(1), worker(2)], "--threads=1");
     let backwards = [worker(2), worker(1), ps(1), worker(0), ps(0), chief];
@@ -105,7 +106,7 @@ fn deterministic_runs_leave_the_same_bits_in_any_order_and_any_shape() {
 }
 
 #[test]
-fn when_the_chief_is_gone_training_goes_on_to_its_end_under_every_policy() {
+fn training_ends_without_the_chief_under_every_policy() {
     const STEPS: u64 = 300;
     let running = ["bounded:1", "sync", "sync:2"].map(|policy| {
         let mut running = Running::start(3, STEPS, &[&format!("--sync={policy}")]);

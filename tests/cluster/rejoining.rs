@@ -1,5 +1,5 @@
-//! A worker that comes again after it died in the middle of a push: one shard has its gradient, the other has not, and
-//! nobody else is there.
+//! A worker that joins again after it died in the middle of a push: one shard has its gradient, the other has
+//! not, and there is no other worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,37 @@ fn variables() -> (Vec<VariableSpec>, Placement) {
     (vec![variable("a"), variable("b")], placement)
 }
 
+fn create(shard: ShardId, placement: &Placement, variables: &[VariableSpec]) -> CreateShard {
+    CreateShard {
+        shard,
+        placement: placement.clone(),
+        variables: variables.to_vec(),
+        update: OptimizerSpec::sgd(1.0).into(),
+        sync: SyncSpec::SYNC,
+        deterministic: false,
+        workers: 1,
+        last_step: GlobalStep(100),
+        seed: 0,
+        start: StartSpec::Initialise,
+    }
+}
+
+/// The push of the first life, which reaches one shard.
+fn first_push(placement: &Placement) -> Push {
+    Push {
+        shard: 0,
+        id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(1) },
+        local_step: LocalStep(0),
+        epoch: placement.epoch,
+        placement_digest: placement.digest(),
+        version: Version(0),
+        slices: vec![SliceId(0)],
+        drawn: 1,
+        pull: true,
+        traced: false,
+    }
+}
+
 async fn rejoin() {
     let addresses = [(JobName::Chief, "c:1"), (JobName::Ps, "p:1"), (JobName::Worker, "w:1")];
     let spec = ClusterSpec::new(addresses.map(|(job, address)| (job, vec![address]))).expect("a cluster");
@@ -59,34 +90,12 @@ async fn rejoin() {
     let (variables, placement) = variables();
     let chief = call(TaskId::CHIEF).await;
     for &shard in &placement.shards {
-        let create = CreateShard {
-            shard,
-            placement: placement.clone(),
-            variables: variables.clone(),
-            update: OptimizerSpec::sgd(1.0).into(),
-            sync: SyncSpec::SYNC,
-            deterministic: false,
-            workers: 1,
-            last_step: GlobalStep(100),
-            seed: 0,
-            start: StartSpec::Initialise,
-        };
+        let create = create(shard, &placement, &variables);
         chief.call::<ShardCreated>(create, Payload::EMPTY).await.expect("it holds its slice");
     }
     // The first life reaches one shard only.
     let first = call(TaskId::worker(0)).await;
-    let push = Push {
-        shard: 0,
-        id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(1) },
-        local_step: LocalStep(0),
-        epoch: placement.epoch,
-        placement_digest: placement.digest(),
-        version: Version(0),
-        slices: vec![SliceId(0)],
-        drawn: 1,
-        pull: true,
-        traced: false,
-    };
+    let push = first_push(&placement);
     let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0, 1.0])))]);
     let (pushed, _) = first.call::<Pushed>(push, gradient).await.expect("it is taken");
     assert_eq!(pushed.version, Version(1));
@@ -116,8 +125,8 @@ async fn rejoin() {
 }
 
 #[test]
-fn a_shard_that_nobody_else_moves_is_brought_to_where_the_other_is() {
+fn a_shard_that_lags_behind_is_brought_to_the_others_step() {
     actix_rt::System::new().block_on(async {
-        tokio::time::timeout(PATIENCE, rejoin()).await.expect("nobody waits for ever");
+        tokio::time::timeout(PATIENCE, rejoin()).await.expect("no task waits forever");
     });
 }

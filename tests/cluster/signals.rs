@@ -1,5 +1,5 @@
-//! Signals and sudden deaths: who is asked to end ends in good order, who is killed is missed but not waited for, and
-//! nothing hangs.
+//! Signals and sudden deaths: a task that is told to end shuts down in order, no task waits for a killed one,
+//! and nothing hangs.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
 const SECOND: TaskId = TaskId::worker(1);
 
-/// More than anybody will take.
+/// More steps than any test takes.
 const ENDLESS: u64 = 1_000_000;
-/// The time that those who are left may take to notice and to end.
+/// The time in which the remaining tasks must notice and end.
 const PROMPT: Duration = Duration::from_secs(15);
 
 /// A cluster that trains: the programs of chief, ps, worker 0 and 1.
@@ -42,7 +42,7 @@ fn a_signal_to_the_chief_ends_everybody() {
 #[test]
 fn a_second_signal_ends_a_chief_at_once() {
     let (_cluster, [mut chief, _ps, mut worker, _second]) = training(ENDLESS);
-    // A worker that hears nothing keeps the chief waiting.
+    // The chief waits for a worker that gets no reply.
     worker.signal(Signal::STOP);
     chief.signal(Signal::TERM);
     chief.wait_for("stopping the workers without a checkpoint");
@@ -167,13 +167,13 @@ fn a_signal_ends_a_task_that_waits_for_its_peers() {
         program.signal(Signal::TERM);
         program.wait_within(PROMPT).expect(143);
     }
-    // One that has found the chief, and waits for the others.
+    // This one has found the chief, and waits for the others.
     let mut chief = cluster.start(CHIEF);
     let mut worker = cluster.start(WORKER);
     worker.wait_for("registering");
     worker.signal(Signal::TERM);
     worker.wait_within(PROMPT).expect(143);
-    // And the chief still waits for one that may come.
+    // The chief still waits for one that may join.
     let mut others = [cluster.start(PS), cluster.start(WORKER)];
     chief.wait().expect(0);
     for other in &mut others {

@@ -1,4 +1,5 @@
-//! Tasks that are started by hand, in any order and any spelling, find each other, train, and end by themselves.
+//! Tasks that are started by hand, in any order and any spelling, find each other, train, and end by
+//! themselves.
 
 use pushpull_messages::id::{JobName, TaskId};
 use rustix::process::Signal;

@@ -1,5 +1,5 @@
-//! S3: synchronous training with several workers is training with one that has the whole batch. The values that are
-//! compared are those that the final evaluation sees.
+//! S3: synchronous training with several workers equals training with one that has the whole batch. The
+//! compared values are those of the final evaluation.
 
 use std::sync::{Arc, Mutex};
 
@@ -52,7 +52,7 @@ fn job(workers: u32, optimizer: &OptimizerSpec, steps: u64) -> JobSpec {
     }
 }
 
-/// What the final evaluation saw of every variable.
+/// The value of every variable in the final evaluation.
 type Seen = Arc<Mutex<Vec<Vec<f32>>>>;
 
 /// A replica that lets a test see the values that are evaluated.

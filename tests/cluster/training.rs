@@ -1,4 +1,4 @@
-//! What training comes to: the report, every shard's counts, and the bits of the variables.
+//! The results of training: the report, every shard's counts, and the bits of the variables.
 
 use tempfile::TempDir;
 
@@ -123,7 +123,7 @@ fn another_seed_leaves_other_bits() {
 }
 
 #[test]
-fn a_reader_that_goes_away_costs_neither_the_report_nor_the_status() {
+fn a_closed_pipe_costs_neither_report_nor_exit_status() {
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report.json");
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");

@@ -1,4 +1,4 @@
-//! How gradients become updates, through a whole embedded cluster: moving averages, and steps that are skipped.
+//! The way from gradients to updates in a whole embedded cluster: moving averages, and skipped steps.
 
 use pushpull::nn::{Layer, dense};
 use pushpull::{
@@ -38,7 +38,7 @@ fn the_averages_are_evaluated_where_the_job_keeps_them() {
         train(JobSpec { average, ..job(points(), rate, 1) }).unwrap().evaluation
     };
     let loss = |rate: f32| f64::from(report(rate, None).loss);
-    // One step of some multiple of the rate: the loss is a parabola in it.
+    // One step with a multiple of the learning rate: the loss is a parabola in it.
     let (nothing, once, twice) = (loss(1e-30), loss(0.1), loss(0.2));
     let square = (twice - 2.0 * once + nothing) / 2.0;
     let at = |share: f64| nothing + (once - nothing - square) * share + square * share * share;
@@ -63,7 +63,7 @@ fn outlier(dir: &tempfile::TempDir) -> DatasetSpec {
 }
 
 #[test]
-fn steps_whose_gradients_are_not_finite_are_skipped_and_counted_where_the_job_says_so() {
+fn steps_with_non_finite_gradients_are_skipped_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let of = |gradient: GradientSpec| JobSpec { gradient, ..job(outlier(&dir), 0.1, 20) };
     let skip = GradientSpec { not_finite: NotFiniteSpec::Skip, ..Default::default() };

@@ -1,4 +1,4 @@
-//! Kubernetes takes the manifests, they agree with each other, and say to the programs what these understand.
+//! Kubernetes accepts the manifests, they agree with each other, and their flags are those of the programs.
 
 use std::collections::BTreeSet;
 use std::process::Command;

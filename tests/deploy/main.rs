@@ -1,5 +1,5 @@
-//! The files in deploy/ are what they claim to be: read by the tools that they are for, where these are installed, and run
-//! with the real programs where that needs no cluster.
+//! The files in deploy/ are valid: the tools that they are for read them where these are installed, and the
+//! real programs run where that needs no cluster.
 
 mod kubernetes;
 mod metrics;

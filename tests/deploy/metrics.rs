@@ -1,4 +1,4 @@
-//! Whoever watches a job asks for metrics that there are.
+//! The deployment files use only metrics that exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn names(text: &str, of: impl Fn(&str) -> bool) -> BTreeSet<String> {
     names
 }
 
-/// As the program lists them.
+/// The metrics as the program lists them.
 fn families() -> BTreeSet<String> {
     let table = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/programs/http/metrics/table.rs"));
     names(&table, |_| false)

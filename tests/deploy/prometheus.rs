@@ -1,4 +1,4 @@
-//! Prometheus takes its files, finds the dashboard's questions well-formed, and raises the alerts when it should.
+//! Prometheus accepts its files, parses the dashboard's queries, and raises the alerts when it should.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::promtool::promtool;
 use crate::{deployed, read};
 
-/// Has it look at a file, which has to please it.
+/// Checks a file with promtool, which must accept it.
 fn check(arguments: &[&str], file: &Path) {
     promtool(&[arguments, &[&file.to_string_lossy()]].concat(), "");
 }

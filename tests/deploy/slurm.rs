@@ -112,7 +112,7 @@ impl Allocation {
         }
     }
 
-    /// Waits for its end, and gives its status.
+    /// Waits for its end and returns its status.
     fn end(&mut self) -> Option<i32> {
         let mut ended = None;
         self.wait_until("its end", |own| {
@@ -133,11 +133,11 @@ impl Drop for Allocation {
     }
 }
 
-/// The first of so many that nobody listens at, below those that outgoing connections take; given out only once.
+/// Returns the first of `count` free ports, below the ephemeral range; each is returned once.
 fn free_ports() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let free = |port: u16| TcpListener::bind(("0.0.0.0", port)).is_ok();
-    // Another run of these tests begins elsewhere.
+    // Another run of these tests starts at another port.
     let begin = std::process::id() as u16;
     for _ in 0..1000 {
         let next = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 1000;
@@ -191,7 +191,7 @@ fn a_job_runs_over_the_hosts_to_its_end() {
 }
 
 #[test]
-fn more_workers_than_there_is_room_for_are_refused_before_anything_is_started() {
+fn too_many_workers_are_refused_at_once() {
     let mut allocation = Allocation::of(5, 1);
     let status = allocation.end();
     let said = allocation.said();

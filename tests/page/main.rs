@@ -1,5 +1,5 @@
-//! The chief's page in a real browser, told by a chief that tells what a test wants: what is on it, what names can do to it,
-//! and what it says when the chief is away. Knows the page by its marks, as tests of a real cluster do.
+//! The chief's page in a real browser, served by a played chief: the contents of the page, hostile names, and
+//! the message when the chief is away. It finds elements by their marks, as the tests of a real cluster do.
 
 #[path = "../support/browser.rs"]
 mod browser;
@@ -17,7 +17,7 @@ use pushpull_messages::observe::{
 };
 use serde_json::json;
 
-/// For whatever the page is to show, on a busy machine.
+/// The time for anything to appear on the page, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 fn job(workers: u32, shards: u32) -> ChiefSnapshot {
@@ -91,7 +91,7 @@ fn told(job: ChiefSnapshot) -> Told {
     Told { job, curves: (0..60).map(point).collect(), ..Default::default() }
 }
 
-/// The text of what a selector finds.
+/// The text of the element of a selector.
 fn text(selector: &str) -> String {
     format!("document.querySelector({}).textContent", json!(selector))
 }
@@ -150,14 +150,14 @@ fn a_job_is_shown_as_it_goes_on() {
     browser.wait_for("Number(document.querySelector('#chart-loss').dataset.points) === 61", SOON);
     browser.wait_for(&format!("{}.replace(/\\s/g, '') === '1014'", text("#step")), SOON);
 
-    // What lives where is asked for when somebody wants to know.
+    // The placement is requested when it is opened.
     browser.evaluate("document.querySelector('[data-placement=\"ps/1/shard/0\"]').click()");
     browser.wait_for("!!document.querySelector('[data-placement-of=\"ps/1/shard/0\"]')", SOON);
     let row =
         "[...document.querySelectorAll('[data-placement-of] td')].map(cell => cell.textContent).join('|')";
     assert_eq!(browser.evaluate(row), "dense/kernel|784x512|0 to 391|784 KiB");
 
-    // A table is sorted by whatever column.
+    // A table can be sorted by any column.
     browser.evaluate("document.querySelectorAll('#workers th button')[0].click()");
     let first = "document.querySelector('#workers tbody tr').id";
     assert_eq!(browser.evaluate(first), "row-worker-3");
@@ -200,7 +200,7 @@ fn a_page_without_its_chief_says_so_and_comes_back() {
     let banner = browser.evaluate(&text("#banner"));
     assert!(banner.as_str().is_some_and(|text| text.contains("trained to its last step")), "{banner}");
     browser.wait_for("document.querySelector('[data-worker]').dataset.state === 'finished'", SOON);
-    // It stays like that: there is nobody whom it would ask.
+    // It stays like that: the page has no server to ask.
     drop(chief);
     assert_eq!(browser.evaluate("document.body.dataset.connection"), "ended");
 }
@@ -279,7 +279,7 @@ fn whoever_knows_the_token_may_wish() {
     browser.wait_for(&format!("{} === 'It will save.'", text("#wish-said")), SOON);
     assert_eq!(chief.tell(|told| std::mem::take(&mut told.wishes)), ["/save"]);
 
-    // Whoever does not confirm does not stop it.
+    // Without confirmation it is not stopped.
     browser.evaluate("document.querySelector('#stop').click()");
     browser.wait_for("document.querySelector('#stop-dialog').open", SOON);
     browser.evaluate("document.querySelector('#stop-cancel').click()");

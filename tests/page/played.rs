@@ -1,4 +1,4 @@
-//! A chief that tells whatever a test wants told, on loopback: the page's files, its questions, and events.
+//! A played chief on loopback: the page's files, scripted answers, and events.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use pushpull_messages::observe::{ChiefSnapshot, CurvePoint, PlacementRow};
 use serde_json::{Value, json};
 
 const TELL_EVERY: Duration = Duration::from_millis(100);
-/// What the program sends with every answer.
+/// The headers of every answer.
 const POLICY: &str = include_str!("../../src/programs/http/page/policy.txt").trim_ascii_end();
 pub(crate) const TOKEN: &str = "s3cret";
 
@@ -25,13 +25,13 @@ pub(crate) struct Told {
     pub(crate) away: bool,
     /// Its events end well.
     pub(crate) over: bool,
-    /// What was wished for.
+    /// The request that was made.
     pub(crate) wishes: Vec<String>,
     /// It is about to end.
     pub(crate) gone: bool,
 }
 
-/// A chief that is no chief.
+/// A played chief.
 pub(crate) struct Chief {
     address: SocketAddr,
     told: Arc<Mutex<Told>>,
@@ -61,7 +61,7 @@ impl Chief {
         format!("http://{}/", self.address)
     }
 
-    /// From now on it tells something else.
+    /// Changes the answers from now on.
     pub(crate) fn tell<T>(&self, change: impl FnOnce(&mut Told) -> T) -> T {
         change(&mut self.told.lock().expect("nobody has panicked"))
     }
@@ -72,7 +72,7 @@ impl Drop for Chief {
         if let Ok(mut told) = self.told.lock() {
             (told.gone, told.away) = (true, true);
         }
-        // Whoever waits for a connection gets one.
+        // A waiting client gets a connection.
         let _ = TcpStream::connect(self.address);
         if let Some(server) = self.server.take() {
             let _ = server.join();

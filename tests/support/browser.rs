@@ -1,5 +1,5 @@
-//! A headless Chromium for tests that look at a page as a person does: driven over two pipes (the DevTools protocol), with a
-//! profile of its own. Every wait is bounded, and the browser never outlives its test. Knows no page of ours.
+//! A headless Chromium for tests of a page, driven over two pipes (the DevTools protocol), with a profile of
+//! its own. Every wait is bounded, and the browser never outlives its test. It must not know our pages.
 
 #![allow(dead_code, reason = "a test uses what it needs")]
 
@@ -17,11 +17,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 const NAMES: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
-/// The first start of a browser on a busy machine takes its time.
+/// The time for the first start of a browser on a busy machine.
 const START: Duration = Duration::from_secs(60);
-/// An answer of one that runs.
+/// The time for an answer of a running browser.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Between two looks at a page.
+/// The time between two polls of a page.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A browser with one page.
@@ -31,16 +31,16 @@ pub(crate) struct Browser {
     answers: Receiver<Value>,
     last_id: u64,
     session: String,
-    /// What the page complained of: errors of scripts, what its policy refused, what could not be loaded.
+    /// The complaints of the page: errors of scripts, what its policy refused, what could not be loaded.
     complaints: Vec<String>,
     _profile: tempfile::TempDir,
 }
 
 impl Browser {
-    /// One that is installed here; `None` where none is: then that is on stderr.
+    /// Starts an installed browser; returns `None`, and says so on stderr, where there is none.
     ///
     /// # Panics
-    /// Where one is installed, and cannot be started.
+    /// If an installed browser cannot be started.
     pub(crate) fn find(test: &str) -> Option<Self> {
         let Some(program) = installed() else {
             let names = NAMES.join(", ");
@@ -99,19 +99,19 @@ impl Browser {
         browser
     }
 
-    /// Goes to a page.
+    /// Loads a page.
     ///
     /// # Panics
-    /// Where nothing answers there.
+    /// If the page cannot be loaded.
     pub(crate) fn open(&mut self, url: &str) {
         let answer = self.call("Page.navigate", json!({ "url": url }));
         assert_eq!(answer["errorText"], Value::Null, "cannot open {url}");
     }
 
-    /// What an expression comes to, promises awaited.
+    /// Returns the value of an expression, after awaiting promises.
     ///
     /// # Panics
-    /// Where it throws.
+    /// If it throws.
     pub(crate) fn evaluate(&mut self, script: &str) -> Value {
         let mut answer = self.ask(script);
         assert_eq!(answer["exceptionDetails"], Value::Null, "{script} throws");
@@ -121,7 +121,7 @@ impl Browser {
     /// Waits until an expression is true. It may throw before that, such as where the page is not there yet.
     ///
     /// # Panics
-    /// Where it is not in time, with what it was last.
+    /// If it is not true in time; the message has its last value.
     pub(crate) fn wait_for(&mut self, script: &str, within: Duration) {
         let begun = Instant::now();
         loop {
@@ -138,19 +138,19 @@ impl Browser {
         }
     }
 
-    /// As large as that from now on, in CSS pixels.
+    /// Resizes the page, in CSS pixels.
     pub(crate) fn resize(&mut self, width: u32, height: u32) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// As for a reader who prefers dark pages, or light ones.
+    /// Sets the preferred colour scheme, dark or light.
     pub(crate) fn prefer(&mut self, scheme: &str) {
         let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": feature }));
     }
 
-    /// Writes what is seen as a PNG, the whole page where that is wanted.
+    /// Writes a screenshot as PNG, of the whole page if requested.
     pub(crate) fn screenshot(&mut self, path: &Path, whole: bool) {
         let answer =
             self.call("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": whole }));
@@ -158,9 +158,10 @@ impl Browser {
         std::fs::write(path, png).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// What the page has complained of so far: errors of scripts, what its policy refused, what could not be loaded.
+    /// Returns the complaints of the page so far: errors of scripts, what its policy refused, what could not
+    /// be loaded.
     pub(crate) fn complaints(&mut self) -> &[String] {
-        // What it has to say comes before the answer.
+        // Its events come before the answer.
         self.ask("0");
         &self.complaints
     }

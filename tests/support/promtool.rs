@@ -1,10 +1,10 @@
-//! Prometheus' own opinion, where it is installed; where it is not, that is said loudly.
+//! Checks by Prometheus' own tool where it is installed; otherwise that is reported loudly.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Runs `promtool` with that on its standard input. Panics where it is not content, with what it says; what it says when it
-/// is, is given back.
+/// Runs `promtool` with `input` on its standard input and returns its output. Panics with the output if it
+/// fails.
 pub(crate) fn promtool(arguments: &[&str], input: &str) -> Option<String> {
     let mut command = Command::new("promtool");
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

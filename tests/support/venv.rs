@@ -1,5 +1,5 @@
-//! A Python environment for tests that have our files read by the packages that people read them with. Made once for a
-//! target folder; where it cannot be made, that is said loudly. Knows no file of ours.
+//! A Python environment with the packages that read our files, created once for a target folder. If it cannot
+//! be created, that is reported loudly. It must not know our files.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -7,19 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// What is in it.
+/// Its packages.
 const PACKAGES: &[&str] =
     &["tensorboard==2.21.0", "safetensors==0.8.0", "numpy", "pillow", "kubernetes-validate==1.34.1"];
-/// So long it may take to be made.
+/// The time that its creation may take.
 const INSTALL: Duration = Duration::from_secs(300);
 
-/// An environment that is there.
+/// A Python environment.
 pub(crate) struct Venv {
     python: PathBuf,
 }
 
 impl Venv {
-    /// The one of this target folder. `None` where there is no Python, or no registry can be reached: then that is on stderr.
+    /// Returns the one of this target folder; `None`, with the reason on stderr, without Python or a
+    /// registry.
     pub(crate) fn find(test: &str) -> Option<Self> {
         match Self::make() {
             Ok(venv) => Some(venv),
@@ -37,7 +38,7 @@ impl Venv {
         let name = format!("pushpull-venv-{}", PACKAGES.join("-").replace("==", "-"));
         let (place, making) = (target.join(&name), target.join(format!("{name}.new")));
         let text = |error: std::io::Error| error.to_string();
-        // Whoever comes second waits, and finds it made.
+        // The second process waits, and finds it ready.
         let lock = File::create(target.join(format!("{name}.lock"))).map_err(text)?;
         lock.lock().map_err(text)?;
         let venv = Self { python: place.join("bin/python") };
@@ -55,10 +56,10 @@ impl Venv {
         Ok(venv)
     }
 
-    /// What a script prints.
+    /// Returns the output of a script.
     ///
     /// # Panics
-    /// Where it fails.
+    /// If it fails.
     pub(crate) fn run(&self, script: &str, arguments: &[&OsStr]) -> String {
         let Output { status, stdout, stderr } = Command::new(&self.python)
             .args(["-c", script])

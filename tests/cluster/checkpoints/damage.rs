@@ -1,5 +1,5 @@
-//! Checkpoints that were cut, changed or deleted, a disk that is full, a directory that cannot be written: each is named, an
-//! older whole checkpoint is used, and training goes on.
+//! Truncated, changed and deleted checkpoints, a full disk, a read-only directory: each is named in an error,
+//! an older valid checkpoint is used, and training continues.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use crate::harness::{Program, Running, linear_regression};
 
 use super::{directory, saving, steps};
 
-/// A job that has ended and saved on its way, where, and the steps of its last three checkpoints, the newest first.
+/// A job that has ended and saved on its way, where, and the steps of its last three checkpoints, the newest
+/// first.
 fn saved() -> (Running, PathBuf, [u64; 3]) {
     let mut running = Running::of(saving(2, 1, 600, &[], &["--save-steps=100"]), &[]);
     running.end_well_without(&[]);
@@ -51,7 +52,7 @@ fn a_broken_checkpoint_is_named_and_the_one_before_it_is_used() {
 }
 
 #[test]
-fn who_asks_for_the_latest_is_told_that_it_is_broken_and_which_is_whole() {
+fn a_broken_latest_is_refused_and_a_valid_one_named() {
     let (mut running, directory, [newest, second, _]) = saved();
     fs::remove_file(folder(&directory, newest).join("ps-0-shard-0.safetensors")).expect("it was there");
     fs::remove_file(running.cluster.report_path()).expect("it was there");
@@ -64,7 +65,7 @@ fn who_asks_for_the_latest_is_told_that_it_is_broken_and_which_is_whole() {
 }
 
 #[test]
-fn a_job_never_begins_anew_where_all_its_checkpoints_are_broken() {
+fn a_job_with_only_broken_checkpoints_does_not_start_anew() {
     let (running, directory, _) = saved();
     for step in steps(&directory) {
         fs::write(folder(&directory, step).join("manifest.json"), "").expect("it can be written");
@@ -86,8 +87,8 @@ fn another_model_is_refused_with_the_first_difference() {
     }
 }
 
-/// Runs a program in a mount namespace of its own, where that directory is a file system of so many bytes. `None` where
-/// this system lets nobody do that.
+/// Runs a program in a mount namespace of its own, where the directory is a file system of `bytes` bytes.
+/// Returns `None` where this system does not allow that.
 fn on_small_disk(dir: &Path, mount: &str, command: &Command) -> Option<Program> {
     let own = ["--user", "--map-root-user", "--mount"];
     let allowed = Command::new("unshare").args(own).args(["sh", "-c", "mount -t tmpfs none /mnt"]).output();

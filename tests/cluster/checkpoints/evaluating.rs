@@ -1,5 +1,5 @@
-//! The evaluator: a task of its own that evaluates each checkpoint as it comes, keeps the best one, and lets the job end when it
-//! gets no better.
+//! The evaluator task: it evaluates each new checkpoint, keeps the best one, and ends the job when there is
+//! no improvement.
 
 use pushpull_messages::id::JobName;
 use rustix::process::Signal;
@@ -33,7 +33,7 @@ fn every_checkpoint_is_evaluated_and_the_best_is_kept() {
 }
 
 #[test]
-fn an_evaluator_in_the_clusters_configuration_is_told_by_it_who_it_is() {
+fn an_evaluator_takes_its_task_from_tf_config() {
     let mut cluster = Cluster::with(1, 1, 1, |dir| Job::new(dir, 50));
     let saved = directory(cluster.dir());
     cluster.chief_flags = vec![format!("--checkpoint-dir={}", saved.display())];
@@ -61,7 +61,7 @@ fn an_evaluator_that_is_told_to_stop_ends_well() {
 #[test]
 fn a_job_that_gets_no_better_ends_early_and_well() {
     let mut cluster = Cluster::with(1, 1, 1, |dir| {
-        // So small a step that no evaluation is better than the first.
+        // So small a learning rate that no evaluation is better than the first.
         Job::with(dir, 1_000_000, &["--learning-rate=1e-30", "--schedule=constant"])
     });
     let saved = directory(cluster.dir());

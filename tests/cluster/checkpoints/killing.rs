@@ -1,5 +1,5 @@
-//! `kill -9` while checkpoints are being written, at hundreds of points under a seed: what was committed stays, what was
-//! not is no checkpoint, and the next start goes on (C1).
+//! `kill -9` while checkpoints are written, at hundreds of seeded points: committed checkpoints stay, others
+//! do not exist, and the next start resumes (C1).
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const KILLS: u32 = 200;
 /// Kills of one task of a cluster of processes.
 const TASK_KILLS: u64 = 8;
 
-/// Points in time under a seed: multiplicative congruential, as it needs no more.
+/// Seeded points in time: a multiplicative congruential generator is enough.
 struct Random(u64);
 
 impl Random {
@@ -25,7 +25,7 @@ impl Random {
 }
 
 #[test]
-fn whenever_it_is_killed_there_is_a_whole_checkpoint_and_none_that_was_whole_is_lost() {
+fn a_killed_job_loses_no_valid_checkpoint() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let saved = directory(dir.path());
     let mut random = Random(2016);
@@ -71,7 +71,7 @@ fn unfinished(saved: &std::path::Path) -> bool {
 }
 
 #[test]
-fn whichever_task_is_killed_the_job_goes_on_from_its_last_checkpoint() {
+fn a_job_resumes_whichever_task_was_killed() {
     let mut random = Random(7);
     for victim in [TaskId::ps(1), TaskId::CHIEF] {
         let cluster = saving(2, 1, 1_000_000, &[], &["--save-steps=1", "--keep-checkpoints=2"]);

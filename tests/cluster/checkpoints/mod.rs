@@ -1,5 +1,5 @@
-//! Jobs that are stopped, killed, or broken off in any way, and go on: nothing is lost that was saved, nothing is made
-//! twice, and what is in the directory can always be gone on from (C1, C2).
+//! Jobs that are stopped, killed or interrupted, and resume: no saved update is lost or made twice, and the
+//! directory can always be resumed from (C1, C2).
 
 mod damage;
 mod evaluating;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::harness::{Cluster, Job, PATIENCE, Program, Running, tool, wait_until};
 
-/// A cluster of so many tasks that trains so that two runs leave the same bits, and saves into a directory of its own.
+/// A cluster whose training is deterministic, and which saves into a directory of its own.
 fn deterministic(ps: u32, workers: u32, steps: u64, chief_flags: &[&str]) -> Cluster {
     saving(ps, workers, steps, &["--sync=sync", "--deterministic", "--optimizer=adam"], chief_flags)
 }
@@ -28,18 +28,18 @@ fn saving(ps: u32, workers: u32, steps: u64, flags: &[&str], chief_flags: &[&str
     cluster
 }
 
-/// Where a job whose files are there saves.
+/// The checkpoint directory of a job with files in `dir`.
 fn directory(dir: &Path) -> PathBuf {
     dir.join("checkpoints")
 }
 
-/// The bits that a job leaves which nobody disturbs.
+/// The bits of the variables of an undisturbed job.
 fn undisturbed(cluster: Cluster) -> u64 {
     let mut running = Running::of(cluster, &[]);
     running.end_well_without(&[]).variables_crc32c()
 }
 
-/// What `pushpull checkpoint list` says of a directory, the newest last.
+/// The output of `pushpull checkpoint list` for a directory, the newest last.
 #[track_caller]
 fn list(directory: &Path) -> Vec<Value> {
     let mut command = tool();
@@ -49,7 +49,7 @@ fn list(directory: &Path) -> Vec<Value> {
     listed.as_array().expect("a list").clone()
 }
 
-/// The steps of all whole checkpoints, rising.
+/// The steps of all valid checkpoints, ascending.
 #[track_caller]
 fn steps(directory: &Path) -> Vec<u64> {
     let whole = |entry: &Value| entry["state"] == "whole";
@@ -59,7 +59,7 @@ fn steps(directory: &Path) -> Vec<u64> {
     steps
 }
 
-/// Waits until a chief, or whatever hosts it, says that it has saved such a step.
+/// Waits until the task that hosts the chief logs that it has saved such a step.
 #[track_caller]
 fn wait_for_save(program: &mut Program, at_least: u64) -> u64 {
     wait_until(&format!("a checkpoint of step {at_least}"), PATIENCE, || {
@@ -76,7 +76,7 @@ fn wait_for_save(program: &mut Program, at_least: u64) -> u64 {
     })
 }
 
-/// Every byte of the newest whole checkpoint is as it was written.
+/// Checks every byte of the newest valid checkpoint.
 #[track_caller]
 fn verify(directory: &Path) {
     let mut command = tool();

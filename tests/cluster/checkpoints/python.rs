@@ -1,4 +1,4 @@
-//! The packages `safetensors` and `tensorboard`, as anybody gets them, read what a job has written.
+//! The Python packages `safetensors` and `tensorboard` read the files that a job has written.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -42,7 +42,7 @@ fn python(venv: &Venv, script: &str, args: &[String]) -> serde_json::Value {
 }
 
 #[test]
-fn what_a_job_leaves_is_read_by_the_packages_that_everybody_has() {
+fn standard_python_packages_read_checkpoints() {
     let Some(venv) = Venv::find("whether Python reads checkpoints") else { return };
     const STEPS: u64 = 60;
     let mut cluster = Cluster::with(1, 2, 2, |dir| {

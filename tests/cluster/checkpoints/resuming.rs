@@ -1,11 +1,11 @@
-//! All tasks are killed, and started again with the same command: the job goes on, and makes no update twice.
+//! All tasks are killed and started again with the same command: the job resumes and makes no update twice.
 
 use crate::harness::{Program, Report, Running, example};
 
 use super::{deterministic, saving, steps, undisturbed, verify, wait_for_save};
 
 #[test]
-fn a_deterministic_job_that_was_killed_leaves_the_bits_of_one_that_was_not() {
+fn a_killed_deterministic_job_resumes_bit_equal() {
     const STEPS: u64 = 120;
     let expected = undisturbed(deterministic(2, 2, STEPS, &[]));
     let mut running = Running::of(deterministic(2, 2, STEPS, &["--save-steps=10"]), &[]);
@@ -30,7 +30,7 @@ fn a_deterministic_job_that_was_killed_leaves_the_bits_of_one_that_was_not() {
 }
 
 #[test]
-fn under_every_policy_exactly_the_updates_are_made_that_were_asked_for() {
+fn every_policy_makes_exactly_the_requested_updates() {
     const STEPS: u64 = 200;
     let jobs = ["async", "bounded:1", "sync", "sync:1"].map(|mode| {
         let sync = format!("--sync={mode}");

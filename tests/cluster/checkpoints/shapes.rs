@@ -1,5 +1,5 @@
-//! What was saved by some ps tasks is read by any others, however variables are split: every bit is the same, and
-//! training goes on as it would have.
+//! A checkpoint is restored on any ps tasks and with any partitioner: every bit is the same, and training
+//! continues as it would have.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn exported(dir: &Path, name: &str, flags: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn three_ps_tasks_are_read_by_any_number_with_another_partitioner() {
+fn a_checkpoint_is_restored_on_any_number_of_ps_tasks() {
     const HALF: u64 = 30;
     const STEPS: u64 = 120;
     let flags = ["--ema-decay=0.9"];
@@ -51,7 +51,7 @@ fn three_ps_tasks_are_read_by_any_number_with_another_partitioner() {
 }
 
 #[test]
-fn what_is_read_into_other_slices_and_saved_at_once_is_the_same_in_every_bit() {
+fn resliced_and_saved_again_is_bit_equal() {
     const STEPS: u64 = 20;
     let mut first = Running::of(deterministic(3, 1, STEPS, &[]), &[]);
     first.end_well_without(&[]);
@@ -72,13 +72,13 @@ fn what_is_read_into_other_slices_and_saved_at_once_is_the_same_in_every_bit() {
     assert!(names.contains(&"dense1/kernel".to_owned()), "{names:?}");
 }
 
-/// The bytes of a safetensors file behind its header, which says whence it comes.
+/// The bytes of a safetensors file behind its header, which names its origin.
 fn tensors(file: &[u8]) -> &[u8] {
     let length = u64::from_le_bytes(file[..8].try_into().expect("eight bytes"));
     &file[8 + length as usize..]
 }
 
-/// A directory and all that is in it.
+/// Copies a directory with all its contents.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a test's directory can be written");
     for entry in std::fs::read_dir(from).expect("it is there") {

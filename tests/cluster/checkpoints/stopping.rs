@@ -1,5 +1,5 @@
-//! Told to stop, a job that saves ends with all that it has trained in a checkpoint, and every task with status 0; started
-//! again it goes on as if it had never been stopped.
+//! A job that is told to stop ends with all its updates in a checkpoint and with status 0 of every task.
+//! Started again it resumes as if it had never been stopped.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::harness::{Program, Running, example};
 
 use super::{deterministic, directory, saving, steps, undisturbed, verify, wait_for_save};
 
-/// The stated time in which all have saved and gone, with some room for a busy machine.
+/// The documented time in which all have saved and ended, with room for a busy machine.
 const STATED: Duration = Duration::from_secs(30);
 const STEPS: u64 = 300;
 
@@ -24,13 +24,13 @@ fn all_leave(running: &mut Running) {
 }
 
 #[test]
-fn a_job_that_is_stopped_again_and_again_leaves_the_bits_of_one_that_was_not() {
+fn a_job_stopped_repeatedly_is_bit_equal() {
     let expected = undisturbed(deterministic(2, 2, STEPS, &[]));
     let mut running = Running::of(deterministic(2, 2, STEPS, &[]), &[]);
     let directory = directory(running.cluster.dir());
     for (version, signal) in [(40, Signal::TERM), (120, Signal::INT), (180, Signal::TERM)] {
         running.wait_for_version(version);
-        // The last time everybody is told, the workers first: nobody leaves before the others.
+        // The last time all tasks are told, the workers first: no task leaves before the others.
         if version == 180 {
             let others = running.workers.iter_mut().chain(&mut running.ps);
             others.for_each(|program| program.signal(signal));
@@ -80,7 +80,7 @@ fn a_ps_that_is_told_to_stop_ends_the_job_with_all_saved() {
 
 #[test]
 fn a_worker_that_is_told_to_stop_leaves_with_nothing_lost() {
-    // Longer than it waits whether the others have been told, too.
+    // Longer than it waits for the others to be told, too.
     let mut running = Running::of(saving(1, 2, 4000, &[], &[]), &[]);
     running.wait_for_version(30);
     running.workers[1].signal(Signal::TERM);

@@ -16,18 +16,18 @@ use super::report::Report;
 pub(crate) struct Cluster {
     pub(crate) spec: ClusterSpec,
     pub(crate) job: Job,
-    /// What the task that hosts the chief is told besides.
+    /// Further flags of the task that hosts the chief.
     pub(crate) chief_flags: Vec<String>,
     dir: TempDir,
 }
 
 impl Cluster {
-    /// With a chief of its own.
+    /// A cluster with a chief task of its own.
     pub(crate) fn new(ps: u32, workers: u32, steps: u64) -> Self {
         Self::with(1, ps, workers, |dir| Job::new(dir, steps))
     }
 
-    /// Worker 0 hosts the chief.
+    /// A cluster whose worker 0 hosts the chief.
     pub(crate) fn without_chief(ps: u32, workers: u32, steps: u64) -> Self {
         Self::with(0, ps, workers, |dir| Job::new(dir, steps))
     }
@@ -53,14 +53,14 @@ impl Cluster {
         self.spec.address(task).expect("a task of the cluster").to_string()
     }
 
-    /// The generic program for a task, told by `TF_CONFIG` who it is.
+    /// The generic program for a task, which `TF_CONFIG` names.
     pub(crate) fn role(&self, task: TaskId) -> Command {
         let mut command = role(task.job);
         command.env("TF_CONFIG", self.spec.to_tf_config(task)).args(self.usual(task));
         command
     }
 
-    /// The flags that a task needs, whichever way it learns who it is.
+    /// The flags that a task needs in any case.
     pub(crate) fn usual(&self, task: TaskId) -> Vec<String> {
         let mut flags = Vec::new();
         if task.job == JobName::Worker {
@@ -74,7 +74,7 @@ impl Cluster {
         flags
     }
 
-    /// The example as a task, told by `TF_CONFIG` who it is.
+    /// The example as a task, which `TF_CONFIG` names.
     pub(crate) fn example(&self, task: TaskId) -> Command {
         let mut command = example();
         command.env("TF_CONFIG", self.spec.to_tf_config(task)).args(["--threads=1", "--batch-size=16"]);
@@ -108,7 +108,7 @@ impl Cluster {
         self.dir().join("report.json")
     }
 
-    /// The report, and all that must hold of it.
+    /// Returns the report after checking its invariants.
     #[track_caller]
     pub(crate) fn finished(&self) -> Report {
         let report = Report::read(&self.report_path());

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::program::Program;
 
-/// Where a task can be observed.
+/// The address of a task's endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint(pub(crate) String);
 
 impl Endpoint {
-    /// Of a program, as soon as it has said so.
+    /// The endpoint of a program, as soon as it has logged the address.
     #[track_caller]
     pub(crate) fn of(program: &mut Program) -> Self {
         const SAID: &str = "observe this task at http://";
@@ -23,7 +23,7 @@ impl Endpoint {
         Self(address)
     }
 
-    /// Status and body.
+    /// Returns status and body.
     #[track_caller]
     pub(crate) fn ask(&self, path: &str) -> (u16, String) {
         let config = ureq::Agent::config_builder()
@@ -39,7 +39,7 @@ impl Endpoint {
         (answer.status().as_u16(), body)
     }
 
-    /// What must be there.
+    /// Returns the body of a path that must exist.
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> String {
         let (status, body) = self.ask(path);
@@ -71,7 +71,7 @@ struct Sample {
 
 impl Metrics {
     /// # Panics
-    /// Where a line is no sample. Values of labels that are escaped are not looked into.
+    /// If a line is no sample. Escaped label values are not decoded.
     #[track_caller]
     pub(crate) fn parse(text: &str) -> Self {
         let sample = |line: &str| {

@@ -57,7 +57,7 @@ impl TinyDigits {
         fs::write(self.file(name), bytes).expect("the file can be written");
     }
 
-    /// Leaves only so many of the train examples.
+    /// Keeps only the first `count` training examples.
     pub(crate) fn keep(&self, examples: usize) {
         for (name, header, each) in [(TRAIN_IMAGES, 16, PIXELS), (TRAIN_LABELS, 8, 1)] {
             self.spoil(name, |bytes| {

@@ -14,7 +14,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Digits that are drawn on the spot, small batches, so many steps; with more of the example's flags.
+    /// A job on drawn digits with small batches and `steps` steps, and further flags of the example.
     pub(crate) fn with(dir: &Path, steps: u64, flags: &[&str]) -> Self {
         let path = dir.join("job.json");
         let mut command = example();

@@ -1,6 +1,6 @@
-//! What every test here stands on: programs that are watched, clusters that are started by hand, job files, reports,
-//! a look into a running shard, and a bad network. Conditions are waited for, with a deadline; nothing sleeps and
-//! hopes.
+//! The harness of these tests: supervised programs, clusters that are started by hand, job files, reports, a
+//! view into a running shard, and a bad network. Tests wait for conditions with a deadline; they never sleep
+//! and hope.
 
 mod cluster;
 mod endpoint;

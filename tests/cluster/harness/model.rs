@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-/// Writes a file of all variables of a job, where every element has that value.
+/// Writes a file of all variables of a job, where every element has the same value.
 pub(crate) fn write_model(path: &Path, job: &Value, value: f32) {
     let (mut header, mut end) = (Map::new(), 0);
     for variable in job["graph"]["variables"].as_array().expect("a job has variables") {

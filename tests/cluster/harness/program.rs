@@ -51,7 +51,7 @@ pub(crate) fn example() -> Command {
     example_called("mnist")
 }
 
-/// The example that needs next to nothing.
+/// The smallest example.
 pub(crate) fn linear_regression() -> Command {
     example_called("linear_regression")
 }
@@ -68,7 +68,7 @@ fn example_called(name: &str) -> Command {
     clean(example.to_str().expect("the path of the build is UTF-8"))
 }
 
-/// Nothing in the environment of whoever runs the tests may change them.
+/// Removes the variables of the environment that could change a test.
 fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
     for variable in ["TF_CONFIG", "RUST_LOG", "LISTEN_FDS", "LISTEN_PID", "PUSHPULL_LOG_PREFIXED"] {
@@ -128,7 +128,7 @@ impl Program {
         self.wait_within(PATIENCE)
     }
 
-    /// Waits until it ends by itself, which must not take longer.
+    /// Waits until it ends by itself, at most that time.
     #[track_caller]
     pub(crate) fn wait_within(&mut self, limit: Duration) -> Ended {
         let what = format!("the end of {}", self.name);
@@ -136,7 +136,7 @@ impl Program {
         Ended { name: self.name.clone(), status, out: self.out(), err: self.err() }
     }
 
-    /// Waits until it has logged that text.
+    /// Waits until it has logged a text.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) {
         let what = format!("'{text}' from {}", self.name);
@@ -184,7 +184,7 @@ impl Ended {
         self
     }
 
-    /// It went wrong by its own account: it was neither killed nor called wrongly.
+    /// Checks that it failed by itself: it was neither killed nor called with wrong flags.
     #[track_caller]
     pub(crate) fn expect_failure(self) -> Self {
         self.expect(1)
@@ -202,7 +202,7 @@ impl Ended {
         self
     }
 
-    /// The last line of what it said.
+    /// The last line of its stderr.
     pub(crate) fn last_line(&self) -> &str {
         self.err.lines().last().unwrap_or_default()
     }

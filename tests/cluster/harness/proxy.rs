@@ -1,4 +1,4 @@
-//! A bad network on loopback: stands between a task that listens and its callers, understands frames, and drops,
+//! A bad network on loopback, between a task that listens and its callers. It understands frames, and drops,
 //! doubles, delays and reorders them and cuts connections, at given rates under a seed. Handshakes pass.
 
 use std::io;
@@ -13,12 +13,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// A reply is held back for the next one to overtake it, for so long at most.
+/// The longest time that a reply is held back for the next one to overtake it.
 const OVERTAKE: Duration = Duration::from_millis(4);
 const DELAY_MS_MAX: u64 = 4;
 const HEARTBEAT: u16 = 4;
 
-/// How many of 1000 frames, of each direction by itself. What is left of the 1000 passes.
+/// The fates of 1000 frames, for each direction. The remaining frames pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rates {
     pub(crate) drop_reply: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Of a network so bad that a job still ends: between workers and a ps task, who have much to say to each other.
+    /// The rates between workers and a ps task, which exchange many frames; a job still ends.
     pub(crate) const BAD: Self = Self {
         drop_reply: 20,
         double_reply: 150,
@@ -52,7 +52,7 @@ pub(crate) struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What was done to frames so far.
+/// The counts of fates so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     pub(crate) dropped: u64,
@@ -104,7 +104,7 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Takes connections at `address` and passes them on to `target`, which need not be there yet.
+    /// Accepts connections at `address` and forwards them to `target`, which may start later.
     #[track_caller]
     pub(crate) fn start(address: &str, target: &str, rates: Rates, seed: u64) -> Self {
         let socket = std::net::TcpListener::bind(address).expect("the proxy's port is free");
@@ -160,7 +160,7 @@ async fn accept(socket: TcpListener, shared: Arc<Shared>) -> std::convert::Infal
     for number in 0.. {
         let (near, _) = socket.accept().await.expect("a connection to the proxy");
         let shared = Arc::clone(&shared);
-        // However a connection ends, its callers and its task see to it.
+        // The callers and the task handle any end of a connection.
         connections.spawn(async move { connection(near, &shared, number).await });
         while connections.try_join_next().is_some() {}
     }
@@ -173,7 +173,7 @@ async fn connection(near: TcpStream, shared: &Shared, number: u64) -> io::Result
     far.set_nodelay(true)?;
     let (near_read, near_write) = near.into_split();
     let (far_read, far_write) = far.into_split();
-    // Cut in one direction it ends in both; closed in one direction, the other still has its say.
+    // Cut in one direction it ends in both; closed in one direction, the other stays open.
     tokio::try_join!(
         pump(near_read, far_write, Way::Request, shared, number),
         pump(far_read, near_write, Way::Reply, shared, number),
@@ -260,7 +260,7 @@ impl Shared {
                 (rates.reorder_reply, Fate::Reorder),
             ],
         };
-        // Signs of life get lost at most.
+        // Heartbeats are only dropped.
         let own = if kind == HEARTBEAT { &[(rates.drop_reply, Fate::Drop)] } else { own };
         let either = if kind == HEARTBEAT { &[][..] } else { &either };
         let mut rest = dice.roll(1000);
@@ -280,14 +280,14 @@ impl Shared {
 /// Part of a frame's prefix.
 type Begun = ([u8; PREFIX_BYTES], usize);
 
-/// The first bytes of the next frame; `None` at the end. Loses nothing when it is dropped.
+/// The first bytes of the next frame; `None` at the end. Cancellation loses nothing.
 async fn read_some(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Begun>> {
     let mut prefix = [0; PREFIX_BYTES];
     let bytes = from.read(&mut prefix).await?;
     Ok((bytes > 0).then_some((prefix, bytes)))
 }
 
-/// Reads a whole frame and gives its kind; `None` at the end.
+/// Reads a whole frame and returns its kind; `None` at the end.
 async fn read_frame(
     from: &mut (impl AsyncRead + Unpin),
     begun: Option<Begun>,
@@ -306,7 +306,7 @@ async fn read_frame(
     Ok(Some(decoded.kind))
 }
 
-/// SplitMix64: the same fates for the same connection and seed, as far as the same frames come.
+/// SplitMix64: the same fates for the same connection, seed and frames.
 struct Dice(u64);
 
 impl Dice {

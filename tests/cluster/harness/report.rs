@@ -7,7 +7,7 @@ use std::path::Path;
 use pushpull_messages::sync::SyncSpec;
 use serde_json::Value;
 
-/// What other programs rely on.
+/// The keys that other programs rely on.
 const KEYS: [&str; 17] = [
     "examples_per_second",
     "steps",
@@ -61,7 +61,7 @@ impl Report {
         self.0["shards"].as_array().expect("shards is a list")
     }
 
-    /// The contract, V2, V3 and S2: what must hold of every job that trained to its end.
+    /// The contract, V2, V3 and S2: the invariants of every job that trained to its end.
     #[track_caller]
     pub(crate) fn holds(&self, steps: u64, ps: u64, workers: u64) {
         let keys: BTreeSet<&str> =
@@ -73,7 +73,7 @@ impl Report {
         assert_eq!((self.count("steps"), self.count("updates_applied")), (steps, steps));
         assert!(self.variables_crc32c() <= u64::from(u32::MAX));
         let began = self.count("began");
-        // Where nothing was left to train there is no loss of that, nor a speed.
+        // A job with nothing left to train has neither a loss nor a speed.
         let trained = began < steps;
         assert!(!trained || self.number("seconds") > 0.0 && self.number("examples_per_second") > 0.0);
         for loss in ["train_loss", "test_loss"].into_iter().skip(usize::from(!trained)) {

@@ -1,4 +1,4 @@
-//! A cluster with all its processes, one ps task and one shard like the other: for tests in which workers come and go.
+//! A running cluster with all its processes, one shard a ps task, for tests in which workers come and go.
 
 use pushpull_messages::id::{JobName, ShardId, TaskId};
 use pushpull_messages::message::ShardSnapshot;
@@ -10,20 +10,20 @@ use super::report::Report;
 use super::spy::wait_for_shard;
 use super::wait::{PATIENCE, wait_until};
 
-/// More steps than anybody will take.
+/// More steps than any test takes.
 pub(crate) const ENDLESS: u64 = 1_000_000;
 
-/// Everybody that has been started and is still of interest.
+/// The tasks that were started and are still of interest.
 pub(crate) struct Running {
     pub(crate) cluster: Cluster,
     pub(crate) chief: Program,
     pub(crate) ps: Vec<Program>,
-    /// By index.
+    /// The workers by index.
     pub(crate) workers: Vec<Program>,
 }
 
 impl Running {
-    /// Two ps tasks and so many workers, with more of the example's flags.
+    /// A cluster of two ps tasks and `workers` workers, with further flags of the example.
     #[track_caller]
     pub(crate) fn start(workers: u32, steps: u64, flags: &[&str]) -> Self {
         Self::of(Cluster::with(1, 2, workers, |dir| Job::with(dir, steps, flags)), &[])
@@ -49,7 +49,7 @@ impl Running {
         (0..self.ps.len() as u32).map(|ps| ShardId::new(ps, 0))
     }
 
-    /// Waits until it holds of every shard, one after the other.
+    /// Waits until a condition holds for every shard, one after the other.
     #[track_caller]
     pub(crate) fn wait_for_shards(
         &self,
@@ -59,8 +59,8 @@ impl Running {
         self.shards().map(|shard| wait_for_shard(&self.cluster, shard, what, &holds)).collect()
     }
 
-    /// Waits until some shard keeps so many workers waiting. One that lets them go on is no exception: the last push
-    /// of the one that they wait for may have reached only some of the shards.
+    /// Waits until any shard keeps that number of workers waiting. Other shards may let them continue: the
+    /// last push of the missing worker may have reached some of the shards only.
     #[track_caller]
     pub(crate) fn wait_for_waiting(&self, workers: u32) {
         wait_until(&format!("{workers} that wait"), PATIENCE, || {
@@ -69,7 +69,7 @@ impl Running {
         });
     }
 
-    /// Waits until every shard has applied so many updates.
+    /// Waits until every shard has applied that number of updates.
     #[track_caller]
     pub(crate) fn wait_for_version(&self, at_least: u64) -> Vec<ShardSnapshot> {
         self.wait_for_shards(&format!("version {at_least}"), |seen| seen.version.0 >= at_least)
@@ -81,7 +81,7 @@ impl Running {
         self.workers[worker as usize] = self.cluster.start(TaskId::worker(worker));
     }
 
-    /// Waits until all end well but those workers, and gives the report, of which everything holds that must.
+    /// Waits until all but those workers succeed, and returns the report after checking its invariants.
     #[track_caller]
     pub(crate) fn end_well_without(&mut self, gone: &[usize]) -> Report {
         let workers = self.workers.iter_mut().enumerate();
@@ -92,7 +92,7 @@ impl Running {
         self.cluster.finished()
     }
 
-    /// Kills all that still run, at once.
+    /// Kills all running tasks at once.
     pub(crate) fn kill_all(&mut self) {
         let programs = [&mut self.chief].into_iter().chain(&mut self.ps).chain(&mut self.workers);
         for program in programs {
@@ -100,7 +100,7 @@ impl Running {
         }
     }
 
-    /// The same tasks once more, when all have ended.
+    /// Starts the same tasks again after all have ended.
     #[track_caller]
     pub(crate) fn all_again(self) -> Self {
         let Self { cluster, chief, ps, workers } = self;

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Far beyond what anything here takes, even on a machine that is busy with something else.
+/// Far beyond the time of any operation here, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Asks again and again until there is an answer.
+/// Polls until there is an answer.
 #[track_caller]
 pub(crate) fn wait_until<T>(what: &str, within: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + within;

@@ -1,4 +1,4 @@
-//! After a run with faults the metrics say what the report says: V2 and V3.
+//! After a run with faults the metrics agree with the report: V2 and V3.
 
 use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
@@ -12,7 +12,7 @@ fn counters_add_up_after_a_run_with_faults() {
     let proxy = Proxy::start(&cluster.address(ps), &behind, Rates::BAD, 7);
     let bind = format!("--bind={behind}");
     let often = "--retry-after-ms=50";
-    // So that there is still somebody to be asked when all is over.
+    // So that there is a task left to be asked after the end.
     let stays = "--http-linger-s=600";
     let mut chief = cluster.start_with(TaskId::CHIEF, &[often, stays]);
     let mut server = cluster.start_with(ps, &[&bind, often, stays, "--shards=2"]);

@@ -1,10 +1,33 @@
-//! Every role's endpoint while a job trains: what Prometheus, probes and people ask for is there, and is right.
+//! Every role's endpoint while a job trains: Prometheus, probes and people get right answers.
 
 use pushpull_messages::id::{JobName, TaskId};
 use serde_json::Value;
 
 use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Program, role, wait_until};
 use crate::promtool::promtool;
+
+fn check_metrics_and_actors(task: TaskId, endpoint: &Endpoint) {
+    let text = endpoint.get("/metrics");
+    let said = promtool(&["check", "metrics"], &text);
+    // It prints what it would have otherwise, and calls that a success.
+    assert!(said.as_deref().is_none_or(|said| said.trim().is_empty()), "{task}: {said:?}\n{text}");
+    let (job, index) = (task.job.to_string(), task.index.to_string());
+    let metrics = endpoint.metrics();
+    let own = [("job", job.as_str()), ("task", index.as_str())];
+    let ready = [("job", job.as_str()), ("task", index.as_str()), ("state", "ready")];
+    assert_eq!(metrics.count("pushpull_task_state", &ready), 1, "{text}");
+    assert_eq!(metrics.count("pushpull_task_state", &own), 1, "one state at a time");
+    let actors = endpoint.json("/actors");
+    let actors = actors.as_array().expect("a list");
+    assert!(!actors.is_empty(), "{task} has actors");
+    for actor in actors {
+        for key in ["name", "state", "queue", "handled", "handling_p50_ms", "handling_p99_ms"] {
+            assert!(!actor[key].is_null() || key.ends_with("_ms"), "{key} in {actor}");
+        }
+    }
+    let handled: u64 = actors.iter().filter_map(|actor| actor["handled"].as_u64()).sum();
+    assert!(handled > 0, "the actors of {task} have handled something: {actors:?}");
+}
 
 #[test]
 fn every_role_shows_what_it_does() {
@@ -41,28 +64,9 @@ fn every_role_shows_what_it_does() {
         (saved && steps && !job["evaluation"].is_null()).then_some(())
     });
     for (task, endpoint) in &endpoints {
-        let text = endpoint.get("/metrics");
-        let said = promtool(&["check", "metrics"], &text);
-        // It prints what it would have otherwise, and calls that a success.
-        assert!(said.as_deref().is_none_or(|said| said.trim().is_empty()), "{task}: {said:?}\n{text}");
-        let (job, index) = (task.job.to_string(), task.index.to_string());
-        let metrics = endpoint.metrics();
-        let own = [("job", job.as_str()), ("task", index.as_str())];
-        let ready = [("job", job.as_str()), ("task", index.as_str()), ("state", "ready")];
-        assert_eq!(metrics.count("pushpull_task_state", &ready), 1, "{text}");
-        assert_eq!(metrics.count("pushpull_task_state", &own), 1, "one state at a time");
-        let actors = endpoint.json("/actors");
-        let actors = actors.as_array().expect("a list");
-        assert!(!actors.is_empty(), "{task} has actors");
-        for actor in actors {
-            for key in ["name", "state", "queue", "handled", "handling_p50_ms", "handling_p99_ms"] {
-                assert!(!actor[key].is_null() || key.ends_with("_ms"), "{key} in {actor}");
-            }
-        }
-        let handled: u64 = actors.iter().filter_map(|actor| actor["handled"].as_u64()).sum();
-        assert!(handled > 0, "the actors of {task} have handled something: {actors:?}");
+        check_metrics_and_actors(*task, endpoint);
     }
-    // Everybody can be found from the chief.
+    // Every task can be found from the chief.
     let targets = chief.json("/targets");
     let found: Vec<&Value> = targets
         .as_array()
@@ -74,7 +78,7 @@ fn every_role_shows_what_it_does() {
     for (task, endpoint) in &endpoints[..5] {
         assert!(found.iter().any(|target| **target == endpoint.0.as_str()), "{task} is not in {targets}");
     }
-    // Nobody but the chief takes wishes, and it none without a token.
+    // Only the chief takes requests, and only with a token.
     let refused = ureq::post(format!("http://{}/save", chief.0)).send_empty();
     assert!(matches!(refused, Err(ureq::Error::StatusCode(403))), "{refused:?}");
 }

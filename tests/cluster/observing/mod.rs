@@ -1,4 +1,5 @@
-//! What people and Prometheus see of a running cluster: endpoints, the chief's page, `pushpull top`, the timeline.
+//! The views of a running cluster for people and Prometheus: endpoints, the chief's page, `pushpull top`, the
+//! timeline.
 
 mod counters;
 mod endpoints;

@@ -1,4 +1,4 @@
-//! Whoever holds up the others is named: by the page's data, by a metric, and by `pushpull top`.
+//! The worker that delays the others is named: by the page's data, by a metric, and by `pushpull top`.
 
 use serde_json::Value;
 

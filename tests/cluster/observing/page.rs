@@ -7,7 +7,7 @@ use pushpull_messages::id::TaskId;
 use crate::browser::Browser;
 use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Running};
 
-/// From the death of a worker until people see it.
+/// The time from the death of a worker until it is shown.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 #[test]

@@ -1,4 +1,4 @@
-//! A process that gets only a share of the time, as on a host that is busy with something else.
+//! A process that gets a share of the processor only, as on a busy host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::Program;
 
-/// It runs for so long, and stands for so long.
+/// How long it runs and how long it is stopped, in turns.
 const RUNS: Duration = Duration::from_millis(10);
 const STANDS: Duration = Duration::from_millis(90);
 
@@ -25,7 +25,7 @@ impl Slowed {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
-            // The program outlives this: its number is nobody else's.
+            // The program outlives this, so its process id is not reused.
             while !seen.load(Ordering::Relaxed) {
                 for (signal, time) in [(Signal::STOP, STANDS), (Signal::CONT, RUNS)] {
                     let _ = kill_process(process, signal);

@@ -20,9 +20,8 @@ struct Span<'a> {
 
 #[test]
 fn a_push_can_be_followed_through_the_whole_cluster() {
-    let cluster = Cluster::with(1, 2, 2, |dir| Job::with(dir, STEPS, &["--sync=sync"]));
+    let mut cluster = Cluster::with(1, 2, 2, |dir| Job::with(dir, STEPS, &["--sync=sync"]));
     let trace = cluster.dir().join("trace.json");
-    let mut cluster = cluster;
     cluster.chief_flags = vec![format!("--trace={}", trace.display()), "--trace-every=10".into()];
     let mut running = Running::of(cluster, &[]);
     running.end_well_without(&[]);

@@ -1,5 +1,5 @@
-//! Bytes as a graph: decoded, checked, compiled and run for one step. Whatever the bytes are, nothing panics.
-//! The first byte says how the others are to be read, and how large a batch is.
+//! Bytes as a graph: decoded, checked, compiled and run for one step. No input panics. The first byte selects
+//! how the others are decoded, and the size of the batch.
 
 #![no_main]
 
@@ -11,9 +11,10 @@ use pushpull_messages::id::VariableId;
 use pushpull_messages::input::{Column, ColumnSpec};
 use pushpull_messages::tensor::DType;
 
-/// Most elements of all variables, of a column, and of a step's working memory: so that a run takes milliseconds.
+/// The most elements of all variables, of a column, and of a step's working memory, so that a run takes
+/// milliseconds.
 const ELEMENTS_MAX: usize = 1 << 14;
-/// Most nodes.
+/// The most nodes.
 const NODES_MAX: usize = 256;
 
 fuzz_target!(|bytes: &[u8]| {
