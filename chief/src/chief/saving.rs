@@ -1,4 +1,4 @@
-//! The chief's handle on the saver that runs beside the job. Knows not when checkpoints are due.
+//! The chief's handle on the saver that runs beside the job. Does not know when checkpoints are due.
 
 use std::cell::OnceCell;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
-//! When something that happens every so often is due: after so many steps or so long, whichever comes first.
-//! Knows no clock.
+//! Decides when something regular is due: after a number of steps or a time, whichever comes first. Knows no
+//! clock.
 //!
-//! Wanted properties: (A) the first time is due; (B) it is due again exactly when so many steps, or so long,
-//! have gone by since the last time that was.
+//! Wanted properties: (A) the first call is due; (B) a later call is due exactly when that many steps, or
+//! that much time, have passed since the last call that was.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Ends the training when the evaluations no longer improve. Knows no evaluator.
 //!
-//! Wanted properties: (A) it stops at the first evaluation that is the last of `patience` in a row, none of
-//! which is better than the best before them by more than `min_delta`; (B) never before.
+//! Wanted properties: (A) it stops at the first evaluation that ends `patience` evaluations in a row none of
+//! which is better than the best before them by more than `min_delta`; (B) it never stops before.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;

@@ -1,4 +1,4 @@
-//! Does something when the job has ended. Knows not what.
+//! Does something when the job has ended. Does not know what.
 
 use crate::error::ChiefError;
 use crate::hook::Hook;

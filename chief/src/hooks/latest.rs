@@ -1,7 +1,7 @@
-//! What was remembered last, by key: of so many keys at most. Knows not what.
+//! A bounded map of the latest keys. Does not know what is remembered.
 //!
-//! Wanted properties: (A) of the keys that were remembered last, so many as there is room for are known, each
-//! with its last value; (B) there are never more.
+//! Wanted properties: (A) the latest `MAX` keys are known, each with its last value; (B) there are never
+//! more.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;

@@ -11,8 +11,8 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// Logs loss, step size and gradient norm, as far as they are known, every so many steps or so often,
-/// whichever comes first.
+/// A hook that logs loss, learning rate and gradient norm, as far as they are known, after a number of steps
+/// or a time, whichever comes first.
 #[derive(Clone, Debug)]
 pub struct LogEvery {
     cadence: Cadence,

@@ -1,5 +1,4 @@
-//! Hooks that are ready to be used. Checkpoints every so often are no hook: the saver makes them, as its
-//! settings say.
+//! Hooks that are ready to use. Regular checkpoints need no hook: the saver makes them, as its settings say.
 
 mod cadence;
 mod early_stopping;

@@ -1,5 +1,5 @@
 //! Sends the timeline of a job to an OpenTelemetry collector, on a thread of its own, so that a collector
-//! that is slow or gone delays nothing. Knows not what a trace consists of.
+//! that is slow or gone delays nothing. Does not know what a trace consists of.
 
 use std::time::{Duration, SystemTime};
 
@@ -51,11 +51,11 @@ pub struct Otlp {
 }
 
 impl Otlp {
-    /// To a collector at that endpoint, such as `http://127.0.0.1:4318`; `/v1/traces` is added where it is
-    /// not there.
+    /// Creates the hook for a collector at an endpoint such as `http://127.0.0.1:4318`; `/v1/traces` is
+    /// appended if it is missing.
     ///
     /// # Errors
-    /// Where that is no endpoint of plain HTTP.
+    /// Returns an error if the endpoint is not one of plain HTTP.
     pub fn new(endpoint: &str) -> Result<Self, OtlpError> {
         let host = endpoint.strip_prefix("http://").filter(|host| !host.is_empty() && !host.starts_with('/'));
         if host.is_none() {

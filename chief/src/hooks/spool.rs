@@ -1,5 +1,5 @@
 //! Hands spans to a thread of its own, so that a slow disk or network delays nothing. It is bounded: spans
-//! that have no room are counted and logged. Knows not what becomes of a span.
+//! that have no room are counted and logged. Does not know what becomes of a span.
 
 use std::fmt::Display;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use pushpull_messages::id::GlobalStep;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// Ends the training well as soon as that many updates are seen: within about a second, and not exactly
+/// A hook that ends the training well when this many updates are seen: within about a second, and not exactly
 /// there.
 #[derive(Clone, Copy, Debug)]
 pub struct StopAtStep(pub GlobalStep);

@@ -190,7 +190,7 @@ mod tests {
             assert_eq!(files.len(), runs);
             let bytes = std::fs::read(&files[0]).unwrap();
             let count = |tag: &[u8]| bytes.windows(tag.len()).filter(|bytes| bytes == &tag).count();
-            // At the pace of 10 seconds only the first snapshot is due.
+            // At a cadence of 10 seconds only the first snapshot is due.
             assert_eq!((count(b"train/loss"), count(b"mine")), (1, 1));
         }
     }

@@ -59,7 +59,7 @@ struct DrawnSpan {
 }
 
 impl DrawnSpan {
-    /// The last snapshot that is within it.
+    /// Returns the last microsecond within the span.
     const fn last(self) -> Micros {
         if self.end > self.start { self.end - 1 } else { self.start }
     }
@@ -217,8 +217,8 @@ fn rank(lane: &str) -> u64 {
     }
 }
 
-/// A number for a push to a shard, the same wherever it is seen: FNV-1a, in as many bits as any reader of
-/// JSON keeps.
+/// Returns a number for a push to a shard, the same wherever it is seen: FNV-1a, in as many bits as any
+/// reader of JSON keeps.
 fn flow_id(push: PushId, shard: ShardId) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let parts = [

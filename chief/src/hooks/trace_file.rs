@@ -1,5 +1,5 @@
 //! Writes the timeline of a job to a file, on a thread of its own, so that a slow or full disk delays
-//! nothing. Knows not how a span is drawn.
+//! nothing. Does not know how a span is drawn.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

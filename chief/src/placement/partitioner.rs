@@ -1,5 +1,5 @@
-//! Decides how many slices a variable is split into along axis 0, and where each begins. Knows not on which
-//! shard a slice will live.
+//! Decides how many slices a variable is split into along axis 0, and where each begins. Does not know on
+//! which shard a slice will live.
 
 use pushpull_messages::id::VariableId;
 use pushpull_messages::placement::{PartitionerSpec, SliceSpec};

@@ -1,5 +1,5 @@
-//! Combines partitioner, explicit devices and strategy into one placement. Knows not whether the job starts
-//! or its shards have changed.
+//! Combines partitioner, explicit devices and strategy into one placement. Does not know whether the job
+//! starts or its shards have changed.
 
 use std::collections::BTreeMap;
 

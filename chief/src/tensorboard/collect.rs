@@ -1,9 +1,7 @@
-//! Which numbers of a job are plotted: from one snapshot to the next. Knows no file.
-//!
-//! Wanted properties: (A) what is counted in the intervals adds up to what the shards have counted; (B) a
-//! histogram holds as many gradients as its buckets, between its least and its greatest, and its limits rise;
-//! (C) nothing that is not finite is plotted; (D) counts of any kind are taken, also such as go back, which
-//! those of a shard never do.
+//! Computes the numbers of a job that are plotted, from one snapshot to the next. Knows no file. Wanted
+//! properties: (A) the counts of the intervals add up to those of the shards; (B) a histogram has as many
+//! gradients as its buckets, between its least and its greatest, and its limits rise; (C) nothing that is not
+//! finite is plotted; (D) counts of any kind are taken, even decreasing ones, which a shard never has.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -175,8 +173,8 @@ fn add(sum: &mut StalenessHistogram, other: &StalenessHistogram) {
     sum.sum = sum.sum.saturating_add(other.sum);
 }
 
-/// What was recorded between two times. Its greatest is known where it is the greatest of all; else it is the
-/// upper end of the bucket that it is in.
+/// Returns what was recorded between two times. Its greatest value is exact if it is the greatest of all, and
+/// otherwise the upper end of its bucket.
 fn difference(now: &StalenessHistogram, before: &StalenessHistogram) -> StalenessHistogram {
     let back = now.buckets.iter().zip(&before.buckets).any(|(now, before)| now < before);
     if back || now.sum < before.sum {
@@ -199,8 +197,8 @@ const fn greatest(bucket: usize) -> Option<u64> {
     if bucket == StalenessHistogram::BUCKETS - 1 { None } else { Some((1 << bucket) - 1) }
 }
 
-/// As it is plotted: from the first bucket that holds any to the last one. The sum of squares is one of the
-/// buckets' middles.
+/// Returns a histogram as it is plotted: from the first bucket that is not empty to the last one. The sum of
+/// squares is that of the buckets' middles.
 fn distribution(histogram: &StalenessHistogram) -> HistogramSpec {
     let used = |count: &u64| *count > 0;
     let first = histogram.buckets.iter().position(used).unwrap_or(0);

@@ -10,8 +10,8 @@ pub struct SummaryConfig {
     pub dir: PathBuf,
     /// The steps between two summaries of the job's own numbers.
     pub every_steps: Option<u64>,
-    /// or so often, whichever comes first; at most about once a second. What workers and hooks plot is always
-    /// written.
+    /// The time between two such summaries, if it ends first; about a second at least. What workers and hooks
+    /// plot is always written.
     pub every: Option<Duration>,
 }
 

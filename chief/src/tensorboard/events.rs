@@ -1,5 +1,5 @@
-//! Event files, as TensorBoard reads them: TFRecord frames of `Event` messages. Knows not what is plotted,
-//! and no job but the one whose graph it draws.
+//! Event files, as TensorBoard reads them: TFRecord frames of `Event` messages. Does not know what is
+//! plotted, and nothing of a job but its graph and settings.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -43,8 +43,8 @@ pub enum EventError {
     },
 }
 
-/// An event file. EventKind one call writes is written at once: a reader sees all of it or nothing, unless
-/// the disk is full.
+/// A writer of an event file. Each call writes at once: a reader sees all of it or nothing, unless the disk
+/// is full.
 #[derive(Debug)]
 pub struct EventWriter {
     path: PathBuf,
@@ -92,8 +92,8 @@ impl EventWriter {
     /// Writes summaries. An invalid one does not keep the others from being written.
     ///
     /// # Errors
-    /// The first that cannot be taken; or that the file takes no more: then what is in it may end within a
-    /// record, and nothing more must be written to it.
+    /// Returns the error of the first invalid summary, or that the file cannot be written. Then the file may
+    /// end within a record, and nothing more must be written to it.
     pub fn write(&mut self, summaries: &[SummarySpec]) -> Result<(), EventError> {
         let mut events: Vec<(GlobalStep, EventKind)> = Vec::new();
         let mut first_error = Ok(());
@@ -128,7 +128,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Another one than any before, on any host: readers take the files of a directory in the order of their
+/// Returns a name that is unique on all hosts. Readers take the files of a directory in the order of their
 /// names.
 fn file_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);

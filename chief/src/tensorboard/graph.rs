@@ -1,5 +1,5 @@
-//! The job's graph in the form in which TensorBoard draws it: scopes by the slashes in names, and at every
-//! node what it gives for one worker's batch. Knows no file and nothing of a run.
+//! The job's graph in the form that TensorBoard draws: scopes by the slashes in names, and at every node the
+//! shape of its output for one worker's batch. Knows no file and no run.
 
 use std::collections::BTreeMap;
 

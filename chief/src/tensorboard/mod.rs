@@ -1,5 +1,4 @@
-//! What a user plots of a job, as TensorBoard reads it: which numbers there are, and the files they are
-//! written to.
+//! What a job plots for TensorBoard: the numbers, and the files that they are written to.
 
 mod collect;
 mod config;

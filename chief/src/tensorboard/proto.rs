@@ -1,5 +1,5 @@
-//! The protobuf messages of an event file, by hand: `tensorflow/core/util/event.proto` and what it refers to,
-//! as far as we write it. Knows no file and no job.
+//! The protobuf messages of an event file, written by hand: `tensorflow/core/util/event.proto` and what it
+//! refers to, as far as they are written here. Knows no file and no job.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(super) struct SessionLog {
 }
 
 impl SessionLog {
-    /// EventKind was plotted for later steps was undone.
+    /// Marks the begin of a run: what was plotted for later steps is discarded.
     pub(super) const START: Self = Self { status: 1 };
 }
 

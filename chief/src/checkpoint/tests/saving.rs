@@ -125,8 +125,8 @@ impl ChiefLife {
     }
 }
 
-/// The steps of those that are whole, the oldest first, after every tensor has been read; and how many are
-/// not.
+/// Returns the steps of the valid checkpoints, the oldest first, after reading every tensor, and the number
+/// of unfinished ones.
 async fn found(store: &Store) -> (Vec<u64>, usize) {
     let (mut whole, mut others) = (Vec::new(), 0);
     for (name, state) in Catalog::new(store.clone()).list().await.unwrap() {
@@ -252,8 +252,8 @@ fn a_warm_start_takes_values_and_no_steps() {
     });
 }
 
-/// (C1) The store stops working at every operation of a life in turn: what was committed last stays whole,
-/// and the next life goes on from there and leaves nothing behind.
+/// (C1): the store fails at every operation in turn. The last committed checkpoint stays valid, and the next
+/// life goes on from there and leaves nothing behind.
 #[test]
 fn the_last_checkpoint_survives_any_store_failure() {
     let often = CheckpointConfig { save_steps: Some(1), ..config() };

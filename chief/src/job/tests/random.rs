@@ -1,5 +1,5 @@
-//! Properties (A)–(F) under random turns: workers that do as they should and others that do not, requests
-//! that come again, connections that break, lives that end, timers that run out.
+//! Properties (A)–(F) under random actions: correct and incorrect workers, repeated requests, broken
+//! connections, new lives, and timers that expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
-//! Jobs that stop before their last step, for good or for another one to go on; and jobs that go on from a
-//! checkpoint.
+//! Jobs that stop before their last step, for good or in a drain, and jobs that go on from a checkpoint.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::message::{Ready, Register};

@@ -92,10 +92,13 @@ fn the_overview_is_complete_before_any_task_comes() {
     assert_eq!(shown.checkpoints.unwrap().location, "s3://(hidden)@bucket/x");
 }
 
-#[test]
-fn rows_curves_and_findings_follow_the_snapshots() {
+fn ps(up: bool) -> PsStatus {
+    PsStatus { task: TaskId::ps(1), http: None, up }
+}
+
+/// Returns an overview after twelve seconds of training and an evaluation.
+fn trained() -> Overview {
     let mut overview = overview();
-    let ps = |up| PsStatus { task: TaskId::ps(1), http: None, up };
     overview.ps(vec![ps(true)]);
     let mut snapshot = trains(0, 0);
     snapshot.placement = Some(placement());
@@ -115,6 +118,13 @@ fn rows_curves_and_findings_follow_the_snapshots() {
     let at = Duration::from_secs(12);
     let evaluation = Evaluation { loss: 0.25, metrics: Vec::new(), examples: 1, variables_crc32c: 0 };
     overview.evaluated(at, GlobalStep(700), &evaluation);
+    overview
+}
+
+#[test]
+fn rows_curves_and_findings_follow_the_snapshots() {
+    let overview = trained();
+    let at = Duration::from_secs(12);
     let shown = published(&overview, at, 0);
     assert_eq!((shown.step, shown.steps_per_s, shown.examples_per_s), (GlobalStep(720), 60.0, 480.0));
     assert_eq!(shown.findings[0].name, "worker/2");
@@ -129,7 +139,11 @@ fn rows_curves_and_findings_follow_the_snapshots() {
     assert_eq!(curves[11].evaluation[0].value, 0.25);
     let row = &overview.placement()[0];
     assert_eq!((row.shape.as_str(), row.rows, row.bytes), ("3x2", (0, 3), 24));
+}
 
+#[test]
+fn absent_tasks_and_the_end_show_in_the_rows() {
+    let mut overview = trained();
     // A worker is away, and its finding ends.
     for second in 13..=15 {
         let mut snapshot = trains(12, 84_000);
