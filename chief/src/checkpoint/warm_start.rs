@@ -205,7 +205,7 @@ mod tests {
         );
         let error = taken(with(None, &[("head/kernel", "lost")])).unwrap_err();
         assert!(
-            error.contains("'head/kernel' shall begin with 'lost', and the checkpoint has no such"),
+            error.contains("'head/kernel' should begin with 'lost', and the checkpoint has no such"),
             "{error}"
         );
         assert!(
