@@ -53,8 +53,8 @@ impl Disturbed {
         self.proxies.iter().map(|proxy| proxy.faults().total()).sum()
     }
 
-    /// Waits for that number of faults, lets the network recover, and waits for success: no task can know whether
-    /// the very last message arrived.
+    /// Waits for that number of faults, lets the network recover, and waits for success: no task can know
+    /// whether the very last message arrived.
     #[track_caller]
     fn end_well_after(&mut self, faults: u64) {
         wait_until(&format!("{faults} faults"), PATIENCE, || {

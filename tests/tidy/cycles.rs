@@ -71,7 +71,8 @@ fn cycles(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// Returns the folder of a crate's sources and the module that the file is; `None` for tests and for what is no crate.
+/// Returns the folder of a crate's sources and the module that the file is; `None` for tests and for what is
+/// no crate.
 fn module_of(path: &str) -> Option<(String, Module)> {
     let file = path.strip_suffix(".rs")?;
     let (root, module) = match file.split_once("/src/") {

@@ -3,7 +3,8 @@
 use crate::source::{code, words};
 use crate::tree::{self, File, hold};
 
-/// Rectangles of a matrix that tasks write at once, which no slice can be; the products that ours are compared with.
+/// Rectangles of a matrix that tasks write at once, which no slice can be; the products that ours are
+/// compared with.
 const UNSAFE_FILES: &[&str] =
     &["kernels/src/cpu/product/region.rs", "benches/products.rs", "benches/step.rs"];
 /// The crates that hold those files, which therefore cannot forbid it as a whole.

@@ -1,5 +1,5 @@
-//! The files that the rules are held against: those that git tracks or would track, or, where there is no git,
-//! those that are found by walking.
+//! The files that the rules are held against: those that git tracks or would track, or, where there is no
+//! git, those that are found by walking.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,7 +54,8 @@ pub(crate) fn hold(what_to_do: &str, complaints: &[String]) {
     assert!(complaints.is_empty(), "{what_to_do}\n  {}\n", complaints.join("\n  "));
 }
 
-/// Tracked files and new ones that are not ignored. `None` where this is no git checkout, such as an unpacked archive.
+/// Tracked files and new ones that are not ignored. `None` where this is no git checkout, such as an unpacked
+/// archive.
 fn listed_by_git() -> Option<Vec<String>> {
     if !top().join(".git").exists() {
         return None;
