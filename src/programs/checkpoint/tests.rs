@@ -276,7 +276,7 @@ fn every_change_of_a_file_is_found() {
         assert_eq!(faults.len(), 1);
         let shown = faults[0].to_string();
         let expected =
-            "ps-0-shard-0.safetensors: tensor 'layer1/kernel[0]:Value': from byte 0 on its checksum is";
+            "ps-0-shard-0.safetensors: tensor 'layer1/kernel[0]:Value': the checksum from byte 0 on is ";
         assert!(shown.starts_with(expected), "{shown}");
         assert!(export_all(&store, name(3), false).await.unwrap_err().to_string().contains("checksum"));
         assert!(!directory.path().join(FILE).exists());
@@ -332,7 +332,7 @@ fn a_catalog_says_what_is_whole_broken_and_unfinished() {
     });
 }
 
-/// A file with that header, and so many bytes behind it.
+/// Makes a file with a header and this number of bytes behind it.
 fn file(header: &str, bytes: usize) -> Vec<u8> {
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.as_bytes());
@@ -415,7 +415,7 @@ fn a_manifest_of_another_format_is_refused() {
         let other = format!(r#"{{"crc32c":{sum},"manifest":{inner}}}"#);
         store.put(&name(0).manifest(), other).await.unwrap();
         let error = format!("{:#}", Catalog::new(store.clone()).manifest(name(0)).await.unwrap_err());
-        let words = "the manifest has format 2, expected format 1";
+        let words = "the manifest has format 2, expected format 1: use the version that wrote it";
         assert_eq!(error, format!("{}/manifest.json: {words}", name(0)));
         assert_eq!(
             listed(&Catalog::new(store.clone())).await.unwrap()[0].state,
