@@ -91,10 +91,10 @@ fn a_missing_device_is_replaced_or_refused_by_name() {
     };
     run(&["--soft-placement=false"])
         .expect(1)
-        .says("asks for /job:worker/device:GPU:0")
-        .says("as on /job:worker/task:0/device:CPU:0");
+        .says("requests /job:worker/device:GPU:0")
+        .says("including /job:worker/task:0/device:CPU:0");
     run(&[])
         .expect(0)
-        .says("asks for /job:worker/device:GPU:0, and runs on")
+        .says("requests /job:worker/device:GPU:0, but runs on")
         .says("/job:worker/task:0/device:CPU:0, /job:worker/task:0/device:CPU:1");
 }

@@ -100,9 +100,9 @@ async fn rejoin() {
     let (pushed, _) = first.call::<Pushed>(push, gradient).await.expect("it is taken");
     assert_eq!(pushed.version, Version(1));
     drop(first);
-    let config = WorkerConfig::default();
+    let config = WorkerConfig::default().client();
     let second = identity(TaskId::worker(0), 2);
-    let mut second = Parameters::connect(&transport, &second, &placement, &variables, &pool, &config)
+    let mut second = Parameters::connect(&transport, &second, &placement, &variables, &pool, config)
         .await
         .expect("it serves");
     let mut latest = second.join(SyncSpec::SYNC).await.expect("it takes part");

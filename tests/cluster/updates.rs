@@ -94,5 +94,5 @@ fn a_worker_that_only_skips_gives_up() {
     let mut job = JobSpec { batch_size: 20, ..job(outlier(&dir), 0.1, 20) };
     job.gradient.not_finite = NotFiniteSpec::Skip;
     let error = format!("{:#}", train(job).unwrap_err());
-    assert!(error.contains("100 steps in a row") && error.contains("smaller step size"), "{error}");
+    assert!(error.contains("100 steps in a row") && error.contains("smaller learning rate"), "{error}");
 }

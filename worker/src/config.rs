@@ -1,49 +1,50 @@
-//! What an operator may set on a worker task.
+//! The settings of a worker task. Knows nothing of how they are read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pushpull_messages::message::{REPORT_EVERY_MAX, REPORT_EVERY_MIN};
+use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_transport::RetryConfig;
 
+use crate::client::ClientConfig;
+use crate::devices::{GraphReplica, MakeReplica};
 use crate::error::WorkerError;
-use crate::hook::MakeHook;
-use crate::replica::{GraphReplica, Replica, ReplicaConfig, ReplicaError};
-
-/// Makes the replica that computes the gradients on one device of this worker.
-pub type MakeReplica = Arc<dyn Fn(ReplicaConfig<'_>) -> Result<Box<dyn Replica>, ReplicaError> + Send + Sync>;
+use crate::hooks::MakeHook;
 
 /// The settings of one worker task.
 #[derive(Clone)]
 pub struct WorkerConfig {
-    /// Threads that compute one step together, shared by all devices.
+    /// The threads that compute one step together, shared by all devices.
     pub threads: usize,
-    /// Virtual devices on the host's processor, each with a clone of the graph and its part of every batch.
+    /// The virtual devices on the host's processor, each with a clone of the graph and its part of every
+    /// batch.
     pub devices: usize,
-    /// An operation that asks for a device which its clone does not run on is run by the clone all the same.
+    /// Runs an operation on its clone's device even if it requests another one.
     pub soft_placement: bool,
-    /// Print where every operation runs.
+    /// Logs where every operation runs.
     pub log_placement: bool,
-    /// Where this host keeps the data, instead of the directory that the job names.
+    /// The directory of the data on this host, instead of the one that the job names.
     pub data_dir: Option<PathBuf>,
-    /// So long it waits for its peers to come up.
+    /// How long the worker waits for its peers to come up.
     pub start_timeout: Duration,
-    /// How it deals with connections that break. It outlasts the chief, whose word is the reason when a ps is lost.
+    /// How the worker deals with broken connections. It retries for longer than the chief, so that the
+    /// chief's reason comes first when a ps task is lost.
     pub retry: RetryConfig,
-    /// Gradient bytes that are on their way to the ps tasks at most; a push beyond that waits.
+    /// The maximum number of gradient bytes on their way to the ps tasks; a push beyond that waits.
     pub in_flight_bytes_max: u64,
-    /// Between two reports to the chief.
+    /// The time between two reports to the chief.
     pub report_every: Duration,
-    /// The engine: our own graph executor, unless told otherwise.
+    /// Makes the replica of each device; by default one that runs our own engine.
     pub replica: MakeReplica,
-    /// What goes along with the training: each worker makes its own.
+    /// Makes the hooks of each worker.
     pub hooks: Vec<MakeHook>,
 }
 
-/// Most devices of one worker.
+/// The maximum number of devices of one worker.
 pub const DEVICES_MAX: usize = 64;
-/// Most threads for one step.
+/// The maximum number of threads for one step.
 pub const THREADS_MAX: usize = 1024;
 
 impl Default for WorkerConfig {
@@ -65,24 +66,33 @@ impl Default for WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// Checks the numbers.
+    /// Returns the settings of the push/pull client.
+    pub const fn client(&self) -> ClientConfig {
+        let Self { start_timeout, retry, in_flight_bytes_max, .. } = self;
+        ClientConfig {
+            start_timeout: *start_timeout,
+            retry: *retry,
+            in_flight_bytes_max: *in_flight_bytes_max,
+        }
+    }
+
+    /// Checks that every setting is in range.
     ///
     /// # Errors
-    /// Names the key that is out of range.
+    /// If a setting is out of range; the error names it.
     pub fn validate(&self) -> Result<(), WorkerError> {
-        let config = |key, expected: String, got: String| Err(WorkerError::Config { key, expected, got });
         if !(1..=THREADS_MAX).contains(&self.threads) {
-            return config("threads", format!("1 to {THREADS_MAX}"), self.threads.to_string());
+            return Err(OutOfRange::new("threads", format!("1 to {THREADS_MAX}"), self.threads).into());
         }
         if !(1..=DEVICES_MAX).contains(&self.devices) {
-            return config("devices", format!("1 to {DEVICES_MAX}"), self.devices.to_string());
+            return Err(OutOfRange::new("devices", format!("1 to {DEVICES_MAX}"), self.devices).into());
         }
         if self.in_flight_bytes_max == 0 {
-            return config("in_flight_bytes_max", "at least 1".into(), "0".into());
+            return Err(OutOfRange::new("in_flight_bytes_max", "at least 1", 0).into());
         }
         if !(REPORT_EVERY_MIN..=REPORT_EVERY_MAX).contains(&self.report_every) {
             let expected = format!("{REPORT_EVERY_MIN:?} to {REPORT_EVERY_MAX:?}");
-            return config("report_every", expected, format!("{:?}", self.report_every));
+            return Err(OutOfRange::new("report_every", expected, format!("{:?}", self.report_every)).into());
         }
         self.retry.validate()?;
         Ok(())
@@ -94,14 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_come_often_enough_and_not_too_often() {
+    fn the_time_between_reports_is_bounded() {
         let with = |report_every| WorkerConfig { report_every, ..Default::default() }.validate();
         for taken in [REPORT_EVERY_MIN, REPORT_EVERY_MAX] {
             assert!(with(taken).is_ok(), "{taken:?}");
         }
         for refused in [Duration::ZERO, REPORT_EVERY_MAX + Duration::from_millis(1)] {
-            let Err(WorkerError::Config { key, .. }) = with(refused) else { panic!("{refused:?} is taken") };
-            assert_eq!(key, "report_every");
+            let Err(WorkerError::Config(error)) = with(refused) else { panic!("{refused:?} is taken") };
+            assert_eq!(error.key, "report_every");
         }
     }
 }

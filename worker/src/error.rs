@@ -1,42 +1,35 @@
-//! Why a worker ended before the job's last step.
+//! The reasons why a worker ends before the job's last step. Knows no cause in detail.
 
-use pushpull_messages::message::RefusalCode;
+use pushpull_input::InputError;
+use pushpull_messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
 use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_transport::{CallError, DialError};
 
-use crate::hook::HookError;
-use crate::replica::ReplicaError;
-use crate::values::ValuesError;
-use pushpull_input::InputError;
+use crate::client::ClientError;
+use crate::devices::{DeviceError, ReplicaError};
+use crate::hooks::HookError;
 
-/// Anything that ends a worker early.
+/// An error that ends a worker early.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// A setting out of range.
-    #[error("{key} must be {expected}, and is {got}")]
-    Config {
-        /// Which one.
-        key: &'static str,
-        /// What it may be.
-        expected: String,
-        /// What it is.
-        got: String,
-    },
-    /// A setting of the connections out of range.
+    /// A setting is out of range.
     #[error(transparent)]
-    Retry(#[from] OutOfRange),
-    /// A peer could not be reached.
+    Config(#[from] OutOfRange),
+    /// The chief could not be reached.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// The cluster spec does not say where a peer is.
-    #[error("the placement names {0}, which is not in the cluster spec")]
-    NotInCluster(pushpull_messages::id::TaskId),
-    /// A call failed.
+    /// The cluster spec has no address for the chief.
+    #[error("{0} is not in the cluster spec")]
+    NotInCluster(TaskId),
+    /// A call to the chief failed.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// A push, a pull or a connection to the shards failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// The job did not begin in time.
     #[error(
-        "the job did not begin within {0} s of this worker's registration: see the chief's log for what it waits for"
+        "the job did not begin within {0} s of this worker's registration: see the chief's log for the missing tasks"
     )]
     NotStarted(u64),
     /// The data cannot be used.
@@ -45,42 +38,40 @@ pub enum WorkerError {
     /// The model cannot be computed.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
-    /// A shard sent something else than its slices.
-    #[error(transparent)]
-    Values(#[from] ValuesError),
     /// A bug of ours.
     #[error("the thread that computes gradients panicked: see above")]
     DevicePanicked,
     /// A bug of ours.
     #[error("the thread that prepares the training panicked: see above")]
     PreparationPanicked,
-    /// A gradient cannot be clipped.
+    /// A gradient is not finite, and the job says that this ends it.
     #[error("the gradient of variable '{variable}' is not finite at step {local_step} of this worker")]
     NotFinite {
-        /// Its name.
+        /// The variable's name.
         variable: String,
-        /// Steps before.
-        local_step: pushpull_messages::id::LocalStep,
+        /// The steps that this worker has taken before.
+        local_step: LocalStep,
     },
-    /// Dropping steps leads nowhere.
+    /// Too many steps in a row were dropped.
     #[error(
-        "the gradients of {steps} steps in a row were not finite, the last time that of variable '{variable}': take a smaller step size, or clip them"
+        "the gradients of {steps} steps in a row were not finite, the last time that of variable '{variable}': use a \
+         smaller learning rate, or clip the gradients"
     )]
     NeverFinite {
-        /// Its name.
+        /// The variable's name.
         variable: String,
-        /// How many.
+        /// The number of steps.
         steps: u32,
     },
-    /// A shard does not hold what the job's end should have left there.
-    #[error("{shard} is at version {version} after the job's end, and should be at {last_step}")]
+    /// A shard is not at the job's last step after its end.
+    #[error("{shard} is at version {version} after the job's end, expected {last_step}")]
     WrongVersion {
         /// The shard.
-        shard: pushpull_messages::id::ShardId,
-        /// Its version.
-        version: pushpull_messages::id::Version,
+        shard: ShardId,
+        /// The shard's version.
+        version: Version,
         /// The job's last step.
-        last_step: pushpull_messages::id::GlobalStep,
+        last_step: GlobalStep,
     },
     /// A hook ends the worker.
     #[error("a hook ends the training: {0}")]
@@ -88,26 +79,33 @@ pub enum WorkerError {
     /// The chief ends the job early.
     #[error("the chief ends the job: {0}")]
     Stopped(String),
-    /// Nobody is left who could say that another worker is gone.
-    #[error(
-        "the chief is lost, and so, it seems, is a worker that this one has to wait for: no answer of the shards came for {0} s"
-    )]
+    /// The chief is lost, and a step waits for another worker that may be gone too.
+    #[error("lost the chief; no shard replied for {0} s, so another worker is probably lost too")]
     Deserted(u64),
-    /// A signal came.
+    /// A signal told the worker to stop.
     #[error("interrupted after {local_step} steps of this worker, before the job's last step")]
     Interrupted {
-        /// How far it was.
-        local_step: pushpull_messages::id::LocalStep,
+        /// The steps that this worker has taken.
+        local_step: LocalStep,
     },
 }
 
 impl WorkerError {
-    /// Whether it ended for gradients that are not finite.
+    /// Returns true if gradients that are not finite ended the worker.
     pub fn is_not_finite(&self) -> bool {
         match self {
             Self::NotFinite { .. } | Self::NeverFinite { .. } => true,
-            Self::Call(CallError::Refused { refusal, .. }) => refusal.code == RefusalCode::NotFinite,
+            Self::Client(error) => error.is_not_finite(),
             _ => false,
+        }
+    }
+}
+
+impl From<DeviceError> for WorkerError {
+    fn from(error: DeviceError) -> Self {
+        match error {
+            DeviceError::Replica(error) => Self::Replica(error),
+            DeviceError::Panicked(_) => Self::DevicePanicked,
         }
     }
 }

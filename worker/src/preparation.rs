@@ -1,8 +1,11 @@
-//! Everything between the word of the chief and the first step that takes a while and waits for nobody: reading the
-//! data, compiling the graph for every device. Runs on a thread of its own; knows no connection.
+//! The slow part of a start that waits for no other task: reading the data, and compiling the graph for every
+//! device. Runs on a thread of its own. Knows no connection.
 
 use std::ops::Range;
 
+use pushpull_input::{
+    Description, FileShare, InputError, Mapped, Position, Sampler, check_ready_bytes, describe, load,
+};
 use pushpull_messages::device::Device;
 use pushpull_messages::id::TaskId;
 use pushpull_messages::input::ColumnSpec;
@@ -10,40 +13,40 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
 
 use crate::config::WorkerConfig;
-use crate::devices::{parts, virtual_cpus};
-use crate::error::WorkerError;
-use crate::evaluate::batch_sizes;
-use crate::operations;
-use crate::replica::{Compute, Replica, ReplicaConfig};
-use pushpull_input::{
-    Description, FileShare, InputError, Mapped, Position, Sampler, check_ready_bytes, describe, load,
+use crate::devices::{
+    Compute, Replica, ReplicaConfig, check_operations, parts, table_of_operations, virtual_cpus,
 };
+use crate::error::WorkerError;
+use crate::evaluation::batch_sizes;
 
-/// What is prepared.
+/// Everything that a preparation depends on.
 pub(crate) struct Preparation {
     pub config: WorkerConfig,
-    /// Its input as this host has it.
+    /// The job, with its input as this host has it.
     pub job: JobSpec,
     pub task: TaskId,
-    /// Of the job.
+    /// The number of workers of the job.
     pub workers: u32,
-    /// Where it goes on in its share.
+    /// The position in the worker's share at which it continues.
     pub resume: Resume,
 }
 
-/// What a worker begins with.
+/// Everything that a worker begins with.
 pub(crate) struct Prepared {
     pub train: Mapped,
     pub sampler: Sampler,
     pub replicas: Vec<Box<dyn Replica>>,
-    /// Of a batch, for each replica.
+    /// The part of a batch of each replica.
     pub parts: Vec<Range<usize>>,
-    /// Examples in this worker's share.
+    /// The number of examples in this worker's share.
     pub examples: u32,
 }
 
 impl Preparation {
-    /// Does it.
+    /// Reads the data and compiles the graph.
+    ///
+    /// # Errors
+    /// If the data cannot be used, or the model cannot be computed.
     pub(crate) fn run(self) -> Result<Prepared, WorkerError> {
         let Self { config, job, task, workers, resume } = &self;
         let own = FileShare::new(&job.input.train, job.input.shard, task.index, *workers)?;
@@ -59,15 +62,21 @@ impl Preparation {
         Ok(Prepared { train, sampler, replicas, parts, examples: share.len() })
     }
 
-    /// The test set, for the worker that evaluates.
+    /// Loads the test set, for the worker that evaluates.
+    ///
+    /// # Errors
+    /// If it cannot be used.
     pub(crate) fn load_test(&self) -> Result<Mapped, WorkerError> {
         Ok(Mapped::testing(load(&self.job.input.test, None)?, &self.job.input.map)?)
     }
 
-    /// The test set, and a clone of the graph for each device that is ready to evaluate it.
+    /// Loads the test set, and prepares a clone of the graph for each device to evaluate it.
+    ///
+    /// # Errors
+    /// If the data cannot be used, or the model cannot be computed.
     pub(crate) fn evaluation(&self) -> Result<(Mapped, Vec<Box<dyn Replica>>), WorkerError> {
         let test = self.load_test()?;
-        // Nothing is trained: the least batch takes the least memory.
+        // Nothing is trained, and the smallest batch takes the least memory.
         let mut replicas = self.replicas(test.columns(), &vec![0..1; self.config.devices])?;
         for batch in batch_sizes(&self.job, test.len() as u64) {
             check_ready_bytes(test.columns(), batch, self.config.devices)?;
@@ -78,7 +87,7 @@ impl Preparation {
         Ok((test, replicas))
     }
 
-    /// A clone of the graph for each device, for its part of a batch.
+    /// Makes a clone of the graph for each device, for its part of a batch.
     fn replicas(
         &self,
         columns: &[ColumnSpec],
@@ -87,9 +96,9 @@ impl Preparation {
         let Self { config, job, task, .. } = self;
         let compute = Compute::new(config.threads, parts.len())?;
         let own: Vec<Device> = virtual_cpus(*task, parts.len()).collect();
-        operations::check(&job.graph, &own, config.soft_placement)?;
+        check_operations(&job.graph, &own, config.soft_placement)?;
         if config.log_placement {
-            tracing::info!("operations:\n{}", operations::table(&job.graph, &own));
+            tracing::info!("operations:\n{}", table_of_operations(&job.graph, &own));
         }
         let replica = |(&device, part): (&Device, &Range<usize>)| {
             (config.replica)(ReplicaConfig {
@@ -103,7 +112,8 @@ impl Preparation {
         Ok(own.iter().zip(parts).map(replica).collect::<Result<_, _>>()?)
     }
 
-    /// Better to hear of a test set that is missing or does not fit now than after hours of training.
+    /// Prepares the evaluation. A test set that is missing or does not fit is found now, and not after hours
+    /// of training.
     fn prepare_evaluation(
         &self,
         train: &[ColumnSpec],
@@ -122,7 +132,7 @@ impl Preparation {
     }
 }
 
-/// A model that was compiled for the training set is tested on the same columns.
+/// Checks that the test set has the columns of the training set, which the model was compiled for.
 fn check_test_columns(train: &[ColumnSpec], test: &[ColumnSpec]) -> Result<(), InputError> {
     for position in 0..train.len().max(test.len()) {
         let (expected, got) = (train.get(position), test.get(position));
@@ -134,6 +144,17 @@ fn check_test_columns(train: &[ColumnSpec], test: &[ColumnSpec]) -> Result<(), I
     Ok(())
 }
 
+/// Runs slow work on a thread of its own, so that it holds up neither heartbeats nor signals.
+///
+/// # Errors
+/// If the work fails or panics.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, WorkerError> + Send + 'static,
+) -> Result<T, WorkerError> {
+    // It is never aborted, so only a panic can keep it from returning.
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(WorkerError::PreparationPanicked))
+}
+
 #[cfg(test)]
 mod tests {
     use pushpull_messages::tensor::TensorSpec;
@@ -141,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_set_with_other_columns_is_refused_with_the_first_of_them_named() {
+    fn the_first_other_column_of_a_test_set_is_named() {
         let column =
             |name: &str, extent| ColumnSpec { name: name.into(), example: TensorSpec::f32([extent]) };
         let train = [column("features", 4), column("labels", 1)];

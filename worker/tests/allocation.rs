@@ -1,5 +1,5 @@
-//! A step allocates nothing: neither memory for values, nor a list, nor a box, once the first step is done. Counted in
-//! the allocator, so that no kernel and no thread is left out.
+//! A step allocates nothing: neither memory for values, nor a list, nor a box, once the first step is done.
+//! Counted in the allocator, so that no kernel and no thread is left out.
 
 use std::alloc::System;
 use std::sync::Arc;
@@ -225,8 +225,8 @@ impl GradientSink for Counted<'_> {
     }
 }
 
-/// How often memory is asked for in some steps. Something else in the process may have asked for it once, but not
-/// three times.
+/// How often memory is asked for in some steps. Something else in the process may have asked for it once, but
+/// not three times.
 fn allocations(mut steps: impl FnMut()) -> usize {
     let count = |_| {
         let region = Region::new(ALLOCATOR);

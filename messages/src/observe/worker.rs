@@ -48,6 +48,10 @@ pub struct WorkerSnapshot {
     pub reconnections: u64,
     /// The requests to ps tasks that were sent again.
     pub resends: u64,
+    /// True if the connection to the chief stands, false if it is broken or lost; `None` before it was dialled, and in
+    /// reports to the chief.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chief_connected: Option<bool>,
 }
 
 /// The times of the phases of a step, which follow each other.

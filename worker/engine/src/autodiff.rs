@@ -1,4 +1,5 @@
-//! Reverse-mode differentiation ahead of time: the backward pass is more nodes, appended behind the forward pass.
+//! Reverse-mode differentiation ahead of time: the backward pass is more nodes, appended behind the forward
+//! pass.
 
 use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Reduction, Saved, Side, Unary};
 use pushpull_messages::graph::GraphSpec;
@@ -8,8 +9,8 @@ use super::error::CompileError;
 use super::extent::extent;
 use super::ir::{Epilogue, Factors, Ir, Kernel, Node, Value};
 
-/// Appends the nodes that give the gradient of `loss` by every variable that is trained; none where the loss does not
-/// depend on it.
+/// Appends the nodes that give the gradient of `loss` by every variable that is trained; none where the loss
+/// does not depend on it.
 pub(super) fn differentiate(
     ir: &mut Ir,
     graph: &GraphSpec,
@@ -201,7 +202,8 @@ impl Tape<'_> {
                 let rows = self.rows(x, gamma);
                 self.norm_grad(Kernel::BatchNormGrad { rows }, [x, gamma, beta], [mean, scale], dy);
             }
-            // The gradient of the whole normalisation stands at its end; by way of the statistics nothing more comes.
+            // The gradient of the whole normalisation stands at its end; by way of the statistics nothing
+            // more comes.
             Kernel::Moments { .. } | Kernel::ReciprocalStddev { .. } => {}
             Kernel::LayerNorm { .. } => {
                 let [x, gamma, beta] = inputs[..].try_into().expect("3 inputs");
@@ -325,8 +327,8 @@ impl Tape<'_> {
         }
     }
 
-    /// With A and B the operands as multiplied: dA = dC·Bᵀ and dB = Aᵀ·dC; a transposed operand gets the transpose of
-    /// that. The second comes first: it is the one that a shard waits for.
+    /// With A and B the operands as multiplied: dA = dC·Bᵀ and dB = Aᵀ·dC; a transposed operand gets the
+    /// transpose of that. The second comes first: it is the one that a shard waits for.
     fn product_grad(
         &mut self,
         kernel: impl Fn(Factors) -> Kernel,

@@ -1,5 +1,5 @@
-//! Runs a program on batches: the instructions in order, all working memory in one arena that is there from the start.
-//! A step allocates nothing.
+//! Runs a program on batches: the instructions in order, all working memory in one arena that is there from
+//! the start. A step allocates nothing.
 
 use std::ops::Range;
 
@@ -35,9 +35,9 @@ impl Executor {
 
     /// Runs a training program forward and backward, and returns the loss.
     ///
-    /// The loss is the mean over the program's examples. The gradients are those of this mean times the share of the
-    /// batch that these examples are, so that the gradients of several devices add up to those of the whole batch.
-    /// `gradients` is told of each gradient as soon as it is complete, in the program's
+    /// The loss is the mean over the program's examples. The gradients are those of this mean times the share
+    /// of the batch that these examples are, so that the gradients of several devices add up to those of the
+    /// whole batch. `gradients` is told of each gradient as soon as it is complete, in the program's
     /// [`gradient_order`](Program::gradient_order).
     ///
     /// # Errors
@@ -107,8 +107,8 @@ impl Executor {
     }
 }
 
-/// Returns the ranges of the arena that an instruction writes: its outputs, then its scratch memory. Empty where it has
-/// fewer outputs, or writes an output elsewhere.
+/// Returns the ranges of the arena that an instruction writes: its outputs, then its scratch memory. Empty
+/// where it has fewer outputs, or writes an output elsewhere.
 fn written(instruction: &Instruction) -> [Range<usize>; OUTPUTS + 1] {
     let mut ranges = [const { 0..0 }; OUTPUTS + 1];
     ranges[OUTPUTS] = instruction.scratch.clone();

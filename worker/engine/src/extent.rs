@@ -2,8 +2,8 @@
 
 use pushpull_kernels::cpu::Extent;
 
-/// How a tensor of shape `of` is repeated within one of shape `within`, which it broadcasts to; none where it is repeated
-/// along an inner axis.
+/// How a tensor of shape `of` is repeated within one of shape `within`, which it broadcasts to; none where it
+/// is repeated along an inner axis.
 pub(super) fn extent(of: &[usize], within: &[usize]) -> Option<Extent> {
     let (elements, all): (usize, usize) = (of.iter().product(), within.iter().product());
     let first = of.iter().position(|&extent| extent != 1).unwrap_or(of.len());

@@ -9,7 +9,8 @@ pub struct Feed<'a> {
     pub columns: &'a [Column],
     /// The number of examples in the whole batch.
     pub examples: usize,
-    /// The first example of this device's part of the batch; the program knows the number of examples in a part.
+    /// The first example of this device's part of the batch; the program knows the number of examples in a
+    /// part.
     pub first: usize,
     /// The seed of this step's random numbers: different for every step, the same for all devices.
     pub random: u64,

@@ -1,8 +1,9 @@
 //! Which kernels run, in which order: what nobody needs is left out, a bias and a relu go into the product or
-//! convolution before them, and functions of single elements that follow each other become one pass over memory.
+//! convolution before them, and functions of single elements that follow each other become one pass over
+//! memory.
 //!
-//! Wanted properties: (A) every target is computed; (B) nothing that no target needs is; (C) a value that is taken into
-//! a later kernel is read by nobody else.
+//! Wanted properties: (A) every target is computed; (B) nothing that no target needs is; (C) a value that is
+//! taken into a later kernel is read by nobody else.
 
 use pushpull_kernels::cpu::{Binary, Extent, Operand, Side, Step, Unary};
 
@@ -50,8 +51,8 @@ pub(super) fn fuse(ir: &Ir, targets: &[Value]) -> Fused {
     Fused { drafts, readers }
 }
 
-/// Which nodes the targets need, and how often each value is read by those. Inputs stand before their readers, so one
-/// pass from the end reaches everything.
+/// Which nodes the targets need, and how often each value is read by those. Inputs stand before their
+/// readers, so one pass from the end reaches everything.
 fn reach(ir: &Ir, targets: &[Value]) -> (Vec<bool>, Readers) {
     let mut live = vec![false; ir.nodes.len()];
     let mut readers: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();

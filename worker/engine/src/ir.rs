@@ -1,6 +1,6 @@
-//! The graph as the worker runs it: kernels with their shapes resolved, and the values that go from one to the next.
-//! What is computed twice is computed once: the same kernel on the same inputs, which gives the same shapes, is the same
-//! node.
+//! The graph as the worker runs it: kernels with their shapes resolved, and the values that go from one to
+//! the next. What is computed twice is computed once: the same kernel on the same inputs, which gives the
+//! same shapes, is the same node.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! From a graph to something that runs: lowered to kernels, differentiated ahead of time, fused, given its memory once,
-//! and executed in one arena. Knows no input format, no parameter server, no thread of its own and no actor.
+//! From a graph to something that runs: lowered to kernels, differentiated ahead of time, fused, given its
+//! memory once, and executed in one arena. Knows no input format, no parameter server, no thread of its own
+//! and no actor.
 
 #![forbid(unsafe_code)]
 

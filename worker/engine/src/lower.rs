@@ -30,8 +30,8 @@ pub(super) struct Lowered {
     pub updates: Vec<(VariableId, Value)>,
 }
 
-/// Lowers a valid graph for batches of `batch` examples that have these columns. Where a column is missing, the input is
-/// named.
+/// Lowers a valid graph for batches of `batch` examples that have these columns. Where a column is missing,
+/// the input is named.
 pub(super) fn lower(
     graph: &GraphSpec,
     batch: usize,
@@ -203,8 +203,8 @@ impl Lowering<'_> {
         CompileError::Geometry { node: self.graph.label(id), error }
     }
 
-    /// The moving mean and variance are variables, so their next values are pushed as what is to be taken off them:
-    /// (1 − momentum) · (moving − batch's).
+    /// The moving mean and variance are variables, so their next values are pushed as what is to be taken off
+    /// them: (1 − momentum) · (moving − batch's).
     fn batch_norm(
         &mut self,
         id: NodeId,
@@ -218,7 +218,8 @@ impl Lowering<'_> {
         let channels = self.lowered.ir.shape(gamma).to_vec();
         let [mean, variance] = match self.mode {
             Mode::Evaluation => {
-                // Updates that several workers computed from one value may take it below 0 (see the operation).
+                // Updates that several workers computed from one value may take it below 0 (see the
+                // operation).
                 let kernel = Kernel::Unary(Unary::Relu);
                 [moving_mean, self.push(id, kernel, &[moving_variance], [channels.clone()])]
             }
@@ -266,7 +267,8 @@ impl Lowering<'_> {
     }
 }
 
-/// One that goes beyond the image gives one window, as one of the image's extent does, and multiplies without overflow.
+/// One that goes beyond the image gives one window, as one of the image's extent does, and multiplies without
+/// overflow.
 fn stride([down, right]: [usize; 2], [_, height, width, _]: [usize; 4]) -> [usize; 2] {
     [down.min(height), right.min(width)]
 }

@@ -1,5 +1,5 @@
-//! Where every value of a program lies: in the arena, in the buffers of gradients, or where it came from. A pass over
-//! elements writes over its first value where that is needed no more.
+//! Where every value of a program lies: in the arena, in the buffers of gradients, or where it came from. A
+//! pass over elements writes over its first value where that is needed no more.
 
 use std::ops::Range;
 
@@ -44,8 +44,8 @@ pub(super) struct Memory {
     pub results: Vec<Place>,
 }
 
-/// Gives everything a place. `results` are read when all is done; `gradients` are written to the variables' own
-/// memory, without another copy where nobody else reads them. `scratch` tells what a kernel needs.
+/// Gives everything a place. `results` are read when all is done; `gradients` are written to the variables'
+/// own memory, without another copy where nobody else reads them. `scratch` tells what a kernel needs.
 pub(super) fn lay_out(
     ir: &Ir,
     fused: Fused,
@@ -114,8 +114,8 @@ fn place(
         let root = ir.root(*result);
         last_read[root.node][root.output] = steps.len();
     }
-    // Values that are written one over the other share a home, which lives from the first one's start to the last
-    // one's end.
+    // Values that are written one over the other share a home, which lives from the first one's start to the
+    // last one's end.
     let mut homes: Vec<Vec<Option<usize>>> =
         ir.nodes.iter().map(|node| vec![None; node.outputs.len()]).collect();
     let mut lifetimes: Vec<Lifetime> = Vec::new();
@@ -179,8 +179,8 @@ fn place(
     }
 }
 
-/// The value that a pass over elements may write over: its first one, if it is computed, as large as the output, and
-/// not read again, now or later.
+/// The value that a pass over elements may write over: its first one, if it is computed, as large as the
+/// output, and not read again, now or later.
 fn written_over(ir: &Ir, step: &Draft, time: usize, last_read: &[Vec<usize>]) -> Option<Value> {
     let works_in_place = matches!(step.kernel, Kernel::Chain(_) | Kernel::Dropout { .. });
     let first = *step.inputs.first().filter(|_| works_in_place)?;

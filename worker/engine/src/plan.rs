@@ -1,8 +1,8 @@
-//! The memory plan: where in one arena each value lies, so that values which never live at the same time share
-//! memory.
+//! The memory plan: where in one arena each value lies, so that values which never live at the same time
+//! share memory.
 //!
-//! Wanted properties: (A) two values that live at the same time do not overlap; (B) every value begins on a cache
-//! line; (C) the arena is never larger than all values side by side.
+//! Wanted properties: (A) two values that live at the same time do not overlap; (B) every value begins on a
+//! cache line; (C) the arena is never larger than all values side by side.
 
 use std::ops::Range;
 
@@ -29,8 +29,8 @@ pub(super) struct Plan {
     pub arena: usize,
 }
 
-/// Lays out values, the largest first, each at the lowest place that is free for the whole of its life. Largest
-/// first because small values fit into the gaps that large ones leave, and not the other way round.
+/// Lays out values, the largest first, each at the lowest place that is free for the whole of its life.
+/// Largest first because small values fit into the gaps that large ones leave, and not the other way round.
 pub(super) fn plan(lifetimes: &[Lifetime]) -> Plan {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&value| (std::cmp::Reverse(lifetimes[value].elements), value));

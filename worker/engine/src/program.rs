@@ -1,5 +1,5 @@
-//! A graph made ready to run on batches of one size, on one device: what is computed, in which order, and where
-//! everything lies.
+//! A graph made ready to run on batches of one size, on one device: what is computed, in which order, and
+//! where everything lies.
 
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::GraphSpec;

@@ -6,8 +6,8 @@ use std::ops::Range;
 /// Most outputs of one kernel.
 pub(super) const OUTPUTS: usize = 3;
 
-/// Cuts out of the arena what an instruction writes, and leaves the rest to be read. The plan keeps all of these apart;
-/// where it did not, this would panic rather than mix them up.
+/// Cuts out of the arena what an instruction writes, and leaves the rest to be read. The plan keeps all of
+/// these apart; where it did not, this would panic rather than mix them up.
 pub(super) fn carve<'a, const N: usize>(
     arena: &'a mut [f32],
     wanted: &[Range<usize>; N],

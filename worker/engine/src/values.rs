@@ -1,4 +1,5 @@
-//! Where the executor reads the values of variables. Knows neither how they came here nor how they are stored.
+//! Where the executor reads the values of variables. Knows neither how they came here nor how they are
+//! stored.
 
 use pushpull_messages::id::VariableId;
 

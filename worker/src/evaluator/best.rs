@@ -1,7 +1,7 @@
-//! Which of several evaluations is the best: by one number of them, which is to be large or small. Knows no store.
+//! Finds the best of several evaluations, by one metric that should be large or small. Knows no store.
 //!
-//! (A) What is kept is never worse than anything that came before it; of equals the first is kept.
-//! (B) What is no number is never the best.
+//! Wanted properties: (A) the best is never worse than an earlier evaluation; of equal ones the first is
+//! kept; (B) NaN is never the best.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,41 +9,41 @@ use std::str::FromStr;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::message::Evaluation;
 
-/// What the mean over the test set is called beside the metrics.
+/// The name of the mean loss over the test set.
 const LOSS: &str = "loss";
-/// What a model is judged by, where it has it and nobody says otherwise.
+/// The metric that a model is judged by if it has it and the operator names no other.
 const ACCURACY: &str = "accuracy";
 
-/// Whether more is better.
+/// The direction in which a metric gets better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// More is.
+    /// More is better.
     Max,
-    /// Less is.
+    /// Less is better.
     Min,
 }
 
-/// What makes an evaluation the best: `accuracy:max`.
+/// The metric that finds the best evaluation, such as `accuracy:max`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BestSpec {
-    /// A metric of the model by its name, or `loss`.
+    /// The name of a metric of the model, or `loss`.
     pub metric: String,
-    /// Whether more of it is better.
+    /// The direction in which the metric gets better.
     pub goal: Goal,
 }
 
-/// Words that name no number to judge by.
+/// The error for a metric that cannot find the best evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BestError {
-    /// It is written otherwise.
+    /// The text has another form.
     #[error("'{0}' is not METRIC, METRIC:max or METRIC:min")]
     Form(String),
     /// The model has no such metric.
-    #[error("the model has no metric '{metric}' to find the best by: it has {}", known.join(", "))]
+    #[error("the model has no metric '{metric}' to find the best checkpoint by; it has {}", known.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The metric that was requested.
         metric: String,
-        /// What there is.
+        /// The metrics of the model.
         known: Vec<String>,
     },
 }
@@ -51,7 +51,10 @@ pub enum BestError {
 impl FromStr for BestSpec {
     type Err = BestError;
 
-    /// Without a goal, more is better, but of the loss less.
+    /// Parses `METRIC`, `METRIC:max` or `METRIC:min`. The default goal is `max`, and `min` for the loss.
+    ///
+    /// # Errors
+    /// If the text has another form.
     fn from_str(text: &str) -> Result<Self, BestError> {
         let form = || BestError::Form(text.chars().filter(|letter| !letter.is_control()).take(64).collect());
         let (metric, goal) = match text.rsplit_once(':') {
@@ -75,7 +78,7 @@ impl fmt::Display for BestSpec {
 }
 
 impl BestSpec {
-    /// What a model is judged by when nobody says it: accuracy, or the loss where it has none.
+    /// Returns the default for a model: accuracy, or the loss if it has no accuracy.
     pub fn usual(graph: &GraphSpec) -> Self {
         match graph.metrics.iter().any(|metric| metric.name == ACCURACY) {
             true => Self { metric: ACCURACY.into(), goal: Goal::Max },
@@ -83,10 +86,10 @@ impl BestSpec {
         }
     }
 
-    /// Checks that the model has such a metric.
+    /// Checks that the model has the metric.
     ///
     /// # Errors
-    /// Where it has not.
+    /// If it does not.
     pub fn check(&self, graph: &GraphSpec) -> Result<(), BestError> {
         let known = std::iter::once(LOSS).chain(graph.metrics.iter().map(|metric| metric.name.as_str()));
         let known: Vec<String> = known.take(32).map(ToOwned::to_owned).collect();
@@ -96,7 +99,7 @@ impl BestSpec {
         }
     }
 
-    /// That number of an evaluation; `None` where there is none.
+    /// Returns the metric of an evaluation; `None` if it is missing or NaN.
     pub fn value(&self, evaluation: &Evaluation) -> Option<f32> {
         let metric = evaluation.metrics.iter().find(|metric| metric.name == self.metric);
         let value = match metric {
@@ -107,7 +110,7 @@ impl BestSpec {
         value.filter(|value| !value.is_nan())
     }
 
-    /// Whether an evaluation is to be kept instead of the best so far.
+    /// Returns true if `new` is better than the best so far.
     pub fn is_better(&self, new: &Evaluation, best: Option<&Evaluation>) -> bool {
         let best = best.and_then(|best| self.value(best));
         match (self.value(new), best) {
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_as_they_are_shown() {
+    fn a_spec_is_parsed_as_it_is_printed() {
         for (text, shown) in [
             ("accuracy", "accuracy:max"),
             ("loss", "loss:min"),
@@ -150,7 +153,7 @@ mod tests {
     proptest! {
         /// (A) and (B).
         #[test]
-        fn what_is_kept_is_the_first_of_the_best(
+        fn the_first_of_the_best_is_kept(
             values in prop::collection::vec(prop_oneof![1 => Just(f32::NAN), 4 => (1i8..5).prop_map(f32::from)], 0..12),
             spec in prop::sample::select(vec!["accuracy:max", "accuracy:min", "loss:max", "loss"]),
         ) {

@@ -1,30 +1,33 @@
-//! Which checkpoint is evaluated next. Knows no store and no clock.
+//! Decides which checkpoint is evaluated next. Knows no store and no clock.
 //!
-//! (A) What is next is the newest of those that are neither done with nor older than one that has been evaluated.
-//! (B) Nothing is evaluated twice. (C) What fails [`ATTEMPTS_MAX`] times is given up, and holds nothing up.
+//! Wanted properties: (A) the next checkpoint is the newest that is neither done nor older than an evaluated
+//! one; (B) no checkpoint is evaluated twice; (C) a checkpoint that fails [`ATTEMPTS_MAX`] times is passed
+//! over, and holds up none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pushpull_messages::checkpoint::CheckpointName;
 
-/// A file that was just written may not be seen everywhere at once: only what fails so often is broken.
+/// The number of failures after which a checkpoint counts as broken. A file that was just written may not be
+/// visible everywhere at once.
 pub(super) const ATTEMPTS_MAX: u32 = 3;
 
-/// What has become of the checkpoints so far.
+/// The checkpoints that are done, and the failures of the others.
 #[derive(Debug, Default)]
 pub(super) struct Course {
-    /// Evaluated, passed over, or given up; of those that were there last.
+    /// The checkpoints that were evaluated or passed over, of those that existed at the last look.
     done: BTreeSet<CheckpointName>,
     failed: BTreeMap<CheckpointName, u32>,
 }
 
-/// Lives are numbered by the clock, and a later one may go on from an earlier step.
+/// Returns the sort key of a checkpoint's age. Lives are numbered by the clock, and a later life may continue
+/// from an earlier step.
 fn age(name: &CheckpointName) -> (u64, u64) {
     (name.life.0, name.step.0)
 }
 
 impl Course {
-    /// What may be evaluated of the checkpoints that are there, newest first.
+    /// Returns the checkpoints that may be evaluated, newest first.
     pub(super) fn candidates(&self, there: &[CheckpointName]) -> Vec<CheckpointName> {
         let mut new: Vec<CheckpointName> =
             there.iter().filter(|name| !self.done.contains(name)).copied().collect();
@@ -32,7 +35,7 @@ impl Course {
         new
     }
 
-    /// That one is evaluated, and with it all older ones that are there are done.
+    /// Notes that a checkpoint was evaluated. All older ones are done with it.
     pub(super) fn evaluated(&mut self, name: CheckpointName, there: &[CheckpointName]) {
         let older = there.iter().filter(|other| age(other) <= age(&name)).copied();
         self.done.extend(older);
@@ -40,19 +43,19 @@ impl Course {
         self.forget(there);
     }
 
-    /// That one could not be read. Whether it is given up.
+    /// Notes that a checkpoint could not be read. Returns true if it is passed over from now on.
     pub(super) fn failed(&mut self, name: CheckpointName, there: &[CheckpointName]) -> bool {
         let attempts = self.failed.entry(name).or_default();
         *attempts += 1;
-        let given_up = *attempts >= ATTEMPTS_MAX;
-        if given_up {
+        let passed_over = *attempts >= ATTEMPTS_MAX;
+        if passed_over {
             self.done.insert(name);
         }
         self.forget(there);
-        given_up
+        passed_over
     }
 
-    /// What is gone does not come back: nothing is ever written again.
+    /// Forgets deleted checkpoints. They do not come back, because no checkpoint is ever written again.
     fn forget(&mut self, there: &[CheckpointName]) {
         let there: BTreeSet<CheckpointName> = there.iter().copied().collect();
         self.done.retain(|name| there.contains(name));
@@ -72,9 +75,10 @@ mod tests {
     }
 
     proptest! {
-        /// Checkpoints appear in the order of their age, some go again, some are broken.
+        /// (A), (B) and (C), for checkpoints that appear in the order of their age, are deleted or are
+        /// broken.
         #[test]
-        fn the_newest_is_next_nothing_comes_twice_and_what_is_broken_holds_nothing_up(
+        fn the_newest_is_next_and_broken_ones_hold_up_none(
             script in prop::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..60),
             broken in prop::collection::btree_set(0u64..60, 0..20),
         ) {
@@ -83,7 +87,7 @@ mod tests {
             for (what, index) in script {
                 match what {
                     0 | 1 => {
-                        // Every tenth one is made by a new life, which begins with a smaller step.
+                        // Every tenth checkpoint is made by a new life, which begins with a smaller step.
                         there.push(name(made / 10, made % 10));
                         made += 1;
                     }

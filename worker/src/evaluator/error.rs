@@ -1,4 +1,4 @@
-//! Why an evaluator ended before the last checkpoint was evaluated.
+//! The reasons why an evaluator ends before the last checkpoint is evaluated. Knows no cause in detail.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_storage::{FileError, StoreError};
@@ -6,38 +6,38 @@ use pushpull_storage::{FileError, StoreError};
 use super::best::BestError;
 use crate::error::WorkerError;
 
-/// Anything that ends an evaluator early, or keeps it from reading a checkpoint.
+/// An error that ends an evaluator early, or keeps it from reading a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum EvaluatorError {
     /// The model or its test set cannot be used.
     #[error(transparent)]
     Worker(#[from] WorkerError),
-    /// The store says no.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A checkpoint's file cannot be read, or its manifest.
+    /// A file of a checkpoint, or its manifest, cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Something of a checkpoint is not there.
+    /// A part of a checkpoint is missing.
     #[error("{0}")]
     NotWhole(String),
-    /// There is nothing to find the best by.
+    /// The model lacks the metric that finds the best checkpoint.
     #[error(transparent)]
     Best(#[from] BestError),
-    /// Nothing to wait for is left, and it cannot be read.
-    #[error("{checkpoint} is of the job's last step, and cannot be evaluated: {reason}")]
+    /// The checkpoint of the job's last step cannot be read, and no other will follow.
+    #[error("{checkpoint}, the checkpoint of the job's last step, cannot be evaluated: {reason}")]
     Last {
-        /// Which one.
+        /// The checkpoint.
         checkpoint: CheckpointName,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// No checkpoint ever came.
+    /// No checkpoint came in time.
     #[error("no checkpoint came within {seconds} s: is {location} the job's directory of checkpoints?")]
     Nothing {
-        /// So long.
+        /// How long the evaluator waited.
         seconds: u64,
-        /// Where.
+        /// The directory or bucket that it watched.
         location: String,
     },
 }

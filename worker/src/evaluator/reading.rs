@@ -1,4 +1,5 @@
-//! The values of a checkpoint, whatever its placement was, as whole variables.
+//! Reads the values of a checkpoint as whole variables, for any placement it was saved with. Knows no job's
+//! progress.
 
 use std::sync::Arc;
 
@@ -8,16 +9,19 @@ use pushpull_storage::{ManifestSpec, Store, missing_file, read_piece};
 use pushpull_transport::buffer::{BufferPool, Segment};
 
 use super::error::EvaluatorError;
-use crate::values::Values;
+use crate::client::Values;
 
-/// Reads every variable: its moving average, where the job keeps one of it, or its value.
+/// Reads every variable: its moving average if the job keeps one, or else its value.
+///
+/// # Errors
+/// If a file is missing, incomplete or damaged.
 pub(super) async fn read_values(
     store: &Store,
     checkpoint: CheckpointName,
     manifest: &ManifestSpec,
     pool: &BufferPool,
 ) -> Result<Arc<Values>, EvaluatorError> {
-    // Before memory is taken for what may not be there.
+    // Checked before memory is allocated for them.
     if let Some((_, reason)) = missing_file(store, checkpoint, manifest).await? {
         return Err(EvaluatorError::NotWhole(reason));
     }
@@ -34,7 +38,7 @@ pub(super) async fn read_values(
         let mut buffer = pool.take(found as usize);
         let mut to = buffer.as_bytes_mut();
         for piece in &pieces {
-            // They come in the order of rows.
+            // The pieces are in the order of rows.
             let (own, rest) = to.split_at_mut((piece.from.end - piece.from.start) as usize);
             read_piece(store, checkpoint, piece, own).await?;
             to = rest;

@@ -1,6 +1,7 @@
 //! The evaluator against a store that the tests fill: a plane whose loss is known, as its data have no noise.
 
 use std::path::Path;
+use std::time::Duration;
 
 use pushpull_messages::checkpoint::{FileSpec, Part, SavedTensorSpec};
 use pushpull_messages::graph::GraphBuilder;
@@ -15,6 +16,7 @@ use pushpull_transport::buffer::{Buffer, Segment};
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::config::WorkerConfig;
 
 const WEIGHTS: [f32; 2] = [1.5, -0.5];
 const LAST_STEP: u64 = 4;
@@ -172,7 +174,7 @@ fn close(evaluation: &Evaluation, off: f32) -> bool {
 }
 
 #[test]
-fn every_new_checkpoint_is_evaluated_the_best_is_kept_and_the_last_is_the_end() {
+fn every_new_checkpoint_is_evaluated_until_the_last() {
     with_store(|store, path| async move {
         let mut running = start(&store, config());
         let view = running.view.clone();
@@ -210,7 +212,7 @@ fn every_new_checkpoint_is_evaluated_the_best_is_kept_and_the_last_is_the_end() 
 }
 
 #[test]
-fn the_best_is_found_by_the_metric_that_is_asked_for_and_outlives_the_evaluator() {
+fn the_best_by_a_given_metric_outlives_the_evaluator() {
     with_store(|store, path| async move {
         let worst = EvaluatorConfig { best: Some("closeness:min".parse().unwrap()), ..config() };
         let mut running = start(&store, worst.clone());
@@ -237,7 +239,7 @@ fn the_best_is_found_by_the_metric_that_is_asked_for_and_outlives_the_evaluator(
 }
 
 #[test]
-fn who_falls_behind_takes_the_newest() {
+fn an_evaluator_behind_takes_the_newest() {
     with_store(|store, path| async move {
         for (step, off) in [(1, 0.5), (2, 0.1), (3, 0.3), (LAST_STEP, 0.2)] {
             save_plane(&store, step, off).await;
@@ -252,7 +254,7 @@ fn who_falls_behind_takes_the_newest() {
 }
 
 #[test]
-fn what_is_broken_or_deleted_is_passed_over() {
+fn broken_and_deleted_checkpoints_are_passed_over() {
     with_store(|store, path| async move {
         for step in 1..=3 {
             save_plane(&store, step, 0.5).await;
@@ -276,7 +278,7 @@ fn what_is_broken_or_deleted_is_passed_over() {
 }
 
 #[test]
-fn an_evaluation_of_a_checkpoint_is_that_of_its_values_or_of_their_averages() {
+fn values_or_their_averages_are_evaluated() {
     with_store(|store, _| async move {
         let (values, averages) = (plane(0.5), plane(-0.25));
         for (step, average) in [(1, None), (2, Some(0.9))] {
@@ -303,7 +305,7 @@ fn an_evaluation_of_a_checkpoint_is_that_of_its_values_or_of_their_averages() {
 }
 
 #[test]
-fn what_it_cannot_go_on_from_is_told() {
+fn errors_that_end_the_evaluator_are_returned() {
     with_store(|store, _| async move {
         let impatient = EvaluatorConfig { idle_timeout: Some(Duration::ZERO), ..config() };
         let error = start(&store, impatient.clone()).end().await.unwrap_err().to_string();
@@ -319,7 +321,7 @@ fn what_it_cannot_go_on_from_is_told() {
 }
 
 #[test]
-fn a_manifest_without_an_average_that_it_should_have_is_refused() {
+fn a_manifest_without_its_averages_is_refused() {
     with_store(|store, _| async move {
         save(&store, 1, &job(Some(0.5)), &plane(0.5), None).await;
         let manifest = Catalog::new(store.clone()).manifest(name(1)).await.unwrap();

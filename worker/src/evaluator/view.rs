@@ -1,16 +1,18 @@
-//! An evaluator as it shows itself: what it has written down after each checkpoint, without asking it.
+//! A view of an evaluator, which writes it after each checkpoint; it is read without asking the task. Knows
+//! no store.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use pushpull_messages::id::{Incarnation, JobName, TaskId};
 use pushpull_messages::observe::{ActorSnapshot, EvaluatorSnapshot, Observed, RoleSnapshot, TaskSnapshot};
 use pushpull_storage::EvaluationRecord;
 
-use crate::life::Life;
+use crate::telemetry::Life;
 
-/// An evaluator that can be observed, also after it has ended.
+/// A view of an evaluator, which can be observed even after the evaluator has ended.
 #[derive(Clone, Debug)]
 pub struct EvaluatorView {
     life: Life,
@@ -22,9 +24,9 @@ impl EvaluatorView {
         Self { life, snapshot: Arc::default() }
     }
 
-    /// A checkpoint was evaluated, which took so long.
+    /// Records that a checkpoint was evaluated, and how long that took.
     pub(super) fn evaluated(&self, record: &EvaluationRecord, took: Duration) {
-        let mut snapshot = self.lock();
+        let mut snapshot = self.snapshot.lock();
         snapshot.evaluated += 1;
         snapshot.step = Some(record.step);
         snapshot.loss = Some(record.evaluation.loss);
@@ -32,13 +34,9 @@ impl EvaluatorView {
         snapshot.took.record(took);
     }
 
-    /// One was given up.
+    /// Counts a checkpoint that was passed over.
     pub(super) fn failed(&self) {
-        self.lock().failed += 1;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EvaluatorSnapshot> {
-        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.snapshot.lock().failed += 1;
     }
 }
 
@@ -55,7 +53,7 @@ impl Observed for EvaluatorView {
             incarnation: Incarnation(0),
             state: self.life.state(),
             actors,
-            role: RoleSnapshot::Evaluator(Box::new(self.lock().clone())),
+            role: RoleSnapshot::Evaluator(Box::new(self.snapshot.lock().clone())),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Plots an example of the input as a picture, so that people see what is trained on: behind all stages, cropped and
-//! flipped.
+//! A hook that plots an example of the input as an image, after all stages, so that people see what is
+//! trained on. Knows no data set.
 //!
-//! Wanted properties: (A) pixels from 0 to 1 are shown as they are; (B) others are shown from the least as black to the
-//! greatest as white; (C) anything becomes a valid picture.
+//! Wanted properties: (A) pixels from 0 to 1 are shown as they are; (B) others are scaled, so that the
+//! smallest is black and the largest is white; (C) any numbers give a valid image.
 
 use std::time::{Duration, Instant};
 
@@ -10,21 +10,22 @@ use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::summary::{ImageSpec, SUMMARY_BYTES_MAX, SummarySpec, SummaryValue};
 use pushpull_messages::tensor::DType;
 
-use crate::hook::{Hook, HookError, Start, StepInfo};
-use crate::plots::Plots;
+use super::hook::{Hook, HookError, Start, StepInfo};
+use crate::telemetry::Plots;
 
-/// Plots the first example of a batch as `input/NAME`, every so often: its first column that looks like images, of floats
-/// `[height, width, channels]` with 1, 3 or 4 channels, or `[height, width]` of 8 pixels or more each. Does nothing where there is none.
+/// A hook that plots the first example of a batch as `input/NAME` from time to time. It takes the first
+/// column of floats that looks like images: `[height, width, channels]` with 1, 3 or 4 channels, or `[height,
+/// width]` of at least 8 pixels each. It does nothing if there is no such column.
 #[derive(Clone, Debug)]
 pub struct ImageOfBatch {
     every: Duration,
     last: Option<Instant>,
-    column: Option<Column>,
+    column: Option<ImageColumn>,
 }
 
-/// Which column of the batch.
+/// The column that is plotted.
 #[derive(Clone, Debug)]
-struct Column {
+struct ImageColumn {
     position: usize,
     tag: String,
     height: u32,
@@ -33,7 +34,7 @@ struct Column {
 }
 
 impl ImageOfBatch {
-    /// So often.
+    /// Creates a hook that plots once every `every`.
     pub const fn every(every: Duration) -> Self {
         Self { every, last: None, column: None }
     }
@@ -43,13 +44,15 @@ impl Hook for ImageOfBatch {
     fn begin(&mut self, start: &Start<'_>) -> Result<(), HookError> {
         self.column = start.columns.iter().enumerate().find_map(|(position, spec)| column(position, spec));
         if self.column.is_none() {
-            tracing::info!("no image is plotted: no column looks like one");
+            tracing::info!("found no column that looks like images; plotting none");
         }
         Ok(())
     }
 
     fn after_step(&mut self, step: &StepInfo<'_>, plots: &Plots) -> Result<(), HookError> {
-        let Some(Column { position, tag, height, width, channels }) = &self.column else { return Ok(()) };
+        let Some(ImageColumn { position, tag, height, width, channels }) = &self.column else {
+            return Ok(());
+        };
         if self.last.is_some_and(|last| last.elapsed() < self.every) {
             return Ok(());
         }
@@ -66,10 +69,10 @@ impl Hook for ImageOfBatch {
     }
 }
 
-fn column(position: usize, spec: &ColumnSpec) -> Option<Column> {
+fn column(position: usize, spec: &ColumnSpec) -> Option<ImageColumn> {
     let (height, width, channels, least) = match spec.example.shape.0[..] {
         [height, width, channels] => (height, width, channels, 2),
-        // Smaller ones are rather tables.
+        // Smaller ones are probably tables.
         [height, width] => (height, width, 1, 8),
         _ => return None,
     };
@@ -78,18 +81,18 @@ fn column(position: usize, spec: &ColumnSpec) -> Option<Column> {
         return None;
     }
     let (tag, channels) = (format!("input/{}", spec.name), channels as u8);
-    Some(Column { position, tag, height: height as u32, width: width as u32, channels })
+    Some(ImageColumn { position, tag, height: height as u32, width: width as u32, channels })
 }
 
-/// One byte for each.
+/// Returns one byte for each value.
 fn pixels(values: &[f32]) -> Vec<u8> {
     let finite = values.iter().filter(|value| value.is_finite()).map(|&value| f64::from(value));
     let (least, greatest) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), value| {
         (value.min(least), value.max(greatest))
     });
-    // Also where nothing is finite.
+    // This also holds if no value is finite.
     let (least, greatest) = if least >= 0.0 && greatest <= 1.0 { (0.0, 1.0) } else { (least, greatest) };
-    // What is not a number becomes 0.
+    // NaN becomes 0.
     let pixel = |&value: &f32| ((f64::from(value) - least) / (greatest - least) * 255.0).round() as u8;
     values.iter().map(pixel).collect()
 }
@@ -97,17 +100,17 @@ fn pixels(values: &[f32]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use pushpull_input::{Batch, Column};
     use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
     use pushpull_messages::tensor::{Shape, TensorSpec};
 
     use super::*;
     use crate::hooks::tests::{job, step};
-    use pushpull_input::{Batch, Column as Numbers};
 
     proptest! {
         /// (A), (B) and (C).
         #[test]
-        fn what_is_shown_is_as_bright_as_it_is_large(
+        fn larger_values_are_brighter(
             values in prop::collection::vec(prop_oneof![0f32..1.0, any::<f32>()], 1..20),
             shown in prop::collection::vec(0f32..=1.0, 1..20),
         ) {
@@ -131,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_column_that_looks_like_images_is_plotted_as_often_as_asked_for() {
+    fn the_first_column_of_images_is_plotted_in_time() {
         let columns = [
             ColumnSpec { name: "labels".into(), example: TensorSpec::i32([]) },
             ColumnSpec { name: "words".into(), example: TensorSpec::i32([2, 3, 1]) },
             ColumnSpec { name: "features".into(), example: TensorSpec::f32([2, 3, 1]) },
         ];
         let rows = (0..12).map(|at| at as f32 / 11.0).collect();
-        let columns_of_batch = vec![Numbers::I32(vec![0; 2]), Numbers::I32(vec![0; 12]), Numbers::F32(rows)];
+        let columns_of_batch = vec![Column::I32(vec![0; 2]), Column::I32(vec![0; 12]), Column::F32(rows)];
         let batch = Batch { columns: columns_of_batch, examples: 2, resume_at: None };
         let (job, plots) = (job(), Plots::default());
         let start = Start { job: &job, task: TaskId::worker(0), columns: &columns };
@@ -157,7 +160,7 @@ mod tests {
         for other in [vec![28, 28, 2], vec![4, 28], vec![784], vec![1024, 1025]] {
             assert!(!looks(TensorSpec::f32(Shape(other))));
         }
-        // Without such a column there is nothing to do.
+        // Without such a column, the hook does nothing.
         hook.begin(&Start { columns: &columns[..2], ..start }).unwrap();
         hook.last = None;
         hook.after_step(&step(&batch, LocalStep(9), 0.5), &plots).unwrap();

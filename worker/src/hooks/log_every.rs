@@ -1,16 +1,16 @@
-//! Logs the numbers of one worker's steps.
+//! A hook that logs the steps of one worker. Knows no job.
 
-use crate::hook::{Hook, HookError, StepInfo};
-use crate::plots::Plots;
+use super::hook::{Hook, HookError, StepInfo};
+use crate::telemetry::Plots;
 
-/// Logs loss, time and gradient norm, as far as it is known, every so many steps of the worker.
+/// A hook that logs loss, time and, if it was measured, gradient norm once every `steps` steps of the worker.
 #[derive(Clone, Copy, Debug)]
 pub struct LogEvery {
     steps: u64,
 }
 
 impl LogEvery {
-    /// Every so many steps; 0 counts as 1.
+    /// Creates a hook that logs every `steps` steps; 0 counts as 1.
     pub const fn steps(steps: u64) -> Self {
         Self { steps: if steps == 0 { 1 } else { steps } }
     }

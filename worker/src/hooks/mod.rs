@@ -1,9 +1,11 @@
-//! Hooks that are ready to be used.
+//! The interface of a worker's hooks, and hooks that are ready to use. Knows no connection.
 
+mod hook;
 mod image_of_batch;
 mod log_every;
 mod stop_on_nan;
 
+pub use hook::{Hook, HookError, MakeHook, Start, StepContext, StepInfo};
 pub use image_of_batch::ImageOfBatch;
 pub use log_every::LogEvery;
 pub use stop_on_nan::StopOnNan;
@@ -12,6 +14,7 @@ pub use stop_on_nan::StopOnNan;
 mod tests {
     use std::sync::LazyLock;
 
+    use pushpull_input::Batch;
     use pushpull_messages::graph::GraphBuilder;
     use pushpull_messages::id::{GlobalStep, LocalStep};
     use pushpull_messages::input::{DatasetSpec, InputSpec};
@@ -19,10 +22,8 @@ mod tests {
     use pushpull_messages::message::Verdict;
 
     use super::*;
-    use crate::hook::{Hook, StepInfo};
-    use crate::plots::Plots;
-    use crate::values::Values;
-    use pushpull_input::Batch;
+    use crate::client::Values;
+    use crate::telemetry::Plots;
 
     pub(super) fn job() -> JobSpec {
         let mut g = GraphBuilder::new("one");

@@ -1,10 +1,10 @@
-//! Ends the worker when its loss is not a number any more.
+//! A hook that ends the worker when its loss is not finite. Knows no gradient.
 
-use crate::hook::{Hook, HookError, StepInfo};
-use crate::plots::Plots;
+use super::hook::{Hook, HookError, StepInfo};
+use crate::telemetry::Plots;
 
-/// Ends the worker, and so the job, with an error at the first step whose loss is not finite, where the job drops such gradients, or
-/// they are finite all the same.
+/// A hook that ends the worker, and with it the job, with an error at the first step whose loss is not
+/// finite. This matters if the job drops such gradients, or if they are finite although the loss is not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StopOnNan;
 

@@ -157,6 +157,7 @@ impl Numbers {
             received: self.traffic(),
             reconnections: self.next(),
             resends: self.next(),
+            chief_connected: None,
         }
     }
 

@@ -1,5 +1,6 @@
-//! Another engine as the oracle: what candle computes forward and backward, operation by operation. It has no other
-//! idea of what an operation means than the field has, which the interpreter, written beside ours, might.
+//! Another engine as the oracle: what candle computes forward and backward, operation by operation. It has no
+//! other idea of what an operation means than the field has, which the interpreter, written beside ours,
+//! might.
 //!
 //! Tolerance: 10⁻⁵ of the largest number of each tensor, and at least of 1; both engines compute in f32.
 
@@ -29,8 +30,8 @@ mod trial;
 const EXAMPLES: usize = 2;
 const ROUNDS: u64 = 6;
 
-/// Holds a computation of some variables against candle's: the mean of the squares of what comes out, or, where that is
-/// one number, the number; and its gradient by every variable.
+/// Holds a computation of some variables against candle's: the mean of the squares of what comes out, or,
+/// where that is one number, the number; and its gradient by every variable.
 fn compare(
     what: &str,
     shapes: &[&[usize]],
@@ -171,7 +172,8 @@ fn pools() {
         let last = |x: Tensor| x.permute((0, 2, 3, 1))?.contiguous();
         let window = Window::tiles(size);
         let ours = |g: &mut GraphBuilder, v: &[NodeId]| g.max_pool2d(v[0], window);
-        // The gradient of candle's own pooling is divided by the pixels of the window: maxima of two axes are not.
+        // The gradient of candle's own pooling is divided by the pixels of the window: maxima of two axes are
+        // not.
         compare("max_pool2d", &[shape], seed, ours, |v, _| {
             let windows = v[0].reshape((images * h, size, w, size, channels))?;
             windows.max_keepdim(3)?.max_keepdim(1)?.reshape((images, h, w, channels))
@@ -365,7 +367,8 @@ fn what_moves_elements() {
     }
 }
 
-/// A head of attention with what is around it: products, scale, softmax, residual and a layer's normalisation.
+/// A head of attention with what is around it: products, scale, softmax, residual and a layer's
+/// normalisation.
 #[test]
 fn attention() {
     for seed in 0..ROUNDS {

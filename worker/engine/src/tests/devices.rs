@@ -1,5 +1,5 @@
-//! Several devices: what each computes of its part of a batch adds up to what one computes of the whole, however the
-//! batch is cut.
+//! Several devices: what each computes of its part of a batch adds up to what one computes of the whole,
+//! however the batch is cut.
 //!
 //! Tolerance: 10⁻⁴ of the largest gradient, since sums are taken in another order.
 
@@ -63,7 +63,8 @@ proptest! {
     }
 }
 
-/// A part draws the mask that the whole batch would: bit by bit, the sum of the parts' gradients has the same zeros.
+/// A part draws the mask that the whole batch would: bit by bit, the sum of the parts' gradients has the same
+/// zeros.
 #[test]
 fn a_device_drops_what_the_whole_batch_would() {
     const EXAMPLES: usize = 9;

@@ -1,8 +1,9 @@
-//! G1: every gradient agrees with central finite differences, taken in f64 of the interpreter; and the compiled program
-//! computes what the interpreter does, whatever was fused and written over.
+//! G1: every gradient agrees with central finite differences, taken in f64 of the interpreter; and the
+//! compiled program computes what the interpreter does, whatever was fused and written over.
 //!
-//! Tolerances: a loss 10⁻⁴ of itself (and at least of 1), a gradient 3·10⁻⁴ of the largest gradient of the graph (and at
-//! least of 0.1): what f32 leaves of numbers below 100. The differences themselves are right to 10⁻⁸.
+//! Tolerances: a loss 10⁻⁴ of itself (and at least of 1), a gradient 3·10⁻⁴ of the largest gradient of the
+//! graph (and at least of 0.1): what f32 leaves of numbers below 100. The differences themselves are right to
+//! 10⁻⁸.
 
 use std::collections::BTreeSet;
 
@@ -360,7 +361,8 @@ fn what_differs_in_shape_alone_is_not_taken_for_the_same() {
     }
 }
 
-/// A stride that no image is as large as leaves one window, whatever the stride is multiplied with on the way.
+/// A stride that no image is as large as leaves one window, whatever the stride is multiplied with on the
+/// way.
 #[test]
 fn a_stride_beyond_the_image_leaves_one_window() {
     for padding in [Padding::Valid, Padding::Same] {

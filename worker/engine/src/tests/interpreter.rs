@@ -15,9 +15,9 @@ pub(super) struct Interpretation {
     pub values: Vec<Vec<f64>>,
     /// What each batch norm takes off its moving mean and variance.
     pub updates: Vec<(VariableId, Vec<f64>)>,
-    /// How far the nearest kink is: the least distance of a number from 0 where a relu bends, or of the largest from
-    /// the second one where a maximum is taken. Where the distance is 0 both sides are the same function, since the
-    /// numbers are random: a kink is there, and the slope is the same.
+    /// How far the nearest kink is: the least distance of a number from 0 where a relu bends, or of the
+    /// largest from the second one where a maximum is taken. Where the distance is 0 both sides are the same
+    /// function, since the numbers are random: a kink is there, and the slope is the same.
     pub margin: f64,
 }
 

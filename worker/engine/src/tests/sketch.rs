@@ -1,5 +1,5 @@
-//! Random graphs over all operations: a list of choices becomes nodes that fit each other. It knows shapes and ranges,
-//! and computes nothing.
+//! Random graphs over all operations: a list of choices becomes nodes that fit each other. It knows shapes
+//! and ranges, and computes nothing.
 
 use pushpull_messages::graph::{
     BinaryOp, GraphSpec, MetricSpec, NodeSpec, Op, Padding, ReductionOp, Stride, UnaryOp, Window,

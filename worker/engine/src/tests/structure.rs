@@ -1,5 +1,5 @@
-//! What a graph is compiled to: no pass over memory that it could do without, nothing computed twice or for nobody, and
-//! nothing written over that is read again.
+//! What a graph is compiled to: no pass over memory that it could do without, nothing computed twice or for
+//! nobody, and nothing written over that is read again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -124,7 +124,8 @@ fn an_mlp_compiles_without_a_needless_pass_over_memory() {
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Product(_, Epilogue::Bias))), 1, "{all}");
     assert_eq!(count(&program, |i| is_relu_gradient(i) && i.in_place), 2, "{all}");
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::SumRows)), 3, "{all}");
-    // With the loss, its gradient and the share of the batch that is all; a metric is not computed in training.
+    // With the loss, its gradient and the share of the batch that is all; a metric is not computed in
+    // training.
     assert_eq!(program.instructions.len(), 8 + 2 + 3 + 3, "{all}");
     // Hidden layers, their gradients, logits, and what the products ask for: far from a place for each node.
     let scratch = program.instructions.iter().map(|instruction| instruction.scratch.len()).max().unwrap();
@@ -251,8 +252,8 @@ fn a_value_that_is_read_again_is_not_written_over() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// A gradient is not changed after it was told to be complete: at each call everything that was told so far is
-    /// what it is at the end. The run is cut short there, to see it.
+    /// A gradient is not changed after it was told to be complete: at each call everything that was told so
+    /// far is what it is at the end. The run is cut short there, to see it.
     #[test]
     fn a_gradient_that_is_complete_stays_as_it_is(
         choices in any_choices(1..10),
@@ -282,7 +283,8 @@ proptest! {
         }
     }
 
-    /// What an instruction writes lies beside what it reads, and every gradient is written by one instruction only.
+    /// What an instruction writes lies beside what it reads, and every gradient is written by one instruction
+    /// only.
     #[test]
     fn what_is_written_lies_beside_what_is_read(choices in any_choices(1..14), end: [u8; 6]) {
         let (graph, bounds) = Sketch::new(2, false).draw(&choices, end);

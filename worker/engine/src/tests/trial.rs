@@ -1,5 +1,5 @@
-//! A graph with everything that it runs on: data, values of its variables, and memory for its gradients. Runs it
-//! compiled and interpreted. It knows no operation.
+//! A graph with everything that it runs on: data, values of its variables, and memory for its gradients. Runs
+//! it compiled and interpreted. It knows no operation.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,7 +31,8 @@ impl Numbers {
     }
 }
 
-/// What the inputs of a graph may hold: so many integers from 0, or, for floats, from 0 to 1 rather than −1 to 1.
+/// What the inputs of a graph may hold: so many integers from 0, or, for floats, from 0 to 1 rather than −1
+/// to 1.
 pub(super) type Bounds = BTreeMap<String, usize>;
 
 #[derive(Clone, Debug)]
@@ -114,8 +115,8 @@ impl Trial {
         Self { graph: graph.clone(), columns, batch, variables, random: seed }
     }
 
-    /// Random data and values, of which none is within 10⁻³ of a kink and none is so large that rounding shows; `None`
-    /// where 24 tries do not find any.
+    /// Random data and values, of which none is within 10⁻³ of a kink and none is so large that rounding
+    /// shows; `None` where 24 tries do not find any.
     pub fn smooth(graph: &GraphSpec, bounds: &Bounds, examples: usize, seed: u64) -> Option<Self> {
         (0..24u64).find_map(|attempt| {
             let scale = [1.0, 0.7, 0.5, 1.4][attempt as usize % 4];

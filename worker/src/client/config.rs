@@ -1,0 +1,16 @@
+//! The settings of the push/pull client. Knows no device and no hook.
+
+use std::time::Duration;
+
+use pushpull_transport::RetryConfig;
+
+/// The settings of a worker's connections to the shards.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientConfig {
+    /// How long the client waits for the ps tasks to come up.
+    pub start_timeout: Duration,
+    /// How the client deals with broken connections.
+    pub retry: RetryConfig,
+    /// The maximum number of gradient bytes on their way to the ps tasks; a push beyond that waits.
+    pub in_flight_bytes_max: u64,
+}

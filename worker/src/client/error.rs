@@ -1,0 +1,31 @@
+//! The reasons why a push, a pull or a connection to the shards fails.
+
+use pushpull_messages::id::TaskId;
+use pushpull_messages::message::RefusalCode;
+use pushpull_transport::{CallError, DialError};
+
+use super::values::ValuesError;
+
+/// An error of the push/pull client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// A ps task could not be reached.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The cluster spec has no address for a ps task.
+    #[error("the placement names {0}, which is not in the cluster spec")]
+    NotInCluster(TaskId),
+    /// A call failed or was refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A shard sent slices that do not match the placement.
+    #[error(transparent)]
+    Values(#[from] ValuesError),
+}
+
+impl ClientError {
+    /// Returns true if a shard refused gradients that are not finite.
+    pub fn is_not_finite(&self) -> bool {
+        matches!(self, Self::Call(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::NotFinite)
+    }
+}

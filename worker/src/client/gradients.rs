@@ -1,0 +1,124 @@
+//! The gradients of one step, one pooled buffer for each variable. A push may begin before all of them are
+//! written: its payloads are promised, and each promise is kept when its gradient is complete. Knows no
+//! graph.
+
+use std::sync::Arc;
+
+use pushpull_engine::GradientSink;
+use pushpull_kernels::cpu::{Threads, accumulate};
+use pushpull_messages::id::VariableId;
+use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
+
+use super::layout::Layout;
+use super::values::Values;
+
+/// Memory for every variable's gradient. Until it is written, it holds the bytes of earlier steps.
+#[derive(Debug)]
+pub struct Gradients {
+    layout: Arc<Layout>,
+    /// The buffer of each gradient; `None` once the gradient was complete and promised.
+    variables: Vec<Option<Buffer>>,
+    /// The promise for each gradient that is promised and not yet complete.
+    promises: Vec<Option<Promise>>,
+}
+
+impl Gradients {
+    /// Takes memory for all gradients from the pool.
+    pub fn take(layout: &Arc<Layout>, pool: &BufferPool) -> Self {
+        let variables = layout.variables.iter().map(|variable| Some(pool.take(variable.elements * 4)));
+        Self { variables: variables.collect(), promises: Vec::new(), layout: Arc::clone(layout) }
+    }
+
+    /// Returns one variable's gradient, row-major. The caller writes all of it.
+    ///
+    /// # Panics
+    /// If it was promised and is complete.
+    pub fn variable_mut(&mut self, variable: VariableId) -> &mut [f32] {
+        self.variables[variable.index()].as_mut().expect("a gradient that has not been sent").as_f32_mut()
+    }
+
+    /// Returns one variable's gradient, row-major.
+    ///
+    /// # Panics
+    /// If it was promised and is complete.
+    pub fn variable(&self, variable: VariableId) -> &[f32] {
+        self.variables[variable.index()].as_ref().expect("a gradient that has not been sent").as_f32()
+    }
+
+    /// Adds the gradients of another device.
+    ///
+    /// # Panics
+    /// If the other has another layout, or a gradient was promised and is complete.
+    pub fn add(&mut self, other: &Self) {
+        assert!(Arc::ptr_eq(&self.layout, &other.layout), "gradients of another layout");
+        for variable in (0..self.variables.len() as u32).map(VariableId) {
+            accumulate(self.variable_mut(variable), other.variable(variable), Threads::One);
+        }
+    }
+
+    /// Returns a payload for each shard, with one segment for each slice. The segments are promised until
+    /// each gradient is [`complete`](Self::complete). The last slice goes first, because the backward pass
+    /// ends with the first.
+    ///
+    /// # Panics
+    /// If they have been promised before.
+    pub fn promise(&mut self) -> Vec<Payload> {
+        assert!(self.promises.is_empty(), "gradients are promised once");
+        let promise = |variable: &Option<Buffer>| Promise::new(variable.as_ref().map_or(0, Buffer::len));
+        let promises: Vec<Promise> = self.variables.iter().map(promise).collect();
+        let payloads = self.layout.shards.iter().map(|shard| {
+            let segments = shard.parts.iter().rev().map(|part| {
+                promises[part.variable.index()].segment(part.first_element * 4, part.elements * 4)
+            });
+            Payload::new(segments.collect())
+        });
+        let payloads = payloads.collect();
+        self.promises = promises.into_iter().map(Some).collect();
+        payloads
+    }
+
+    /// Marks one gradient as final. If it is promised, it may leave now, and cannot be accessed here any
+    /// more.
+    pub fn complete(&mut self, variable: VariableId) {
+        if let Some(promise) = self.promises.get_mut(variable.index()).and_then(Option::take) {
+            promise.keep(
+                self.variables[variable.index()]
+                    .take()
+                    .expect("a promised gradient is kept until it is complete"),
+            );
+        }
+    }
+
+    /// Marks all gradients as final.
+    pub fn complete_all(&mut self) {
+        (0..self.variables.len() as u32).for_each(|variable| self.complete(VariableId(variable)));
+    }
+
+    /// Returns the same numbers as values of the variables.
+    ///
+    /// # Panics
+    /// If a gradient was promised and is complete.
+    pub fn into_values(self) -> Values {
+        let whole = |buffer: Option<Buffer>| {
+            Segment::whole(Arc::new(buffer.expect("a gradient that has not been sent")))
+        };
+        Values::new(self.variables.into_iter().map(whole).collect())
+    }
+
+    /// Returns a payload for each shard, with all gradients complete.
+    pub fn into_payloads(mut self) -> Vec<Payload> {
+        let payloads = self.promise();
+        self.complete_all();
+        payloads
+    }
+}
+
+impl GradientSink for Gradients {
+    fn variable_mut(&mut self, variable: VariableId) -> &mut [f32] {
+        self.variable_mut(variable)
+    }
+
+    fn complete(&mut self, variable: VariableId) {
+        self.complete(variable);
+    }
+}

@@ -1,0 +1,23 @@
+//! The push/pull client: the values and gradients of all variables, and how they travel to and from the
+//! shards. Knows no graph, no data and no device.
+
+mod config;
+mod error;
+mod exchange;
+mod exchange_counters;
+mod gradients;
+mod layout;
+mod parameters;
+mod round_trips;
+mod traced_push;
+mod values;
+
+pub use config::ClientConfig;
+pub use error::ClientError;
+pub use exchange::Exchange;
+pub(crate) use exchange_counters::ExchangeCounters;
+pub use gradients::Gradients;
+pub use layout::Layout;
+pub use parameters::Parameters;
+pub(crate) use traced_push::TracedPush;
+pub use values::{Values, ValuesError};

@@ -1,0 +1,302 @@
+//! The push/pull client: all shards of a job, as one worker sees them. Knows no graph and no device.
+//!
+//! Every push goes to every shard, including those that own nothing, so that each shard's version counts the
+//! job's steps (V3). Credits bound the bytes in flight: they are taken before a push is sent and returned
+//! with its reply.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::{Either, try_join_all};
+use pushpull_messages::id::{GlobalStep, LocalStep, Sequence, ShardId, SliceId, TaskId, Version};
+use pushpull_messages::message::{Pull, PullAt, Pulled, Push, PushId, Pushed, Verdict};
+use pushpull_messages::placement::Placement;
+use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::variable::VariableSpec;
+use pushpull_transport::buffer::{Budget, BufferPool, Payload};
+use pushpull_transport::{Identity, Patience, ReconnectingClient, Transport};
+
+use super::config::ClientConfig;
+use super::error::ClientError;
+use super::exchange::Exchange;
+use super::exchange_counters::ExchangeCounters;
+use super::gradients::Gradients;
+use super::layout::{Layout, ShardLayout};
+use super::round_trips::{departures, timed};
+use super::traced_push::TracedPush;
+use super::values::{Values, ValuesError};
+
+/// All shards of a job, for one worker.
+pub struct Parameters {
+    layout: Arc<Layout>,
+    /// The caller of each shard's task, in the layout's order.
+    callers: Vec<Arc<ReconnectingClient>>,
+    pool: BufferPool,
+    credits: Budget,
+    counters: ExchangeCounters,
+    identity: Identity,
+    /// The sequence number of the last push to each shard.
+    sequences: Vec<Sequence>,
+    /// The version with which this worker began, if its steps are versions; otherwise 0.
+    first: GlobalStep,
+    streams: bool,
+}
+
+impl Parameters {
+    /// Connects to every ps task that the placement names.
+    ///
+    /// # Errors
+    /// If a ps task cannot be reached in time, or is not in the cluster spec.
+    pub async fn connect(
+        transport: &Arc<dyn Transport>,
+        identity: &Identity,
+        placement: &Placement,
+        variables: &[VariableSpec],
+        pool: &BufferPool,
+        config: ClientConfig,
+    ) -> Result<Self, ClientError> {
+        let (patience, retry) = (Patience::of(config.start_timeout), config.retry);
+        let layout = Arc::new(Layout::new(placement, variables));
+        let tasks: BTreeSet<TaskId> = layout.shards.iter().map(|shard| shard.shard.task()).collect();
+        let dials = tasks.into_iter().map(|task| async move {
+            let address = identity.cluster.address(task).ok_or(ClientError::NotInCluster(task))?;
+            let transport = Arc::clone(transport);
+            let caller =
+                ReconnectingClient::connect(transport, address.as_str(), identity, task, patience, retry)
+                    .await?;
+            Ok::<_, ClientError>((task, Arc::new(caller)))
+        });
+        let tasks: BTreeMap<TaskId, Arc<ReconnectingClient>> =
+            try_join_all(dials).await?.into_iter().collect();
+        let lines = tasks.values().map(Arc::downgrade).collect();
+        let credits = Budget::new(config.in_flight_bytes_max);
+        let shards = layout.shards.iter().map(|shard| shard.shard);
+        let counters = ExchangeCounters::new(credits.clone(), shards, lines);
+        let shards = layout.shards.len();
+        let callers = layout.shards.iter().map(|shard| Arc::clone(&tasks[&shard.shard.task()])).collect();
+        Ok(Self {
+            layout,
+            callers,
+            pool: pool.clone(),
+            credits,
+            counters,
+            identity: identity.clone(),
+            sequences: vec![Sequence(0); shards],
+            first: GlobalStep(0),
+            streams: transport.streams(),
+        })
+    }
+
+    /// Returns the counters of its pushes and pulls.
+    pub(crate) const fn counters(&self) -> &ExchangeCounters {
+        &self.counters
+    }
+
+    /// Returns memory for the gradients of one step. It still holds the bytes of earlier steps.
+    pub fn gradients(&self) -> Gradients {
+        Gradients::take(&self.layout, &self.pool)
+    }
+
+    /// Returns true if a push may begin before all of its gradients are complete.
+    pub const fn streams(&self) -> bool {
+        self.streams
+    }
+
+    /// Returns all shards, in the order of an [`Exchange`]'s versions and verdicts.
+    pub fn shards(&self) -> impl Iterator<Item = ShardId> + '_ {
+        self.layout.shards.iter().map(|shard| shard.shard)
+    }
+
+    /// Joins the job, whose policy is `sync`, and returns the values for this worker's first step.
+    ///
+    /// # Errors
+    /// If a shard refuses, or is gone.
+    pub async fn join(&mut self, sync: SyncSpec) -> Result<Exchange, ClientError> {
+        let (joined, first) = self.pull_at(PullAt::Join, false).await?;
+        if first == GlobalStep(0) {
+            return Ok(joined);
+        }
+        // The job is running: its shards are at different steps, but this worker must begin at the same one
+        // on all.
+        tracing::info!("joining the running job at step {first}");
+        if matches!(sync, SyncSpec::Sync { .. }) {
+            // Only with this policy are a worker's steps a shard's versions.
+            self.first = first;
+        }
+        let (exchange, _) = self.pull_at(PullAt::Step(first), false).await?;
+        Ok(exchange)
+    }
+
+    /// Pulls the newest values of all variables, or their moving averages.
+    ///
+    /// # Errors
+    /// If a shard refuses, or is gone.
+    pub async fn pull(&self, averages: bool) -> Result<Exchange, ClientError> {
+        Ok(self.pull_at(PullAt::Latest, averages).await?.0)
+    }
+
+    /// Pulls from all shards. Also returns the greatest step that a shard has named.
+    async fn pull_at(&self, at: PullAt, averages: bool) -> Result<(Exchange, GlobalStep), ClientError> {
+        let calls = (0..self.callers.len()).map(|position| self.pull_from(position, at, averages));
+        let replies = try_join_all(calls).await?;
+        let step = replies.iter().map(|reply| reply.step).max().unwrap_or_default();
+        Ok((self.assemble(replies)?, step))
+    }
+
+    /// Pushes the gradients of one step, and pulls the values for the next step in the same round trip. The
+    /// reply takes until the job's policy lets the next step begin.
+    ///
+    /// `gradients` are the payloads that [`Gradients`] makes, which may still be promised. They were computed
+    /// from values of these `versions`. `drawn` is the number of batches taken from the input so far. The
+    /// shards report when they dealt with a step that is `traced`.
+    ///
+    /// A shard may be behind the step with which this worker began, with no other worker left to bring it
+    /// there. Then only such shards are pushed to, and only their verdicts are returned.
+    ///
+    /// # Errors
+    /// If a shard refuses, or is gone.
+    pub async fn push_pull(
+        &mut self,
+        gradients: Vec<Payload>,
+        local_step: LocalStep,
+        drawn: u64,
+        versions: &[Version],
+        traced: bool,
+    ) -> Result<Exchange, ClientError> {
+        let behind = |position: usize| versions[position].0 < self.first.0;
+        let some_behind = (0..versions.len()).any(behind);
+        let (worker, incarnation) = (self.identity.task.index, self.identity.incarnation);
+        let mut calls = Vec::with_capacity(self.callers.len());
+        for (position, payload) in gradients.into_iter().enumerate() {
+            let shard = &self.layout.shards[position];
+            if some_behind && !behind(position) {
+                calls.push(Either::Left(self.pull_from(position, PullAt::Step(self.first), false)));
+                continue;
+            }
+            let sequence = self.sequences[position].next();
+            let push = Push {
+                shard: shard.shard.shard,
+                id: PushId { worker, incarnation, sequence },
+                local_step,
+                epoch: self.layout.epoch,
+                placement_digest: self.layout.digest,
+                version: versions[position],
+                slices: shard.slices.iter().rev().copied().collect(),
+                drawn,
+                pull: true,
+                traced,
+            };
+            calls.push(Either::Right(self.push_to(position, push, payload)));
+        }
+        let mut replies = try_join_all(calls).await?;
+        self.record_round_trips(&mut replies);
+        for (position, sequence) in self.sequences.iter_mut().enumerate() {
+            if replies[position].verdict.is_some() {
+                *sequence = sequence.next();
+            }
+        }
+        self.assemble(replies)
+    }
+
+    async fn push_to(
+        &self,
+        position: usize,
+        push: Push,
+        payload: Payload,
+    ) -> Result<ShardReply, ClientError> {
+        let shard = &self.layout.shards[position];
+        let (id, traced) = (push.id, push.traced);
+        let _credit = self.credits.take(payload.bytes() as u64).await;
+        let sent = Instant::now();
+        let gradients = payload.clone();
+        let call = self.callers[position].call::<Pushed>(push, payload);
+        let (reply, complete) = timed(gradients, call).await;
+        let (pushed, payload) = reply?;
+        let back = Instant::now();
+        self.counters.pushed(&pushed);
+        let Pushed { verdict, version, last_step, slices, times, .. } = pushed;
+        check_slices(shard, &slices)?;
+        let push = traced.then_some(TracedPush { shard: shard.shard, id, sent, complete, back, times });
+        let trip = Some((complete, back));
+        Ok(ShardReply {
+            version,
+            last_step,
+            verdict: Some(verdict),
+            step: GlobalStep(0),
+            payload,
+            push,
+            trip,
+        })
+    }
+
+    async fn pull_from(
+        &self,
+        position: usize,
+        at: PullAt,
+        averages: bool,
+    ) -> Result<ShardReply, ClientError> {
+        let shard = &self.layout.shards[position];
+        let pull = Pull {
+            shard: shard.shard.shard,
+            epoch: self.layout.epoch,
+            placement_digest: self.layout.digest,
+            at,
+            averages,
+        };
+        let (pulled, payload) = self.callers[position].call::<Pulled>(pull, Payload::EMPTY).await?;
+        let Pulled { version, step, last_step, slices } = pulled;
+        check_slices(shard, &slices)?;
+        Ok(ShardReply { version, last_step, verdict: None, step, payload, push: None, trip: None })
+    }
+
+    /// Records how long each push took, from when it could have left.
+    fn record_round_trips(&self, replies: &mut [ShardReply]) {
+        let task = |position: usize| self.layout.shards[position].shard.task();
+        let trips = replies.iter().enumerate().map(|(position, reply)| (task(position), reply.trip));
+        for (position, left) in departures(trips).into_iter().enumerate() {
+            let (Some(left), Some((_, back))) = (left, replies[position].trip) else { continue };
+            self.counters.returned(position, back.saturating_duration_since(left));
+            if let Some(push) = &mut replies[position].push {
+                push.complete = left;
+            }
+        }
+    }
+
+    fn assemble(&self, replies: Vec<ShardReply>) -> Result<Exchange, ClientError> {
+        let versions = replies.iter().map(|reply| reply.version).collect();
+        let last_steps = replies.iter().map(|reply| reply.last_step).collect();
+        let verdicts = replies.iter().filter_map(|reply| reply.verdict).collect();
+        let pushes = replies.iter().filter_map(|reply| reply.push).collect();
+        let payloads: Vec<Payload> = replies.into_iter().map(|reply| reply.payload).collect();
+        let values = Arc::new(Values::assemble(&self.layout, &payloads, &self.pool)?);
+        Ok(Exchange { values, versions, last_steps, verdicts, pushes })
+    }
+}
+
+/// Asks the callers for their counts a last time before they are dropped.
+impl Drop for Parameters {
+    fn drop(&mut self) {
+        self.counters.refresh();
+    }
+}
+
+fn check_slices(shard: &ShardLayout, slices: &[SliceId]) -> Result<(), ValuesError> {
+    if shard.slices == slices { Ok(()) } else { Err(ValuesError::Slices { shard: shard.shard }) }
+}
+
+/// The reply of one shard to a push or a pull.
+struct ShardReply {
+    version: Version,
+    /// The step at which the shard stops.
+    last_step: GlobalStep,
+    /// The verdict on a push.
+    verdict: Option<Verdict>,
+    /// The next step that the shard named in its reply to a pull.
+    step: GlobalStep,
+    payload: Payload,
+    /// The push, if it is traced.
+    push: Option<TracedPush>,
+    /// When a push's gradients were complete, and when its reply arrived.
+    trip: Option<(Instant, Instant)>,
+}

@@ -1,0 +1,92 @@
+//! When a push could leave: its payload may still be computed when the call begins. Knows no shard.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Instant;
+
+use pushpull_messages::id::TaskId;
+use pushpull_transport::buffer::Payload;
+
+/// Awaits the reply of a call that sends `gradients`, and returns it with the time at which all of them were
+/// complete. A push may begin while its gradients are computed.
+pub(super) async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) -> (T, Instant) {
+    let (complete, mut call) = (pin!(gradients.ready()), pin!(call));
+    tokio::select! {
+        biased;
+        _ = complete => {}
+        reply = &mut call => return (reply, Instant::now()),
+    }
+    let complete = Instant::now();
+    (call.await, complete)
+}
+
+/// Returns the time at which each push could have left. `trips` holds, for each push, the task it goes to
+/// and, if it was a push, when its gradients were complete and when its reply arrived.
+///
+/// Pushes to one ps task share a connection and leave one after the other: none leaves before the gradients
+/// of those before it are complete.
+pub(super) fn departures(
+    trips: impl Iterator<Item = (TaskId, Option<(Instant, Instant)>)>,
+) -> Vec<Option<Instant>> {
+    let mut complete: BTreeMap<TaskId, Instant> = BTreeMap::new();
+    let left = |(task, trip): (TaskId, Option<(Instant, Instant)>)| {
+        let (own, back) = trip?;
+        let all = complete.entry(task).or_insert(own);
+        *all = own.max(*all);
+        // If the credits did not suffice for all of them at once, they may have left in another order.
+        Some(if *all <= back { *all } else { own })
+    };
+    trips.map(left).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use pushpull_transport::buffer::{Buffer, Promise};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_round_trip_begins_when_the_gradients_are_complete() {
+        let promise = Promise::new(4);
+        let (answer, answered) = oneshot::channel();
+        let mut push = pin!(timed(Payload::new(vec![promise.segment(0, 4)]), answered));
+        assert!(push.as_mut().now_or_never().is_none());
+        let before = Instant::now();
+        promise.keep(Buffer::zeroed(4));
+        assert!(push.as_mut().now_or_never().is_none());
+        let after = Instant::now();
+        answer.send(7).unwrap();
+        let (answer, complete) = push.await;
+        assert_eq!(answer, Ok(7));
+        assert!((before..=after).contains(&complete));
+    }
+
+    #[test]
+    fn a_push_leaves_when_those_before_it_have_left() {
+        let begun = Instant::now();
+        let at = |ms: u64| begun + std::time::Duration::from_millis(ms);
+        let trip = |ps, complete, back| (TaskId::ps(ps), Some((at(complete), at(back))));
+        let trips = [
+            // The first layer is computed last. It holds up the next shard of the same task, but no other
+            // task.
+            trip(0, 40, 45),
+            trip(0, 5, 46),
+            trip(1, 7, 12),
+            (TaskId::ps(1), None),
+            trip(1, 9, 13),
+            // This one was answered before they were complete, so it did not wait for them.
+            trip(0, 6, 11),
+        ];
+        let expected = [40, 40, 7, 0, 9, 6].map(|ms| (ms > 0).then(|| at(ms)));
+        assert_eq!(departures(trips.into_iter()), expected);
+    }
+
+    #[tokio::test]
+    async fn a_failed_push_does_not_wait_for_its_gradients() {
+        let promise = Promise::new(4);
+        let push = timed(Payload::new(vec![promise.segment(0, 4)]), std::future::ready(7));
+        assert_eq!(push.await.0, 7);
+    }
+}

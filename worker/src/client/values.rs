@@ -1,0 +1,176 @@
+//! The values of all variables as they were pulled: read where they arrived, without a copy. Knows no
+//! connection.
+
+use std::sync::Arc;
+
+use pushpull_engine::ValueSource;
+use pushpull_messages::id::{ShardId, VariableId};
+use pushpull_transport::buffer::{BufferPool, Payload, Segment};
+
+use super::layout::Layout;
+
+/// The values of all variables of a job.
+#[derive(Clone, Debug)]
+pub struct Values {
+    variables: Vec<Segment>,
+}
+
+/// The error for a shard whose slices do not match the placement.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValuesError {
+    /// The number of slices differs.
+    #[error("{shard} sent {got} slices, expected {expected} by the placement")]
+    Count {
+        /// The shard.
+        shard: ShardId,
+        /// The number of slices by the placement.
+        expected: usize,
+        /// The number of slices received.
+        got: usize,
+    },
+    /// The slices are others, or in another order.
+    #[error("{shard} sent other slices than the placement gives it, or in another order")]
+    Slices {
+        /// The shard.
+        shard: ShardId,
+    },
+    /// A slice has another size.
+    #[error("{shard} sent {got} bytes as its slice number {position}, expected {expected} by the placement")]
+    Size {
+        /// The shard.
+        shard: ShardId,
+        /// The slice's position among those of the shard.
+        position: usize,
+        /// The bytes by the placement.
+        expected: usize,
+        /// The bytes received.
+        got: usize,
+    },
+}
+
+impl Values {
+    /// Creates values from one segment for each variable.
+    pub(crate) const fn new(variables: Vec<Segment>) -> Self {
+        Self { variables }
+    }
+
+    /// Assembles the values from each shard's payload, in the layout's order. A variable that is split is
+    /// copied into one buffer; the others are read where they are.
+    ///
+    /// # Errors
+    /// If a shard's segments do not match its slices.
+    pub fn assemble(layout: &Layout, shards: &[Payload], pool: &BufferPool) -> Result<Self, ValuesError> {
+        for (shard, payload) in layout.shards.iter().zip(shards) {
+            let (expected, got) = (shard.parts.len(), payload.segments().len());
+            if expected != got {
+                return Err(ValuesError::Count { shard: shard.shard, expected, got });
+            }
+            let sizes = shard.parts.iter().map(|part| part.elements * 4);
+            for (position, (expected, segment)) in sizes.zip(payload.segments()).enumerate() {
+                let got = segment.len();
+                if expected != got {
+                    return Err(ValuesError::Size { shard: shard.shard, position, expected, got });
+                }
+            }
+        }
+        let variables = layout.variables.iter().map(|variable| match &variable.parts[..] {
+            [whole] => shards[whole.shard].segments()[whole.position].clone(),
+            parts => {
+                let mut piece = pool.take(variable.elements * 4);
+                for part in parts {
+                    let from = shards[part.shard].segments()[part.position].as_f32();
+                    piece.as_f32_mut()[part.first_element..part.first_element + part.elements]
+                        .copy_from_slice(from);
+                }
+                Segment::whole(Arc::new(piece))
+            }
+        });
+        Ok(Self { variables: variables.collect() })
+    }
+
+    /// Returns one variable's value, row-major.
+    pub fn variable(&self, variable: VariableId) -> &[f32] {
+        self.variables[variable.index()].as_f32()
+    }
+
+    /// Returns the bytes of one variable's value.
+    pub fn bytes(&self, variable: VariableId) -> &[u8] {
+        self.variables[variable.index()].as_bytes()
+    }
+}
+
+impl ValueSource for Values {
+    fn variable(&self, variable: VariableId) -> &[f32] {
+        self.variable(variable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use pushpull_messages::id::PlacementEpoch;
+    use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+    use pushpull_messages::variable::{InitializerSpec, VariableSpec};
+    use pushpull_transport::buffer::Buffer;
+
+    use super::*;
+    use crate::client::Gradients;
+
+    proptest! {
+        /// On every layout, numbers that are written as gradients come back as values.
+        #[test]
+        fn gradients_and_values_agree_on_every_layout(
+            variables in prop::collection::vec((1usize..6, 1usize..20, any::<u8>()), 1..6),
+            shards in 1u32..4,
+        ) {
+            let mut placement = Placement {
+                epoch: PlacementEpoch(1),
+                shards: (0..shards).map(|ps| ShardId::new(ps, 0)).collect(),
+                slices: Vec::new(),
+            };
+            let mut specs = Vec::new();
+            for (id, &(rows, cols, how)) in variables.iter().enumerate() {
+                let split = 1 + how as usize % rows;
+                let mut row = 0;
+                for part in 0..split {
+                    let rows_here = if part + 1 == split { rows - row } else { 1 };
+                    let (variable, ps) = (VariableId(id as u32), (how as u32 + part as u32) % shards);
+                    let slice = SliceSpec { variable, row: row as u64, rows: rows_here as u64 };
+                    placement.slices.push(PlacedSlice { slice, shard: ShardId::new(ps, 0) });
+                    row += rows_here;
+                }
+                specs.push(VariableSpec {
+                    name: format!("v{id}"),
+                    shape: [rows, cols].into(),
+                    initializer: InitializerSpec::Zeros,
+                    trainable: true,
+                    device: None,
+                });
+            }
+            placement.validate(&specs).unwrap();
+            let layout = Arc::new(Layout::new(&placement, &specs));
+            let pool = BufferPool::default();
+            let mut gradients = Gradients::take(&layout, &pool);
+            let mut expected = Vec::new();
+            for (id, spec) in specs.iter().enumerate() {
+                let numbers: Vec<f32> = (0..spec.shape.elements()).map(|i| (id * 1000 + i) as f32).collect();
+                gradients.variable_mut(VariableId(id as u32)).copy_from_slice(&numbers);
+                expected.push(numbers);
+            }
+            // Gradients are sent with the last slice first.
+            let reversed = |payload: Payload| Payload::new(payload.into_segments().into_iter().rev().collect());
+            let payloads: Vec<Payload> = gradients.into_payloads().into_iter().map(reversed).collect();
+            let values = Values::assemble(&layout, &payloads, &pool).unwrap();
+            for (id, expected) in expected.iter().enumerate() {
+                prop_assert_eq!(values.variable(VariableId(id as u32)), &expected[..]);
+            }
+            // A slice that is too short is refused.
+            let mut wrong = payloads;
+            let odd = wrong.iter().position(|payload| !payload.segments().is_empty()).unwrap();
+            let mut segments = wrong[odd].clone().into_segments();
+            segments[0] = Segment::whole(Arc::new(Buffer::zeroed(2)));
+            wrong[odd] = Payload::new(segments);
+            prop_assert!(Values::assemble(&layout, &wrong, &pool).is_err());
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The actor that owns a replica. It computes on an arbiter of its own, so that nothing else waits for a
+//! step. Knows no other device.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix::{Actor, Addr, Context, Handler, MessageResult};
+use actix_rt::ArbiterHandle;
+use pushpull_engine::Feed;
+use pushpull_input::Batch;
+use pushpull_messages::observe::Queued;
+
+use super::error::ReplicaError;
+use super::replica::Replica;
+use crate::client::{Gradients, Values};
+
+/// A replica on a thread of its own.
+pub(crate) struct Device {
+    replica: Box<dyn Replica>,
+}
+
+impl Actor for Device {
+    type Context = Context<Self>;
+}
+
+impl Device {
+    /// Starts the device on an arbiter.
+    pub(crate) fn start_on(arbiter: &ArbiterHandle, replica: Box<dyn Replica>) -> Addr<Self> {
+        Self::start_in_arbiter(arbiter, move |_| Self { replica })
+    }
+}
+
+/// Asks a device to compute the gradients of its part of a batch.
+#[derive(actix::Message)]
+#[rtype(result = "DeviceGradients")]
+pub(crate) struct ComputeGradients {
+    pub batch: Arc<Batch>,
+    /// The first example of this device's part.
+    pub first: usize,
+    pub random: u64,
+    pub values: Arc<Values>,
+    pub gradients: Gradients,
+    pub queued: Queued,
+}
+
+/// The loss and the gradients of a device's part. The device drops batch and values before it sends this.
+pub(crate) struct DeviceGradients {
+    pub loss: Result<f32, ReplicaError>,
+    pub gradients: Gradients,
+    /// The beginning and the end of the computation.
+    pub took: [Instant; 2],
+}
+
+impl Handler<ComputeGradients> for Device {
+    type Result = MessageResult<ComputeGradients>;
+
+    fn handle(&mut self, step: ComputeGradients, _: &mut Self::Context) -> Self::Result {
+        let ComputeGradients { batch, first, random, values, mut gradients, queued } = step;
+        let handling = queued.handle();
+        let feed = Feed { columns: &batch.columns, examples: batch.examples, first, random };
+        let loss = self.replica.step(feed, &values, &mut gradients, &mut Gradients::complete);
+        drop((batch, values));
+        MessageResult(DeviceGradients { loss, gradients, took: [handling.began(), Instant::now()] })
+    }
+}
+
+/// Asks a device to add another device's gradients to `own`.
+#[derive(actix::Message)]
+#[rtype(result = "AddedGradients")]
+pub(crate) struct AddGradients {
+    pub own: Gradients,
+    pub other: Gradients,
+    pub queued: Queued,
+}
+
+/// The sum of two devices' gradients.
+pub(crate) struct AddedGradients {
+    pub gradients: Gradients,
+    /// The beginning and the end of the addition.
+    pub took: [Instant; 2],
+}
+
+impl Handler<AddGradients> for Device {
+    type Result = MessageResult<AddGradients>;
+
+    fn handle(&mut self, reduce: AddGradients, _: &mut Self::Context) -> Self::Result {
+        let AddGradients { own: mut gradients, other, queued } = reduce;
+        let handling = queued.handle();
+        gradients.add(&other);
+        MessageResult(AddedGradients { gradients, took: [handling.began(), Instant::now()] })
+    }
+}
+
+/// Asks a device to compute the loss and every metric of a batch.
+#[derive(actix::Message)]
+#[rtype(result = "Result<Vec<f32>, ReplicaError>")]
+pub(crate) struct EvaluateBatch {
+    pub batch: Batch,
+    pub values: Arc<Values>,
+    pub queued: Queued,
+}
+
+impl Handler<EvaluateBatch> for Device {
+    type Result = Result<Vec<f32>, ReplicaError>;
+
+    fn handle(&mut self, evaluate: EvaluateBatch, _: &mut Self::Context) -> Self::Result {
+        let EvaluateBatch { batch, values, queued } = evaluate;
+        let _handling = queued.handle();
+        self.replica.evaluate(&batch, &values)
+    }
+}

@@ -1,0 +1,177 @@
+//! All devices of one worker. Each has a clone of the graph and its part of every batch, and their gradients
+//! are added up inside the worker, so that it pushes once. Knows no shard.
+
+mod compute;
+mod device;
+mod error;
+mod graph_replica;
+mod operations;
+mod parts;
+mod replica;
+mod work;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use actix::Addr;
+use actix_rt::Arbiter;
+use futures_util::future::{join_all, try_join_all};
+use pushpull_input::Batch;
+use pushpull_messages::observe::Meter;
+
+pub use self::compute::Compute;
+use self::device::{AddGradients, AddedGradients, ComputeGradients, Device, DeviceGradients, EvaluateBatch};
+pub(crate) use self::error::DeviceError;
+pub use self::error::ReplicaError;
+pub use self::graph_replica::GraphReplica;
+pub(crate) use self::operations::{check as check_operations, table as table_of_operations, virtual_cpus};
+pub(crate) use self::parts::parts;
+pub use self::replica::{Complete, MakeReplica, Replica, ReplicaConfig};
+pub(crate) use self::work::Work;
+use crate::client::{Gradients, Values};
+
+/// The devices of one worker, each on a thread of its own.
+pub(crate) struct Devices {
+    actors: Vec<Addr<Device>>,
+    /// The meter of each device's messages.
+    meters: Vec<Arc<Meter>>,
+    arbiters: Vec<Arbiter>,
+    /// The examples of each batch that each device works on.
+    parts: Vec<Range<usize>>,
+}
+
+/// The result of a step on all devices.
+pub(crate) struct Computed {
+    /// The mean loss of the batch.
+    pub loss: f32,
+    /// The gradients of this mean.
+    pub gradients: Gradients,
+    /// The work of each device, if the step is traced.
+    pub work: Vec<Work>,
+}
+
+impl Devices {
+    /// Starts a device for each replica; `parts` holds the part of each, in the same order.
+    pub(crate) fn start(replicas: Vec<Box<dyn Replica>>, parts: Vec<Range<usize>>) -> Self {
+        let arbiters: Vec<Arbiter> = replicas.iter().map(|_| Arbiter::new()).collect();
+        let start =
+            |(replica, arbiter): (Box<dyn Replica>, &Arbiter)| Device::start_on(&arbiter.handle(), replica);
+        let actors = replicas.into_iter().zip(&arbiters).map(start).collect();
+        let meters = arbiters.iter().map(|_| Arc::default()).collect();
+        Self { actors, meters, arbiters, parts }
+    }
+
+    /// Computes one step on all devices. `memory` holds memory for each device's gradients. Records the work
+    /// of each device if the step is `traced`.
+    ///
+    /// # Errors
+    /// If the batch does not fit the model, or a device panicked.
+    pub(crate) async fn step(
+        &self,
+        batch: &Arc<Batch>,
+        random: u64,
+        values: &Arc<Values>,
+        memory: Vec<Gradients>,
+        traced: bool,
+    ) -> Result<Computed, DeviceError> {
+        let devices = self.actors.iter().zip(&self.meters).zip(&self.parts);
+        let steps = devices.zip(memory).map(|(((device, meter), part), gradients)| {
+            device.send(ComputeGradients {
+                batch: Arc::clone(batch),
+                first: part.start,
+                random,
+                values: Arc::clone(values),
+                gradients,
+                queued: meter.queue(),
+            })
+        });
+        // All devices must reply before the first error is returned, because they hold the batch.
+        let (mut loss, mut reduced) = (0.0, Vec::with_capacity(self.actors.len()));
+        let (mut failed, mut work) = (None, Vec::new());
+        for (device, (stepped, part)) in join_all(steps).await.into_iter().zip(&self.parts).enumerate() {
+            let DeviceGradients { loss: own, gradients, took: [began, ended] } = stepped?;
+            if traced {
+                work.push(Work { device, name: "forward and backward", began, ended });
+            }
+            match own {
+                Ok(own) => loss += own * (part.len() as f32 / batch.examples as f32),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+            reduced.push(gradients);
+        }
+        match failed {
+            Some(error) => Err(error.into()),
+            None => {
+                let gradients = self.reduce(reduced, traced.then_some(&mut work)).await?;
+                Ok(Computed { loss, gradients, work })
+            }
+        }
+    }
+
+    /// Adds up the gradients of all devices in a tree: in each round every second one is added to the one
+    /// before it, in place, all pairs at the same time.
+    async fn reduce(
+        &self,
+        mut gradients: Vec<Gradients>,
+        mut work: Option<&mut Vec<Work>>,
+    ) -> Result<Gradients, DeviceError> {
+        while gradients.len() > 1 {
+            let mut pairs = Vec::with_capacity(gradients.len().div_ceil(2));
+            let mut left = gradients.into_iter();
+            while let Some(own) = left.next() {
+                let (device, other) = (pairs.len(), left.next());
+                pairs.push(async move {
+                    let Some(other) = other else { return Ok((own, None)) };
+                    let queued = self.meters[device].queue();
+                    let reduced = self.actors[device].send(AddGradients { own, other, queued }).await;
+                    reduced.map(|AddedGradients { gradients, took }| (gradients, Some((device, took))))
+                });
+            }
+            gradients = Vec::with_capacity(pairs.len());
+            for (sum, took) in try_join_all(pairs).await? {
+                gradients.push(sum);
+                if let (Some(work), Some((device, [began, ended]))) = (&mut work, took) {
+                    work.push(Work { device, name: "reduce", began, ended });
+                }
+            }
+        }
+        Ok(gradients.pop().expect("at least one device"))
+    }
+
+    /// Computes the loss and every metric of some batches, each on another device.
+    ///
+    /// # Errors
+    /// If a batch does not fit the model, or a device panicked.
+    pub(crate) async fn evaluate(
+        &self,
+        batches: Vec<Batch>,
+        values: &Arc<Values>,
+    ) -> Result<Vec<Vec<f32>>, DeviceError> {
+        let devices = self.actors.iter().zip(&self.meters).cycle();
+        let evaluated = devices.zip(batches).map(|((device, meter), batch)| {
+            let (values, queued) = (Arc::clone(values), meter.queue());
+            let sent = device.send(EvaluateBatch { batch, values, queued });
+            async move { Ok::<_, DeviceError>(sent.await??) }
+        });
+        try_join_all(evaluated).await
+    }
+
+    /// Returns the meter of each device's messages.
+    pub(crate) fn meters(&self) -> Vec<Arc<Meter>> {
+        self.meters.clone()
+    }
+
+    /// Returns the number of devices.
+    pub(crate) fn count(&self) -> usize {
+        self.actors.len()
+    }
+}
+
+/// Stops the threads, and does not wait for a computation to end.
+impl Drop for Devices {
+    fn drop(&mut self) {
+        for arbiter in &self.arbiters {
+            arbiter.stop();
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Where operations run: on every device of the worker, since each has a clone of the whole graph. Knows no
+//! thread.
+
+use pushpull_messages::device::{Device, DeviceKind};
+use pushpull_messages::graph::{GraphSpec, NodeSpec};
+use pushpull_messages::id::{NodeId, TaskId};
+
+use super::error::ReplicaError;
+
+/// Returns the virtual devices of a worker on a host without accelerators.
+pub(crate) fn virtual_cpus(task: TaskId, count: usize) -> impl Iterator<Item = Device> {
+    (0..count as u32).map(move |index| Device { task, kind: DeviceKind::Cpu, index })
+}
+
+/// Checks that each operation may run on every device of this worker, because each device has a clone of all
+/// operations. With soft placement, operations that request another device run there anyway, and one warning
+/// is logged for all of them.
+///
+/// # Errors
+/// If an operation requests another device and `soft` is false.
+pub(crate) fn check(graph: &GraphSpec, devices: &[Device], soft: bool) -> Result<(), ReplicaError> {
+    let elsewhere = graph.nodes.iter().enumerate().filter_map(|(position, node)| {
+        let asked = node.device?;
+        let device = devices.iter().find(|device| !asked.allows(device))?;
+        Some((NodeId(position as u32), asked, *device))
+    });
+    let mut elsewhere = elsewhere.peekable();
+    let Some(&(node, asked, device)) = elsewhere.peek() else { return Ok(()) };
+    let (node, asked) = (graph.label(node), asked.to_string());
+    if !soft {
+        return Err(ReplicaError::Device { node, asked, device });
+    }
+    let count = elsewhere.count();
+    tracing::warn!(
+        "{node} requests {asked}, but runs on {device} with its clone of the graph (operations placed softly: {count})"
+    );
+    Ok(())
+}
+
+/// Returns a readable table of the operations: the devices that all of them run on, then a line for each
+/// operation in the graph's order.
+pub(crate) fn table(graph: &GraphSpec, devices: &[Device]) -> String {
+    let width = graph.nodes.iter().map(|node| node.name.len().min(NAME_WIDTH)).max().unwrap_or(0);
+    let places: Vec<String> = devices.iter().map(Device::to_string).collect();
+    let line = |node: &NodeSpec| format!("{:width$}  {}", node.name, node.op.name());
+    let lines = graph.nodes.iter().map(line);
+    std::iter::once(format!("each on {}", places.join(", "))).chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+/// The maximum width that names are padded to, in columns.
+const NAME_WIDTH: usize = 48;
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::variable::InitializerSpec;
+
+    use super::*;
+
+    fn on(asked: &str) -> GraphSpec {
+        let mut g = GraphBuilder::new("placed");
+        let x = g.variable("x", [], InitializerSpec::Zeros);
+        let loss = g.on_op_device(asked.parse().unwrap(), |g| g.relu(x));
+        g.finish(loss, &[]).unwrap()
+    }
+
+    #[test]
+    fn other_devices_are_placed_softly_or_refused_by_name() {
+        let cpu = |index| Device { task: TaskId::worker(1), kind: DeviceKind::Cpu, index };
+        assert!(check(&on("/device:CPU:0"), &[cpu(0)], false).is_ok());
+        assert!(check(&on("/job:worker/task:1"), &[cpu(0), cpu(1)], false).is_ok());
+        for asked in ["/device:GPU:0", "/device:CPU:1", "/job:worker/task:0"] {
+            assert!(check(&on(asked), &[cpu(0)], true).is_ok());
+            let error = check(&on(asked), &[cpu(0)], false).unwrap_err().to_string();
+            assert!(error.contains("'relu'") && error.contains("/job:worker/task:1/device:CPU:0"), "{error}");
+        }
+        let table = table(&on("/device:CPU:0"), &[cpu(0)]);
+        assert!(
+            table.starts_with("each on /job:worker/task:1/device:CPU:0\nx") && table.ends_with("relu"),
+            "{table}"
+        );
+    }
+}

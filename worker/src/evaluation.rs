@@ -1,0 +1,144 @@
+//! An evaluation: the test examples once, in order, at given values of the variables. At the end of a job
+//! these are the values of the last step, or their moving averages if the job keeps some. Knows no
+//! connection.
+
+use std::sync::Arc;
+
+use pushpull_input::{Batch, Mapped, in_order};
+use pushpull_kernels::cpu::auc;
+use pushpull_messages::graph::{GraphSpec, MetricKind};
+use pushpull_messages::id::{GlobalStep, VariableId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Evaluation, MetricValue};
+
+use crate::client::{Exchange, Parameters, Values};
+use crate::devices::Devices;
+use crate::error::WorkerError;
+
+/// The maximum number of examples in a batch, which is never larger than a training batch.
+const BATCH_MAX: usize = 250;
+
+fn batch(job: &JobSpec) -> usize {
+    (job.batch_size as usize).min(BATCH_MAX)
+}
+
+/// Returns the sizes of the batches in which `examples` examples are evaluated.
+pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
+    let batch = batch(job);
+    let (whole, rest) = (examples / batch as u64, (examples % batch as u64) as usize);
+    let whole = (whole > 0).then_some(batch);
+    whole.into_iter().chain((rest > 0).then_some(rest)).collect()
+}
+
+/// Pulls the final variables, which are those of `step`, and evaluates them.
+///
+/// # Errors
+/// If a shard refuses, is gone or is at another version, or the model cannot be computed.
+pub(crate) async fn evaluate(
+    parameters: &Parameters,
+    devices: &Devices,
+    test: &Mapped,
+    job: &JobSpec,
+    step: GlobalStep,
+) -> Result<Evaluation, WorkerError> {
+    let exchange = parameters.pull(job.average.is_some()).await?;
+    check_versions(parameters, &exchange, step)?;
+    evaluate_values(&exchange.values, devices, test, job).await
+}
+
+/// Evaluates the model at these values.
+///
+/// # Errors
+/// If the model cannot be computed.
+pub(crate) async fn evaluate_values(
+    values: &Arc<Values>,
+    devices: &Devices,
+    test: &Mapped,
+    job: &JobSpec,
+) -> Result<Evaluation, WorkerError> {
+    let graph = &job.graph;
+    let mut totals = EvaluationTotals::new(graph);
+    let mut batches = in_order(test, batch(job))?.peekable();
+    while batches.peek().is_some() {
+        let some: Vec<Batch> = batches.by_ref().take(devices.count()).collect();
+        let examples: Vec<usize> = some.iter().map(|batch| batch.examples).collect();
+        let results = devices.evaluate(some, values).await?;
+        for (results, examples) in results.iter().zip(examples) {
+            totals.add(results, examples);
+        }
+    }
+    let (loss, numbers) = totals.values();
+    let metrics = graph.metrics.iter().zip(numbers);
+    let metrics = metrics.map(|(metric, value)| MetricValue { name: metric.name.clone(), value }).collect();
+    let examples = totals.examples;
+    let variables_crc32c = checksum(job, values);
+    Ok(Evaluation { loss, metrics, examples, variables_crc32c })
+}
+
+/// The sums over the batches so far.
+struct EvaluationTotals {
+    /// For the loss and each metric, how the values of several batches are combined, and their sum so far.
+    sums: Vec<(MetricKind, Vec<f64>)>,
+    examples: u64,
+}
+
+impl EvaluationTotals {
+    fn new(graph: &GraphSpec) -> Self {
+        let metrics = graph.metrics.iter().map(|metric| graph.metric_kind(metric.node));
+        let kinds = std::iter::once(MetricKind::Mean).chain(metrics);
+        Self { sums: kinds.map(|kind| (kind, Vec::new())).collect(), examples: 0 }
+    }
+
+    /// Adds the results of a batch of `examples` examples: the loss, followed by every metric's numbers.
+    fn add(&mut self, mut results: &[f32], examples: usize) {
+        for (kind, sum) in &mut self.sums {
+            let (numbers, weight) = match kind {
+                MetricKind::Mean => (1, examples as f64),
+                MetricKind::Auc { bins } => (2 * *bins, 1.0),
+            };
+            let (own, rest) = results.split_at(numbers);
+            sum.resize(numbers, 0.0);
+            sum.iter_mut().zip(own).for_each(|(sum, &number)| *sum += f64::from(number) * weight);
+            results = rest;
+        }
+        self.examples += examples as u64;
+    }
+
+    /// Returns the loss and every metric.
+    fn values(&self) -> (f32, Vec<f32>) {
+        let value = |(kind, sum): &(MetricKind, Vec<f64>)| match kind {
+            MetricKind::Mean => (sum[0] / self.examples as f64) as f32,
+            MetricKind::Auc { .. } => auc(sum) as f32,
+        };
+        let mut values: Vec<f32> = self.sums.iter().map(value).collect();
+        let loss = values.remove(0);
+        (loss, values)
+    }
+}
+
+/// Checks V3: every shard has applied exactly `last_step` updates.
+fn check_versions(
+    parameters: &Parameters,
+    exchange: &Exchange,
+    last_step: GlobalStep,
+) -> Result<(), WorkerError> {
+    for (shard, &version) in parameters.shards().zip(&exchange.versions) {
+        if version.0 != last_step.0 {
+            return Err(WorkerError::WrongVersion { shard, version, last_step });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the crc32c of all variables' bytes, in the order of their names.
+fn checksum(job: &JobSpec, values: &Values) -> u32 {
+    let mut order: Vec<(&str, VariableId)> = job
+        .graph
+        .variables
+        .iter()
+        .enumerate()
+        .map(|(id, variable)| (variable.name.as_str(), VariableId(id as u32)))
+        .collect();
+    order.sort_unstable();
+    order.into_iter().fold(0, |crc, (_, id)| crc32c::crc32c_append(crc, values.bytes(id)))
+}

@@ -1,0 +1,44 @@
+//! The settings of an evaluator task. Knows nothing of how they are read.
+
+use std::time::Duration;
+
+use pushpull_messages::out_of_range::OutOfRange;
+
+use super::best::BestSpec;
+use crate::config::WorkerConfig;
+use crate::error::WorkerError;
+
+/// The settings of an evaluator.
+#[derive(Clone)]
+pub struct EvaluatorConfig {
+    /// How the evaluator computes, and where its data are.
+    pub worker: WorkerConfig,
+    /// The metric that finds the best checkpoint; by default accuracy, or the loss if the model has no
+    /// accuracy.
+    pub best: Option<BestSpec>,
+    /// The time between two looks at the store.
+    pub poll_every: Duration,
+    /// The evaluator ends when no new checkpoint has come for this long; `None` waits forever.
+    pub idle_timeout: Option<Duration>,
+}
+
+impl Default for EvaluatorConfig {
+    fn default() -> Self {
+        let worker = WorkerConfig::default();
+        Self { worker, best: None, poll_every: Duration::from_secs(1), idle_timeout: None }
+    }
+}
+
+impl EvaluatorConfig {
+    /// Checks that every setting is in range.
+    ///
+    /// # Errors
+    /// If a setting is out of range; the error names it.
+    pub fn validate(&self) -> Result<(), WorkerError> {
+        self.worker.validate()?;
+        if self.poll_every.is_zero() {
+            return Err(OutOfRange::new("poll_every", "more than 0", 0).into());
+        }
+        Ok(())
+    }
+}

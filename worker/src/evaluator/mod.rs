@@ -1,0 +1,359 @@
+//! The evaluator: a task of its own that watches a store, evaluates every new checkpoint on the test set, and
+//! keeps the best. Knows neither ps nor chief: the checkpoints contain everything that it has to know of the
+//! job.
+
+mod best;
+mod config;
+mod course;
+mod error;
+mod reading;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use pushpull_input::{Mapped, input_in_directory};
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Resume;
+use pushpull_storage::{
+    Catalog, EVALUATIONS, EvaluationRecord, ManifestSpec, RECORD_BYTES_MAX, Store, StoreError,
+};
+use pushpull_transport::buffer::BufferPool;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use self::best::{BestError, BestSpec, Goal};
+pub use self::config::EvaluatorConfig;
+use self::course::Course;
+pub use self::error::EvaluatorError;
+use self::reading::read_values;
+pub use self::view::EvaluatorView;
+use crate::client::Values;
+use crate::devices::Devices;
+use crate::error::WorkerError;
+use crate::evaluation::evaluate_values;
+use crate::preparation::{Preparation, blocking};
+use crate::telemetry::{EndOfLife, Life};
+
+/// The folder of the best checkpoint. It is laid out as a store of its own.
+const BEST: &str = "best";
+
+/// An evaluator task.
+pub struct Evaluator {
+    config: EvaluatorConfig,
+    store: Store,
+    /// The checkpoints in the store.
+    catalog: Catalog,
+    pool: BufferPool,
+    /// Cancelled when a signal tells the evaluator to stop.
+    interrupt: CancellationToken,
+    life: Life,
+    view: EvaluatorView,
+    _end: EndOfLife,
+}
+
+/// Everything that checkpoints of one job are evaluated with. It is made again if another job writes to the
+/// same store.
+struct EvaluationBench {
+    job: JobSpec,
+    test: Mapped,
+    devices: Devices,
+    best: BestSpec,
+}
+
+/// The progress of an evaluator.
+struct EvaluatorState {
+    course: Course,
+    bench: Option<EvaluationBench>,
+    /// The record of every checkpoint that is kept as the best.
+    kept: Vec<EvaluationRecord>,
+    /// The error that the job's last checkpoint cannot be read. No checkpoint follows it.
+    broken: Option<EvaluatorError>,
+}
+
+impl Evaluator {
+    /// Returns a view of the evaluator, which outlives it.
+    pub fn view(&self) -> EvaluatorView {
+        self.view.clone()
+    }
+
+    /// Creates an evaluator of the checkpoints in `store`, which is not started yet.
+    ///
+    /// # Errors
+    /// If a setting is out of range.
+    pub fn new(
+        config: EvaluatorConfig,
+        store: Store,
+        pool: BufferPool,
+        interrupt: CancellationToken,
+    ) -> Result<Self, WorkerError> {
+        config.validate()?;
+        let catalog = Catalog::new(store.clone());
+        let life = Life::new("looking at the store", interrupt.clone());
+        let (end, view) = (life.end(), EvaluatorView::new(life.clone()));
+        Ok(Self { config, store, catalog, pool, interrupt, life, view, _end: end })
+    }
+
+    /// Evaluates every checkpoint that appears, or the newest if the evaluator falls behind. Returns when the
+    /// checkpoint of the job's last step is evaluated, when no new one has come for too long, or when the
+    /// evaluator is interrupted. Calls `told` after every evaluation.
+    ///
+    /// # Errors
+    /// If the model or its test set cannot be used, the store cannot be written, or the last checkpoint is
+    /// broken.
+    ///
+    /// # Panics
+    /// Outside of an actix system.
+    pub async fn run(self, mut told: impl FnMut(&EvaluationRecord)) -> Result<(), EvaluatorError> {
+        tokio::select! {
+            result = self.watch(&mut told) => result,
+            () = self.interrupt.cancelled() => {
+                tracing::info!("interrupted; the evaluations so far are in the store");
+                Ok(())
+            }
+        }
+    }
+
+    async fn watch(&self, told: &mut impl FnMut(&EvaluationRecord)) -> Result<(), EvaluatorError> {
+        tracing::info!("waiting for checkpoints in {}", self.store.location());
+        let mut state = self.restore().await?;
+        self.life.ready();
+        let mut last_new = Instant::now();
+        if self.is_all_done(&state).await? {
+            tracing::info!("the checkpoint of the job's last step was evaluated before");
+            return Ok(());
+        }
+        loop {
+            if let Some((name, there)) = self.next(&state.course).await {
+                last_new = Instant::now();
+                self.life.doing("reading");
+                match self.read(name).await {
+                    Ok((manifest, values)) => {
+                        self.life.doing("evaluating");
+                        let record = self.evaluate(name, &manifest, &values, &mut state).await?;
+                        told(&record);
+                        self.keep_best(&manifest, record, &mut state).await?;
+                        state.course.evaluated(name, &there);
+                        if manifest.step >= manifest.job.last_step {
+                            tracing::info!("evaluated the checkpoint of the job's last step");
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                    Err(error) => self.pass_over(name, error, &there, &mut state).await,
+                }
+            } else if let Some(error) = state.broken.take() {
+                return Err(error);
+            }
+            if let Some(limit) = self.config.idle_timeout.filter(|&limit| last_new.elapsed() >= limit) {
+                let seconds = limit.as_secs();
+                if state.bench.is_none() {
+                    let location = self.store.location().to_owned();
+                    return Err(EvaluatorError::Nothing { seconds, location });
+                }
+                tracing::warn!(
+                    "no new checkpoint came within {seconds} s; ending before the job's last step"
+                );
+                return Ok(());
+            }
+            self.life.doing("waiting for checkpoints");
+            tokio::time::sleep(self.config.poll_every).await;
+        }
+    }
+
+    /// Returns the progress of earlier lives of the evaluator in this store.
+    async fn restore(&self) -> Result<EvaluatorState, EvaluatorError> {
+        let there = self.catalog.names().await?;
+        let mut course = Course::default();
+        let files = self.store.files(EVALUATIONS).await?;
+        for name in files.iter().filter_map(|file| EvaluationRecord::checkpoint_of(file)) {
+            course.evaluated(name, &there);
+        }
+        let mut kept = Vec::new();
+        let best = Catalog::new(self.store.folder(BEST));
+        for name in best.names().await? {
+            if best.is_committed(name).await? {
+                kept.extend(self.record(name).await?);
+            }
+        }
+        Ok(EvaluatorState { course, bench: None, kept, broken: None })
+    }
+
+    /// Returns the record of an earlier evaluation, if there is a readable one.
+    async fn record(&self, name: CheckpointName) -> Result<Option<EvaluationRecord>, EvaluatorError> {
+        let file = EvaluationRecord::file(name);
+        let bytes = match self.store.get(&file, RECORD_BYTES_MAX).await {
+            Err(StoreError::Missing { .. }) => return Ok(None),
+            other => other?,
+        };
+        match EvaluationRecord::decode(&bytes) {
+            Ok(record) => Ok(Some(record)),
+            Err(error) => {
+                tracing::warn!(%file, %error, "ignoring an evaluation record that cannot be read");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns true if the newest checkpoint is that of the job's last step, and was evaluated by an earlier
+    /// life.
+    async fn is_all_done(&self, state: &EvaluatorState) -> Result<bool, EvaluatorError> {
+        let there = self.catalog.names().await?;
+        if !state.course.candidates(&there).is_empty() {
+            return Ok(false);
+        }
+        let Some(&newest) = Course::default().candidates(&there).first() else { return Ok(false) };
+        // Without a readable manifest, the last step is unknown.
+        let manifest = self.catalog.manifest(newest).await;
+        Ok(manifest.is_ok_and(|manifest| manifest.step >= manifest.job.last_step))
+    }
+
+    /// Returns the newest committed checkpoint that is to be evaluated, and all checkpoint folders.
+    async fn next(&self, course: &Course) -> Option<(CheckpointName, Vec<CheckpointName>)> {
+        let look = async {
+            let there = self.catalog.names().await?;
+            for name in course.candidates(&there) {
+                if self.catalog.is_committed(name).await? {
+                    return Ok(Some((name, there)));
+                }
+            }
+            Ok::<_, StoreError>(None)
+        };
+        look.await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot look for checkpoints; trying again");
+            None
+        })
+    }
+
+    async fn read(&self, name: CheckpointName) -> Result<(ManifestSpec, Arc<Values>), EvaluatorError> {
+        let manifest = self.catalog.manifest(name).await?;
+        let values = read_values(&self.store, name, &manifest, &self.pool).await?;
+        Ok((manifest, values))
+    }
+
+    async fn evaluate(
+        &self,
+        name: CheckpointName,
+        manifest: &ManifestSpec,
+        values: &Arc<Values>,
+        state: &mut EvaluatorState,
+    ) -> Result<EvaluationRecord, EvaluatorError> {
+        let bench = self.bench(&manifest.job, state.bench.take()).await?;
+        let EvaluationBench { job, test, devices, .. } = state.bench.insert(bench);
+        let began = Instant::now();
+        let evaluation = evaluate_values(values, devices, test, job).await?;
+        let took = began.elapsed();
+        let numbers: Vec<String> = evaluation
+            .metrics
+            .iter()
+            .map(|metric| format!(", {} {:.4}", metric.name, metric.value))
+            .collect();
+        tracing::info!(
+            "step {} of {}: loss {:.4}{}",
+            manifest.step,
+            manifest.job.last_step,
+            evaluation.loss,
+            numbers.concat()
+        );
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let record = EvaluationRecord { checkpoint: name, step: manifest.step, evaluation, at_ms };
+        self.store.put(&EvaluationRecord::file(name), record.encode()).await?;
+        self.view.evaluated(&record, took);
+        Ok(record)
+    }
+
+    /// Returns the bench for checkpoints of `job`: the old one if it fits, or a new one.
+    async fn bench(
+        &self,
+        job: &JobSpec,
+        old: Option<EvaluationBench>,
+    ) -> Result<EvaluationBench, EvaluatorError> {
+        let mut job = job.clone();
+        if let Some(directory) = &self.config.worker.data_dir {
+            job.input = input_in_directory(&job.input, directory).map_err(WorkerError::from)?;
+        }
+        let same = |old: &EvaluationBench| {
+            (&old.job.graph, &old.job.input, old.job.batch_size) == (&job.graph, &job.input, job.batch_size)
+        };
+        if let Some(old) = old.filter(same) {
+            return Ok(old);
+        }
+        let best = self.config.best.clone().unwrap_or_else(|| BestSpec::usual(&job.graph));
+        best.check(&job.graph)?;
+        let task = TaskId::new(JobName::Evaluator, 0);
+        let (config, resume) = (self.config.worker.clone(), Resume::default());
+        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume };
+        let (test, replicas) = blocking(move || preparation.evaluation()).await?;
+        let parts = vec![0..1; replicas.len()];
+        let devices = Devices::start(replicas, parts);
+        self.life.devices(devices.meters());
+        tracing::info!("ready: model '{}', {} test examples, best by {best}", job.graph.name, test.len());
+        Ok(EvaluationBench { job, test, devices, best })
+    }
+
+    /// Keeps a checkpoint that is better than the best so far, and deletes the former best.
+    async fn keep_best(
+        &self,
+        manifest: &ManifestSpec,
+        record: EvaluationRecord,
+        state: &mut EvaluatorState,
+    ) -> Result<(), EvaluatorError> {
+        let best = &state.bench.as_ref().expect("a checkpoint was just evaluated").best;
+        let mut so_far = None;
+        for kept in &state.kept {
+            if best.is_better(&kept.evaluation, so_far) {
+                so_far = Some(&kept.evaluation);
+            }
+        }
+        if !best.is_better(&record.evaluation, so_far) {
+            return Ok(());
+        }
+        let (name, to) = (record.checkpoint, self.store.folder(BEST));
+        let files = manifest.files.iter().map(|file| name.file(&file.name));
+        for file in files.chain([name.manifest()]) {
+            match self.store.copy(&file, &format!("{BEST}/{file}")).await {
+                Ok(()) => {}
+                Err(error @ StoreError::Missing { .. }) => {
+                    tracing::warn!("{name} is the best, but was deleted before it could be kept: {error}");
+                    return Ok(to.delete_folder(&name.to_string()).await?);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let value = best.value(&record.evaluation).expect("a better value is a number");
+        tracing::info!("step {} is the best: {} {value:.4}", record.step, best.metric);
+        for former in Catalog::new(to.clone()).names().await?.into_iter().filter(|&former| former != name) {
+            to.delete_folder(&former.to_string()).await?;
+        }
+        state.kept = vec![record];
+        Ok(())
+    }
+
+    /// Deals with a checkpoint that cannot be read: deleted, broken, or not visible as a whole yet.
+    async fn pass_over(
+        &self,
+        name: CheckpointName,
+        error: EvaluatorError,
+        there: &[CheckpointName],
+        state: &mut EvaluatorState,
+    ) {
+        if !state.course.failed(name, there) {
+            tracing::warn!("{name} cannot be evaluated yet: {error}");
+            return;
+        }
+        tracing::warn!("{name} is passed over: {error}");
+        self.view.failed();
+        let last_step = match self.catalog.manifest(name).await {
+            Ok(manifest) => Some(manifest.job.last_step),
+            Err(_) => state.bench.as_ref().map(|bench| bench.job.last_step),
+        };
+        if last_step.is_some_and(|last| name.step >= last) {
+            state.broken = Some(EvaluatorError::Last { checkpoint: name, reason: error.to_string() });
+        }
+    }
+}

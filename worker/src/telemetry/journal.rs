@@ -1,0 +1,216 @@
+//! A worker's progress and where its time went. The training loop writes it once a step; reports and views
+//! read it and hold nothing up. Knows neither of them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use pushpull_messages::id::{GlobalStep, LocalStep};
+use pushpull_messages::observe::{ActorSnapshot, TimeHistogram, WorkerSnapshot};
+
+use super::moments::Moments;
+use crate::client::ExchangeCounters;
+
+/// The journal of one worker. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Journal(Arc<Mutex<JournalState>>);
+
+#[derive(Debug, Default)]
+struct JournalState {
+    /// The snapshot without the counters of exchanges.
+    snapshot: WorkerSnapshot,
+    counters: Option<ExchangeCounters>,
+    loss_sum: f64,
+    gradient_norm: Option<(LocalStep, f32)>,
+    /// The times of whole steps.
+    steps: TimeHistogram,
+    /// The beginning of the current step.
+    since: Option<Instant>,
+    /// The current phase and its beginning.
+    phase: Option<(&'static str, Instant)>,
+    /// The batches that were ready before the last step, and their maximum.
+    ready: Option<[usize; 2]>,
+}
+
+/// The result of one step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepRecord {
+    pub moments: Moments,
+    pub global_step: GlobalStep,
+    /// The batches taken from the input, in all lives of the worker.
+    pub drawn: u64,
+    pub examples: u64,
+    pub loss: f32,
+    /// The norm of the gradients, if it was measured.
+    pub gradient_norm: Option<f32>,
+    /// True if the gradients were pushed; false if they were dropped because they were not finite.
+    pub pushed: bool,
+}
+
+/// A worker's progress since its start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    pub snapshot: WorkerSnapshot,
+    pub loss_sum: f64,
+    /// The last norm that was measured, and the step after which it was.
+    pub gradient_norm: Option<(LocalStep, f32)>,
+}
+
+impl Journal {
+    /// Sets the counters of the worker's exchanges.
+    pub(crate) fn counters(&self, counters: ExchangeCounters) {
+        self.0.lock().counters = Some(counters);
+    }
+
+    /// Notes that the training begins, or continues, at `global_step`.
+    pub(crate) fn begin(&self, global_step: GlobalStep, drawn: u64) {
+        let mut state = self.0.lock();
+        (state.snapshot.global_step, state.snapshot.drawn) = (global_step, drawn);
+        let now = Instant::now();
+        (state.since, state.phase) = (Some(now), Some(("input", now)));
+    }
+
+    /// Notes that a phase of a step begins; `phase` is its name in the snapshot.
+    pub(crate) fn enter(&self, phase: &'static str, at: Instant) {
+        self.0.lock().phase = Some((phase, at));
+    }
+
+    /// Notes how many batches are ready, and how many may be.
+    pub(crate) fn ready(&self, batches: usize, max: usize) {
+        self.0.lock().ready = Some([batches, max]);
+    }
+
+    /// Records a step.
+    pub(crate) fn step(&self, step: &StepRecord) {
+        let StepRecord { moments, global_step, drawn, examples, loss, gradient_norm, pushed } = *step;
+        let mut state = self.0.lock();
+        let JournalState { snapshot, steps, since, phase, .. } = &mut *state;
+        moments.count(&mut snapshot.phases);
+        steps.record(moments.ended.saturating_duration_since(moments.begun));
+        (*since, *phase) = (Some(moments.ended), Some(("input", moments.ended)));
+        (snapshot.global_step, snapshot.drawn, snapshot.loss) = (global_step, drawn, Some(loss));
+        snapshot.examples += examples;
+        if !pushed {
+            snapshot.skipped += 1;
+            return;
+        }
+        snapshot.local_step = snapshot.local_step.next();
+        let local_step = snapshot.local_step;
+        state.loss_sum += f64::from(loss);
+        state.gradient_norm = gradient_norm.map(|norm| (local_step, norm)).or(state.gradient_norm);
+    }
+
+    /// Notes that no further step is taken.
+    pub(crate) fn end(&self) {
+        let mut state = self.0.lock();
+        (state.since, state.phase) = (None, None);
+    }
+
+    /// Returns the worker's progress.
+    pub(crate) fn progress(&self) -> Progress {
+        let (mut progress, counters) = {
+            let state = self.0.lock();
+            let JournalState { loss_sum, gradient_norm, phase, .. } = *state;
+            let mut snapshot = state.snapshot.clone();
+            snapshot.phase = phase.map(|(name, _)| name.to_owned());
+            snapshot.phase_us = phase.map_or(0, |(_, since)| elapsed_us(since));
+            (Progress { snapshot, loss_sum, gradient_norm }, state.counters.clone())
+        };
+        if let Some(counters) = counters {
+            counters.show(&mut progress.snapshot);
+        }
+        progress
+    }
+
+    /// Returns snapshots of the training loop and the input, as if they were actors.
+    pub(crate) fn actors(&self, task: impl std::fmt::Display, doing: &str) -> Vec<ActorSnapshot> {
+        let state = self.0.lock();
+        let busy = state.since.map(elapsed_us);
+        let trainer = ActorSnapshot {
+            name: format!("{task}/trainer"),
+            state: doing.to_owned(),
+            handling: state.steps,
+            busy_us: busy,
+            ..Default::default()
+        };
+        let input = state.ready.map(|[batches, max]| ActorSnapshot {
+            name: format!("{task}/input"),
+            state: match state.since {
+                None => "ended".to_owned(),
+                Some(_) => format!("{batches} of {max} batches ready"),
+            },
+            queue: batches as u64,
+            ..Default::default()
+        });
+        std::iter::once(trainer).chain(input).collect()
+    }
+}
+
+fn elapsed_us(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pushpull_messages::observe::Phases;
+
+    use super::*;
+
+    fn record(loss: f32, pushed: bool) -> StepRecord {
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let (filtered, answered) = (Some(at(3)), pushed.then(|| at(7)));
+        let (fed, started, computed, ended) = (at(1), at(1), at(2), at(7));
+        let moments = Moments { begun, fed, started, computed, filtered, answered, ended, hooks: false };
+        let (gradient_norm, examples) = (pushed.then_some(2.0), 16);
+        StepRecord { moments, global_step: GlobalStep(9), drawn: 5, examples, loss, gradient_norm, pushed }
+    }
+
+    #[test]
+    fn pushed_and_dropped_steps_are_counted_apart() {
+        let journal = Journal::default();
+        journal.begin(GlobalStep(4), 3);
+        assert_eq!(journal.progress().snapshot.drawn, 3);
+        journal.ready(2, 4);
+        journal.step(&record(0.5, true));
+        journal.step(&record(f32::NAN, false));
+        journal.step(&record(0.25, true));
+        let Progress { snapshot, loss_sum, gradient_norm } = journal.progress();
+        assert_eq!((snapshot.local_step, snapshot.skipped, snapshot.examples), (LocalStep(2), 1, 48));
+        assert_eq!((snapshot.global_step, snapshot.drawn, snapshot.loss), (GlobalStep(9), 5, Some(0.25)));
+        assert_eq!((loss_sum, gradient_norm), (0.75, Some((LocalStep(2), 2.0))));
+        let phases = snapshot.phases.iter().map(|(_, times)| (times.count(), times.sum_us));
+        assert_eq!(phases, [(3, 3000), (3, 3000), (3, 3000), (2, 8000), (0, 0)]);
+        let [trainer, input] = &journal.actors("worker/1", "training")[..] else { panic!("two of them") };
+        assert_eq!((trainer.name.as_str(), trainer.handling.count()), ("worker/1/trainer", 3));
+        assert!(trainer.busy_us.is_some() && trainer.state == "training");
+        assert_eq!((input.state.as_str(), input.queue), ("2 of 4 batches ready", 2));
+        journal.end();
+        assert!(journal.actors("worker/1", "ended").iter().all(|actor| actor.busy_us.is_none()));
+    }
+
+    #[test]
+    fn the_current_phase_and_its_duration_are_shown() {
+        let journal = Journal::default();
+        let at = |journal: &Journal| {
+            let Progress { snapshot, .. } = journal.progress();
+            (snapshot.phase, snapshot.phase_us)
+        };
+        assert_eq!(at(&journal), (None, 0));
+        journal.begin(GlobalStep(0), 0);
+        assert_eq!(at(&journal).0.as_deref(), Some("input"));
+        let since = Instant::now().checked_sub(Duration::from_secs(7)).expect("a clock that is not new");
+        for (phase, _) in Phases::default().iter() {
+            journal.enter(phase, since);
+            let (seen, us) = at(&journal);
+            assert_eq!(seen.as_deref(), Some(phase));
+            assert!((7_000_000..3_600_000_000).contains(&us) && phase.len() <= Phases::NAME_BYTES_MAX);
+        }
+        journal.step(&record(0.5, true));
+        assert_eq!(at(&journal).0.as_deref(), Some("input"));
+        journal.end();
+        assert_eq!(at(&journal), (None, 0));
+    }
+}

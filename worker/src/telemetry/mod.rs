@@ -1,0 +1,25 @@
+//! What a worker shows of itself: counters, spans and summaries, and the reports that take them to the chief.
+//! Knows no graph, and holds up no step.
+
+mod alignment;
+mod gauge;
+mod journal;
+mod life;
+mod moments;
+mod plots;
+mod reporter;
+mod spans;
+mod tracer;
+mod view;
+
+pub(crate) use gauge::Gauge;
+pub(crate) use journal::{Journal, StepRecord};
+pub(crate) use life::{EndOfLife, Life};
+pub(crate) use moments::Moments;
+pub use plots::Plots;
+pub(crate) use reporter::{ReportSources, Reporter};
+pub(crate) use spans::Spans;
+#[cfg(test)]
+pub(crate) use tracer::tests::nest;
+pub(crate) use tracer::{TracedStep, Tracer};
+pub use view::WorkerView;

@@ -1,0 +1,107 @@
+//! The times at which the phases of a step began and ended. They follow each other and add up to the step.
+//! Knows no clock.
+
+use std::time::Instant;
+
+use pushpull_messages::observe::Phases;
+
+/// The times of one step, in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moments {
+    /// When the step before ended.
+    pub begun: Instant,
+    /// When the batch was ready.
+    pub fed: Instant,
+    /// When the hooks had returned and the devices began.
+    pub started: Instant,
+    /// When the gradients were complete.
+    pub computed: Instant,
+    /// When the gradients had been filtered, if they were.
+    pub filtered: Option<Instant>,
+    /// When every shard had replied, if the gradients were pushed.
+    pub answered: Option<Instant>,
+    /// When the hooks after the step had returned.
+    pub ended: Instant,
+    /// True if there are any hooks.
+    pub hooks: bool,
+}
+
+impl Moments {
+    /// Returns the name, beginning and end of each phase. `hooks` comes twice.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&'static str, Instant, Instant)> + use<> {
+        let Self { begun, fed, started, computed, filtered, answered, ended, hooks } = *self;
+        let passed = filtered.unwrap_or(computed);
+        let parts = [
+            ("input", Some((begun, fed))),
+            ("hooks", hooks.then_some((fed, started))),
+            ("compute", Some((started, computed))),
+            ("filter", filtered.map(|filtered| (computed, filtered))),
+            ("exchange", answered.map(|answered| (passed, answered))),
+            ("hooks", hooks.then_some((answered.unwrap_or(passed), ended))),
+        ];
+        parts.into_iter().filter_map(|(name, part)| part.map(|(from, until)| (name, from, until)))
+    }
+
+    /// Records the time of each phase once.
+    pub(crate) fn count(&self, phases: &mut Phases) {
+        let mut hooks = None;
+        for (name, from, until) in self.parts() {
+            let took = until.saturating_duration_since(from);
+            match name {
+                "input" => phases.input.record(took),
+                "compute" => phases.compute.record(took),
+                "filter" => phases.filter.record(took),
+                "exchange" => phases.exchange.record(took),
+                _ => hooks = Some(hooks.unwrap_or_default() + took),
+            }
+        }
+        if let Some(took) = hooks {
+            phases.hooks.record(took);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn phases_are_counted_once_and_add_up_to_the_step(
+            took in any::<[u16; 6]>(),
+            [filters, pushes, hooks] in any::<[bool; 3]>(),
+        ) {
+            let mut at = Instant::now();
+            let mut passes = |happens: bool, took: u16| {
+                at += Duration::from_micros(u64::from(took) * u64::from(happens));
+                at
+            };
+            let moments = Moments {
+                begun: passes(false, 0),
+                fed: passes(true, took[0]),
+                started: passes(hooks, took[1]),
+                computed: passes(true, took[2]),
+                filtered: Some(passes(filters, took[3])).filter(|_| filters),
+                answered: Some(passes(pushes, took[4])).filter(|_| pushes),
+                ended: passes(hooks, took[5]),
+                hooks,
+            };
+            let mut phases = Phases::default();
+            moments.count(&mut phases);
+            let counts = phases.iter().map(|(_, times)| times.count());
+            prop_assert_eq!(counts, [1, 1, u64::from(filters), u64::from(pushes), u64::from(hooks)]);
+            let sum: u64 = phases.iter().iter().map(|(_, times)| times.sum_us).sum();
+            prop_assert_eq!(u128::from(sum), (moments.ended - moments.begun).as_micros());
+            let mut last = moments.begun;
+            for (_, from, until) in moments.parts() {
+                prop_assert!(from == last && until >= from);
+                last = until;
+            }
+            prop_assert_eq!(last, moments.ended);
+        }
+    }
+}

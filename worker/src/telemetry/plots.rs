@@ -1,0 +1,100 @@
+//! Summaries that a worker's hooks plot, kept until its next report. Knows neither hooks nor connection.
+//!
+//! Wanted properties: (A) the summaries taken at a time fit in a report; (B) each summary is taken once, in
+//! order, or counted as lost.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pushpull_messages::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
+
+/// Summaries that wait for the next report, which bounds their number and bytes. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Plots(Arc<Mutex<WaitingSummaries>>);
+
+#[derive(Debug, Default)]
+struct WaitingSummaries {
+    summaries: Vec<SummarySpec>,
+    bytes: usize,
+    lost: u64,
+}
+
+impl Plots {
+    /// Plots a summary with the next report, about a second later. A summary that is invalid or finds no room
+    /// is lost; the first loss is logged.
+    pub fn plot(&self, summary: SummarySpec) {
+        let mut waiting = self.0.lock();
+        let bytes = waiting.bytes.saturating_add(summary.bytes());
+        let reason = match summary.validate() {
+            Err(error) => error.to_string(),
+            Ok(()) if waiting.summaries.len() == SUMMARIES_MAX || bytes > SUMMARY_BYTES_MAX => {
+                format!("a report takes {SUMMARIES_MAX} summaries of {SUMMARY_BYTES_MAX} bytes in all")
+            }
+            Ok(()) => {
+                waiting.bytes = bytes;
+                waiting.summaries.push(summary);
+                return;
+            }
+        };
+        waiting.lost += 1;
+        if waiting.lost == 1 {
+            tracing::warn!(%reason, "lost a summary; training goes on");
+        }
+    }
+
+    /// Returns the number of summaries that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().summaries.len()
+    }
+
+    /// Takes all summaries that wait.
+    pub(crate) fn take(&self) -> Vec<SummarySpec> {
+        let mut waiting = self.0.lock();
+        waiting.bytes = 0;
+        std::mem::take(&mut waiting.summaries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use pushpull_messages::id::GlobalStep;
+    use pushpull_messages::summary::SummaryValue;
+
+    use super::*;
+
+    proptest! {
+        /// (A) and (B).
+        #[test]
+        fn taken_summaries_fit_in_a_report_and_losses_are_counted(
+            plotted in prop::collection::vec((0usize..SUMMARY_BYTES_MAX + 10, 0u8..4), 1..30),
+        ) {
+            let plots = Plots::default();
+            let (mut taken, mut sent) = (0, 0);
+            for (step, &(bytes, take)) in plotted.iter().enumerate() {
+                let value = SummaryValue::Text("x".repeat(bytes));
+                plots.plot(SummarySpec { tag: "text".into(), step: GlobalStep(step as u64), value });
+                sent += 1;
+                if take == 0 {
+                    let summaries = plots.take();
+                    taken += summaries.len();
+                    prop_assert!(summaries.iter().map(SummarySpec::bytes).sum::<usize>() <= SUMMARY_BYTES_MAX);
+                    prop_assert!(summaries.windows(2).all(|pair| pair[0].step < pair[1].step));
+                }
+            }
+            taken += plots.take().len();
+            prop_assert!(plots.len() == 0);
+            prop_assert_eq!(taken as u64 + plots.0.lock().lost, sent);
+        }
+    }
+
+    #[test]
+    fn there_are_never_more_than_a_report_takes() {
+        let plots = Plots::default();
+        for _ in 0..SUMMARIES_MAX + 5 {
+            plots.plot(SummarySpec::scalar("a", GlobalStep(1), 1.0));
+        }
+        plots.plot(SummarySpec::scalar("", GlobalStep(1), 1.0));
+        assert_eq!((plots.take().len(), plots.0.lock().lost), (SUMMARIES_MAX, 6));
+    }
+}

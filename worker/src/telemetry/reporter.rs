@@ -1,0 +1,204 @@
+//! Reports a worker's progress to the chief about once a second, beside the training: a slow or lost chief
+//! holds up no step. Knows no shard.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pushpull_messages::id::LocalStep;
+use pushpull_messages::message::{Report, Reported};
+use pushpull_messages::observe::Clock;
+use pushpull_transport::buffer::Payload;
+use pushpull_transport::{CallError, ReconnectingClient};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::alignment::{Alignment, CallTimes};
+use super::journal::{Journal, Progress};
+use super::life::Life;
+use super::plots::Plots;
+use super::spans::Spans;
+
+/// The time that the last reports may take.
+const LAST: Duration = Duration::from_secs(5);
+/// The number of last reports. The first reply aligns the clocks, so spans may have to wait for the second
+/// report.
+const LAST_REPORTS: usize = 2;
+
+/// Reports a worker's progress to the chief.
+pub(crate) struct Reporter {
+    chief: Arc<ReconnectingClient>,
+    life: Life,
+    sources: ReportSources,
+    clock: Clock,
+    /// The estimated offset of the chief's clock.
+    alignment: Alignment,
+    last: LastReport,
+    /// The summaries and spans of a report that has not been answered.
+    unanswered: [usize; 2],
+}
+
+/// The sources that reports are made from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReportSources {
+    pub journal: Journal,
+    pub plots: Plots,
+    pub spans: Spans,
+}
+
+/// What the last report contained; the next one continues from there.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastReport {
+    number: u64,
+    local_step: LocalStep,
+    loss_sum: f64,
+    /// The step after which the last reported norm was measured.
+    measured: Option<LocalStep>,
+}
+
+impl LastReport {
+    /// Returns the report of the progress since the last one, and takes its place.
+    fn next(&mut self, now: Progress) -> Report {
+        let Progress { snapshot, loss_sum, gradient_norm } = now;
+        let steps = snapshot.local_step.0 - self.local_step.0;
+        let measured = gradient_norm.filter(|&(step, _)| self.measured.is_none_or(|last| last < step));
+        let loss = ((loss_sum - self.loss_sum) / steps as f64) as f32;
+        *self = Self {
+            number: self.number + 1,
+            local_step: snapshot.local_step,
+            loss_sum,
+            measured: measured.map(|(step, _)| step).or(self.measured),
+        };
+        Report {
+            global_step: snapshot.global_step,
+            number: self.number,
+            local_step: snapshot.local_step,
+            loss,
+            drawn: snapshot.drawn,
+            gradient_norm: measured.map(|(_, norm)| norm),
+            summaries: Vec::new(),
+            snapshot: Some(Box::new(snapshot)),
+            spans: Vec::new(),
+            spans_lost: 0,
+        }
+    }
+}
+
+impl Reporter {
+    /// Creates a reporter that has not reported yet. `clock` is the clock of the spans.
+    pub(crate) fn new(
+        chief: Arc<ReconnectingClient>,
+        life: Life,
+        sources: ReportSources,
+        clock: Clock,
+    ) -> Self {
+        let (alignment, last) = (Alignment::default(), LastReport::default());
+        Self { chief, life, sources, clock, alignment, last, unanswered: [0; 2] }
+    }
+
+    /// Reports once every `every` until the receivers of `stop` are gone, and sets `stop` if the chief tells
+    /// the worker to stop. At the end it still waits for the reply to a report on its way, and sends a last
+    /// one with the rest.
+    pub(crate) async fn run(mut self, stop: watch::Sender<Option<String>>, every: Duration) {
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        ticks.tick().await;
+        let mut end = None;
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.closed() => break,
+                _ = ticks.tick() => {}
+            }
+            let reported = {
+                let mut report = pin!(self.report());
+                tokio::select! {
+                    reported = &mut report => Ok(reported),
+                    // No other report contains what this one does.
+                    () = stop.closed() => timeout_at(*end.insert(Instant::now() + LAST), report).await,
+                }
+            };
+            let Ok(reported) = reported else { return self.log_unanswered() };
+            match reported {
+                Ok(Reported { stop: None, .. }) => {}
+                Ok(Reported { stop: Some(reason), .. }) => {
+                    self.life.stopping();
+                    stop.send_replace(Some(reason));
+                    stop.closed().await;
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot report to the chief; training goes on");
+                    return self.log_unanswered();
+                }
+            }
+        }
+        let end = end.unwrap_or_else(|| Instant::now() + LAST);
+        if !matches!(timeout_at(end, self.report_rest()).await, Ok(Ok(()))) {
+            self.log_unanswered();
+        }
+    }
+
+    /// Sends the last reports.
+    async fn report_rest(&mut self) -> Result<(), CallError> {
+        for report in 0..LAST_REPORTS {
+            if report == 0 || self.sources.plots.len() + self.sources.spans.len() > 0 {
+                self.report().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs what was in a report without a reply, and what has waited since.
+    fn log_unanswered(&self) {
+        let summaries = self.unanswered[0] + self.sources.plots.len();
+        let spans = self.unanswered[1] + self.sources.spans.len();
+        if summaries + spans == 0 {
+            tracing::debug!("the chief did not answer the last report, and may not know the last counts");
+            return;
+        }
+        tracing::warn!(
+            summaries,
+            spans,
+            "the chief did not answer the last report; its files may lack these summaries and spans"
+        );
+    }
+
+    async fn report(&mut self) -> Result<Reported, CallError> {
+        let ReportSources { journal, plots, spans } = &self.sources;
+        let mut report = self.last.next(journal.progress());
+        report.summaries = plots.take();
+        // Spans wait until the clocks are aligned.
+        report.spans = self.alignment.offset().map(|ahead| spans.take(ahead)).unwrap_or_default();
+        report.spans_lost = spans.lost();
+        self.unanswered = [report.summaries.len(), report.spans.len()];
+        let sent = self.clock.now();
+        let (reported, _) = self.chief.call::<Reported>(report, Payload::EMPTY).await?;
+        self.unanswered = [0; 2];
+        let (there, back) = (reported.clock_us, self.clock.now());
+        self.alignment.hear(CallTimes { sent, received: there, answered: there, back });
+        Ok(reported)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::id::GlobalStep;
+    use pushpull_messages::observe::WorkerSnapshot;
+
+    use super::*;
+
+    #[test]
+    fn each_report_covers_the_time_since_the_last() {
+        let mut last = LastReport { number: 4, local_step: LocalStep(2), loss_sum: 5.0, measured: None };
+        let (global_step, local_step) = (GlobalStep(9), LocalStep(6));
+        let snapshot = WorkerSnapshot { global_step, local_step, drawn: 7, ..Default::default() };
+        let now = Progress { snapshot, loss_sum: 7.0, gradient_norm: Some((LocalStep(5), 2.0)) };
+        let report = last.next(now.clone());
+        assert_eq!((report.loss, report.gradient_norm, report.drawn), (0.5, Some(2.0), 7));
+        assert_eq!((report.global_step, report.local_step, report.number), (global_step, local_step, 5));
+        assert_eq!(report.snapshot.as_deref(), Some(&now.snapshot));
+        let nothing = last.next(now);
+        assert!(nothing.loss.is_nan() && nothing.gradient_norm.is_none());
+    }
+}

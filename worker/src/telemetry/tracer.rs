@@ -1,0 +1,231 @@
+//! Turns a traced step into spans: those of the worker, and those of its pushes on the ps tasks, whose clocks
+//! it aligns with its own. Knows no connection.
+//!
+//! Wanted properties: (A) the spans of a lane follow each other, or lie within each other; (B) every span of
+//! a push has the push's identity, and lies between its beginning and its reply.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use pushpull_messages::id::{LocalStep, ShardId, TaskId};
+use pushpull_messages::observe::{Clock, Micros, PushTimes, SpanSpec, TraceSpec};
+
+use super::alignment::{Alignment, CallTimes};
+use super::moments::Moments;
+use super::spans::Spans;
+use crate::client::TracedPush;
+use crate::devices::Work;
+
+/// The shortest wait between a reply being ready and being sent that is shown as a span.
+const WAIT_MIN_US: Micros = 20;
+
+/// Makes spans of traced steps.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    spec: TraceSpec,
+    task: TaskId,
+    clock: Clock,
+    /// The clock of each ps task.
+    clocks: BTreeMap<TaskId, Alignment>,
+    spans: Spans,
+}
+
+/// The times of a traced step.
+#[derive(Debug)]
+pub(crate) struct TracedStep {
+    pub local_step: LocalStep,
+    pub moments: Moments,
+    pub work: Vec<Work>,
+    pub pushes: Vec<TracedPush>,
+}
+
+impl Tracer {
+    /// Creates a tracer for the worker `task`, which puts its spans into `spans`.
+    pub(crate) const fn new(spec: TraceSpec, task: TaskId, clock: Clock, spans: Spans) -> Self {
+        Self { spec, task, clock, clocks: BTreeMap::new(), spans }
+    }
+
+    /// Returns true if the step is to be traced.
+    pub(crate) const fn is_traced(&self, local_step: LocalStep) -> bool {
+        self.spec.is_traced(local_step.0)
+    }
+
+    /// Records a step.
+    pub(crate) fn record(&mut self, step: &TracedStep) {
+        for push in &step.pushes {
+            if let Some(PushTimes { received_us: received, answered_us: answered, .. }) = push.times {
+                let (sent, back) = self.on_its_way(push);
+                let clock = self.clocks.entry(push.shard.task()).or_default();
+                clock.hear(CallTimes { sent, received, answered, back });
+            }
+        }
+        self.spans.put(self.spans_of(step));
+    }
+
+    /// Returns when all of a push could have been sent, and when it was answered. A push may begin while its
+    /// gradients are computed, and the reply may arrive before their completion was recorded.
+    fn on_its_way(&self, push: &TracedPush) -> (Micros, Micros) {
+        (self.clock.at(push.sent.max(push.complete).min(push.back)), self.clock.at(push.back))
+    }
+
+    fn spans_of(&self, step: &TracedStep) -> Vec<SpanSpec> {
+        let own = |lane: String, name: &str, [from, until]: [Instant; 2]| {
+            let (start_us, end_us) = (self.clock.at(from), self.clock.at(until));
+            SpanSpec {
+                task: self.task,
+                lane,
+                name: name.to_owned(),
+                push: None,
+                local_step: Some(step.local_step.0),
+                start_us,
+                took_us: end_us.saturating_sub(start_us).max(0),
+            }
+        };
+        let trainer = |name, times| own("trainer".to_owned(), name, times);
+        let mut spans = vec![trainer("step", [step.moments.begun, step.moments.ended])];
+        spans.extend(step.moments.parts().map(|(name, from, until)| trainer(name, [from, until])));
+        let work = |work: &Work| own(format!("device/{}", work.device), work.name, [work.began, work.ended]);
+        spans.extend(step.work.iter().map(work));
+        for push in &step.pushes {
+            let whole = own(format!("to {}", push.shard), "push", [push.sent, push.back]);
+            let whole = SpanSpec { push: Some((push.id, push.shard)), ..whole };
+            let (sent, back) = self.on_its_way(push);
+            let clock = self.clocks.get(&push.shard.task());
+            let placed = push.times.and_then(|times| clock?.place(times, sent, back));
+            let parts = placed.into_iter().flat_map(|times| parts_of(&whole, times, push.shard));
+            spans.extend(std::iter::once(whole.clone()).chain(parts));
+        }
+        spans
+    }
+}
+
+/// Returns the parts of a push, with times on the worker's clock.
+fn parts_of(whole: &SpanSpec, times: PushTimes, shard: ShardId) -> impl Iterator<Item = SpanSpec> {
+    let PushTimes { received_us, taken_us, done_us, answered_us } = times;
+    let part = |name: &str, from: Micros, until: Micros| SpanSpec {
+        name: name.to_owned(),
+        start_us: from,
+        took_us: until - from,
+        ..whole.clone()
+    };
+    let there = |name, from, until| SpanSpec {
+        task: shard.task(),
+        lane: format!("shard/{}", shard.shard),
+        ..part(name, from, until)
+    };
+    let waited = answered_us - done_us >= WAIT_MIN_US;
+    let parts = [
+        Some(part("wire", whole.start_us, received_us)),
+        Some(there("queue", received_us, taken_us)),
+        Some(there("apply", taken_us, done_us)),
+        waited.then(|| there("wait", done_us, answered_us)),
+        Some(part("wire back", answered_us, whole.start_us + whole.took_us)),
+    ];
+    parts.into_iter().flatten()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use pushpull_messages::id::{Incarnation, Sequence};
+    use pushpull_messages::message::PushId;
+
+    use super::*;
+
+    /// Returns true if (A) holds for the spans of a lane, in any order.
+    pub(crate) fn nest(mut spans: Vec<&SpanSpec>) -> bool {
+        spans.sort_by_key(|span| (span.start_us, -span.took_us));
+        let mut open: Vec<Micros> = Vec::new();
+        spans.into_iter().all(|span| {
+            let end = span.start_us + span.took_us;
+            open.retain(|&until| until > span.start_us);
+            let within = open.last().is_none_or(|&until| end <= until);
+            open.push(end);
+            within
+        })
+    }
+
+    proptest! {
+        /// (A) and (B), whether the ps tasks report arbitrary times or the true ones.
+        #[test]
+        fn spans_of_a_step_nest_and_pushes_hold_their_parts(
+            took in any::<[u16; 6]>(),
+            early in any::<bool>(),
+            hasty in any::<bool>(),
+            ways in prop::collection::vec(any::<[u16; 5]>(), 1..4),
+            ahead in prop::collection::vec(-1_000_000i64..1_000_000, 3),
+            wild in prop::option::of(any::<[i64; 4]>()),
+        ) {
+            let clock = Clock::start();
+            let begun = Instant::now();
+            let us = |us: u64| Duration::from_micros(us);
+            let mut at = begun;
+            let mut passes = |took: u16| {
+                at += us(u64::from(took));
+                at
+            };
+            let [fed, started, computed, filtered] = [took[0], took[1], took[2], took[3]].map(&mut passes);
+            let sent = if early { started } else { filtered };
+            // A push that leaves early may be complete, and answered, long before the rest is computed.
+            let complete = if early { started + (computed - started) / 2 } else { sent };
+            let push = |(at, way): (usize, &[u16; 5])| {
+                let shard = ShardId::new(at as u32 % 2, at as u32);
+                let mut now = complete;
+                let mut theirs = |took: u16| {
+                    now += us(u64::from(took));
+                    clock.at(now) + ahead[shard.ps as usize]
+                };
+                let [received_us, taken_us, done_us, answered_us] = [way[0], way[1], way[2], way[3]].map(&mut theirs);
+                let times = PushTimes { received_us, taken_us, done_us, answered_us };
+                let times = wild.map_or(times, |[received_us, taken_us, done_us, answered_us]| PushTimes {
+                    received_us,
+                    taken_us,
+                    done_us,
+                    answered_us,
+                });
+                let id = PushId { worker: 3, incarnation: Incarnation(1), sequence: Sequence(7) };
+                // It may seem to be answered before it was computed.
+                let back = if early && hasty { sent } else { now + us(u64::from(way[4])) };
+                TracedPush { shard, id, sent, complete, back, times: Some(times) }
+            };
+            let pushes: Vec<TracedPush> = ways.iter().enumerate().map(push).collect();
+            let answered = pushes.iter().map(|push| push.back).max().unwrap().max(computed);
+            let ended = answered + us(u64::from(took[5]));
+            let (filtered, answered) = ((!early).then_some(filtered), Some(answered));
+            let moments = Moments { begun, fed, started, computed, filtered, answered, ended, hooks: true };
+            let work = vec![
+                Work { device: 0, name: "forward and backward", began: started, ended: computed },
+                Work { device: 0, name: "reduce", began: computed, ended: computed },
+            ];
+            let spans = Spans::default();
+            let mut tracer = Tracer::new(TraceSpec { every: 2 }, TaskId::worker(3), clock, spans.clone());
+            let step = TracedStep { local_step: LocalStep(4), moments, work, pushes: pushes.clone() };
+            tracer.record(&step);
+            let spans = spans.take(0);
+            let mut lanes: BTreeMap<(TaskId, &str), Vec<&SpanSpec>> = BTreeMap::new();
+            for span in &spans {
+                prop_assert!(span.took_us >= 0 && span.local_step == Some(4));
+                lanes.entry((span.task, span.lane.as_str())).or_default().push(span);
+            }
+            for (lane, spans) in lanes {
+                prop_assert!(nest(spans.clone()), "(A): {lane:?}: {spans:?}");
+            }
+            for push in &pushes {
+                let (from, until) = (clock.at(push.sent), clock.at(push.back));
+                let of: Vec<&SpanSpec> =
+                    spans.iter().filter(|span| span.push == Some((push.id, push.shard))).collect();
+                prop_assert_eq!((of[0].name.as_str(), of[0].start_us), ("push", from), "(B)");
+                for span in &of {
+                    prop_assert!(from <= span.start_us && span.start_us + span.took_us <= until, "(B)");
+                }
+                if wild.is_none() && !(early && hasty) {
+                    let names: Vec<&str> =
+                        of.iter().map(|span| span.name.as_str()).filter(|&name| name != "wait").collect();
+                    prop_assert_eq!(names, ["push", "wire", "queue", "apply", "wire back"]);
+                }
+            }
+        }
+    }
+}

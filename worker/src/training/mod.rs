@@ -1,0 +1,11 @@
+//! The life of a worker task: it registers with the chief, prepares, trains, and evaluates if it is asked to.
+//! Knows no update rule and no other worker.
+
+mod filter;
+mod patience;
+mod session;
+mod step;
+mod trainer;
+mod worker;
+
+pub use worker::Worker;

@@ -1,0 +1,106 @@
+//! How long a step may wait for other workers once this worker is to leave, or has lost the chief. Knows no
+//! shard.
+
+use std::time::Duration;
+
+use pushpull_messages::id::LocalStep;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::WorkerError;
+
+/// How long a worker that is to leave waits for a reply on its way. One that waits for other workers may take
+/// longer.
+const LAST_REPLY: Duration = Duration::from_secs(1);
+/// How long a step may wait for other workers after the chief was lost, in addition to ten times its
+/// computation.
+const DESERTED: Duration = Duration::from_secs(60);
+
+/// Returns how long a step may wait for other workers after the chief was lost; `took` is how long its
+/// computation takes.
+pub(super) fn deserted_after(took: Duration) -> Duration {
+    DESERTED + 10 * took
+}
+
+/// Awaits `reply`, which may depend on other workers, and returns an error if this worker has to leave before
+/// it arrives.
+///
+/// Once the worker is told to stop or interrupted, it waits no longer than [`LAST_REPLY`]. Once the chief is
+/// lost, which closes `stop`, it waits no longer than `deserted_after`, because then no task tells the shards
+/// of workers that are gone.
+pub(super) async fn unless_leaving<T>(
+    stop: &mut watch::Receiver<Option<String>>,
+    interrupt: &CancellationToken,
+    local_step: LocalStep,
+    deserted_after: Duration,
+    reply: impl Future<Output = Result<T, WorkerError>>,
+) -> Result<T, WorkerError> {
+    let leaving = async {
+        let error = tokio::select! {
+            biased;
+            () = interrupt.cancelled() => WorkerError::Interrupted { local_step },
+            stopped = stop.wait_for(Option::is_some) => match stopped {
+                Ok(reason) => WorkerError::Stopped(reason.clone().expect("it has been waited for")),
+                Err(_) => tokio::select! {
+                    () = interrupt.cancelled() => WorkerError::Interrupted { local_step },
+                    () = tokio::time::sleep(deserted_after) => {
+                        return WorkerError::Deserted(deserted_after.as_secs());
+                    }
+                },
+            },
+        };
+        tokio::time::sleep(LAST_REPLY).await;
+        error
+    };
+    tokio::select! {
+        biased;
+        reply = reply => reply,
+        error = leaving => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(future)
+    }
+
+    #[test]
+    fn a_leaving_worker_does_not_wait_for_the_others() {
+        let step = LocalStep(3);
+        let never = std::future::pending::<Result<(), WorkerError>>;
+        block_on(async {
+            let (_chief, mut stop) = watch::channel(Some("enough".to_owned()));
+            let alone = CancellationToken::new();
+            let error = unless_leaving(&mut stop, &alone, step, DESERTED, never()).await.unwrap_err();
+            assert!(matches!(error, WorkerError::Stopped(reason) if reason == "enough"));
+            // An interrupt counts whether the chief is lost or not.
+            let (chief, mut stop) = watch::channel(None);
+            drop(chief);
+            let interrupt = CancellationToken::new();
+            interrupt.cancel();
+            let error = unless_leaving(&mut stop, &interrupt, step, DESERTED, never()).await.unwrap_err();
+            assert!(matches!(error, WorkerError::Interrupted { local_step } if local_step == step));
+            let short = Duration::from_millis(1);
+            let error = unless_leaving(&mut stop, &alone, step, short, never()).await.unwrap_err();
+            assert!(matches!(error, WorkerError::Deserted(_)), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_reply_on_its_way_is_taken() {
+        block_on(async {
+            let (_chief, mut stop) = watch::channel(Some("enough".to_owned()));
+            let reply = async {
+                tokio::time::sleep(LAST_REPLY / 2).await;
+                Ok(7)
+            };
+            let alone = CancellationToken::new();
+            let taken = unless_leaving(&mut stop, &alone, LocalStep(0), DESERTED, reply).await;
+            assert_eq!(taken.unwrap(), 7);
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! The way from a worker's registration to the chief's word to begin. Knows no step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pushpull_input::{Prefetch, input_in_directory};
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Go, Ready, Register, Registered};
+use pushpull_messages::observe::TraceSpec;
+use pushpull_transport::buffer::{BufferPool, Payload};
+use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
+
+use crate::client::Parameters;
+use crate::config::WorkerConfig;
+use crate::devices::Devices;
+use crate::error::WorkerError;
+use crate::hooks::{Hook, MakeHook, Start};
+use crate::preparation::{Preparation, Prepared, blocking};
+use crate::telemetry::{Journal, Life};
+
+/// How much longer than the chief a worker waits for the start. The chief has the same limit and names the
+/// missing tasks, so its error should come first.
+const CHIEF_FIRST: Duration = Duration::from_secs(10);
+
+/// Everything that a registered worker trains with.
+pub(super) struct Session {
+    pub job: JobSpec,
+    pub parameters: Parameters,
+    pub devices: Devices,
+    pub input: Prefetch,
+    pub hooks: Vec<Box<dyn Hook>>,
+    /// The batches taken from the input in earlier lives.
+    pub drawn: u64,
+    /// True if the job makes checkpoints.
+    pub saves: bool,
+    pub trace: Option<TraceSpec>,
+}
+
+/// Everything that a session is prepared with.
+pub(super) struct SessionStart<'a> {
+    pub config: &'a WorkerConfig,
+    pub identity: &'a Identity,
+    pub transport: &'a Arc<dyn Transport>,
+    pub pool: &'a BufferPool,
+    pub life: &'a Life,
+    pub journal: &'a Journal,
+}
+
+impl SessionStart<'_> {
+    /// Registers with the chief, prepares everything, and waits for the word to begin.
+    ///
+    /// # Errors
+    /// If the chief or a ps task cannot be reached, the job does not begin in time, or model and data cannot
+    /// be used.
+    pub(super) async fn run(&self, chief: &ReconnectingClient) -> Result<Session, WorkerError> {
+        let Self { config, identity, transport, pool, life, journal } = self;
+        tracing::info!("registering with the chief");
+        life.doing("registering");
+        let registered = self.in_time(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
+        let Registered { mut job, placement, workers, resume, saves, trace } = registered;
+        life.doing("preparing");
+        if let Some(directory) = &config.data_dir {
+            job.input = input_in_directory(&job.input, directory)?;
+        }
+        let variables = &job.graph.variables;
+        let parameters =
+            Parameters::connect(transport, identity, &placement, variables, pool, config.client()).await?;
+        journal.counters(parameters.counters().clone());
+        let (config, task) = ((*config).clone(), identity.task);
+        let preparation = Preparation { config, job: job.clone(), task, workers, resume };
+        let prepared = blocking(move || preparation.run()).await?;
+        let Prepared { train, sampler, replicas, parts, examples } = prepared;
+        let devices = Devices::start(replicas, parts);
+        life.devices(devices.meters());
+        let hooks = self.begin_hooks(&job, train.columns())?;
+        let input = Prefetch::start(train, sampler, job.input.prefetch as usize)?;
+        tracing::info!(
+            "ready: model '{}', {examples} examples, batch {}, {} device(s), {} thread(s)",
+            job.graph.name,
+            job.batch_size,
+            self.config.devices,
+            self.config.threads
+        );
+        life.doing("waiting for the others");
+        let Go {} = self.in_time(chief.call(Ready {}, Payload::EMPTY)).await?;
+        life.ready();
+        Ok(Session { job, parameters, devices, input, hooks, drawn: resume.drawn, saves, trace })
+    }
+
+    fn begin_hooks(&self, job: &JobSpec, columns: &[ColumnSpec]) -> Result<Vec<Box<dyn Hook>>, WorkerError> {
+        let start = Start { job, task: self.identity.task, columns };
+        let begin = |make: &MakeHook| {
+            let mut hook = make();
+            hook.begin(&start)?;
+            Ok(hook)
+        };
+        self.config.hooks.iter().map(begin).collect()
+    }
+
+    /// Awaits a reply that the chief sends when the whole cluster is up.
+    async fn in_time<R>(
+        &self,
+        call: impl Future<Output = Result<(R, Payload), CallError>>,
+    ) -> Result<R, WorkerError> {
+        let limit = self.config.start_timeout + CHIEF_FIRST;
+        match tokio::time::timeout(limit, call).await {
+            Ok(reply) => Ok(reply?.0),
+            Err(_) => Err(WorkerError::NotStarted(limit.as_secs())),
+        }
+    }
+}

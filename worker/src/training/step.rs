@@ -1,0 +1,167 @@
+//! One step of a worker: its computation and its push, which may overlap. Knows no input and no hook.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pushpull_input::Batch;
+use pushpull_messages::id::LocalStep;
+
+use super::filter::Filter;
+use crate::client::{Exchange, Gradients, Parameters};
+use crate::devices::{Computed, Devices, Work};
+use crate::error::WorkerError;
+use crate::telemetry::{Gauge, Journal};
+
+/// The longest computation during which gradients leave before all of them are complete: a frame that stalls
+/// for longer is cut off by the receiver.
+const EARLY_MAX: Duration = Duration::from_secs(5);
+
+/// Everything that takes steps: the devices, the filter and the connections to the shards.
+pub(super) struct Stepper {
+    pub parameters: Parameters,
+    pub devices: Devices,
+    pub filter: Filter,
+    pub gauge: Gauge,
+    pub journal: Journal,
+    /// How long the last computation took; `None` before the first.
+    pub took: Option<Duration>,
+}
+
+/// The input of a step.
+#[derive(Clone, Copy)]
+pub(super) struct StepInput<'a> {
+    pub batch: &'a Arc<Batch>,
+    /// The seed of the step's random numbers.
+    pub random: u64,
+    pub local_step: LocalStep,
+    /// The batches taken from the input so far, in all lives of the worker.
+    pub drawn: u64,
+    pub traced: bool,
+}
+
+/// The result of a step.
+pub(super) struct StepResult {
+    pub loss: f32,
+    /// The norm of the gradients, if it was measured.
+    pub gradient_norm: Option<f32>,
+    /// The values for the next step. If the gradients were dropped, they are unchanged and there are no
+    /// verdicts.
+    pub exchange: Exchange,
+    /// When the computation ended.
+    pub computed: Instant,
+    /// When the gradients had been filtered, if they were.
+    pub filtered: Option<Instant>,
+    /// When every shard had replied, if the gradients were pushed.
+    pub answered: Option<Instant>,
+    /// The work of each device, if the step is traced.
+    pub work: Vec<Work>,
+}
+
+impl Stepper {
+    /// Computes a step from the values in `read`, and pushes its gradients.
+    ///
+    /// # Errors
+    /// If the batch does not fit the model, the gradients end the job, or a shard refuses or is gone.
+    pub(super) async fn step(
+        &mut self,
+        input: StepInput<'_>,
+        read: Exchange,
+    ) -> Result<StepResult, WorkerError> {
+        let memory: Vec<Gradients> = (0..self.devices.count()).map(|_| self.parameters.gradients()).collect();
+        let begun = Instant::now();
+        let measured = self.gauge.is_due(input.local_step, begun);
+        // The shards wait for the rest of a push that has begun, but not for long.
+        let early = !measured
+            && self.took.is_some_and(|took| took <= EARLY_MAX)
+            && self.filter.is_open()
+            && self.parameters.streams()
+            && memory.len() == 1;
+        let result = match early {
+            true => self.step_overlapped(input, read, memory).await?,
+            false => self.step_in_turn(input, read, memory, measured).await?,
+        };
+        self.took = Some(result.computed - begun);
+        Ok(result)
+    }
+
+    /// Begins the push before the computation: each gradient leaves as soon as it is complete. For one device
+    /// only.
+    async fn step_overlapped(
+        &mut self,
+        input: StepInput<'_>,
+        read: Exchange,
+        mut memory: Vec<Gradients>,
+    ) -> Result<StepResult, WorkerError> {
+        let Self { parameters, devices, journal, .. } = self;
+        let StepInput { batch, random, local_step, drawn, traced } = input;
+        let Exchange { values, versions, .. } = read;
+        let payloads = memory[0].promise();
+        let push = async { Ok(parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?) };
+        let compute = async {
+            let computed = devices.step(batch, random, &values, memory, traced).await?;
+            let Computed { loss, mut gradients, work } = computed;
+            drop(values);
+            gradients.complete_all();
+            let computed = Instant::now();
+            journal.enter("exchange", computed);
+            Ok::<_, WorkerError>((loss, work, computed))
+        };
+        let ((loss, work, computed), exchange) = overlap(compute, push).await?;
+        let answered = Some(Instant::now());
+        Ok(StepResult { loss, gradient_norm: None, exchange, computed, filtered: None, answered, work })
+    }
+
+    /// Computes all gradients, filters them, and pushes them or drops them.
+    async fn step_in_turn(
+        &mut self,
+        input: StepInput<'_>,
+        read: Exchange,
+        memory: Vec<Gradients>,
+        measured: bool,
+    ) -> Result<StepResult, WorkerError> {
+        let StepInput { batch, random, local_step, drawn, traced } = input;
+        let Exchange { values, versions, last_steps, .. } = read;
+        let result = self.devices.step(batch, random, &values, memory, traced).await?;
+        let Computed { loss, mut gradients, work } = result;
+        let computed = Instant::now();
+        self.journal.enter("filter", computed);
+        if !self.filter.pass(&mut gradients, local_step)? {
+            let filtered = Some(Instant::now());
+            let (verdicts, pushes) = (Vec::new(), Vec::new());
+            let exchange = Exchange { values, versions, last_steps, verdicts, pushes };
+            let (gradient_norm, answered) = (None, None);
+            return Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, work });
+        }
+        let gradient_norm = self.filter.norm(&gradients, measured);
+        let passed = Instant::now();
+        self.journal.enter("exchange", passed);
+        // The values return to the pool before the next ones arrive in its buffers.
+        drop(values);
+        let payloads = gradients.into_payloads();
+        let exchange = self.parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?;
+        let (filtered, answered) = (Some(passed), Some(Instant::now()));
+        Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, work })
+    }
+}
+
+/// Awaits both at the same time. If the computation fails, its error is returned, whatever the push returned.
+async fn overlap<C, P, E>(
+    compute: impl Future<Output = Result<C, E>>,
+    push: impl Future<Output = Result<P, E>>,
+) -> Result<(C, P), E> {
+    let (mut compute, mut push) = (pin!(compute), pin!(push));
+    let mut pushed = None;
+    let computed = loop {
+        tokio::select! {
+            biased;
+            computed = &mut compute => break computed?,
+            ended = &mut push, if pushed.is_none() => pushed = Some(ended),
+        }
+    };
+    let pushed = match pushed {
+        Some(ended) => ended,
+        None => push.await,
+    };
+    Ok((computed, pushed?))
+}

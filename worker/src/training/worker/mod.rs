@@ -1,0 +1,274 @@
+//! The worker task, from dialling the chief to its end. Knows no step.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pushpull_input::{InputError, SplitMix64};
+use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Evaluated, Finish, Finished, Resume, TrainingResult};
+use pushpull_messages::observe::Clock;
+use pushpull_transport::buffer::{BufferPool, Payload};
+use pushpull_transport::{Identity, Patience, ReconnectingClient, Transport};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::filter::Filter;
+use super::session::{Session, SessionStart};
+use super::step::Stepper;
+use super::trainer::{Trained, Trainer, TrainingProgress};
+use crate::client::Parameters;
+use crate::config::WorkerConfig;
+use crate::devices::Devices;
+use crate::error::WorkerError;
+use crate::evaluation::evaluate;
+use crate::preparation::{Preparation, blocking};
+use crate::telemetry::{
+    EndOfLife, Gauge, Journal, Life, Plots, ReportSources, Reporter, Spans, Tracer, WorkerView,
+};
+
+/// How long a worker that leaves early tries to tell the chief.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How long an interrupted worker of a job with checkpoints goes on. If other tasks were interrupted too, the
+/// chief lets all of them stop at the same step.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long after that it waits to hear that the checkpoint is durable.
+const SAVED: Duration = Duration::from_secs(30);
+
+/// A worker task.
+pub struct Worker {
+    config: WorkerConfig,
+    identity: Identity,
+    transport: Arc<dyn Transport>,
+    pool: BufferPool,
+    /// Cancelled when a signal tells the worker to stop.
+    interrupt: CancellationToken,
+    life: Life,
+    journal: Journal,
+    _end: EndOfLife,
+}
+
+/// The part of a session that outlives its training.
+struct AfterTraining {
+    job: JobSpec,
+    parameters: Parameters,
+    devices: Devices,
+}
+
+impl Worker {
+    /// Creates a worker that is not started yet.
+    ///
+    /// # Errors
+    /// If a setting is out of range.
+    pub fn new(
+        config: WorkerConfig,
+        identity: Identity,
+        transport: Arc<dyn Transport>,
+        pool: BufferPool,
+        interrupt: CancellationToken,
+    ) -> Result<Self, WorkerError> {
+        config.validate()?;
+        let life = Life::new("dialling the chief", interrupt.clone());
+        let (end, journal) = (life.end(), Journal::default());
+        Ok(Self { config, identity, transport, pool, interrupt, life, journal, _end: end })
+    }
+
+    /// Returns a view of the worker, which outlives it.
+    pub fn view(&self) -> WorkerView {
+        let (life, journal) = (self.life.clone(), self.journal.clone());
+        WorkerView::new(self.identity.task, self.identity.incarnation, life, journal)
+    }
+
+    /// Trains until the job's last step, and evaluates if the chief asks for it.
+    ///
+    /// # Errors
+    /// If anything ends the worker early; the chief was told, if it could be reached.
+    ///
+    /// # Panics
+    /// Outside of an actix system.
+    pub async fn run(self) -> Result<(), WorkerError> {
+        let chief = tokio::select! {
+            chief = self.dial_chief() => Arc::new(chief?),
+            () = self.interrupt.cancelled() => {
+                return Err(WorkerError::Interrupted { local_step: LocalStep(0) });
+            }
+        };
+        self.life.chief(&chief);
+        let (interrupt, saves) = (self.interrupt.clone(), AtomicBool::new(false));
+        let out_of_patience = async {
+            interrupt.cancelled().await;
+            tokio::time::sleep(FAREWELL).await;
+            if saves.load(Ordering::Relaxed) {
+                tokio::time::sleep(GRACE + SAVED).await;
+            }
+        };
+        tokio::select! {
+            result = self.work(&chief, &saves) => result,
+            // It leaves even while it waits for a push, the other workers or the chief.
+            () = out_of_patience => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
+        }
+    }
+
+    /// Runs the worker from its registration on. Sets `job_saves` as soon as it is known whether the job
+    /// saves.
+    async fn work(&self, chief: &Arc<ReconnectingClient>, job_saves: &AtomicBool) -> Result<(), WorkerError> {
+        let Self { config, identity, transport, pool, life, journal, interrupt, .. } = self;
+        let start = SessionStart { config, identity, transport, pool, life, journal };
+        let prepared = tokio::select! {
+            prepared = start.run(chief) => prepared,
+            () = interrupt.cancelled() => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
+        };
+        let session = match prepared {
+            Ok(session) => session,
+            Err(error) => return self.leave_early(chief, error, None, false).await,
+        };
+        let saves = session.saves;
+        job_saves.store(saves, Ordering::Relaxed);
+        let (Trained { result, progress }, rest) = self.train(chief, session).await;
+        let result = match result {
+            Ok(()) => TrainingResult::Completed,
+            // The others may have more input, and this worker may be asked to evaluate.
+            Err(WorkerError::Input(end @ InputError::Ended { .. })) => {
+                tracing::warn!("waiting for the other workers: {end}");
+                TrainingResult::input_ended(end)
+            }
+            Err(error) => return self.leave_early(chief, error, Some(progress), saves).await,
+        };
+        let TrainingProgress { local_step, loss, skipped } = progress;
+        tracing::info!("finished after {local_step} steps of this worker");
+        self.life.doing("waiting for the others");
+        let finish = Finish { result, local_step, loss, skipped };
+        let (Finished { evaluate: asked, step }, _) = chief.call(finish, Payload::EMPTY).await?;
+        if asked {
+            self.life.doing("evaluating");
+            self.evaluate(chief, rest, step).await?;
+        }
+        Ok(())
+    }
+
+    /// Trains, with reports to the chief beside it. Input and hooks are dropped at its end.
+    async fn train(&self, chief: &Arc<ReconnectingClient>, session: Session) -> (Trained, AfterTraining) {
+        let Session { job, parameters, devices, input, hooks, drawn, saves, trace } = session;
+        let (journal, clock) = (self.journal.clone(), Clock::start());
+        let (plots, spans) = (Plots::default(), Spans::default());
+        let tracer = trace.map(|trace| Tracer::new(trace, self.identity.task, clock, spans.clone()));
+        let sources = ReportSources { journal: journal.clone(), plots: plots.clone(), spans };
+        let (stop, reporter) = self.start_reporter(chief, sources, clock);
+        self.life.doing("training");
+        let interrupt = match saves {
+            true => cancelled_after(GRACE, self.interrupt.clone()),
+            false => self.interrupt.clone(),
+        };
+        let seed = SplitMix64::stream(&[job.seed, u64::from(self.identity.task.index)]).bits();
+        let filter = Filter::new(job.gradient, &job.graph.variables);
+        let gauge = Gauge::new(self.config.report_every);
+        let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), took: None };
+        let sync = job.sync;
+        let mut trainer =
+            Trainer { stepper, seed, input, drawn, sync, journal, tracer, hooks, plots, stop, interrupt };
+        let trained = trainer.run().await;
+        let Trainer { stepper: Stepper { parameters, devices, .. }, stop, .. } = trainer;
+        // This lets the reporter send the rest. If it panicked, the panic was printed.
+        drop(stop);
+        let _ = reporter.await;
+        (trained, AfterTraining { job, parameters, devices })
+    }
+
+    fn start_reporter(
+        &self,
+        chief: &Arc<ReconnectingClient>,
+        sources: ReportSources,
+        clock: Clock,
+    ) -> (watch::Receiver<Option<String>>, JoinHandle<()>) {
+        let (stop_sender, stop) = watch::channel(None);
+        let reporter = Reporter::new(Arc::clone(chief), self.life.clone(), sources, clock);
+        (stop, tokio::spawn(reporter.run(stop_sender, self.config.report_every)))
+    }
+
+    async fn dial_chief(&self) -> Result<ReconnectingClient, WorkerError> {
+        let host = self.identity.cluster.chief_host();
+        let address = self.identity.cluster.address(host).ok_or(WorkerError::NotInCluster(host))?;
+        let patience = Patience::of(self.config.start_timeout);
+        let (transport, retry) = (Arc::clone(&self.transport), self.config.retry);
+        let chief = ReconnectingClient::connect(
+            transport,
+            address.as_str(),
+            &self.identity,
+            TaskId::CHIEF,
+            patience,
+            retry,
+        );
+        Ok(chief.await?)
+    }
+
+    /// Evaluates the final variables, which are those of `step`, and tells the chief the result.
+    async fn evaluate(
+        &self,
+        chief: &ReconnectingClient,
+        rest: AfterTraining,
+        step: GlobalStep,
+    ) -> Result<(), WorkerError> {
+        let AfterTraining { job, parameters, devices } = rest;
+        let result = async {
+            let (config, task, resume) = (self.config.clone(), self.identity.task, Resume::default());
+            let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume };
+            let test = blocking(move || preparation.load_test()).await?;
+            evaluate(&parameters, &devices, &test, &job, step).await
+        };
+        let result = result.await;
+        let evaluated = match &result {
+            Ok(evaluation) => Evaluated { result: Ok(evaluation.clone()) },
+            Err(error) => Evaluated::failed(error),
+        };
+        let told = chief.call::<Finished>(evaluated, Payload::EMPTY).await;
+        // If both failed, the evaluation's error is the cause.
+        result?;
+        told?;
+        Ok(())
+    }
+
+    /// Tells the chief why this worker leaves before the end, and returns that reason.
+    async fn leave_early(
+        &self,
+        chief: &ReconnectingClient,
+        error: WorkerError,
+        progress: Option<TrainingProgress>,
+        saves: bool,
+    ) -> Result<(), WorkerError> {
+        let result = match &error {
+            WorkerError::Interrupted { .. } | WorkerError::Stopped(_) => TrainingResult::Interrupted,
+            other => TrainingResult::failed(other),
+        };
+        let none = TrainingProgress { local_step: LocalStep(0), loss: f32::NAN, skipped: 0 };
+        let TrainingProgress { local_step, loss, skipped } = progress.unwrap_or(none);
+        let farewell = chief.call::<Finished>(Finish { result, local_step, loss, skipped }, Payload::EMPTY);
+        match tokio::time::timeout(FAREWELL, farewell).await {
+            // Its work is in the variables and will be in a checkpoint: nothing is lost.
+            Ok(Ok(_)) if saves && matches!(error, WorkerError::Interrupted { .. }) => return Ok(()),
+            Ok(Err(lost)) => tracing::debug!(error = %lost, "could not tell the chief why this worker left"),
+            _ => {}
+        }
+        Err(error)
+    }
+}
+
+/// Returns a token that is cancelled `delay` after `interrupt` is.
+fn cancelled_after(delay: Duration, interrupt: CancellationToken) -> CancellationToken {
+    let later = CancellationToken::new();
+    let cancelled = later.clone();
+    tokio::spawn(async move {
+        interrupt.cancelled().await;
+        tracing::info!(
+            grace_s = delay.as_secs(),
+            "interrupted; going on for a while, so that the job may save a checkpoint"
+        );
+        tokio::time::sleep(delay).await;
+        cancelled.cancel();
+    });
+    later
+}
+
+#[cfg(test)]
+mod tests;

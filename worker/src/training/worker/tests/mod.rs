@@ -1,0 +1,258 @@
+//! A worker between a chief and a ps that the tests play: what it shows of itself, and what it reports.
+
+mod play;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{Incarnation, JobName};
+use pushpull_messages::observe::{
+    Micros, Observed, RoleSnapshot, SpanSpec, TaskSnapshot, TaskState, WorkerSnapshot,
+};
+use pushpull_messages::summary::SummarySpec;
+use pushpull_transport::InProcess;
+
+use self::play::{AHEAD_US, BATCH, Play, SHARDS, Script, play};
+use super::*;
+use crate::hooks::{Hook, HookError, MakeHook, StepInfo};
+use crate::telemetry::nest;
+
+/// By so much moments may be off at most: by less than any call takes.
+const OFF_US_MAX: Micros = 60_000_000;
+
+fn worker_of(seen: &TaskSnapshot) -> &WorkerSnapshot {
+    let RoleSnapshot::Worker(worker) = &seen.role else { panic!("a worker's") };
+    worker
+}
+
+fn doing(seen: &TaskSnapshot) -> &str {
+    assert_eq!(seen.actors[0].name, "worker/0/trainer");
+    &seen.actors[0].state
+}
+
+#[test]
+fn a_life_is_seen_from_its_beginning_to_its_end() {
+    play(Script { keep_from: 3, go: false, ..Default::default() }, |mut play| async move {
+        let seen = play.see(|play| play.chief.words().ready.is_some()).await;
+        assert_eq!((seen.state, doing(&seen)), (TaskState::Starting, "waiting for the others"));
+        assert_eq!(worker_of(&seen).local_step, LocalStep(0));
+        play.chief.go();
+        // It is stuck in its fourth step.
+        let seen = play.see(Play::is_stuck).await;
+        assert_eq!((seen.state, doing(&seen)), (TaskState::Ready, "training"));
+        let worker = worker_of(&seen);
+        assert_eq!((worker.local_step, worker.global_step, worker.drawn), (LocalStep(3), GlobalStep(3), 7));
+        assert_eq!((worker.verdicts.applied, worker.staleness.sum), (6, 6));
+        assert_eq!(worker.phase.as_deref(), Some("exchange"));
+        let told = |phase: &str, words: &play::Words| {
+            let last = words.reports.last().and_then(|report| report.snapshot.as_ref());
+            last.is_some_and(|told| told.phase.as_deref() == Some(phase) && told.phase_us > 0)
+        };
+        play.see(|play| told("exchange", &play.chief.words())).await;
+        // What is on its way is counted by the KiB.
+        assert_eq!((worker.in_flight_bytes, worker.in_flight_bytes_max), (2 << 10, 1 << 30));
+        assert!(seen.actors[0].busy_us.is_some() && seen.actors[0].handling.count() == 3);
+        let names: Vec<&str> = seen.actors.iter().map(|actor| actor.name.as_str()).collect();
+        assert_eq!(names, ["worker/0/trainer", "worker/0/input", "worker/0/device/0"]);
+        assert_eq!((seen.actors[2].handling.count(), seen.actors[2].queue), (4, 0));
+        play.interrupt.cancel();
+        assert_eq!(play.view.observe().await.state, TaskState::Stopping);
+        let error = play.end().await.unwrap_err();
+        assert!(matches!(error, WorkerError::Interrupted { .. }), "{error}");
+        let last = play.view.observe().await;
+        assert_eq!((last.state, doing(&last)), (TaskState::Ended, "ended"));
+        assert_eq!((worker_of(&last).local_step, worker_of(&last).in_flight_bytes), (LocalStep(3), 0));
+        assert_eq!((&worker_of(&last).phase, worker_of(&last).phase_us), (&None, 0));
+        assert_eq!(worker_of(&last).verdicts, worker.verdicts);
+        // The chief knows the same.
+        let words = play.chief.words();
+        let told = words.reports.last().and_then(|report| report.snapshot.clone()).expect("there was a step");
+        assert_eq!((told.local_step, told.verdicts), (LocalStep(3), worker.verdicts));
+        assert_eq!(words.finish.as_ref().unwrap().local_step, LocalStep(3));
+    });
+}
+
+#[test]
+fn who_is_told_to_stop_is_seen_to_stop() {
+    play(Script { keep_from: 3, ..Default::default() }, |mut play| async move {
+        play.see(Play::is_stuck).await;
+        play.chief.words().stop = Some("enough".into());
+        let seen = play.see(|play| play.life.state() != TaskState::Ready).await;
+        assert_eq!(seen.state, TaskState::Stopping);
+        let error = play.end().await.unwrap_err();
+        assert!(matches!(&error, WorkerError::Stopped(reason) if reason == "enough"), "{error}");
+        assert_eq!(play.view.observe().await.state, TaskState::Ended);
+    });
+}
+
+#[test]
+fn who_never_runs_has_ended_too() {
+    let cluster = ClusterSpec::new([(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])]).unwrap();
+    let (task, incarnation) = (TaskId::worker(0), Incarnation(1));
+    let identity = Identity { task, incarnation, cluster, graph: None, http: None };
+    let (transport, pool) = (Arc::new(InProcess::new()), BufferPool::default());
+    let worker =
+        Worker::new(WorkerConfig::default(), identity, transport, pool, CancellationToken::new()).unwrap();
+    let view = worker.view();
+    drop(worker.run());
+    let seen = actix_rt::System::new().block_on(view.observe());
+    assert_eq!(seen.state, TaskState::Ended);
+}
+
+struct Plotter;
+
+impl Hook for Plotter {
+    fn after_step(&mut self, info: &StepInfo<'_>, plots: &Plots) -> Result<(), HookError> {
+        plots.plot(SummarySpec::scalar("loss", GlobalStep(info.local_step.0), info.loss));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_report_on_its_way_and_a_last_one_are_answered() {
+    let hooks: Vec<MakeHook> = vec![Arc::new(|| Box::new(Plotter) as Box<dyn Hook>)];
+    let script = Script { keep_from: 3, ..Default::default() };
+    let config = WorkerConfig { hooks, ..script.config };
+    play(Script { config, ..script }, |mut play| async move {
+        play.see(Play::is_stuck).await;
+        play.chief.words().deaf = true;
+        play.see(|play| !play.chief.words().unheard.is_empty()).await;
+        play.release();
+        while worker_of(&play.view.observe().await).phase.is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        play.chief.hear();
+        play.end().await.unwrap();
+        let last = play.view.observe().await;
+        let words = play.chief.words();
+        assert_eq!(
+            words.reports.last().and_then(|report| report.snapshot.as_deref()),
+            Some(worker_of(&last))
+        );
+        let plotted = words.reports.iter().flat_map(|report| &report.summaries);
+        assert!(plotted.map(|summary| summary.step.0).eq(0..7), "each once");
+        let traced = words.reports.iter().flat_map(|report| &report.spans).filter(|span| span.name == "step");
+        assert!(traced.filter_map(|span| span.local_step).eq([0, 3, 6]), "each once");
+    });
+}
+
+struct Quiet;
+impl Hook for Quiet {}
+
+/// A whole run: what is seen at the end is what became of every step, and what was reported last.
+fn whole(tcp: bool, devices: usize) {
+    let hooks: Vec<MakeHook> = vec![Arc::new(|| Box::new(Quiet) as Box<dyn Hook>)];
+    // Whether there is a report before the last ones is chance.
+    let script = Script::default();
+    let config = WorkerConfig { devices, hooks, ..script.config };
+    play(Script { config, tcp, ..script }, |mut play| async move {
+        play.end().await.unwrap();
+        let end = play.chief.clock.now() + AHEAD_US;
+        let last = play.view.observe().await;
+        let worker = worker_of(&last);
+        let steps = 7;
+        assert_eq!((worker.local_step, worker.global_step), (LocalStep(steps), GlobalStep(steps)));
+        assert_eq!((worker.drawn, worker.examples), (4 + steps, steps * u64::from(BATCH)));
+        assert_eq!((worker.verdicts.applied, worker.staleness.count()), (2 * steps, 2 * steps));
+        let round_trips = worker.round_trips.iter().map(|trip| (trip.shard, trip.times.count()));
+        assert_eq!(round_trips.collect::<Vec<_>>(), SHARDS.map(|shard| (shard, steps)));
+        // A pull and all pushes, with the bytes of both variables.
+        assert_eq!((worker.sent.messages, worker.received.messages), (2 * steps + 2, 2 * steps + 2));
+        assert_eq!((worker.sent.payload_bytes, worker.received.payload_bytes), (12 * steps, 12 * steps + 12));
+        assert!(worker.loss.is_some_and(f32::is_finite) && worker.skipped == 0);
+        // Phases add up to the steps, but for what is less than a microsecond.
+        let counts = worker.phases.iter().map(|(_, times)| times.count());
+        let filtered = if tcp && devices == 1 { 1 } else { steps };
+        assert_eq!(counts, [steps, steps, filtered, steps, steps]);
+        let sum: u64 = worker.phases.iter().iter().map(|(_, times)| times.sum_us).sum();
+        let trainer = &last.actors[0];
+        assert_eq!(trainer.handling.count(), steps);
+        assert!(
+            (trainer.handling.sum_us.saturating_sub(6 * steps)..=trainer.handling.sum_us + steps)
+                .contains(&sum)
+        );
+        let reductions = if devices == 2 { steps } else { 0 };
+        let handled = last.actors[2..].iter().map(|device| device.handling.count());
+        assert_eq!(handled.sum::<u64>(), steps * devices as u64 + reductions);
+        let words = play.chief.words();
+        assert!(words.reports.iter().all(|report| report.snapshot.is_some() && report.spans_lost == 0));
+        let reported = words.reports.last().unwrap().snapshot.as_deref();
+        assert_eq!(reported, Some(worker));
+        let spans: Vec<&SpanSpec> = words.reports.iter().flat_map(|report| &report.spans).collect();
+        check_spans(&spans, end, devices);
+    });
+}
+
+/// Of the steps 0, 3 and 6, until that moment of the chief's clock.
+fn check_spans(spans: &[&SpanSpec], end: Micros, devices: usize) {
+    let steps: BTreeSet<u64> = spans.iter().filter_map(|span| span.local_step).collect();
+    assert_eq!(steps, BTreeSet::from([0, 3, 6]));
+    let mut lanes: BTreeMap<(TaskId, &str), Vec<&SpanSpec>> = BTreeMap::new();
+    for span in spans {
+        let (start, end) = (AHEAD_US - OFF_US_MAX, end + OFF_US_MAX);
+        assert!(span.start_us >= start && span.took_us >= 0 && span.start_us + span.took_us <= end);
+        lanes.entry((span.task, span.lane.as_str())).or_default().push(span);
+    }
+    let (own, ps) = (TaskId::worker(0), TaskId::ps(0));
+    let mut known = vec![
+        (own, "to ps/0/shard/0"),
+        (own, "to ps/0/shard/1"),
+        (own, "trainer"),
+        (ps, "shard/0"),
+        (ps, "shard/1"),
+    ];
+    known.extend(["device/0", "device/1"].iter().take(devices).map(|lane| (own, *lane)));
+    assert_eq!(lanes.keys().copied().collect::<BTreeSet<_>>(), known.into_iter().collect());
+    for (lane, spans) in &lanes {
+        assert!(nest(spans.clone()), "{lane:?}: {spans:?}");
+    }
+    for step in steps {
+        let named = |name: &str| {
+            let of = spans.iter().filter(|span| span.local_step == Some(step) && span.name == name);
+            of.copied().collect::<Vec<&SpanSpec>>()
+        };
+        for (name, count) in [
+            ("step", 1),
+            ("input", 1),
+            ("hooks", 2),
+            ("compute", 1),
+            ("exchange", 1),
+            ("forward and backward", devices),
+            ("reduce", devices - 1),
+            ("push", 2),
+            ("wire", 2),
+            ("queue", 2),
+            ("apply", 2),
+        ] {
+            assert_eq!(named(name).len(), count, "{name}");
+        }
+        let whole = named("step")[0];
+        for push in named("push") {
+            let (id, shard) = push.push.expect("whose it is");
+            // The first push is that of step 0.
+            assert_eq!((id.worker, id.incarnation, id.sequence.0), (0, Incarnation(5), step + 1));
+            let of: Vec<&&SpanSpec> = spans.iter().filter(|span| span.push == Some((id, shard))).collect();
+            assert!(of.iter().all(|span| span.local_step == Some(step)) && of.len() >= 5);
+            for part in of.iter().copied().chain([&push]) {
+                assert!(whole.start_us <= push.start_us && push.start_us <= part.start_us);
+                let ends = [part, push, whole].map(|span| span.start_us + span.took_us);
+                assert!(ends.is_sorted(), "{part:?} is within {push:?} is within {whole:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_seen_at_the_end_is_what_became_of_every_step() {
+    whole(false, 1);
+}
+
+#[test]
+fn two_devices_are_seen_and_what_they_add_up() {
+    whole(false, 2);
+}
+
+#[test]
+fn pushes_that_begin_early_are_traced_too() {
+    whole(true, 1);
+}
