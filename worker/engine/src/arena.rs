@@ -2,7 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-/// Floats in a cache line of 64 bytes.
+/// The maximum size of an arena, in floats: 16 GiB.
+pub(super) const ARENA_ELEMENTS_MAX: usize = 1 << 32;
+
+/// The number of floats in a cache line of 64 bytes.
 const LINE_FLOATS: usize = 16;
 
 /// One cache line. A vector of these is aligned without unsafe code.

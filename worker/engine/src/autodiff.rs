@@ -1,5 +1,5 @@
-//! Reverse-mode differentiation ahead of time: the backward pass is more nodes, appended behind the forward
-//! pass.
+//! Reverse-mode differentiation ahead of time: appends the backward pass to the forward pass, as more nodes.
+//! Knows nothing of fusion or memory.
 
 use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Reduction, Saved, Side, Unary};
 use pushpull_messages::graph::GraphSpec;
@@ -9,8 +9,11 @@ use super::error::CompileError;
 use super::extent::extent;
 use super::ir::{Epilogue, Factors, Ir, Kernel, Node, Value};
 
-/// Appends the nodes that give the gradient of `loss` by every variable that is trained; none where the loss
-/// does not depend on it.
+/// Appends the nodes that compute the gradient of `loss` by every trained variable. Returns `None` for a
+/// variable that the loss does not depend on.
+///
+/// # Errors
+/// If an operation between a variable and the loss has no gradient.
 pub(super) fn differentiate(
     ir: &mut Ir,
     graph: &GraphSpec,
@@ -40,13 +43,13 @@ pub(super) fn differentiate(
     Ok(gradients)
 }
 
-/// The list as it grows, and for every forward node the value that is the adjoint of its first output.
+/// The growing list of nodes, and the adjoint of every forward node's first output.
 struct Tape<'a> {
     ir: &'a mut Ir,
     graph: &'a GraphSpec,
     depends: Vec<bool>,
     adjoints: Vec<Option<Value>>,
-    /// The node of the graph whose rule is at work.
+    /// The node of the graph whose rule is being applied.
     origin: NodeId,
 }
 
@@ -74,7 +77,7 @@ impl Tape<'_> {
         self.depends[value.node]
     }
 
-    /// Adds to the adjoint of a forward value: what is used twice gets the sum of both.
+    /// Adds to the adjoint of a forward value. A value that is used twice gets the sum of both adjoints.
     fn contribute(&mut self, to: Value, adjoint: Value) {
         let sum = match self.adjoints[to.node] {
             None => adjoint,
@@ -86,9 +89,9 @@ impl Tape<'_> {
         self.adjoints[to.node] = Some(sum);
     }
 
-    /// a ∘ b of shape `output`, which both broadcast to.
+    /// Pushes a ∘ b with the shape `output`, to which both broadcast.
     fn binary(&mut self, op: Binary, a: Value, b: Value, output: Vec<usize>) -> Value {
-        // An adjoint may come in another shape of as many elements, as from a rule that flattens.
+        // An adjoint may have another shape with the same number of elements, as from a rule that flattens.
         let as_output = |tape: &Self, value: Value| match tape.ir.elements(value) {
             all if all == output.iter().product::<usize>() => output.clone(),
             _ => tape.shape(value),
@@ -103,7 +106,7 @@ impl Tape<'_> {
         self.push(Kernel::Unary(op), &[x], shape)
     }
 
-    /// What reaches an operand that was broadcast: the sum over all places where it was used.
+    /// Pushes the adjoint of an operand that was broadcast: the sum over all places where it was used.
     fn sum_to(&mut self, dy: Value, from: &[usize], operand: Value) -> Value {
         let to = self.shape(operand);
         match extent(&to, from) {
@@ -116,10 +119,16 @@ impl Tape<'_> {
         }
     }
 
-    /// The rule of each kernel: how the adjoint of its output reaches those of its inputs.
+    /// Pushes a kernel whose output has the shape of `to`, and adds that output to the adjoint of `to`.
+    fn contribute_as(&mut self, to: Value, kernel: Kernel, inputs: &[Value]) {
+        let shape = self.shape(to);
+        let adjoint = self.push(kernel, inputs, shape);
+        self.contribute(to, adjoint);
+    }
+
+    /// Applies the rule of one kernel: passes the adjoint `dy` of its first output `y` on to its inputs.
     fn backward(&mut self, y: Value, dy: Value) -> Result<(), CompileError> {
         let Node { kernel, inputs, outputs, .. } = self.ir.nodes[y.node].clone();
-        let shape = outputs[0].clone();
         match kernel {
             Kernel::Column(_) | Kernel::Variable(_) | Kernel::Constant(_) | Kernel::ToFloat => {}
             Kernel::View | Kernel::Copy => self.contribute(inputs[0], dy),
@@ -129,32 +138,26 @@ impl Tape<'_> {
             }
             Kernel::Binary(op, _) => self.binary_grad(op, [inputs[0], inputs[1]], y, dy),
             Kernel::Reduce(reduction, shapes) => {
-                let x = inputs[0];
-                let dx = self.reduce_grad(reduction, shapes, x, y, dy);
-                self.contribute(x, dx);
+                let dx = self.reduce_grad(reduction, shapes, inputs[0], y, dy);
+                self.contribute(inputs[0], dx);
             }
             Kernel::Transpose { axes, .. } => {
                 let mut back = vec![0; axes.len()];
                 for (to, &from) in axes.iter().enumerate() {
                     back[from] = to;
                 }
-                let kernel = Kernel::Transpose { shape, axes: back };
-                let of = self.shape(inputs[0]);
-                let dx = self.push(kernel, &[dy], of);
-                self.contribute(inputs[0], dx);
+                let shape = outputs[0].clone();
+                self.contribute_as(inputs[0], Kernel::Transpose { shape, axes: back }, &[dy]);
             }
             Kernel::Concat { shape, parts } => {
                 for (&input, part) in inputs.iter().zip(parts) {
                     if self.wanted(input) {
-                        let of = self.shape(input);
-                        let dx = self.push(Kernel::Slice { shape: shape.clone(), part }, &[dy], of);
-                        self.contribute(input, dx);
+                        self.contribute_as(input, Kernel::Slice { shape: shape.clone(), part }, &[dy]);
                     }
                 }
             }
             Kernel::Slice { shape, part } => {
-                let dx = self.push(Kernel::Paste { shape: shape.clone(), part }, &[dy], shape);
-                self.contribute(inputs[0], dx);
+                self.contribute_as(inputs[0], Kernel::Paste { shape, part }, &[dy])
             }
             Kernel::Product(factors, _) => {
                 let kernel = |factors| Kernel::Product(factors, Epilogue::Bare);
@@ -165,101 +168,93 @@ impl Tape<'_> {
                 self.product_grad(kernel, factors, [inputs[0], inputs[1]], dy);
             }
             Kernel::Gather { width } => {
-                let of = self.shape(inputs[0]);
-                let table = self.push(Kernel::Scatter { width }, &[inputs[1], dy], of);
-                self.contribute(inputs[0], table);
+                self.contribute_as(inputs[0], Kernel::Scatter { width }, &[inputs[1], dy]);
             }
+            kernel @ (Kernel::Conv2d(..)
+            | Kernel::MaxPool2d(_)
+            | Kernel::AveragePool2d(_)
+            | Kernel::GlobalAveragePool(_)) => self.image_grad(kernel, &inputs, y, dy),
+            kernel @ (Kernel::SoftmaxCrossEntropy
+            | Kernel::SoftmaxCrossEntropyDense { .. }
+            | Kernel::SigmoidCrossEntropy
+            | Kernel::MeanSquaredError
+            | Kernel::TopK { .. }
+            | Kernel::AucCounts) => self.score_grad(&kernel, &inputs, dy)?,
+            kernel => self.row_grad(kernel, &inputs, y, dy),
+        }
+        Ok(())
+    }
+
+    /// Applies the rule of a convolution or a pooling.
+    fn image_grad(&mut self, kernel: Kernel, inputs: &[Value], y: Value, dy: Value) {
+        let images = inputs[0];
+        match kernel {
             Kernel::Conv2d(conv, _) => {
-                let [images, filter] = [inputs[0], inputs[1]];
+                let filter = inputs[1];
                 if self.wanted(filter) {
-                    let of = self.shape(filter);
-                    let dk = self.push(Kernel::Conv2dKernelGrad(conv), &[images, dy], of);
-                    self.contribute(filter, dk);
+                    self.contribute_as(filter, Kernel::Conv2dKernelGrad(conv), &[images, dy]);
                 }
                 if self.wanted(images) {
-                    let of = self.shape(images);
-                    let dx = self.push(Kernel::Conv2dInputGrad(conv), &[filter, dy], of);
-                    self.contribute(images, dx);
+                    self.contribute_as(images, Kernel::Conv2dInputGrad(conv), &[filter, dy]);
                 }
             }
             Kernel::MaxPool2d(pool) => {
-                let of = self.shape(inputs[0]);
-                let dx = self.push(Kernel::MaxPool2dGrad(pool), &[y.output(1), dy], of);
-                self.contribute(inputs[0], dx);
+                self.contribute_as(images, Kernel::MaxPool2dGrad(pool), &[y.output(1), dy]);
             }
             Kernel::AveragePool2d(pool) => {
-                let of = self.shape(inputs[0]);
-                let dx = self.push(Kernel::AveragePool2dGrad(pool), &[dy], of);
-                self.contribute(inputs[0], dx);
+                self.contribute_as(images, Kernel::AveragePool2dGrad(pool), &[dy]);
             }
-            Kernel::GlobalAveragePool(images) => {
-                let of = self.shape(inputs[0]);
-                let dx = self.push(Kernel::GlobalAveragePoolGrad(images), &[dy], of);
-                self.contribute(inputs[0], dx);
+            Kernel::GlobalAveragePool(shape) => {
+                self.contribute_as(images, Kernel::GlobalAveragePoolGrad(shape), &[dy]);
             }
+            kernel => unreachable!("{kernel:?} works on no images"),
+        }
+    }
+
+    /// Applies the rule of a kernel that works on rows: a normalisation, a dropout or a softmax.
+    fn row_grad(&mut self, kernel: Kernel, inputs: &[Value], y: Value, dy: Value) {
+        match kernel {
             Kernel::BatchNorm => {
-                let [x, mean, scale, gamma, beta] = inputs[..].try_into().expect("5 inputs");
+                let [x, mean, scale, gamma, beta] = inputs.try_into().expect("5 inputs");
                 let rows = self.rows(x, gamma);
                 self.norm_grad(Kernel::BatchNormGrad { rows }, [x, gamma, beta], [mean, scale], dy);
             }
-            // The gradient of the whole normalisation stands at its end; by way of the statistics nothing
-            // more comes.
+            // The rule of the whole normalisation includes the way through the statistics.
             Kernel::Moments { .. } | Kernel::ReciprocalStddev { .. } => {}
             Kernel::LayerNorm { .. } => {
-                let [x, gamma, beta] = inputs[..].try_into().expect("3 inputs");
+                let [x, gamma, beta] = inputs.try_into().expect("3 inputs");
                 let (rows, statistics) = (self.rows(x, gamma), [y.output(1), y.output(2)]);
                 self.norm_grad(Kernel::LayerNormGrad { rows }, [x, gamma, beta], statistics, dy);
             }
-            kernel @ Kernel::Dropout { .. } => {
-                let dx = self.push(kernel, &[dy], shape);
-                self.contribute(inputs[0], dx);
-            }
+            kernel @ Kernel::Dropout { .. } => self.contribute_as(inputs[0], kernel, &[dy]),
             Kernel::Softmax { width, .. } => {
-                let dx = self.push(Kernel::SoftmaxGrad { width }, &[y, dy], shape);
-                self.contribute(inputs[0], dx);
+                self.contribute_as(inputs[0], Kernel::SoftmaxGrad { width }, &[y, dy]);
             }
             Kernel::LogSoftmax { width } => {
-                let dx = self.push(Kernel::LogSoftmaxGrad { width }, &[y, dy], shape);
-                self.contribute(inputs[0], dx);
+                self.contribute_as(inputs[0], Kernel::LogSoftmaxGrad { width }, &[y, dy]);
             }
-            Kernel::SoftmaxCrossEntropy => self.loss_grad(Kernel::SoftmaxCrossEntropyGrad, &inputs, dy)?,
+            kernel => unreachable!("{kernel:?} is never in a forward pass"),
+        }
+    }
+
+    /// Applies the rule of a loss. A metric has none.
+    fn score_grad(&mut self, kernel: &Kernel, inputs: &[Value], dy: Value) -> Result<(), CompileError> {
+        match *kernel {
+            Kernel::SoftmaxCrossEntropy => self.loss_grad(Kernel::SoftmaxCrossEntropyGrad, inputs, dy),
             Kernel::SoftmaxCrossEntropyDense { classes } => {
-                self.loss_grad(Kernel::SoftmaxCrossEntropyDenseGrad { classes }, &inputs, dy)?;
+                self.loss_grad(Kernel::SoftmaxCrossEntropyDenseGrad { classes }, inputs, dy)
             }
-            Kernel::SigmoidCrossEntropy => self.loss_grad(Kernel::SigmoidCrossEntropyGrad, &inputs, dy)?,
+            Kernel::SigmoidCrossEntropy => self.loss_grad(Kernel::SigmoidCrossEntropyGrad, inputs, dy),
             Kernel::MeanSquaredError => {
                 for [to, other] in [[inputs[0], inputs[1]], [inputs[1], inputs[0]]] {
                     if self.wanted(to) {
-                        let of = self.shape(to);
-                        let dx = self.push(Kernel::MeanSquaredErrorGrad, &[to, other, dy], of);
-                        self.contribute(to, dx);
+                        self.contribute_as(to, Kernel::MeanSquaredErrorGrad, &[to, other, dy]);
                     }
                 }
+                Ok(())
             }
-            Kernel::TopK { .. } | Kernel::AucCounts => return Err(self.no_gradient("its logits")),
-            kernel @ (Kernel::Share
-            | Kernel::UnaryGrad(_)
-            | Kernel::Chain(_)
-            | Kernel::MaxGrad(_)
-            | Kernel::Expand(_)
-            | Kernel::SumRows
-            | Kernel::Paste { .. }
-            | Kernel::Scatter { .. }
-            | Kernel::Conv2dInputGrad(_)
-            | Kernel::Conv2dKernelGrad(_)
-            | Kernel::MaxPool2dGrad(_)
-            | Kernel::AveragePool2dGrad(_)
-            | Kernel::GlobalAveragePoolGrad(_)
-            | Kernel::BatchNormGrad { .. }
-            | Kernel::LayerNormGrad { .. }
-            | Kernel::SoftmaxGrad { .. }
-            | Kernel::LogSoftmaxGrad { .. }
-            | Kernel::SoftmaxCrossEntropyGrad
-            | Kernel::SoftmaxCrossEntropyDenseGrad { .. }
-            | Kernel::SigmoidCrossEntropyGrad
-            | Kernel::MeanSquaredErrorGrad) => unreachable!("{kernel:?} is never in a forward pass"),
+            _ => Err(self.no_gradient("its logits")),
         }
-        Ok(())
     }
 
     fn no_gradient(&self, input: &'static str) -> CompileError {
@@ -268,7 +263,7 @@ impl Tape<'_> {
 
     fn unary_grad(&mut self, op: Unary, x: Value, y: Value, dy: Value) -> Value {
         let saved = match op.saved() {
-            // The only function whose slope is the same everywhere.
+            // Only negation has the same slope everywhere.
             Saved::Nothing => return self.unary(op, dy),
             Saved::Input => x,
             Saved::Output => y,
@@ -327,8 +322,9 @@ impl Tape<'_> {
         }
     }
 
-    /// With A and B the operands as multiplied: dA = dC·Bᵀ and dB = Aᵀ·dC; a transposed operand gets the
-    /// transpose of that. The second comes first: it is the one that a shard waits for.
+    /// Applies the rule of a product. With A and B as they were multiplied, dA = dC·Bᵀ and dB = Aᵀ·dC; a
+    /// transposed operand gets the transpose of that. The second comes first, because it is the one that a
+    /// shard waits for.
     fn product_grad(
         &mut self,
         kernel: impl Fn(Factors) -> Kernel,
@@ -358,13 +354,13 @@ impl Tape<'_> {
         }
     }
 
-    /// How many rows x has of gamma's length, and that length.
+    /// Returns the number of rows of gamma's length in x, and that length.
     fn rows(&self, x: Value, gamma: Value) -> [usize; 2] {
         let width = self.ir.elements(gamma);
         [self.ir.elements(x) / width, width]
     }
 
-    /// One kernel gives the adjoints of x, gamma and beta.
+    /// Pushes one kernel that computes the adjoints of x, gamma and beta.
     fn norm_grad(&mut self, kernel: Kernel, [x, gamma, beta]: [Value; 3], statistics: [Value; 2], dy: Value) {
         let [mean, scale] = statistics;
         let shapes = [x, gamma, beta].map(|value| self.shape(value));
@@ -381,9 +377,7 @@ impl Tape<'_> {
         if self.wanted(labels) {
             return Err(self.no_gradient("its labels"));
         }
-        let of = self.shape(logits);
-        let dx = self.push(kernel, &[logits, labels, dy], of);
-        self.contribute(logits, dx);
+        self.contribute_as(logits, kernel, &[logits, labels, dy]);
         Ok(())
     }
 }

@@ -1,78 +1,80 @@
-//! Why a graph cannot be made into a program, and why a program cannot finish a step. Each names the node.
+//! The reasons why a graph cannot be compiled, and why a program cannot finish a step. Each names the node.
+//! Knows no batch.
 
 use pushpull_kernels::cpu::{BadGeometry, BadShapes, IdOutOfRange, LabelOutOfRange};
 use pushpull_messages::graph::GraphError;
 use pushpull_messages::tensor::TensorSpec;
 
-use super::program::ARENA_ELEMENTS_MAX;
+use super::arena::ARENA_ELEMENTS_MAX;
 
-/// Why a graph cannot be made into a program.
+/// The reason why a graph cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
-    /// It is no valid graph.
+    /// The graph is not valid.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// It cannot be trained.
-    #[error("{node} lies between a variable and the loss, and has no gradient by {input}")]
+    /// The graph cannot be trained.
+    #[error("{node} lies between a variable and the loss, but has no gradient by {input}")]
     NoGradient {
         /// The node.
         node: String,
-        /// Which of its inputs.
+        /// The input without a gradient.
         input: &'static str,
     },
-    /// It asks for something that the data do not have.
-    #[error("input '{name}' asks for {example} in each example, and the data have the columns {columns}")]
+    /// The graph has an input that the data lack.
+    #[error("input '{name}' asks for {example} in each example, but the data have the columns {columns}")]
     NoColumn {
         /// The node's name.
         name: String,
-        /// What it asks for.
+        /// The tensor that it expects in each example.
         example: TensorSpec,
-        /// What there is.
+        /// The columns of the data.
         columns: String,
     },
-    /// A window does not fit its images, for the kernels.
+    /// The kernels cannot compute a window on images of this size.
     #[error("{node}: {error}")]
     Geometry {
         /// The node.
         node: String,
-        /// What does not fit.
+        /// The kernel's reason.
         error: BadGeometry,
     },
-    /// Shapes do not broadcast, for the kernels.
+    /// The kernels cannot broadcast these shapes.
     #[error("{node}: {error}")]
     Broadcast {
         /// The node.
         node: String,
-        /// What does not fit.
+        /// The kernel's reason.
         error: BadShapes,
     },
-    /// It needs too much memory.
+    /// A step needs too much memory.
     #[error(
-        "{what} {examples} examples at a time would need {elements} floats of working memory, and may need at most {ARENA_ELEMENTS_MAX}; the largest output is that of {node}"
+        "{what} {examples} examples at a time needs {elements} floats of working memory, but at most \
+         {ARENA_ELEMENTS_MAX} are allowed: use smaller batches; the largest output is that of {node}"
     )]
     TooLarge {
-        /// Training or evaluating.
+        /// The words `training on` or `evaluating`.
         what: &'static str,
-        /// In a batch.
+        /// The examples in a batch.
         examples: usize,
-        /// Of memory.
+        /// The working memory, in floats.
         elements: usize,
-        /// Which needs the most.
+        /// The node with the largest output.
         node: String,
     },
 }
 
-/// The batch does not fit the model.
+/// The error for a batch that does not fit the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{node}: {fault}")]
 pub struct StepError {
-    /// The node that noticed.
+    /// The node that found it.
     pub node: String,
-    /// What does not fit.
+    /// The reason.
     pub fault: StepFault,
 }
 
-/// What in a batch does not fit a model.
+/// The reason why a batch does not fit a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepFault {
     /// A label is none of the classes.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::arena::Arena;
 use super::error::{StepError, StepFault};
-use super::execute::{Outputs, Sources, execute};
+use super::execute::{Call, Outputs, Sources, execute};
 use super::feed::Feed;
 use super::gradients::GradientSink;
 use super::memory::{Instruction, Place};
@@ -87,9 +87,10 @@ impl Executor {
                 let gradients = gradients.as_deref_mut().expect("this program computes gradients");
                 output = gradients.variable_mut(variable);
             }
-            let sources = Sources { rest, values, feed, program };
+            let Program { columns, batch, threads, .. } = program;
+            let sources = Sources { rest, values, feed, columns, batch: *batch, threads: *threads };
             let outputs = Outputs { output, more: [second, third], scratch };
-            execute(instruction, outputs, &sources)
+            execute(&Call { instruction, sources }, outputs)
                 .map_err(|fault: StepFault| StepError { node: program.label(instruction.origin), fault })?;
             if let (Some(variable), Some(gradients)) = (instruction.completes, gradients.as_deref_mut()) {
                 gradients.complete(variable);

@@ -1,9 +1,10 @@
-//! How one tensor is repeated beside another: what element-wise passes and the gradients of broadcasts ask.
+//! How one tensor is repeated within another, which element-wise passes and the gradients of broadcasts
+//! depend on. Knows no kernel.
 
 use pushpull_kernels::cpu::Extent;
 
-/// How a tensor of shape `of` is repeated within one of shape `within`, which it broadcasts to; none where it
-/// is repeated along an inner axis.
+/// Returns how a tensor of shape `of` is repeated within one of shape `within`, to which it broadcasts.
+/// Returns `None` if it is repeated along an inner axis.
 pub(super) fn extent(of: &[usize], within: &[usize]) -> Option<Extent> {
     let (elements, all): (usize, usize) = (of.iter().product(), within.iter().product());
     let first = of.iter().position(|&extent| extent != 1).unwrap_or(of.len());

@@ -1,16 +1,16 @@
-//! Which kernels run, in which order: what nobody needs is left out, a bias and a relu go into the product or
-//! convolution before them, and functions of single elements that follow each other become one pass over
+//! Decides which kernels run, and in which order: leaves out what no target needs, takes bias and relu into
+//! the product or convolution before them, and turns successive element-wise functions into one pass over
 //! memory.
 //!
-//! Wanted properties: (A) every target is computed; (B) nothing that no target needs is; (C) a value that is
-//! taken into a later kernel is read by nobody else.
+//! Wanted properties: (A) every target is computed; (B) a value that no target needs is not computed; (C) no
+//! other kernel reads a value that is taken into a later kernel.
 
 use pushpull_kernels::cpu::{Binary, Extent, Operand, Side, Step, Unary};
 
 use super::extent::extent;
 use super::ir::{Epilogue, Ir, Kernel, Node, Value};
 
-/// One kernel that runs, with the values that it reads. It gives the outputs of `node`.
+/// A kernel that runs, with the values that it reads. It computes the outputs of `node`.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub node: usize,
@@ -18,14 +18,14 @@ pub(super) struct Draft {
     pub inputs: Vec<Value>,
 }
 
-/// What runs, and how often each value is read.
+/// The kernels that run, and how often each value is read.
 pub(super) struct Fused {
-    /// In order.
+    /// The kernels in order.
     pub drafts: Vec<Draft>,
     pub readers: Readers,
 }
 
-/// How often each value is read, by roots; what is a target is read once more.
+/// How often each value is read, by roots. A target counts as one more read.
 pub(super) struct Readers(Vec<Vec<usize>>);
 
 impl Readers {
@@ -34,12 +34,12 @@ impl Readers {
     }
 }
 
-/// Most steps in one pass: what it reads has to fit into the cache beside each other.
+/// The maximum number of steps in one pass, so that its operands fit into the cache together.
 const STEPS_MAX: usize = 12;
-/// Most operands of one pass.
+/// The maximum number of operands of one pass.
 pub(super) const OPERANDS_MAX: usize = 6;
 
-/// Fuses what leads to the targets.
+/// Fuses the kernels that the targets need.
 pub(super) fn fuse(ir: &Ir, targets: &[Value]) -> Fused {
     let (live, readers) = reach(ir, targets);
     let mut fusion = Fusion { ir, readers: &readers, drafts: Vec::new() };
@@ -51,8 +51,8 @@ pub(super) fn fuse(ir: &Ir, targets: &[Value]) -> Fused {
     Fused { drafts, readers }
 }
 
-/// Which nodes the targets need, and how often each value is read by those. Inputs stand before their
-/// readers, so one pass from the end reaches everything.
+/// Returns the nodes that the targets need, and how often each value is read by those. Inputs stand before
+/// their readers, so one pass from the end reaches all of them.
 fn reach(ir: &Ir, targets: &[Value]) -> (Vec<bool>, Readers) {
     let mut live = vec![false; ir.nodes.len()];
     let mut readers: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
@@ -76,7 +76,7 @@ fn reach(ir: &Ir, targets: &[Value]) -> (Vec<bool>, Readers) {
 struct Fusion<'a> {
     ir: &'a Ir,
     readers: &'a Readers,
-    /// By node; none for what does not run, or runs as a part of a later one.
+    /// The draft of each node; `None` if it does not run, or runs as a part of a later one.
     drafts: Vec<Option<Draft>>,
 }
 
@@ -96,7 +96,7 @@ impl Fusion<'_> {
         }
     }
 
-    /// Takes this node into what comes before it, where nobody else reads that.
+    /// Takes this node into the kernel before it, if no other kernel reads that one's output.
     fn join(&mut self, position: usize, link: &Link) -> Option<Draft> {
         if self.readers.of(link.first) != 1 || link.first.output != 0 {
             return None;
@@ -133,7 +133,7 @@ impl Fusion<'_> {
         Some(draft)
     }
 
-    /// A pass of one step, over a value that may be written over where there is a choice.
+    /// Begins a pass of one step. If there is a choice, it begins with a value that may be written over.
     fn begin(&self, position: usize, links: &[Link]) -> Option<Draft> {
         let lasting = |link: &&Link| self.readers.of(link.first) != 1;
         let link = links.iter().min_by_key(lasting)?;
@@ -142,25 +142,25 @@ impl Fusion<'_> {
     }
 }
 
-/// One way to see a node as a step of a pass: from this value, with this operand.
+/// A way to see a node as a step of a pass: from the value `first`, with an operand.
 struct Link {
     first: Value,
     function: Function,
     operand: Option<Value>,
 }
 
-/// What a step does, before its operand has a number.
+/// The function of a step, before its operand has a number.
 #[derive(Clone, Copy)]
 enum Function {
     Unary(Unary),
     UnaryGrad(Unary),
-    /// What a product or a convolution can do as well.
+    /// The addition of a row, which a product or a convolution can do as well.
     AddRow,
     Binary(Binary, Extent, Side),
 }
 
 impl Function {
-    /// As a step whose operand, if it has one, is that of those of the pass.
+    /// Returns the step; its operand, if it has one, is number `index` of the pass.
     fn step(self, index: usize) -> Step {
         let operand = |extent| Operand { index, extent };
         match self {
@@ -172,7 +172,7 @@ impl Function {
     }
 }
 
-/// All ways to see a node as a step of a pass; none for a broadcast along an inner axis.
+/// Returns all ways to see a node as a step of a pass. There are none for a broadcast along an inner axis.
 fn links(ir: &Ir, position: usize, node: &Node, inputs: &[Value]) -> Vec<Link> {
     let within = &node.outputs[0];
     let extent = |input: usize| extent(ir.shape(ir.nodes[position].inputs[input]), within);

@@ -1,13 +1,12 @@
-//! The graph as the worker runs it: kernels with their shapes resolved, and the values that go from one to
-//! the next. What is computed twice is computed once: the same kernel on the same inputs, which gives the
-//! same shapes, is the same node.
+//! The graph as kernels, with their shapes resolved, and the values between them. The same kernel on the same
+//! inputs is the same node, so nothing is computed twice. Knows no memory.
 
 use std::collections::BTreeMap;
 
 use pushpull_kernels::cpu::{AxisPart, Binary, Broadcast, Conv2d, Pool2d, Product, Reduction, Step, Unary};
 use pushpull_messages::id::{NodeId, VariableId};
 
-/// What a node computes. The comments name its inputs and outputs, in order.
+/// The computation of a node. The comments name its inputs and outputs, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kernel {
     /// () → one column of the batch.
@@ -16,7 +15,7 @@ pub(super) enum Kernel {
     Variable(VariableId),
     /// () → one number.
     Constant(f32),
-    /// () → the adjoint of the loss: what share of the whole batch this device has.
+    /// () → the adjoint of the loss: this device's share of the whole batch.
     Share,
     /// x → the same elements in another shape.
     View,
@@ -27,15 +26,15 @@ pub(super) enum Kernel {
 
     /// x → f(x).
     Unary(Unary),
-    /// What f has saved, dy → dx.
+    /// The input or output that f saved, dy → dx.
     UnaryGrad(Unary),
     /// a, b → a ∘ b.
     Binary(Binary, Broadcast),
-    /// first, operands… → what the steps make of the first. Only fusion makes these.
+    /// first, operands… → the result of the steps on the first. Only fusion makes this kernel.
     Chain(Vec<Step>),
     /// x → reduced to the first shape of the two.
     Reduce(Reduction, Broadcast),
-    /// x, its maxima, the maxima's adjoint → x's: shared among equal maxima.
+    /// x, its maxima, the maxima's adjoint → the adjoint of x, shared among equal maxima.
     MaxGrad(Broadcast),
     /// x → repeated from the first shape to the second.
     Expand(Broadcast),
@@ -64,7 +63,7 @@ pub(super) enum Kernel {
 
     /// a, b, and a bias if the epilogue has one.
     Product(Factors, Epilogue),
-    /// So many products: a's, b's.
+    /// The batch size, and the sizes of each product: a's, b's → products.
     BatchedProduct(usize, Factors),
     /// Table, ids → rows.
     Gather {
@@ -81,9 +80,9 @@ pub(super) enum Kernel {
     Conv2dInputGrad(Conv2d),
     /// Images, dy → the kernel's adjoint.
     Conv2dKernelGrad(Conv2d),
-    /// Images → maxima, and where each was: a byte an output.
+    /// Images → maxima, and the position of each, one byte for each output.
     MaxPool2d(Pool2d),
-    /// Where the maxima were, dy → the images' adjoint.
+    /// The positions of the maxima, dy → the images' adjoint.
     MaxPool2dGrad(Pool2d),
     AveragePool2d(Pool2d),
     AveragePool2dGrad(Pool2d),
@@ -93,7 +92,7 @@ pub(super) enum Kernel {
 
     /// x → the mean and the variance of each channel.
     Moments {
-        /// How many rows of how many channels.
+        /// The number of rows, and of channels in each.
         rows: [usize; 2],
     },
     /// Variance → 1 / √(variance + epsilon).
@@ -104,7 +103,7 @@ pub(super) enum Kernel {
     BatchNorm,
     /// x, dy, mean, reciprocal stddev, gamma → dx, dgamma, dbeta.
     BatchNormGrad {
-        /// How many rows of how many channels.
+        /// The number of rows, and of channels in each.
         rows: [usize; 2],
     },
     /// x, gamma, beta → y, mean and reciprocal stddev of each row.
@@ -113,17 +112,19 @@ pub(super) enum Kernel {
     },
     /// x, dy, mean, reciprocal stddev, gamma → dx, dgamma, dbeta.
     LayerNormGrad {
-        /// How many rows of how many elements.
+        /// The number of rows, and of elements in each.
         rows: [usize; 2],
     },
     /// x → y, or dy → dx.
     Dropout {
         rate: f32,
         stream: u64,
-        /// Elements of one example: a device's part of the batch draws what the whole batch would.
+        /// The elements of one example, so that a device draws the same numbers for its part as the whole
+        /// batch would.
         example: usize,
     },
-    /// Rows of so many; of a causal one, row i of each square begins with i + 1 that count.
+    /// x → y, for rows of `width` elements. If causal, only the first i + 1 elements count in row i of each
+    /// square.
     Softmax {
         width: usize,
         causal: bool,
@@ -160,15 +161,15 @@ pub(super) enum Kernel {
     MeanSquaredError,
     /// a, b, dloss → da.
     MeanSquaredErrorGrad,
-    /// Logits, labels → the share of rows.
+    /// Logits, labels → the share of rows whose label is among the k largest logits.
     TopK {
         k: usize,
     },
-    /// Logits, labels → counts.
+    /// Logits, labels → the counts of each class in each bin.
     AucCounts,
 }
 
-/// The sizes of a product of `[m, k]` and `[k, n]`, and which of the two is stored the other way round.
+/// The sizes of a product of `[m, k]` and `[k, n]`, and whether each factor is stored transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Factors {
     pub m: usize,
@@ -185,7 +186,7 @@ impl Factors {
     }
 }
 
-/// What is taken into a product or a convolution from behind it.
+/// The operations that a product or a convolution applies to its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Epilogue {
     Bare,
@@ -200,14 +201,14 @@ pub(super) struct Value {
     pub output: usize,
 }
 
-/// One kernel, on what it works, and what it gives.
+/// A kernel with its inputs and outputs.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub kernel: Kernel,
     pub inputs: Vec<Value>,
     /// The shape of each output, in elements of 4 bytes.
     pub outputs: Vec<Vec<usize>>,
-    /// The node of the graph that it is there for.
+    /// The node of the graph that it belongs to.
     pub origin: NodeId,
 }
 
@@ -219,7 +220,8 @@ pub(super) struct Ir {
 }
 
 impl Ir {
-    /// The first output of a node that computes this: one that is there already, if there is one.
+    /// Returns the first output of a node that computes this: an existing node if there is one, or else a new
+    /// one.
     pub fn push(
         &mut self,
         origin: NodeId,
@@ -228,7 +230,7 @@ impl Ir {
         outputs: impl IntoIterator<Item = Vec<usize>>,
     ) -> Value {
         let outputs: Vec<Vec<usize>> = outputs.into_iter().collect();
-        // Neither a sum of rows nor a reduction nor a scatter says how its output looks.
+        // The kernels of row sums, reductions and scatters do not contain the shape of their output.
         let key = (format!("{kernel:?}{outputs:?}"), inputs.to_vec());
         let next = self.nodes.len();
         let node = *self.known.entry(key).or_insert(next);
@@ -246,7 +248,7 @@ impl Ir {
         self.shape(value).iter().product()
     }
 
-    /// The value whose memory a value has: itself, or what was given another shape.
+    /// Returns the value whose memory a value uses: itself, or the value that it views with another shape.
     pub fn root(&self, mut value: Value) -> Value {
         while self.nodes[value.node].kernel == Kernel::View {
             value = self.nodes[value.node].inputs[0];
@@ -256,7 +258,7 @@ impl Ir {
 }
 
 impl Value {
-    /// Another output of the same node.
+    /// Returns another output of the same node.
     pub fn output(self, output: usize) -> Self {
         Self { output, ..self }
     }

@@ -1,4 +1,4 @@
-//! From the graph to kernels: every operation with the shapes that a batch of one size gives it.
+//! Lowers a graph to kernels: every operation, with the shapes that it has for batches of one size.
 //! Knows nothing of gradients, fusion or memory.
 
 use pushpull_kernels::cpu::{
@@ -12,26 +12,28 @@ use pushpull_messages::tensor::{DType, TensorSpec};
 use super::error::CompileError;
 use super::ir::{Epilogue, Factors, Ir, Kernel, Value};
 
-/// What the kernels are for.
+/// The use of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Statistics are the batch's, and elements are dropped.
+    /// Normalisations use the batch's statistics, and dropout drops elements.
     Training,
-    /// Statistics are the moving ones, and all elements stay.
+    /// Normalisations use the moving statistics, and dropout keeps all elements.
     Evaluation,
 }
 
 /// A graph as kernels.
 pub(super) struct Lowered {
     pub ir: Ir,
-    /// What every node of the graph gives.
+    /// The value of every node of the graph.
     pub values: Vec<Value>,
-    /// What is taken off variables that are not trained, in each step.
+    /// The values that are subtracted from untrained variables in each step.
     pub updates: Vec<(VariableId, Value)>,
 }
 
-/// Lowers a valid graph for batches of `batch` examples that have these columns. Where a column is missing,
-/// the input is named.
+/// Lowers a valid graph for batches of `batch` examples with these columns.
+///
+/// # Errors
+/// If a column is missing, or the kernels cannot compute an operation with these shapes.
 pub(super) fn lower(
     graph: &GraphSpec,
     batch: usize,
@@ -73,25 +75,10 @@ impl Lowering<'_> {
             Op::Unary(op) => Kernel::Unary(unary(*op)),
             Op::Binary(op) => Kernel::Binary(binary(*op), self.broadcast(id, &shapes[0], &shapes[1])?),
             Op::BiasAdd => Kernel::Binary(Binary::Add, self.broadcast(id, &shapes[0], &shapes[1])?),
-            Op::Reduce { reduction, axes, .. } => {
-                let kept: Vec<usize> = shapes[0]
-                    .iter()
-                    .enumerate()
-                    .map(|(axis, &extent)| if axes.contains(&axis) { 1 } else { extent })
-                    .collect();
-                Kernel::Reduce(reduce(*reduction), self.broadcast(id, &kept, &shapes[0])?)
-            }
+            Op::Reduce { reduction, axes, .. } => self.reduction(id, *reduction, axes, &shapes[0])?,
             Op::Reshape { .. } => Kernel::View,
             Op::Transpose { axes } => Kernel::Transpose { shape: shapes[0].clone(), axes: axes.clone() },
-            Op::Concat { axis } => {
-                let mut start = 0;
-                let part = |shape: &Vec<usize>| {
-                    let part = AxisPart { axis: *axis, start, len: shape[*axis] };
-                    start += part.len;
-                    part
-                };
-                Kernel::Concat { parts: shapes.iter().map(part).collect(), shape: output.clone() }
-            }
+            Op::Concat { axis } => concat(*axis, &shapes, &output),
             Op::Slice { axis, start, length } => {
                 let part = AxisPart { axis: *axis, start: *start, len: *length };
                 Kernel::Slice { shape: shapes[0].clone(), part }
@@ -103,7 +90,7 @@ impl Lowering<'_> {
             Op::Conv2d(geometry) => Kernel::Conv2d(self.conv2d(id, &shapes, geometry)?, Epilogue::Bare),
             Op::MaxPool2d(geometry) => {
                 let pool = self.pool2d(id, &shapes[0], geometry)?;
-                // A byte for each output says where its maximum was.
+                // A byte for each output holds the position of its maximum.
                 let bytes = output.iter().product::<usize>().div_ceil(size_of::<f32>());
                 return Ok(self.push(id, Kernel::MaxPool2d(pool), &inputs, [output, vec![bytes]]));
             }
@@ -154,7 +141,19 @@ impl Lowering<'_> {
         self.lowered.ir.push(id, kernel, inputs, outputs)
     }
 
-    /// Which column an input is fed with.
+    fn reduction(
+        &self,
+        id: NodeId,
+        reduction: ReductionOp,
+        axes: &[usize],
+        from: &[usize],
+    ) -> Result<Kernel, CompileError> {
+        let kept = |(axis, &extent): (usize, &usize)| if axes.contains(&axis) { 1 } else { extent };
+        let kept: Vec<usize> = from.iter().enumerate().map(kept).collect();
+        Ok(Kernel::Reduce(reduce(reduction), self.broadcast(id, &kept, from)?))
+    }
+
+    /// Returns the column that an input is fed with.
     fn column(&self, name: &str, example: &TensorSpec) -> Result<usize, CompileError> {
         let found = self.columns.iter().position(|column| column.name == name && column.example == *example);
         found.ok_or_else(|| CompileError::NoColumn {
@@ -203,8 +202,8 @@ impl Lowering<'_> {
         CompileError::Geometry { node: self.graph.label(id), error }
     }
 
-    /// The moving mean and variance are variables, so their next values are pushed as what is to be taken off
-    /// them: (1 − momentum) · (moving − batch's).
+    /// Lowers a batch normalisation. The moving mean and variance are untrained variables; their updates are
+    /// pushed as the values to subtract from them: (1 − momentum) · (moving − batch's).
     fn batch_norm(
         &mut self,
         id: NodeId,
@@ -218,8 +217,7 @@ impl Lowering<'_> {
         let channels = self.lowered.ir.shape(gamma).to_vec();
         let [mean, variance] = match self.mode {
             Mode::Evaluation => {
-                // Updates that several workers computed from one value may take it below 0 (see the
-                // operation).
+                // Updates that several workers computed from the same value may make it negative.
                 let kernel = Kernel::Unary(Unary::Relu);
                 [moving_mean, self.push(id, kernel, &[moving_variance], [channels.clone()])]
             }
@@ -228,7 +226,8 @@ impl Lowering<'_> {
                 let moments =
                     self.push(id, Kernel::Moments { rows }, &[x], [channels.clone(), channels.clone()]);
                 let batch = [moments, moments.output(1)];
-                // Of several devices, and of several uses in one graph, each gives its part of the update.
+                // Each of several devices, and of several uses in the graph, contributes its part of the
+                // update.
                 let share = self.push(id, Kernel::Share, &[], [vec![]]);
                 let alike = self.broadcast(id, &channels, &channels)?;
                 let scaled = self.broadcast(id, &channels, &[])?;
@@ -254,7 +253,7 @@ impl Lowering<'_> {
         Ok(self.push(id, Kernel::BatchNorm, &[x, mean, scale, gamma, beta], [shape]))
     }
 
-    /// How often this moving number is kept by a normalisation.
+    /// Returns the number of normalisations that update this moving value.
     fn uses(&self, moving: Value) -> usize {
         let variable = &self.graph.nodes[self.origin(moving).index()].op;
         let norms = self.graph.nodes.iter().filter(|node| matches!(node.op, Op::BatchNorm { .. }));
@@ -267,10 +266,21 @@ impl Lowering<'_> {
     }
 }
 
-/// One that goes beyond the image gives one window, as one of the image's extent does, and multiplies without
+/// Returns the stride, at most the extent of the images. A larger stride gives one window too, but may
 /// overflow.
 fn stride([down, right]: [usize; 2], [_, height, width, _]: [usize; 4]) -> [usize; 2] {
     [down.min(height), right.min(width)]
+}
+
+/// Returns the kernel of a concatenation of tensors with these shapes.
+fn concat(axis: usize, shapes: &[Vec<usize>], output: &[usize]) -> Kernel {
+    let mut start = 0;
+    let part = |shape: &Vec<usize>| {
+        let part = AxisPart { axis, start, len: shape[axis] };
+        start += part.len;
+        part
+    };
+    Kernel::Concat { parts: shapes.iter().map(part).collect(), shape: output.to_vec() }
 }
 
 const fn padding(padding: pushpull_messages::graph::Padding) -> Padding {

@@ -1,5 +1,5 @@
-//! Where every value of a program lies: in the arena, in the buffers of gradients, or where it came from. A
-//! pass over elements writes over its first value where that is needed no more.
+//! Gives every value of a program its place: in the arena, in the buffers of gradients, or where it came
+//! from. A pass over elements writes over its first input if that is not read again. Knows no operation.
 
 use std::ops::Range;
 
@@ -15,37 +15,38 @@ pub(super) struct Instruction {
     pub kernel: Kernel,
     pub inputs: Vec<Place>,
     pub outputs: Vec<Place>,
-    /// The first output is where the first input is.
+    /// True if the first output lies where the first input did.
     pub in_place: bool,
-    /// Memory that holds nothing before and after.
+    /// The range of the arena that the kernel may use while it runs.
     pub scratch: Range<usize>,
-    /// The gradient that is complete behind it.
+    /// The gradient that is complete after this step.
     pub completes: Option<VariableId>,
-    /// The node of the graph that it is there for.
+    /// The node of the graph that the step belongs to.
     pub origin: NodeId,
 }
 
-/// Where a value lies.
+/// The place of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In floats.
+    /// A range of the arena, in floats.
     Arena(Range<usize>),
     Variable(VariableId),
     Gradient(VariableId),
     Column(usize),
 }
 
-/// Everything in its place.
+/// The steps of a program, with all places.
 pub(super) struct Memory {
     pub instructions: Vec<Instruction>,
-    /// Floats in the arena.
+    /// The size of the arena, in floats.
     pub arena: usize,
-    /// Where each result lies.
+    /// The place of each result.
     pub results: Vec<Place>,
 }
 
-/// Gives everything a place. `results` are read when all is done; `gradients` are written to the variables'
-/// own memory, without another copy where nobody else reads them. `scratch` tells what a kernel needs.
+/// Gives every value a place. `results` are read at the end. `gradients` are written to the variables' own
+/// memory, without a copy if no other kernel reads them. `scratch` returns the scratch memory that a kernel
+/// needs, in floats.
 pub(super) fn lay_out(
     ir: &Ir,
     fused: Fused,
@@ -59,7 +60,7 @@ pub(super) fn lay_out(
         .iter()
         .map(|&(variable, value)| Target { variable, value: ir.root(value), placed: false })
         .collect();
-    // For every step the variable whose gradient it writes.
+    // For every step, the variable whose gradient it writes.
     let mut writes: Vec<Option<VariableId>> = Vec::with_capacity(steps.capacity());
     let copy = |value: Value| Draft { node: value.node, kernel: Kernel::Copy, inputs: vec![value] };
     for target in targets.iter_mut().filter(|target| is_given(ir, target.value)) {
@@ -85,25 +86,20 @@ pub(super) fn lay_out(
     place(ir, &steps, &writes, results, scratch)
 }
 
-/// A gradient, and whether it has been given its memory.
+/// A gradient, and whether a step writes it already.
 struct Target {
     variable: VariableId,
     value: Value,
     placed: bool,
 }
 
-/// Whether a value is there without being computed.
+/// Returns true if a value exists without being computed.
 fn is_given(ir: &Ir, value: Value) -> bool {
     matches!(ir.nodes[value.node].kernel, Kernel::Column(_) | Kernel::Variable(_))
 }
 
-fn place(
-    ir: &Ir,
-    steps: &[Draft],
-    writes: &[Option<VariableId>],
-    results: &[Value],
-    scratch: impl Fn(&Kernel) -> usize,
-) -> Memory {
+/// Returns, for each output of each node, the time of its last read; results are read at the end.
+fn last_reads(ir: &Ir, steps: &[Draft], results: &[Value]) -> Vec<Vec<usize>> {
     let mut last_read: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
     for (time, step) in steps.iter().enumerate() {
         for input in &step.inputs {
@@ -114,42 +110,80 @@ fn place(
         let root = ir.root(*result);
         last_read[root.node][root.output] = steps.len();
     }
-    // Values that are written one over the other share a home, which lives from the first one's start to the
-    // last one's end.
-    let mut homes: Vec<Vec<Option<usize>>> =
-        ir.nodes.iter().map(|node| vec![None; node.outputs.len()]).collect();
-    let mut lifetimes: Vec<Lifetime> = Vec::new();
-    let mut in_place = vec![false; steps.len()];
-    let mut scratches: Vec<Option<usize>> = vec![None; steps.len()];
-    for (time, step) in steps.iter().enumerate() {
-        for (output, shape) in ir.nodes[step.node].outputs.iter().enumerate() {
-            if step.kernel == Kernel::Copy || writes[time].is_some() {
-                continue;
+    last_read
+}
+
+/// The pieces of memory that values need, before they have a place. Values that are written one over the
+/// other share a home, which lives from the first one's start to the last one's end.
+struct Homes {
+    /// The home of each output of each node, if it is computed into the arena.
+    of_values: Vec<Vec<Option<usize>>>,
+    /// The home of each step's scratch memory.
+    of_scratch: Vec<Option<usize>>,
+    /// True for each step whose first output is written over its first input.
+    in_place: Vec<bool>,
+    /// The lifetime of each home.
+    lifetimes: Vec<Lifetime>,
+}
+
+impl Homes {
+    fn new(
+        ir: &Ir,
+        steps: &[Draft],
+        writes: &[Option<VariableId>],
+        last_read: &[Vec<usize>],
+        scratch: impl Fn(&Kernel) -> usize,
+    ) -> Self {
+        let mut homes = Self {
+            of_values: ir.nodes.iter().map(|node| vec![None; node.outputs.len()]).collect(),
+            of_scratch: vec![None; steps.len()],
+            in_place: vec![false; steps.len()],
+            lifetimes: Vec::new(),
+        };
+        for (time, step) in steps.iter().enumerate() {
+            for (output, shape) in ir.nodes[step.node].outputs.iter().enumerate() {
+                if step.kernel == Kernel::Copy || writes[time].is_some() {
+                    continue;
+                }
+                let last = last_read[step.node][output].max(time);
+                let over = (output == 0).then(|| written_over(ir, step, time, last_read)).flatten();
+                let home = over.and_then(|value| homes.of_values[value.node][value.output]);
+                homes.in_place[time] |= home.is_some();
+                let home = home.unwrap_or_else(|| homes.add(shape.iter().product(), time));
+                homes.lifetimes[home].last = last;
+                homes.of_values[step.node][output] = Some(home);
             }
-            let last = last_read[step.node][output].max(time);
-            let over = (output == 0).then(|| written_over(ir, step, time, &last_read)).flatten();
-            if let Some(home) = over.and_then(|value| homes[value.node][value.output]) {
-                in_place[time] = true;
-                lifetimes[home].last = last;
-                homes[step.node][output] = Some(home);
-            } else {
-                let elements = shape.iter().product();
-                lifetimes.push(Lifetime { elements, first: time, last });
-                homes[step.node][output] = Some(lifetimes.len() - 1);
+            let elements = scratch(&step.kernel);
+            if elements > 0 {
+                homes.of_scratch[time] = Some(homes.add(elements, time));
             }
         }
-        let elements = scratch(&step.kernel);
-        if elements > 0 {
-            lifetimes.push(Lifetime { elements, first: time, last: time });
-            scratches[time] = Some(lifetimes.len() - 1);
-        }
+        homes
     }
+
+    /// Adds a home that lives at `time` only.
+    fn add(&mut self, elements: usize, time: usize) -> usize {
+        self.lifetimes.push(Lifetime { elements, first: time, last: time });
+        self.lifetimes.len() - 1
+    }
+}
+
+fn place(
+    ir: &Ir,
+    steps: &[Draft],
+    writes: &[Option<VariableId>],
+    results: &[Value],
+    scratch: impl Fn(&Kernel) -> usize,
+) -> Memory {
+    let last_read = last_reads(ir, steps, results);
+    let Homes { of_values, of_scratch, in_place, lifetimes } =
+        Homes::new(ir, steps, writes, &last_read, scratch);
     let plan = plan(&lifetimes);
     let place_of = |value: Value| match ir.nodes[value.node].kernel {
         Kernel::Column(column) => Place::Column(column),
         Kernel::Variable(variable) => Place::Variable(variable),
         _ => {
-            let home = homes[value.node][value.output].expect("what is read has been computed");
+            let home = of_values[value.node][value.output].expect("a value is computed before it is read");
             Place::Arena(plan.places[home].clone())
         }
     };
@@ -167,7 +201,7 @@ fn place(
             inputs: read.map(|&input| place_of(input)).collect(),
             outputs,
             in_place: in_place[time],
-            scratch: scratches[time].map(|home| plan.places[home].clone()).unwrap_or_default(),
+            scratch: of_scratch[time].map(|home| plan.places[home].clone()).unwrap_or_default(),
             completes: writes[time],
             origin: ir.nodes[step.node].origin,
         }
@@ -179,8 +213,8 @@ fn place(
     }
 }
 
-/// The value that a pass over elements may write over: its first one, if it is computed, as large as the
-/// output, and not read again, now or later.
+/// Returns the value that a pass over elements may write over: its first input, if it has the size of the
+/// output and is not read again, in this step or later.
 fn written_over(ir: &Ir, step: &Draft, time: usize, last_read: &[Vec<usize>]) -> Option<Value> {
     let works_in_place = matches!(step.kernel, Kernel::Chain(_) | Kernel::Dropout { .. });
     let first = *step.inputs.first().filter(|_| works_in_place)?;

@@ -1,18 +1,18 @@
-//! The memory plan: where in one arena each value lies, so that values which never live at the same time
-//! share memory.
+//! The memory plan: the place of each value in one arena. Values that never live at the same time share
+//! memory. Knows no kernel.
 //!
 //! Wanted properties: (A) two values that live at the same time do not overlap; (B) every value begins on a
 //! cache line; (C) the arena is never larger than all values side by side.
 
 use std::ops::Range;
 
-/// Floats in a cache line.
+/// The number of floats in a cache line.
 const LINE: usize = 16;
 
-/// A value that needs memory: its size, and the first and last instruction at which it is there.
+/// The size of a value, and the first and the last instruction at which it is needed.
 #[derive(Clone, Debug)]
 pub(super) struct Lifetime {
-    /// In floats.
+    /// The size, in floats.
     pub elements: usize,
     /// The instruction that writes it.
     pub first: usize,
@@ -20,17 +20,17 @@ pub(super) struct Lifetime {
     pub last: usize,
 }
 
-/// Where every value lies.
+/// The places of all values.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// In floats; one for each lifetime, in the same order.
+    /// The range of each lifetime, in floats, in the same order.
     pub places: Vec<Range<usize>>,
-    /// Floats in the arena.
+    /// The size of the arena, in floats.
     pub arena: usize,
 }
 
-/// Lays out values, the largest first, each at the lowest place that is free for the whole of its life.
-/// Largest first because small values fit into the gaps that large ones leave, and not the other way round.
+/// Lays out values, the largest first, each at the lowest place that is free for its whole lifetime. The
+/// largest come first because small values fit into the gaps between large ones.
 pub(super) fn plan(lifetimes: &[Lifetime]) -> Plan {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&value| (std::cmp::Reverse(lifetimes[value].elements), value));
@@ -67,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_lives_together_does_not_overlap(
+        fn values_that_live_together_do_not_overlap(
             values in prop::collection::vec((0usize..300, 0usize..40, 0usize..10), 0..40),
         ) {
             let lifetimes: Vec<Lifetime> = values

@@ -1,5 +1,5 @@
-//! A graph made ready to run on batches of one size, on one device: what is computed, in which order, and
-//! where everything lies.
+//! A compiled graph, for batches of one size on one device: the instructions in order, and the place of every
+//! value. Knows no data.
 
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::GraphSpec;
@@ -7,6 +7,7 @@ use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::DType;
 
+use super::arena::ARENA_ELEMENTS_MAX;
 use super::autodiff::differentiate;
 use super::error::CompileError;
 use super::execute::scratch;
@@ -15,32 +16,29 @@ use super::ir::{Kernel, Value};
 use super::lower::{Lowered, Mode, lower};
 use super::memory::{Instruction, Memory, Place, lay_out};
 
-/// Most floats in a program's arena: 16 GiB.
-pub(super) const ARENA_ELEMENTS_MAX: usize = 1 << 32;
-
-/// A graph made ready to run.
+/// A compiled graph.
 #[derive(Debug)]
 pub struct Program {
     pub(super) instructions: Vec<Instruction>,
-    /// Floats.
+    /// The size of the arena, in floats.
     pub(super) arena: usize,
-    /// The loss, and each metric in the graph's order: where it lies, and how many numbers it is.
+    /// The place and the number of elements of the loss, then of each metric in the graph's order.
     pub(super) results: Vec<(Place, usize)>,
-    /// Variables whose gradient is zero, since the loss does not depend on them.
+    /// The variables whose gradient is zero, because the loss does not depend on them.
     pub(super) unused: Vec<VariableId>,
-    /// Of each column, the elements of one example and their type; none where no node reads it.
+    /// The elements of one example of each column and their type; `None` if no instruction reads it.
     pub(super) columns: Vec<Option<(usize, DType)>>,
     pub(super) batch: usize,
     pub(super) threads: Threads,
-    /// How messages call the nodes that can fail.
+    /// The labels of the nodes that can fail, for error messages.
     labels: Vec<(NodeId, String)>,
 }
 
 impl Program {
-    /// The loss and every variable's gradient, for batches of `batch` examples with these columns.
+    /// Compiles the loss and every variable's gradient, for batches of `batch` examples with these columns.
     ///
     /// # Errors
-    /// Where the graph cannot be run or differentiated.
+    /// If the graph cannot be compiled or differentiated.
     pub fn training(
         graph: &GraphSpec,
         batch: usize,
@@ -67,10 +65,10 @@ impl Program {
         Self::new(graph, batch, columns, threads, &ir, &[(loss, 1)], &gradients)
     }
 
-    /// The loss and every metric, for batches of `batch` examples with these columns.
+    /// Compiles the loss and every metric, for batches of `batch` examples with these columns.
     ///
     /// # Errors
-    /// Where the graph cannot be run.
+    /// If the graph cannot be compiled.
     pub fn evaluation(
         graph: &GraphSpec,
         batch: usize,
@@ -144,17 +142,17 @@ impl Program {
         })
     }
 
-    /// Examples in a batch.
+    /// Returns the number of examples in a batch.
     pub const fn batch(&self) -> usize {
         self.batch
     }
 
-    /// Bytes of working memory that a step needs, beside values and gradients.
+    /// Returns the bytes of working memory that a step needs, beside values and gradients.
     pub const fn arena_bytes(&self) -> usize {
         self.arena * 4
     }
 
-    /// The variables in the order in which their gradients are complete.
+    /// Returns the variables in the order in which their gradients are complete.
     pub fn gradient_order(&self) -> impl Iterator<Item = VariableId> + '_ {
         let computed = self.instructions.iter().filter_map(|instruction| instruction.completes);
         self.unused.iter().copied().chain(computed)
@@ -166,7 +164,7 @@ impl Program {
     }
 }
 
-/// Whether a kernel looks at integers, which may be out of range.
+/// Returns true if a kernel reads integers that may be out of range.
 const fn can_fail(kernel: &Kernel) -> bool {
     matches!(
         kernel,

@@ -1,13 +1,15 @@
-//! The arena while an instruction runs: what it writes is cut out, and the rest can be read.
+//! The arena while an instruction runs: the ranges that it writes are cut out, and the rest can be read.
 //! Knows no instruction.
 
 use std::ops::Range;
 
-/// Most outputs of one kernel.
+/// The maximum number of outputs of one kernel.
 pub(super) const OUTPUTS: usize = 3;
 
-/// Cuts out of the arena what an instruction writes, and leaves the rest to be read. The plan keeps all of
-/// these apart; where it did not, this would panic rather than mix them up.
+/// Cuts the ranges that an instruction writes out of the arena, and returns the rest for reading.
+///
+/// # Panics
+/// If the ranges overlap, which the memory plan prevents.
 pub(super) fn carve<'a, const N: usize>(
     arena: &'a mut [f32],
     wanted: &[Range<usize>; N],
@@ -32,12 +34,12 @@ pub(super) fn carve<'a, const N: usize>(
     (cut, Rest { gaps })
 }
 
-/// Around the ranges that are cut out there are at most so many gaps.
+/// The maximum number of gaps around the ranges that are cut out.
 const GAPS: usize = OUTPUTS + 2;
 
-/// The arena without what is being written.
+/// The arena without the ranges that are being written.
 pub(super) struct Rest<'a> {
-    /// Where each begins in the arena, in order.
+    /// The start of each gap in the arena, and its floats, in order.
     gaps: [(usize, &'a [f32]); GAPS],
 }
 

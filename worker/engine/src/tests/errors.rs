@@ -54,7 +54,7 @@ fn what_has_no_gradient_is_named() {
     let columns = trial().columns;
     let error = Program::training(&graph, 2, &columns, Threads::One).unwrap_err();
     let expected =
-        "(accuracy 'accuracy') lies between a variable and the loss, and has no gradient by its logits";
+        "(accuracy 'accuracy') lies between a variable and the loss, but has no gradient by its logits";
     assert!(error.to_string().contains(expected), "{error}");
     assert!(Program::evaluation(&graph, 2, &columns, Threads::One).is_ok());
 
@@ -75,7 +75,7 @@ fn what_has_no_gradient_is_named() {
 }
 
 #[test]
-fn an_input_that_the_data_do_not_have_is_named_with_what_they_have() {
+fn an_input_that_the_data_lack_is_named() {
     let trial = trial();
     let mut wider = trial.columns.clone();
     wider[0].example = TensorSpec::f32([3]);

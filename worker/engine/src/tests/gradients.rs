@@ -37,6 +37,33 @@ fn check(trial: &Trial, seed: u64) -> Result<(), TestCaseError> {
     let program = trial.training().unwrap();
     prop_assert_eq!(order, program.gradient_order().collect::<Vec<_>>());
 
+    check_updates(trial, &expected.updates, &gradients)?;
+    check_differences(trial, &gradients, seed)
+}
+
+/// Checks the updates of variables that are not trained.
+fn check_updates(
+    trial: &Trial,
+    updates: &[(VariableId, Vec<f64>)],
+    gradients: &[Vec<f32>],
+) -> Result<(), TestCaseError> {
+    for (id, variable) in trial.graph.variables.iter().enumerate().filter(|(_, variable)| !variable.trainable)
+    {
+        let mut wanted = vec![0.0; gradients[id].len()];
+        for (_, update) in updates.iter().filter(|(of, _)| of.index() == id) {
+            wanted.iter_mut().zip(update).for_each(|(sum, update)| *sum += update);
+        }
+        for (&got, wanted) in gradients[id].iter().zip(wanted) {
+            let error = (f64::from(got) - wanted).abs();
+            prop_assert!(error <= 1e-4 * (1.0 + wanted.abs()), "{}: {got}, not {wanted}", variable.name);
+        }
+    }
+    Ok(())
+}
+
+/// Checks the gradients of trained variables against finite differences: some elements one by one, then all
+/// together in a random direction.
+fn check_differences(trial: &Trial, gradients: &[Vec<f32>], seed: u64) -> Result<(), TestCaseError> {
     let largest = gradients.iter().flatten().fold(0.0f64, |most, &x| most.max(f64::from(x).abs()));
     let tolerance = 3e-4 * largest.max(0.1);
     let mut numbers = Numbers::new(seed ^ 0x5eed);
@@ -52,20 +79,9 @@ fn check(trial: &Trial, seed: u64) -> Result<(), TestCaseError> {
     };
     let nowhere: Vec<Vec<f64>> = trial.variables.iter().map(|variable| vec![0.0; variable.len()]).collect();
     let mut along_all = nowhere.clone();
-    for (id, variable) in trial.graph.variables.iter().enumerate() {
+    for (id, variable) in trial.graph.variables.iter().enumerate().filter(|(_, variable)| variable.trainable)
+    {
         let computed = &gradients[id];
-        if !variable.trainable {
-            let mut wanted = vec![0.0; computed.len()];
-            for (_, update) in expected.updates.iter().filter(|(of, _)| of.index() == id) {
-                wanted.iter_mut().zip(update).for_each(|(sum, update)| *sum += update);
-            }
-            for (&got, wanted) in computed.iter().zip(wanted) {
-                let error = (f64::from(got) - wanted).abs();
-                prop_assert!(error <= 1e-4 * (1.0 + wanted.abs()), "{}: {got}, not {wanted}", variable.name);
-            }
-            continue;
-        }
-        // Some elements one by one, and then all together, in a random direction.
         let elements = computed.len();
         let some: BTreeSet<usize> = match elements {
             0..=4 => (0..elements).collect(),
@@ -83,10 +99,8 @@ fn check(trial: &Trial, seed: u64) -> Result<(), TestCaseError> {
         }
         along_all[id] = (0..elements).map(|_| numbers.next().signum()).collect();
     }
-    let got: f64 = gradients
-        .iter()
-        .flatten()
-        .zip(along_all.iter().flatten())
+    let along = gradients.iter().flatten().zip(along_all.iter().flatten());
+    let got: f64 = along
         .filter(|(_, direction)| **direction != 0.0)
         .map(|(&gradient, direction)| f64::from(gradient) * direction)
         .sum();
@@ -252,7 +266,7 @@ fn one_normalisation_twice(again: bool) -> GraphSpec {
 }
 
 #[test]
-fn moving_statistics_go_towards_the_batch_s_and_halfway_to_each_where_they_are_shared() {
+fn shared_moving_statistics_go_halfway_to_each_batch() {
     for again in [false, true] {
         let graph = one_normalisation_twice(again);
         let trial = Trial::smooth(&graph, &Bounds::new(), 5, 3).unwrap();
@@ -274,7 +288,7 @@ fn moving_statistics_go_towards_the_batch_s_and_halfway_to_each_where_they_are_s
 }
 
 #[test]
-fn a_variable_beside_the_loss_has_a_zero_gradient_and_one_used_twice_the_sum() {
+fn unused_variables_have_zero_gradients_and_reused_ones_sums() {
     let mut g = GraphBuilder::new("odd");
     let x = g.input("x", [2]);
     let labels = g.labels("labels");

@@ -130,6 +130,32 @@ impl<'a> Interpreter<'a> {
                 self.rows(0).flat_map(|row| row.iter().zip(bias).map(|(x, b)| x + b)).collect()
             }
             Op::Reduce { reduction, axes, .. } => self.reduce(*reduction, axes),
+            Op::MatMul { transpose_a, transpose_b } => self.mat_mul(*transpose_a, *transpose_b),
+            Op::Embedding => {
+                let (table, width) = (self.input(0), self.shape(0)[1]);
+                let row = |&id: &f64| &table[id as usize * width..][..width];
+                self.input(1).iter().flat_map(row).copied().collect()
+            }
+            Op::Transpose { .. } | Op::Concat { .. } | Op::Slice { .. } => self.moved(),
+            Op::Conv2d(_) | Op::MaxPool2d(_) | Op::AveragePool2d(_) | Op::GlobalAveragePool => self.image(),
+            Op::BatchNorm { .. }
+            | Op::LayerNorm { .. }
+            | Op::Dropout { .. }
+            | Op::Softmax { .. }
+            | Op::LogSoftmax => self.row(),
+            Op::SoftmaxCrossEntropy
+            | Op::SigmoidCrossEntropy
+            | Op::MeanSquaredError
+            | Op::Accuracy
+            | Op::TopK { .. }
+            | Op::AucCounts { .. } => self.score(),
+        }
+    }
+
+    /// The value of an operation that moves elements.
+    fn moved(&self) -> Vec<f64> {
+        let graph: &'a GraphSpec = self.graph;
+        match &graph.nodes[self.node].op {
             Op::Transpose { axes } => {
                 let from = self.shape(0);
                 let moved = |at: &[usize]| {
@@ -157,12 +183,14 @@ impl<'a> Interpreter<'a> {
                 };
                 Index::all(self.output()).map(element).collect()
             }
-            Op::MatMul { transpose_a, transpose_b } => self.mat_mul(*transpose_a, *transpose_b),
-            Op::Embedding => {
-                let (table, width) = (self.input(0), self.shape(0)[1]);
-                let row = |&id: &f64| &table[id as usize * width..][..width];
-                self.input(1).iter().flat_map(row).copied().collect()
-            }
+            op => unreachable!("{op:?}"),
+        }
+    }
+
+    /// The value of a convolution or a pooling.
+    fn image(&mut self) -> Vec<f64> {
+        let graph: &'a GraphSpec = self.graph;
+        match &graph.nodes[self.node].op {
             Op::Conv2d(geometry) => {
                 let (images, [kh, kw, cin, cout]) =
                     (Images::of(self.shape(0)), self.shape(1).try_into().unwrap());
@@ -183,7 +211,7 @@ impl<'a> Interpreter<'a> {
             Op::MaxPool2d(geometry) | Op::AveragePool2d(geometry) => {
                 let images = Images::of(self.shape(0));
                 let x = self.input(0).to_vec();
-                let is_max = matches!(node.op, Op::MaxPool2d(_));
+                let is_max = matches!(graph.nodes[self.node].op, Op::MaxPool2d(_));
                 let mut output = Vec::new();
                 for window in images.windows(geometry.window, geometry.stride, geometry.padding) {
                     let inside: Vec<usize> = window.into_iter().flatten().collect();
@@ -206,6 +234,14 @@ impl<'a> Interpreter<'a> {
                 }
                 output
             }
+            op => unreachable!("{op:?}"),
+        }
+    }
+
+    /// The value of a normalisation, a dropout or a softmax.
+    fn row(&mut self) -> Vec<f64> {
+        let graph: &'a GraphSpec = self.graph;
+        match &graph.nodes[self.node].op {
             Op::BatchNorm { epsilon, momentum } => self.batch_norm(f64::from(*epsilon), f64::from(*momentum)),
             Op::LayerNorm { epsilon } => {
                 let norm = |row: &[f64]| -> Vec<f64> {
@@ -239,6 +275,14 @@ impl<'a> Interpreter<'a> {
                 self.rows(0).enumerate().flat_map(softmax).collect()
             }
             Op::LogSoftmax => self.rows(0).flat_map(log_softmax).collect(),
+            op => unreachable!("{op:?}"),
+        }
+    }
+
+    /// The value of a loss or a metric.
+    fn score(&self) -> Vec<f64> {
+        let graph: &'a GraphSpec = self.graph;
+        match &graph.nodes[self.node].op {
             Op::SoftmaxCrossEntropy => {
                 let rows = self.rows(0).map(log_softmax).enumerate();
                 let dense = self.shape(0) == self.shape(1);
@@ -282,6 +326,7 @@ impl<'a> Interpreter<'a> {
                 }
                 counts
             }
+            op => unreachable!("{op:?}"),
         }
     }
 

@@ -167,16 +167,40 @@ impl Sketch {
         self.push(Op::Binary(BinaryOp::Add), &[square, half])
     }
 
-    fn step(&mut self, kind: u8, [a, b, c, d, e, f]: [u8; 6]) -> Option<NodeId> {
-        let x = self.pick(a);
+    fn step(&mut self, kind: u8, bytes: [u8; 6]) -> Option<NodeId> {
+        let x = self.pick(bytes[0]);
+        let shape = self.shape(x);
+        let (rank, first) = (shape.len(), usize::from(self.apart));
+        let fits = match kind {
+            6 | 11 | 12 | 22 | 24 => rank > first,
+            9 => rank > 0,
+            13 | 15 => rank >= 2,
+            14 => rank >= 3 || rank == 2 && !self.apart,
+            21 => rank >= 2 && !self.apart,
+            _ => true,
+        };
+        match kind {
+            0..=5 if fits => self.element_step(kind, x, bytes),
+            6..=12 if fits => self.move_step(kind, x, bytes),
+            13..=16 if fits => self.product_step(kind, x, bytes),
+            17..=20 if fits => self.image_step(kind, bytes),
+            21..=24 if fits => self.row_step(kind, x, bytes),
+            _ => self.repeat(bytes[1]),
+        }
+    }
+
+    /// Pushes a copy of an existing node: a variable, or an operation on the same inputs.
+    fn repeat(&mut self, b: u8) -> Option<NodeId> {
+        let node = &self.graph.nodes[b as usize % self.graph.nodes.len()];
+        let (op, inputs) = (node.op.clone(), node.inputs.clone());
+        if matches!(op, Op::Input { .. }) { None } else { self.push(op, &inputs) }
+    }
+
+    /// Pushes a function of elements.
+    fn element_step(&mut self, kind: u8, x: NodeId, [_, b, c, d, e, f]: [u8; 6]) -> Option<NodeId> {
         let shape = self.shape(x);
         let rank = shape.len();
-        let reduction = [ReductionOp::Sum, ReductionOp::Mean, ReductionOp::Max][b as usize % 3];
         let binary = [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div][b as usize % 4];
-        let padding = [Padding::Valid, Padding::Same][c as usize % 2];
-        let stride = [1 + d as usize % 3, 1 + d as usize / 3 % 3];
-        let window = [1 + e as usize % 3, 1 + e as usize / 3 % 3];
-        let first = usize::from(self.apart);
         match kind {
             0 => {
                 let ops = [
@@ -229,8 +253,19 @@ impl Sketch {
                 let y = if binary == BinaryOp::Div { self.positive(y)? } else { y };
                 self.push(Op::Binary(binary), &[x, y])
             }
+            _ => unreachable!("another kind of step"),
+        }
+    }
+
+    /// Pushes a reduction, or an operation that moves elements.
+    fn move_step(&mut self, kind: u8, x: NodeId, [_, b, c, d, e, f]: [u8; 6]) -> Option<NodeId> {
+        let shape = self.shape(x);
+        let rank = shape.len();
+        let reduction = [ReductionOp::Sum, ReductionOp::Mean, ReductionOp::Max][b as usize % 3];
+        let first = usize::from(self.apart);
+        match kind {
             // Both sides are repeated.
-            6 if rank > first => {
+            6 => {
                 let axis = first + c as usize % (rank - first);
                 let reduce = Op::Reduce { reduction, axes: vec![axis], keep: true };
                 let reduced = self.push(reduce, &[x])?;
@@ -243,7 +278,7 @@ impl Sketch {
                 let axes: Vec<usize> = (first..rank).filter(|axis| c >> axis & 1 == 1).collect();
                 self.push(Op::Reduce { reduction, axes, keep: d.is_multiple_of(2) }, &[x])
             }
-            9 if rank > 0 => {
+            9 => {
                 let elements: usize = shape[1..].iter().product();
                 let divisor =
                     (1 + b as usize % 4..=elements).find(|n| elements.is_multiple_of(*n)).unwrap_or(1);
@@ -261,7 +296,7 @@ impl Sketch {
                 }
                 self.push(Op::Transpose { axes }, &[x])
             }
-            11 if rank > first => {
+            11 => {
                 let axis = first + c as usize % (rank - first);
                 let parts: Vec<NodeId> = self
                     .pool
@@ -279,14 +314,23 @@ impl Sketch {
                     [&[x, cut][..], &[other, x][..], &[cut, other, cut][..]][f as usize % 3],
                 )
             }
-            12 if rank > first => {
+            12 => {
                 let axis = first + c as usize % (rank - first);
                 let start = d as usize % shape[axis];
                 let length = 1 + e as usize % (shape[axis] - start);
                 self.push(Op::Slice { axis, start, length }, &[x])
             }
+            _ => unreachable!("another kind of step"),
+        }
+    }
+
+    /// Pushes a product, a bias or an embedding.
+    fn product_step(&mut self, kind: u8, x: NodeId, [_, b, c, d, e, f]: [u8; 6]) -> Option<NodeId> {
+        let shape = self.shape(x);
+        let rank = shape.len();
+        match kind {
             // All rows times one matrix.
-            13 if rank >= 2 => {
+            13 => {
                 let (transpose_a, transpose_b) =
                     (c.is_multiple_of(2) && rank == 2 && !self.apart, d % 2 == 1);
                 let k = shape[rank - 1 - usize::from(transpose_a)];
@@ -295,7 +339,7 @@ impl Sketch {
                 self.push(Op::MatMul { transpose_a, transpose_b }, &[x, y])
             }
             // As many products as places along the leading axes: x with a variable, or with itself.
-            14 if rank >= 3 || rank == 2 && !self.apart => {
+            14 => {
                 let (transpose_a, transpose_b) = (c % 2 == 1, d % 2 == 1);
                 let outer = &shape[..rank - 2];
                 let k = shape[rank - 1 - usize::from(transpose_a)];
@@ -313,7 +357,7 @@ impl Sketch {
                 let y = self.variable(&[outer, &last].concat(), true)?;
                 self.push(Op::MatMul { transpose_a, transpose_b }, &[x, y])
             }
-            15 if rank >= 2 => {
+            15 => {
                 let bias = self.variable(&shape[rank - 1..], true)?;
                 let biased = self.push(Op::BiasAdd, &[x, bias])?;
                 if b.is_multiple_of(2) { self.unary(UnaryOp::Relu, biased) } else { Some(biased) }
@@ -325,6 +369,16 @@ impl Sketch {
                 let table = self.variable(&[rows, 1 + d as usize % 3], true)?;
                 self.push(Op::Embedding, &[table, ids])
             }
+            _ => unreachable!("another kind of step"),
+        }
+    }
+
+    /// Pushes a convolution or a pooling.
+    fn image_step(&mut self, kind: u8, [a, _, c, d, e, f]: [u8; 6]) -> Option<NodeId> {
+        let padding = [Padding::Valid, Padding::Same][c as usize % 2];
+        let stride = [1 + d as usize % 3, 1 + d as usize / 3 % 3];
+        let window = [1 + e as usize % 3, 1 + e as usize / 3 % 3];
+        match kind {
             17 => {
                 let image = self.image(a);
                 let channels = self.shape(image)[3];
@@ -341,7 +395,16 @@ impl Sketch {
                 let image = self.image(a);
                 self.push(Op::GlobalAveragePool, &[image])
             }
-            21 if rank >= 2 && !self.apart => {
+            _ => unreachable!("another kind of step"),
+        }
+    }
+
+    /// Pushes a normalisation, a dropout, a softmax or a column of labels.
+    fn row_step(&mut self, kind: u8, x: NodeId, [_, b, c, _, _, _]: [u8; 6]) -> Option<NodeId> {
+        let shape = self.shape(x);
+        let rank = shape.len();
+        match kind {
+            21 => {
                 let channels = shape[rank - 1];
                 let known = self.norms.iter().find(|norm| self.shape(norm[0]) == [channels]).copied();
                 let [gamma, beta, mean, variance] =
@@ -355,13 +418,13 @@ impl Sketch {
                 let op = Op::BatchNorm { epsilon: 0.1, momentum: [0.0, 0.9, 0.99, 1.0][c as usize % 4] };
                 self.push(op, &[x, gamma, beta, mean, variance])
             }
-            22 if rank > first => {
+            22 => {
                 let [gamma, beta] = [(); 2]
                     .map(|()| self.variable(&shape[rank - 1..], true).expect("as small as what there is"));
                 self.push(Op::LayerNorm { epsilon: 0.1 }, &[x, gamma, beta])
             }
             23 => self.push(Op::Dropout { rate: [0.0, 0.3, 0.6][b as usize % 3] }, &[x]),
-            24 if rank > first => match b % 3 {
+            24 => match b % 3 {
                 0 => self.push(Op::LogSoftmax, &[x]),
                 1 => {
                     let labels = self.column(TensorSpec::i32([]), Some(3));
@@ -369,12 +432,7 @@ impl Sketch {
                 }
                 _ => self.push(Op::Softmax { causal: false }, &[x]),
             },
-            // What is there already, once more: a variable, or an operation on the same inputs.
-            _ => {
-                let node = &self.graph.nodes[b as usize % self.graph.nodes.len()];
-                let (op, inputs) = (node.op.clone(), node.inputs.clone());
-                if matches!(op, Op::Input { .. }) { None } else { self.push(op, &inputs) }
-            }
+            _ => unreachable!("another kind of step"),
         }
     }
 
