@@ -14,7 +14,7 @@ impl Images {
         Self { count: shape[0], extents: [shape[1], shape[2]], channels: shape[3] }
     }
 
-    /// Of every window, for each of its pixels where that begins; nothing where a pixel is padding.
+    /// Returns every window, with the offset of each of its pixels; `None` for padding.
     pub fn windows(
         &self,
         window: [usize; 2],

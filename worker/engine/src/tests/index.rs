@@ -1,6 +1,6 @@
-//! Places in a tensor, counted one by one. It knows no operation.
+//! Positions in a tensor, visited one by one. Knows no operation.
 
-/// All places of a shape, in row-major order.
+/// An iterator over all positions in a shape, in row-major order.
 pub(super) struct Index<'a> {
     shape: &'a [usize],
     next: Option<Vec<usize>>,
@@ -11,7 +11,7 @@ impl<'a> Index<'a> {
         Self { shape, next: (!shape.contains(&0)).then(|| vec![0; shape.len()]) }
     }
 
-    /// Where a place lies among the elements.
+    /// Returns the offset of a position among the elements.
     pub fn flat(shape: &[usize], at: &[usize]) -> usize {
         assert_eq!(shape.len(), at.len());
         shape.iter().zip(at).fold(0, |flat, (extent, at)| flat * extent + at)
@@ -36,7 +36,7 @@ impl Iterator for Index<'_> {
     }
 }
 
-/// Where the element of an operand lies that a place of the result reads, by NumPy's rule.
+/// Returns the offset of the operand's element that a position of the result reads, by NumPy's rule.
 pub(super) fn broadcast(operand: &[usize], at: &[usize]) -> usize {
     let own = &at[at.len() - operand.len()..];
     operand.iter().zip(own).fold(0, |flat, (&extent, &at)| flat * extent + if extent == 1 { 0 } else { at })

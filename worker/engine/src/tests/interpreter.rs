@@ -9,11 +9,11 @@ use pushpull_messages::input::Column;
 use super::images::Images;
 use super::index::{Index, broadcast};
 
-/// What a graph gives.
+/// The result of interpreting a graph.
 pub(super) struct Interpretation {
-    /// Of every node. Integers are floats, too.
+    /// The value of every node; integers are floats, too.
     pub values: Vec<Vec<f64>>,
-    /// What each batch norm takes off its moving mean and variance.
+    /// The values that each batch norm subtracts from its moving mean and variance.
     pub updates: Vec<(VariableId, Vec<f64>)>,
     /// How far the nearest kink is: the least distance of a number from 0 where a relu bends, or of the
     /// largest from the second one where a maximum is taken. Where the distance is 0 both sides are the same
@@ -21,7 +21,7 @@ pub(super) struct Interpretation {
     pub margin: f64,
 }
 
-/// What it is computed from, beside the graph.
+/// The inputs of an interpretation, beside the graph.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
     pub columns: &'a [Column],
@@ -31,7 +31,7 @@ pub(super) struct Given<'a> {
     pub pass: Pass,
 }
 
-/// What a graph is computed for: some operations differ.
+/// The use of a graph; some operations differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     Training,
@@ -51,7 +51,7 @@ pub(super) fn interpret(graph: &GraphSpec, given: Given<'_>) -> Interpretation {
         interpreter.found.values.push(value);
     }
     let mut found = interpreter.found;
-    // Several uses of one moving number go towards the mean of what each would go to.
+    // Several uses of one moving value move it towards the mean of their targets.
     let of: Vec<VariableId> = found.updates.iter().map(|&(variable, _)| variable).collect();
     for (variable, update) in &mut found.updates {
         let uses = of.iter().filter(|other| *other == variable).count() as f64;
@@ -86,7 +86,7 @@ impl<'a> Interpreter<'a> {
         &self.shapes[self.node]
     }
 
-    /// Tells how far from a kink a number is; exactly on it does not count.
+    /// Records the distance of a number from a kink; exactly on it does not count.
     fn kink(&mut self, distance: f64) {
         if distance != 0.0 {
             self.found.margin = self.found.margin.min(distance.abs());
@@ -96,7 +96,7 @@ impl<'a> Interpreter<'a> {
     fn largest(&mut self, numbers: impl Iterator<Item = f64>) -> f64 {
         let mut sorted: Vec<f64> = numbers.collect();
         sorted.sort_by(|a, b| b.total_cmp(a));
-        // A third one may stand beside two that are equal.
+        // Equal largest numbers are skipped.
         if let Some(second) = sorted.iter().find(|&&number| number != sorted[0]) {
             self.kink(sorted[0] - second);
         }
@@ -302,7 +302,7 @@ impl<'a> Interpreter<'a> {
                 vec![mean(self.input(0).iter().zip(self.input(1)).map(|(a, b)| (a - b).powi(2)))]
             }
             Op::Accuracy => {
-                // Of equal logits the first counts.
+                // The first of equal logits counts.
                 let right = |(row, &label): (&[f64], &f64)| {
                     let label = label as usize;
                     let first = row[..label].iter().all(|&x| x < row[label]);
@@ -331,7 +331,7 @@ impl<'a> Interpreter<'a> {
     }
 
     fn column(&self, name: &str) -> Vec<f64> {
-        // A column is called as the node is; the harness gives them in the order of the graph's inputs.
+        // A column has its node's name; the trial holds them in the order of the graph's inputs.
         let inputs = self.graph.nodes.iter().filter(|node| matches!(node.op, Op::Input { .. }));
         let position = inputs.map(|node| &node.name).position(|other| other == name).unwrap();
         match &self.given.columns[position] {
@@ -389,7 +389,7 @@ impl<'a> Interpreter<'a> {
             statistics = [means, variances];
         }
         let [means, mut variances] = statistics;
-        // As one that several workers have taken too far.
+        // Updates of several workers may have made it negative.
         variances.iter_mut().for_each(|variance| *variance = variance.max(0.0));
         let norm = |row: &[f64]| -> Vec<f64> {
             let channel = |channel: usize| {

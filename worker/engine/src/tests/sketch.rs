@@ -10,10 +10,10 @@ use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
 use super::trial::Bounds;
 
-/// How many kinds of steps there are.
+/// The number of kinds of steps.
 pub(super) const KINDS: u8 = 26;
 
-/// What to do next: a kind, and what is chosen within it.
+/// A step: its kind, and the choices within it.
 pub(super) type Choice = (u8, [u8; 6]);
 
 /// A graph that is being drawn.

@@ -157,7 +157,7 @@ fn every_gradient_is_written_where_it_is_sent_from() {
         let program = training(&graph);
         assert_eq!(count(&program, |i| i.kernel == Kernel::Copy), 0);
         assert_eq!(count(&program, |i| i.completes.is_some()), graph.variables.len());
-        // The last layer's first: its shard need not wait for the others.
+        // The last layer's gradient comes first, so its shard does not wait for the others.
         let order: Vec<VariableId> = program.gradient_order().collect();
         let last = graph.variables.len() as u32 - 1;
         assert!(
@@ -213,7 +213,7 @@ fn what_is_computed_twice_is_computed_once() {
 }
 
 #[test]
-fn what_nobody_reads_is_not_computed() {
+fn unread_values_are_not_computed() {
     let mut g = GraphBuilder::new("dead");
     let x = g.input("x", [4]);
     let scale = g.variable("scale", [4], ZEROS);

@@ -38,7 +38,7 @@ pub(super) type Bounds = BTreeMap<String, usize>;
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     pub graph: GraphSpec,
-    /// In the order of the graph's inputs.
+    /// The columns in the order of the graph's inputs.
     pub columns: Vec<ColumnSpec>,
     pub batch: TrialBatch,
     pub variables: Vec<Vec<f64>>,
@@ -68,13 +68,13 @@ impl GradientSink for TrialGradients {
     }
 }
 
-/// What a training step gave.
+/// The result of a training step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Trained {
     pub loss: f32,
-    /// By variable.
+    /// The gradient of each variable.
     pub gradients: Vec<Vec<f32>>,
-    /// In the order in which they were told to be complete.
+    /// The variables in the order in which their gradients were complete.
     pub order: Vec<VariableId>,
 }
 

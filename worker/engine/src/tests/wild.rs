@@ -13,7 +13,7 @@ use super::trial::{Bounds, Trial};
 use crate::{Executor, Feed, Program};
 
 const EXAMPLES: usize = 2;
-/// Most bytes of working memory that is really taken.
+/// The largest arena that is allocated, in bytes.
 const ARENA_BYTES_MAX: usize = 1 << 20;
 
 /// Most often a number that may fit, and else one that overflows whatever it is multiplied with.

@@ -17,7 +17,7 @@ use super::*;
 use crate::hooks::{Hook, HookError, MakeHook, StepInfo};
 use crate::telemetry::nest;
 
-/// By so much moments may be off at most: by less than any call takes.
+/// The largest error of a time on the chief's clock.
 const OFF_US_MAX: Micros = 60_000_000;
 
 fn worker_of(seen: &TaskSnapshot) -> &WorkerSnapshot {
@@ -73,7 +73,7 @@ fn a_life_is_seen_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn who_is_told_to_stop_is_seen_to_stop() {
+fn a_stopped_worker_shows_that_it_stops() {
     play(Script { keep_from: 3, ..Default::default() }, |mut play| async move {
         play.see(Play::is_stuck).await;
         play.chief.words().stop = Some("enough".into());
@@ -86,7 +86,7 @@ fn who_is_told_to_stop_is_seen_to_stop() {
 }
 
 #[test]
-fn who_never_runs_has_ended_too() {
+fn a_worker_that_never_runs_has_ended() {
     let cluster = ClusterSpec::new([(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])]).unwrap();
     let (task, incarnation) = (TaskId::worker(0), Incarnation(1));
     let identity = Identity { task, incarnation, cluster, graph: None, http: None };
@@ -243,12 +243,12 @@ fn check_spans(spans: &[&SpanSpec], end: Micros, devices: usize) {
 }
 
 #[test]
-fn what_is_seen_at_the_end_is_what_became_of_every_step() {
+fn the_final_view_covers_every_step() {
     whole(false, 1);
 }
 
 #[test]
-fn two_devices_are_seen_and_what_they_add_up() {
+fn two_devices_and_their_sums_are_shown() {
     whole(false, 2);
 }
 

@@ -21,7 +21,7 @@ use super::super::*;
 const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const SHARDS: [ShardId; 2] = [ShardId::new(0, 0), ShardId::new(0, 1)];
 pub(super) const BATCH: u32 = 16;
-/// The chief's clock shows so much more than it should, and that of the ps so much less.
+/// The chief's clock is ahead by this much, and that of the ps behind.
 pub(super) const AHEAD_US: Micros = 3_600_000_000;
 const VALUE_BYTES: [usize; 2] = [8, 4];
 
@@ -53,7 +53,7 @@ fn placement(job: &JobSpec) -> Placement {
     Placement { epoch: PlacementEpoch(1), shards: SHARDS.to_vec(), slices }
 }
 
-/// What the tests say in the place of the chief.
+/// The state of the chief that the tests play.
 pub(super) struct Chief {
     registered: Registered,
     pub(super) clock: Clock,
@@ -62,7 +62,7 @@ pub(super) struct Chief {
 
 #[derive(Default)]
 pub(super) struct Words {
-    /// Whether all are ready.
+    /// True if all workers are ready.
     go: bool,
     pub(super) ready: Option<Reply>,
     pub(super) stop: Option<String>,
@@ -118,12 +118,12 @@ impl Service for Chief {
     }
 }
 
-/// What the tests say in the place of the shards, whose values never change.
+/// The shards that the tests play; their values never change.
 struct Shards {
     last_step: GlobalStep,
     clock: Clock,
     versions: Mutex<[u64; 2]>,
-    /// Pushes from that version on, which nobody answers.
+    /// The pushes from that version on, which are not answered.
     kept: Mutex<Vec<(Push, Reply)>>,
     keep_from: AtomicU64,
 }
@@ -181,7 +181,7 @@ pub(super) struct Play {
     ended: tokio::task::JoinHandle<Result<(), WorkerError>>,
 }
 
-/// How a play goes.
+/// The course of a play.
 pub(super) struct Script {
     pub(super) last_step: u64,
     /// From that version on pushes are not answered.
@@ -251,7 +251,7 @@ impl Play {
         tokio::time::timeout(PATIENCE, &mut self.ended).await.expect("an end within a minute").unwrap()
     }
 
-    /// What is seen as soon as that is so.
+    /// Waits until `is_so` returns true, and returns what the view shows then.
     pub(super) async fn see(&self, is_so: impl Fn(&Self) -> bool) -> TaskSnapshot {
         let waits = async {
             while !is_so(self) {
