@@ -273,7 +273,7 @@ fn broken_and_deleted_checkpoints_are_passed_over() {
         let error = running.end().await.unwrap_err().to_string();
         let (_, evaluator) = seen(&view).await;
         assert_eq!((evaluator.evaluated, evaluator.failed), (1, 3));
-        assert!(error.contains("is of the job's last step, and cannot be evaluated: "), "{error}");
+        assert!(error.contains(", the checkpoint of the job's last step, cannot be evaluated: "), "{error}");
     });
 }
 
@@ -315,7 +315,8 @@ fn errors_that_end_the_evaluator_are_returned() {
         save_plane(&store, 2, 0.5).await;
         let config = EvaluatorConfig { best: Some("accuracy".parse().unwrap()), ..config() };
         let error = start(&store, config).end().await.unwrap_err().to_string();
-        let expected = "the model has no metric 'accuracy' to find the best by: it has loss, closeness";
+        let expected =
+            "the model has no metric 'accuracy' to find the best checkpoint by; it has loss, closeness";
         assert_eq!(error, expected);
     });
 }

@@ -25,6 +25,11 @@ fn worker_of(seen: &TaskSnapshot) -> &WorkerSnapshot {
     worker
 }
 
+/// Returns the snapshot as reports contain it.
+fn as_told(worker: &WorkerSnapshot) -> WorkerSnapshot {
+    WorkerSnapshot { chief_connected: None, ..worker.clone() }
+}
+
 fn doing(seen: &TaskSnapshot) -> &str {
     assert_eq!(seen.actors[0].name, "worker/0/trainer");
     &seen.actors[0].state
@@ -43,7 +48,7 @@ fn a_life_is_seen_from_its_beginning_to_its_end() {
         let worker = worker_of(&seen);
         assert_eq!((worker.local_step, worker.global_step, worker.drawn), (LocalStep(3), GlobalStep(3), 7));
         assert_eq!((worker.verdicts.applied, worker.staleness.sum), (6, 6));
-        assert_eq!(worker.phase.as_deref(), Some("exchange"));
+        assert_eq!((worker.phase.as_deref(), worker.chief_connected), (Some("exchange"), Some(true)));
         let told = |phase: &str, words: &play::Words| {
             let last = words.reports.last().and_then(|report| report.snapshot.as_ref());
             last.is_some_and(|told| told.phase.as_deref() == Some(phase) && told.phase_us > 0)
@@ -125,10 +130,8 @@ fn a_report_on_its_way_and_a_last_one_are_answered() {
         play.end().await.unwrap();
         let last = play.view.observe().await;
         let words = play.chief.words();
-        assert_eq!(
-            words.reports.last().and_then(|report| report.snapshot.as_deref()),
-            Some(worker_of(&last))
-        );
+        let told = words.reports.last().and_then(|report| report.snapshot.as_deref());
+        assert_eq!(told, Some(&as_told(worker_of(&last))));
         let plotted = words.reports.iter().flat_map(|report| &report.summaries);
         assert!(plotted.map(|summary| summary.step.0).eq(0..7), "each once");
         let traced = words.reports.iter().flat_map(|report| &report.spans).filter(|span| span.name == "step");
@@ -177,7 +180,8 @@ fn whole(tcp: bool, devices: usize) {
         let words = play.chief.words();
         assert!(words.reports.iter().all(|report| report.snapshot.is_some() && report.spans_lost == 0));
         let reported = words.reports.last().unwrap().snapshot.as_deref();
-        assert_eq!(reported, Some(worker));
+        assert_eq!(reported, Some(&as_told(worker)));
+        assert_eq!(worker.chief_connected, Some(false), "the worker has ended");
         let spans: Vec<&SpanSpec> = words.reports.iter().flat_map(|report| &report.spans).collect();
         check_spans(&spans, end, devices);
     });
