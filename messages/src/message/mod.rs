@@ -4,6 +4,7 @@
 //! A new message needs its file and a line in the table. A kind is never reused for another message.
 
 mod create_shard;
+mod decoder;
 mod evaluate;
 mod finish;
 #[cfg(test)]
@@ -110,10 +111,8 @@ pub enum ContentError {
 const DEPTH_MAX: usize = 64;
 
 fn decode<T: Content>(kind: &'static str, bytes: &[u8], segments: &[u64]) -> Result<T, ContentError> {
-    let undecodable = |error: String| ContentError::Undecodable { kind, error };
-    let mut decoder = rmp_serde::Deserializer::from_read_ref(bytes);
-    decoder.set_max_depth(DEPTH_MAX);
-    let content = T::deserialize(&mut decoder).map_err(|error| undecodable(error.to_string()))?;
+    let content = decoder::from_bytes::<T>(bytes, DEPTH_MAX)
+        .map_err(|error| ContentError::Undecodable { kind, error: error.to_string() })?;
     content.validate(segments).map_err(|error| ContentError::Invalid { kind, error })?;
     Ok(content)
 }
