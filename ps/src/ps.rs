@@ -112,7 +112,7 @@ impl Ps {
         let requests_max = config.server.requests_max.max(4 * config.shards);
         let server_config = ServerConfig { shards: config.shards, requests_max, ..config.server.clone() };
         let server = serve(listener, identity.clone(), service, server_config);
-        tracing::info!(shards = config.shards, address = server.address(), "serving");
+        tracing::info!(shards = config.shards, address = %server.address(), "serving");
         let (end_guard, view) = PsView::new(Observation {
             task,
             incarnation: identity.incarnation,

@@ -6,6 +6,7 @@ mod keeper;
 mod lines;
 mod recent;
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 use tracing::Span;
@@ -61,7 +62,9 @@ pub(crate) fn start(task: &str, format: LogFormat) -> Log {
     let log = tracing_subscriber::registry()
         .with(filter(std::env::var(EnvFilter::DEFAULT_ENV).ok().as_deref()))
         .with(Keeper::new(task, format, Arc::clone(&recent)));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Fields are coloured for a terminal only: programs read them from a file or a pipe.
+    let ansi = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(std::io::stderr);
     // An application that embeds this library may have set up a log already; that one stays.
     let _ = match format {
         LogFormat::Human => {
