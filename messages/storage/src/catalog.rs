@@ -1,8 +1,9 @@
-//! The catalog: the checkpoints of a store, and whether they are complete as far as can be seen without
-//! reading tensors. Decides nothing.
+//! The catalog: lists a store's checkpoints and reports whether each is complete, judged by its manifest and
+//! the lengths of its files, without reading tensors. What to do about a damaged checkpoint is decided
+//! elsewhere.
 //!
-//! Property: (A) a committed checkpoint is found committed until one of its files is lost or changes its
-//! length.
+//! Property: (A) a committed checkpoint is reported as committed until one of its files is lost or changes
+//! its length.
 
 use super::file::FileError;
 use pushpull_messages::checkpoint::{CheckpointName, FileSpec};
@@ -13,13 +14,13 @@ use super::store::{Store, StoreError};
 /// The state of a checkpoint's folder.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CheckpointState {
-    /// It has a manifest and all files that it lists, with their lengths.
+    /// The checkpoint has a manifest, and every file in the manifest exists with the listed length.
     Committed(Box<ManifestSpec>),
-    /// The manifest is invalid, or lists files that are missing or have other lengths; with the reason.
+    /// The manifest is invalid, or a file in it is missing or has another length; holds the reason.
     Broken(String),
-    /// It has no manifest: it is being written, or its save failed.
+    /// The checkpoint has no manifest: it is still being written, or its save failed.
     Unfinished,
-    /// The store could not be read; with the reason.
+    /// The store could not be read; holds the reason.
     Unreadable(String),
 }
 
@@ -29,8 +30,8 @@ pub struct Catalog {
     store: Store,
 }
 
-/// Sorts names from the newest to the oldest. A chief that was started later has written later, whatever the
-/// step.
+/// Sorts names from the newest to the oldest. A checkpoint of a chief that was started later is newer, even
+/// if its step is smaller.
 pub fn newest_first(names: &mut [CheckpointName]) {
     names.sort_unstable_by_key(|name| std::cmp::Reverse((name.life, name.step)));
 }
@@ -60,7 +61,7 @@ impl Catalog {
     /// Reads a checkpoint's manifest.
     ///
     /// # Errors
-    /// If it is missing, cannot be read, is invalid, or belongs to another step.
+    /// If the manifest is missing, cannot be read, is invalid, or belongs to another step.
     pub async fn manifest(&self, name: CheckpointName) -> Result<ManifestSpec, FileError> {
         let bytes = self.store.get(&name.manifest(), MANIFEST_BYTES_MAX).await?;
         let wrong = |error| FileError::Manifest { file: name.manifest(), error };
@@ -84,7 +85,7 @@ impl Catalog {
         }
     }
 
-    /// Reads the manifest and looks for the files that it lists.
+    /// Returns the state of a checkpoint: reads its manifest and checks that the files in it exist.
     pub async fn look(&self, name: CheckpointName) -> CheckpointState {
         let manifest = match self.manifest(name).await {
             Ok(manifest) => manifest,
@@ -114,7 +115,7 @@ impl Catalog {
     }
 }
 
-/// Returns the first file that is missing or has another length than in the manifest, with the reason.
+/// Returns the first file of the manifest that is missing or has a different length, with the reason.
 ///
 /// # Errors
 /// If the store cannot be read.

@@ -1,5 +1,5 @@
-//! The record of a checkpoint's evaluation, which an evaluator writes to the store. Does not know how it
-//! evaluates.
+//! The record of a checkpoint's evaluation, which an evaluator writes to the store. How a checkpoint is
+//! evaluated is decided elsewhere.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,17 +11,17 @@ use pushpull_messages::variable::VARIABLE_NAME_BYTES_MAX;
 
 /// The folder of the records in the store.
 pub const EVALUATIONS: &str = "eval";
-/// The most bytes of a record.
+/// The largest size of a record, in bytes.
 pub const RECORD_BYTES_MAX: u64 = 4 << 20;
 
 /// The record of a checkpoint's evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvaluationRecord {
-    /// The checkpoint.
+    /// The checkpoint that was evaluated.
     pub checkpoint: CheckpointName,
-    /// The updates that it contains.
+    /// The number of updates that the checkpoint contains.
     pub step: GlobalStep,
-    /// The evaluation.
+    /// The result of the evaluation.
     pub evaluation: Evaluation,
     /// The time of the evaluation, in milliseconds since 1970.
     pub at_ms: u64,
@@ -33,27 +33,28 @@ pub enum RecordError {
     /// The text is not a record in JSON.
     #[error("not the record of an evaluation: {0}")]
     Json(String),
-    /// The record has too many bytes or metrics, or too long a name.
+    /// The record has too many bytes or metrics, or a name in it is too long.
     #[error("the record of an evaluation has {got} {what}, expected at most {max} {what}")]
     TooMany {
-        /// The things counted.
+        /// What was counted, such as bytes or metrics.
         what: &'static str,
-        /// The largest number.
+        /// The largest number allowed.
         max: u64,
         /// The number found.
         got: u64,
     },
-    /// The record has another step than its checkpoint.
+    /// The record names a different step than its checkpoint does.
     #[error("the record of an evaluation has step {step}, expected that of its checkpoint {checkpoint}")]
     Step {
         /// The record's step.
         step: GlobalStep,
-        /// The checkpoint.
+        /// The checkpoint that the record names.
         checkpoint: CheckpointName,
     },
 }
 
-/// The text of a record. JSON has only finite numbers; `null` stands for all others.
+/// A record as it is written in JSON. JSON can express finite numbers only, so `null` stands for NaN and the
+/// infinities.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -78,12 +79,12 @@ fn finite(number: f32) -> Option<f32> {
 }
 
 impl EvaluationRecord {
-    /// Returns the path in the store of a checkpoint's record.
+    /// Returns the path of a checkpoint's record in the store.
     pub fn file(checkpoint: CheckpointName) -> String {
         format!("{EVALUATIONS}/{checkpoint}.json")
     }
 
-    /// Returns the checkpoint of a file in the folder of records.
+    /// Returns the checkpoint whose record is stored in `file`, a file of the folder [`EVALUATIONS`].
     pub fn checkpoint_of(file: &str) -> Option<CheckpointName> {
         file.strip_suffix(".json")?.parse().ok()
     }
@@ -109,7 +110,7 @@ impl EvaluationRecord {
     /// Decodes and checks a record. Numbers that were not finite become NaN.
     ///
     /// # Errors
-    /// If the bytes are not a record, are too many, or contradict each other.
+    /// If the bytes are not a record, if there are too many of them, or if the record contradicts itself.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         let within = |what, max: u64, got: usize| match got as u64 {
             got if got > max => Err(RecordError::TooMany { what, max, got }),
@@ -150,7 +151,7 @@ mod tests {
     }
 
     proptest! {
-        /// Numbers that are not finite come back as NaN.
+        /// A record is decoded as it was encoded, except that numbers that are not finite become NaN.
         #[test]
         fn a_record_round_trips(loss: u32, accuracy: u32) {
             let (loss, accuracy) = (f32::from_bits(loss), f32::from_bits(accuracy));

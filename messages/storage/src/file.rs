@@ -1,5 +1,6 @@
-//! Files in the safetensors format: their layout, and writing and reading them in parts, so that a large file
-//! is never in memory twice. Python reads them with the package of that name. Knows no checkpoint.
+//! Files in the safetensors format, which Python reads with the package `safetensors`. Files are written and
+//! read in parts, so that a large file is never in memory twice. Which tensors a checkpoint consists of is
+//! decided elsewhere.
 
 use std::collections::HashMap;
 
@@ -13,30 +14,31 @@ use pushpull_messages::job::told;
 use pushpull_messages::tensor::ALIGNMENT;
 use pushpull_messages::tensor::Shape;
 
-/// The most bytes of a file's header, as in the format.
+/// The largest size of a file's header in bytes, as the format defines it.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
-/// The bytes of the header's length, which precedes it.
+/// The size in bytes of the field before the header that holds the header's length.
 const LENGTH_BYTES: u64 = 8;
-/// The fewest bytes of a part of an upload. No store needs more, and larger parts would only take memory.
+/// The smallest size of an upload's part, in bytes. No store requires larger parts, and larger ones would
+/// only take memory.
 const PART_BYTES: usize = 8 << 20;
 
-/// A tensor of f32 to be written.
+/// A tensor of f32 elements that is to be written.
 #[derive(Clone, Debug)]
 pub struct NewTensor {
-    /// The name in the file.
+    /// The tensor's name in the file.
     pub name: String,
-    /// The extents.
+    /// The extent of each axis.
     pub shape: Shape,
-    /// The elements, little endian, in consecutive pieces that are shared and not copied.
+    /// The elements, little endian, as consecutive pieces. The pieces are shared, not copied.
     pub bytes: Vec<Bytes>,
 }
 
 /// A tensor that has been written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenTensor {
-    /// The offset in the file.
+    /// The tensor's offset in the file, in bytes.
     pub offset: u64,
-    /// The length in bytes.
+    /// The tensor's length in bytes.
     pub bytes: u64,
     /// The crc32c of each block of [`BLOCK_BYTES`] bytes.
     pub crc32c: Vec<u32>,
@@ -45,15 +47,15 @@ pub struct WrittenTensor {
 /// A tensor in the header of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundTensor {
-    /// The name in the file.
+    /// The tensor's name in the file.
     pub name: String,
-    /// The extents.
+    /// The extent of each axis.
     pub shape: Shape,
     /// The element type, such as `F32`.
     pub dtype: String,
-    /// The offset in the file.
+    /// The tensor's offset in the file, in bytes.
     pub offset: u64,
-    /// The length in bytes.
+    /// The tensor's length in bytes.
     pub bytes: u64,
 }
 
@@ -71,7 +73,7 @@ pub enum FileError {
         /// The fault in the manifest.
         error: ManifestError,
     },
-    /// The file is not in the format.
+    /// The file is not in the safetensors format.
     #[error("{file} is not a safetensors file: {reason}")]
     Format {
         /// The path of the file.
@@ -86,9 +88,9 @@ pub enum FileError {
     Checksum {
         /// The path of the file.
         file: String,
-        /// The tensor.
+        /// The tensor's name.
         tensor: String,
-        /// The beginning of the block in the tensor.
+        /// The offset of the changed block in the tensor, in bytes.
         offset: u64,
         /// The checksum in the manifest.
         expected: u32,
@@ -97,7 +99,8 @@ pub enum FileError {
     },
 }
 
-/// Returns the header of a file, including its length; the tensors follow it in order.
+/// Returns the beginning of a file: the header's length, and the header, which lists the tensors in the order
+/// in which they follow it.
 fn header(
     tensors: &[(String, Shape)],
     metadata: HashMap<String, String>,
@@ -118,25 +121,25 @@ fn header(
     Ok(bytes)
 }
 
-/// A writer of a file of f32 tensors, one after the other, each in pieces. The file appears when it is
-/// finished.
+/// A writer of a file of f32 tensors. The tensors are written one after the other, each in any number of
+/// pieces. The file appears in the store when it is finished.
 pub struct FileWriter<'a> {
     upload: Upload<'a>,
     part: Vec<Bytes>,
     part_bytes: usize,
     /// The length of each tensor in bytes.
     lengths: Vec<u64>,
-    /// The complete tensors.
+    /// The tensors that have been written completely.
     written: Vec<WrittenTensor>,
     /// The offset of the current tensor in the file.
     offset: u64,
-    /// The bytes of the current tensor written so far.
+    /// The number of bytes of the current tensor that have been written.
     filled: u64,
     sums: Checksums,
 }
 
 impl<'a> FileWriter<'a> {
-    /// Begins a file of these tensors, given by name and shape, in order.
+    /// Begins a file that will contain `tensors`, each given by its name and shape, in this order.
     ///
     /// # Errors
     /// If the store fails.
@@ -164,7 +167,8 @@ impl<'a> FileWriter<'a> {
         Ok(writer)
     }
 
-    /// Returns the missing bytes of the current tensor; `None` after the last tensor.
+    /// Returns the number of bytes of the current tensor that are still to be written; `None` after the last
+    /// tensor.
     fn left(&self) -> Option<u64> {
         self.lengths.get(self.written.len()).map(|length| length - self.filled)
     }
@@ -177,13 +181,14 @@ impl<'a> FileWriter<'a> {
         }
     }
 
-    /// Writes the next bytes of the tensors, little endian; they are shared and not copied.
+    /// Writes the next bytes of the tensors, little endian. The bytes are shared, not copied, and may go
+    /// beyond the end of the current tensor.
     ///
     /// # Errors
     /// If the store fails.
     ///
     /// # Panics
-    /// If there are more bytes than the tensors have.
+    /// If there are more bytes than the tensors still lack.
     pub async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
         while !bytes.is_empty() {
             let left = self.left().expect("no more bytes than the tensors have");
@@ -201,7 +206,8 @@ impl<'a> FileWriter<'a> {
         Ok(())
     }
 
-    /// Makes the file appear, durable. Returns the places of the tensors and the file's length.
+    /// Completes the file: it appears in the store, and is durable. Returns the tensors with their offsets
+    /// and checksums, and the file's length in bytes.
     ///
     /// # Errors
     /// If the store fails; the file then does not appear.
@@ -223,10 +229,11 @@ impl<'a> FileWriter<'a> {
     }
 }
 
-/// Writes a file, which appears when it is complete and durable. Returns the places of the tensors and the
-/// file's length.
+/// Writes a file, which appears in the store when it is complete and durable. Returns the tensors with their
+/// offsets and checksums, and the file's length in bytes.
 ///
-/// Takes no memory besides the tensors' and a header's. Each tensor is released as soon as it is written.
+/// Takes no memory besides that of the tensors and of the header. Releases each tensor as soon as it is
+/// written.
 ///
 /// # Errors
 /// If the store fails; the file then does not appear.
@@ -254,7 +261,7 @@ pub async fn write_file(
     writer.finish().await
 }
 
-/// Computes the checksums of blocks of bytes that arrive in pieces of any length.
+/// The checksums of a tensor's blocks, computed while its bytes arrive in pieces of any length.
 #[derive(Default)]
 struct Checksums {
     done: Vec<u32>,
@@ -284,10 +291,10 @@ impl Checksums {
     }
 }
 
-/// Reads the header of a file; returns its tensors in the order of the file.
+/// Reads the header of a file and returns its tensors in the order of the file.
 ///
 /// # Errors
-/// If the file is missing, truncated, or not in the format.
+/// If the file is missing, truncated, or not in the safetensors format.
 pub async fn read_header(store: &Store, name: &str) -> Result<Vec<FoundTensor>, FileError> {
     let format = |reason: String| FileError::Format { file: name.to_owned(), reason };
     let size = store.size(name).await?;

@@ -1,5 +1,6 @@
 //! Checkpoints: the store, the layout of their files, and the catalog. A ps writes the files, the chief
-//! commits them, and another job reads them. Does not know when a checkpoint is saved or which ones are kept.
+//! commits them, and another job reads them. When a checkpoint is saved, and which ones are retained, is
+//! decided elsewhere.
 //!
 //! A checkpoint is a folder of the store with a file for each shard and a manifest, which is written last. A
 //! folder without a manifest is the remainder of a save that failed.

@@ -1,4 +1,4 @@
-//! Locations of checkpoints as they may be shown: without credentials. Knows no store.
+//! Hides the credentials in locations of checkpoints, so that the locations may be shown. Handles text only.
 
 /// Returns the text with `user:password` hidden in every `scheme://user:password@host`.
 pub fn without_passwords(text: &str) -> String {

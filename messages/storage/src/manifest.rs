@@ -1,5 +1,5 @@
-//! The manifest of a checkpoint: the places and checksums of all tensors. It is written last, so that a
-//! checkpoint without a manifest does not count (C1). Knows no store.
+//! The manifest of a checkpoint: the files, offsets and checksums of all tensors. It is written last: a
+//! folder without a manifest is not a checkpoint, so a save that failed half-way is never restored (C1).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -14,47 +14,47 @@ use pushpull_messages::id::{GlobalStep, SliceId, VariableId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement};
 
-/// The only format so far.
+/// The version of the manifest's format; the only one so far.
 pub const FORMAT: u32 = 1;
-/// The most bytes of a manifest.
+/// The largest size of a manifest, in bytes.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-/// Everything that is needed to resume from a checkpoint, except the tensors.
+/// The manifest: everything that is needed to resume from a checkpoint, except the contents of the tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestSpec {
-    /// The manifest's [`FORMAT`].
+    /// The version of the manifest's format; see [`FORMAT`].
     pub format: u32,
-    /// The updates that the checkpoint contains.
+    /// The number of updates that the checkpoint contains.
     pub step: GlobalStep,
     /// The time of the commit, in milliseconds since 1970.
     pub saved_ms: u64,
     /// The job that made the checkpoint.
     pub job: JobSpec,
-    /// The placement of the slices.
+    /// The placement of the slices when the checkpoint was saved.
     pub placement: Placement,
-    /// The files, one for each shard of the placement.
+    /// The tensor files, one for each shard of the placement.
     pub files: Vec<FileSpec>,
-    /// The shards' records of the workers.
+    /// Each shard's records of the workers' last pushes.
     pub workers: Vec<WorkerRecord>,
 }
 
-/// A run of consecutive elements of a slice's tensor in a file.
+/// A range of consecutive bytes of a slice's tensor in a file, which supplies a part of the requested rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// The file.
+    /// The file's name.
     pub file: &'a str,
-    /// The tensor.
+    /// The tensor's name.
     pub tensor: &'a str,
-    /// The offset of the tensor in the file.
+    /// The offset of the tensor in the file, in bytes.
     pub tensor_offset: u64,
     /// The length of the whole tensor in bytes.
     pub tensor_bytes: u64,
     /// The checksums of the tensor's blocks.
     pub crc32c: &'a [u32],
-    /// The bytes of the tensor that make up the piece.
+    /// The range of the tensor's bytes that make up the piece.
     pub from: Range<u64>,
-    /// The offset of the piece in the requested rows, in bytes.
+    /// The offset of the piece in the bytes of the requested rows.
     pub to: u64,
 }
 
@@ -64,7 +64,7 @@ pub enum ManifestError {
     /// The text is not a manifest in JSON.
     #[error("not a manifest: {0}")]
     Json(String),
-    /// The bytes have changed.
+    /// The manifest's bytes have changed since it was written.
     #[error("the manifest has checksum {got:08x}, expected {expected:08x} as stored")]
     Checksum {
         /// The stored checksum.
@@ -72,13 +72,13 @@ pub enum ManifestError {
         /// The checksum of the bytes read.
         got: u32,
     },
-    /// The manifest has another format.
+    /// The manifest has an unknown format; holds its version.
     #[error("the manifest has format {0}, expected format {FORMAT}: use the version that wrote it")]
     Format(u32),
-    /// The manifest breaks a rule.
+    /// The manifest is readable but contradicts itself; holds the reason.
     #[error("the manifest contradicts itself: {0}")]
     Invalid(String),
-    /// The manifest is too large.
+    /// The manifest is too large; holds its size in bytes.
     #[error("the manifest has {0} bytes, expected at most {MANIFEST_BYTES_MAX}")]
     TooLarge(u64),
 }
@@ -102,7 +102,7 @@ impl ManifestSpec {
     /// Encodes the manifest as the JSON of its file, with a checksum.
     ///
     /// # Errors
-    /// If it is longer than [`MANIFEST_BYTES_MAX`].
+    /// If the encoded manifest is longer than [`MANIFEST_BYTES_MAX`].
     pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
         let text = serde_json::to_string(self).expect("plain data encodes");
         let crc32c = crc32c::crc32c(text.as_bytes());
@@ -117,7 +117,7 @@ impl ManifestSpec {
     /// Decodes and checks a manifest.
     ///
     /// # Errors
-    /// If it is truncated, changed, of another format, or contradicts itself.
+    /// If the manifest is truncated, has been changed, has another format, or contradicts itself.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() as u64 > MANIFEST_BYTES_MAX {
             return Err(ManifestError::TooLarge(bytes.len() as u64));
@@ -144,7 +144,7 @@ impl ManifestSpec {
     /// Checks everything that can be checked without reading the files.
     ///
     /// # Errors
-    /// The first fault found.
+    /// If the manifest contradicts itself; reports the first fault found.
     pub fn validate(&self) -> Result<(), ManifestError> {
         let variables = &self.job.graph.variables;
         self.job.validate().map_err(invalid)?;
@@ -221,7 +221,7 @@ impl ManifestSpec {
         Some(VariableId(position as u32))
     }
 
-    /// Returns an index of the tensors, for repeated queries.
+    /// Returns an index of the tensors, which makes repeated queries fast.
     pub fn index(&self) -> Index<'_> {
         let files = self.files.iter();
         let tensors = files.flat_map(|file| {
@@ -244,8 +244,9 @@ pub struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    /// Returns the pieces of a part of these rows of a variable, in the order of rows. Returns none if the
-    /// part is not stored. In a valid manifest, the pieces of [`Part::Value`] cover all rows.
+    /// Returns the pieces that together hold `part` (the value, the average or a slot) of the rows `rows` of
+    /// a variable, in the order of rows. Returns no pieces if the part is not stored. In a valid manifest,
+    /// the pieces of [`Part::Value`] cover all rows.
     pub fn pieces(&self, variable: VariableId, part: Part, rows: Range<u64>) -> Vec<Piece<'a>> {
         let Some(spec) = self.manifest.job.graph.variables.get(variable.index()) else { return Vec::new() };
         let row_bytes = spec.row_elements() as u64 * 4;

@@ -1,4 +1,5 @@
-//! Reads pieces of a checkpoint's tensors, and checks the bytes before they are returned (C2).
+//! Reads pieces of a checkpoint's tensors, and checks the bytes against the manifest's checksums before it
+//! returns them (C2).
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -8,7 +9,7 @@ use super::manifest::Piece;
 use super::store::Store;
 use pushpull_messages::checkpoint::{BLOCK_BYTES, CheckpointName};
 
-/// The number of blocks that are read at a time.
+/// The number of blocks that are read concurrently.
 const READS: usize = 4;
 
 /// Reads a single piece of a tensor into `to`; see [`PieceReader::read`].
@@ -27,18 +28,18 @@ pub async fn read_piece(
     PieceReader::new(store, checkpoint).read(piece, to).await
 }
 
-/// A reader of a checkpoint's pieces. Checksums cover whole blocks, so the last block is kept for the next
-/// piece, which may lie in it as well.
+/// A reader of a checkpoint's pieces. A checksum covers a whole block, so the reader fetches whole blocks; it
+/// caches the last one, because the next piece often begins in the same block.
 pub struct PieceReader<'a> {
     store: &'a Store,
     checkpoint: CheckpointName,
     last: Option<Block>,
 }
 
-/// A block that has been checked.
+/// A block of a tensor whose checksum was correct.
 struct Block {
     file: String,
-    /// The offset of its tensor in the file.
+    /// The offset of the block's tensor in the file.
     tensor_offset: u64,
     /// The offset of the block in the tensor.
     start: u64,
@@ -55,8 +56,8 @@ impl<'a> PieceReader<'a> {
     /// blocks.
     ///
     /// # Errors
-    /// If the file is missing or truncated, or if a checksum differs from the manifest's; `to` must not be
-    /// used then.
+    /// If the file is missing or truncated, or if a checksum differs from the manifest's. The content of `to`
+    /// is then unspecified and must not be used.
     ///
     /// # Panics
     /// If `to` has another length.

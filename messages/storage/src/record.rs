@@ -1,15 +1,16 @@
-//! TFRecord's framing, which data files and event files share: length, its checksum, data, its checksum, all
-//! little-endian. Trusts no length; knows neither files nor the contents of a record.
+//! TFRecord's framing, which data files and event files share: the length, the length's checksum, the data,
+//! and the data's checksum, all little-endian. No length is trusted before it is checked.
 //!
 //! Properties: (A) a written record is read back; (B) a changed bit is detected.
 
 use std::io::{self, Write};
 
-/// The most bytes of a record's data. Decoding may briefly take twenty times as much memory.
+/// The largest size of a record's data, in bytes. Decoding a record may briefly take twenty times as much
+/// memory.
 pub const RECORD_BYTES_MAX: u64 = 64 << 20;
-/// The bytes before the data: its length and the checksum of the length.
+/// The number of bytes before the data: those of the data's length and of the length's checksum.
 pub const HEAD_BYTES: usize = 12;
-/// The bytes after the data: its checksum.
+/// The number of bytes after the data: those of the data's checksum.
 pub const TAIL_BYTES: usize = 4;
 
 /// A fault in a record's frame.
@@ -18,7 +19,7 @@ pub enum FrameError {
     /// A stored checksum does not match the bytes.
     #[error("the {part} has checksum {computed:#010x}, expected {stored:#010x} as stored")]
     Checksum {
-        /// The part that is checked: the length or the data.
+        /// The part whose checksum is wrong: the length or the data.
         part: &'static str,
         /// The checksum that was read.
         stored: u32,
@@ -33,8 +34,8 @@ pub enum FrameError {
     },
 }
 
-/// Returns the checksum as it is stored: crc32c, rotated and offset, so that data that contains checksums is
-/// checked as well. See `tensorflow/core/lib/hash/crc32c.h`.
+/// Returns the checksum as it is stored: crc32c, rotated, plus a constant. A plain crc32c would be weak for
+/// data that itself contains checksums. See `tensorflow/core/lib/hash/crc32c.h`.
 pub fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -42,8 +43,8 @@ pub fn masked_crc32c(bytes: &[u8]) -> u32 {
 /// Writes one record.
 ///
 /// # Errors
-/// Any error of the output; `InvalidInput` for data longer than [`RECORD_BYTES_MAX`], which readers here
-/// refuse.
+/// If the output fails; or [`io::ErrorKind::InvalidInput`] if the data are longer than [`RECORD_BYTES_MAX`],
+/// because [`read_head`] refuses such a record.
 pub fn write(output: &mut dyn Write, data: &[u8]) -> io::Result<()> {
     if data.len() as u64 > RECORD_BYTES_MAX {
         let text = format!("the record has {} bytes, expected at most {RECORD_BYTES_MAX}", data.len());
@@ -56,7 +57,7 @@ pub fn write(output: &mut dyn Write, data: &[u8]) -> io::Result<()> {
     output.write_all(&masked_crc32c(data).to_le_bytes())
 }
 
-/// Returns the number of data bytes that follow this head.
+/// Checks a record's head and returns the number of data bytes that follow it.
 ///
 /// # Errors
 /// If the checksum does not match or the record is too long.
@@ -73,7 +74,7 @@ pub fn read_head(head: [u8; HEAD_BYTES]) -> Result<usize, FrameError> {
 /// Checks the data against the checksum in the tail.
 ///
 /// # Errors
-/// If it does not match.
+/// If the checksum does not match.
 pub fn check_data(data: &[u8], tail: [u8; TAIL_BYTES]) -> Result<(), FrameError> {
     check("data", data, tail)
 }
@@ -97,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B).
+        /// (A) and (B): a record is read back as written, and every flipped bit is detected.
         #[test]
         fn records_round_trip_and_changed_bits_are_detected(
             data in prop::collection::vec(any::<u8>(), 0..100),

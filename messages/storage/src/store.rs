@@ -1,5 +1,6 @@
-//! The store of checkpoints: a directory, or a bucket if that feature is built in. A file appears complete
-//! and durable, or not at all. Knows no checkpoint.
+//! The store in which checkpoints are saved: a directory, or a bucket of an object store if that feature is
+//! built in. A file appears complete and durable, or not at all. Handles files only; what a checkpoint
+//! consists of is decided elsewhere.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,10 +14,10 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::location::without_passwords;
 
-/// The most entries of a listing. A larger store was not made by this project.
+/// The largest number of entries in a listing. A store with more was not written by this project.
 const LISTED_MAX: usize = 1 << 20;
 
-/// A store of named files; a name is a path such as `step-5-…/manifest.json`.
+/// A store of named files. A file's name is its path in the store, such as `step-5-…/manifest.json`.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
@@ -27,10 +28,10 @@ pub struct Store {
 /// An error in storing, reading or listing files.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The location is of an unknown kind.
+    /// The location is neither a directory nor a kind of bucket that is built in.
     #[error("'{location}' cannot store checkpoints, expected a directory, file://, s3:// or gs://{hint}")]
     Location {
-        /// The location given.
+        /// The location that was given.
         location: String,
         /// A hint to the user; may be empty.
         hint: &'static str,
@@ -38,7 +39,7 @@ pub enum StoreError {
     /// The directory cannot be used.
     #[error("{location} is not a directory that this host can use: {reason}")]
     Directory {
-        /// The directory.
+        /// The directory's path.
         location: String,
         /// The error of the operating system.
         reason: String,
@@ -46,7 +47,7 @@ pub enum StoreError {
     /// The file does not exist.
     #[error("{name} is missing in {location}")]
     Missing {
-        /// The file.
+        /// The file's name.
         name: String,
         /// The location of the store.
         location: String,
@@ -54,19 +55,19 @@ pub enum StoreError {
     /// The file is longer than allowed.
     #[error("{name} in {location} has {bytes} bytes, expected at most {max}")]
     TooLarge {
-        /// The file.
+        /// The file's name.
         name: String,
         /// The location of the store.
         location: String,
         /// The length of the file.
         bytes: u64,
-        /// The largest length.
+        /// The largest length allowed.
         max: u64,
     },
     /// The file ends before the requested bytes.
     #[error("{name} in {location} has {bytes} bytes, expected at least {end}")]
     Cut {
-        /// The file.
+        /// The file's name.
         name: String,
         /// The location of the store.
         location: String,
@@ -75,12 +76,12 @@ pub enum StoreError {
         /// The end of the requested bytes.
         end: u64,
     },
-    /// The store failed.
+    /// An operation of the store failed.
     #[error("cannot {verb} {name} in {location}: {reason}")]
     Failed {
-        /// The operation.
+        /// The operation, as a verb such as `write`.
         verb: &'static str,
-        /// The file.
+        /// The file's name.
         name: String,
         /// The location of the store.
         location: String,
@@ -90,11 +91,11 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens an existing directory, given by its path or as `file://`; or an `s3://` or `gs://` bucket, if
-    /// built in.
+    /// Opens a store at `location`: an existing directory, given by its path or as a `file://` URL; or a
+    /// bucket, given as an `s3://` or `gs://` URL, if that feature is built in.
     ///
     /// # Errors
-    /// If the location is none of these, or does not exist.
+    /// If the location is none of these; or if the directory does not exist.
     pub fn open(location: &str) -> Result<Self, StoreError> {
         match location.split_once("://") {
             None => Self::directory(location),
@@ -104,10 +105,11 @@ impl Store {
         }
     }
 
-    /// Opens a location as [`open`](Self::open) does, and creates a missing directory.
+    /// Opens a store as [`open`](Self::open) does, but creates the directory if it is missing.
     ///
     /// # Errors
-    /// As [`open`](Self::open), or if the directory cannot be created.
+    /// If the location is none of those that [`open`](Self::open) accepts; or if the directory cannot be
+    /// created.
     pub fn create(location: &str) -> Result<Self, StoreError> {
         if let None | Some(("file", _)) = location.split_once("://") {
             let path = location.strip_prefix("file://").unwrap_or(location);
@@ -116,7 +118,7 @@ impl Store {
         Self::open(location)
     }
 
-    /// Makes a store of any kind, which errors call `location`.
+    /// Makes a store that keeps its files in `inner`. Error messages name the store by `location`.
     pub fn with(inner: Arc<dyn ObjectStore>, location: &str) -> Self {
         Self { inner, prefix: Path::default(), location: location.to_owned() }
     }
@@ -155,7 +157,7 @@ impl Store {
         Err(StoreError::Location { location: without_passwords(location), hint })
     }
 
-    /// Returns a folder of this store as a store of its own.
+    /// Returns a store whose root is the folder `name` of this store.
     #[must_use]
     pub fn folder(&self, name: &str) -> Self {
         let location = format!("{}/{name}", self.location.trim_end_matches('/'));
@@ -189,17 +191,17 @@ impl Store {
         }
     }
 
-    /// Writes a small file at once; replaces any file of this name.
+    /// Writes a small file in one request. An existing file of this name is replaced.
     ///
     /// # Errors
-    /// If the store fails; the previous file then remains.
+    /// If the store fails; an existing file is then left unchanged.
     pub async fn put(&self, name: &str, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
         let payload = PutPayload::from_bytes(bytes.into());
         let put = self.inner.put(&self.path(name), payload).await;
         put.map(drop).map_err(|error| self.failed("write", name, &error))
     }
 
-    /// Begins an upload of a file in parts; the file appears when the upload is finished.
+    /// Begins to upload a file in parts. The file appears in the store when the upload is finished.
     ///
     /// # Errors
     /// If the store fails.
@@ -212,7 +214,7 @@ impl Store {
     /// Reads a whole file of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// If it is missing, too large, or cannot be read.
+    /// If the file is missing, is too large, or cannot be read.
     pub async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, StoreError> {
         let bytes = self.size(name).await?;
         if bytes > bytes_max {
@@ -222,10 +224,10 @@ impl Store {
         self.read(name, 0..bytes).await
     }
 
-    /// Reads a range of a file's bytes, all of them.
+    /// Reads exactly the bytes `range` of a file.
     ///
     /// # Errors
-    /// If the file is missing, shorter, or cannot be read.
+    /// If the file is missing, ends before the end of `range`, or cannot be read.
     pub async fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
         if range.is_empty() {
             return Ok(Bytes::new());
@@ -258,7 +260,7 @@ impl Store {
     /// Returns the length of a file in bytes.
     ///
     /// # Errors
-    /// If it is missing, or if the store fails.
+    /// If the file is missing, or if the store fails.
     pub async fn size(&self, name: &str) -> Result<u64, StoreError> {
         let head = self.inner.head(&self.path(name)).await;
         head.map(|found| found.size).map_err(|error| self.missing_or("find", name, &error))
@@ -320,8 +322,8 @@ impl Store {
         self.sweep(folder).await
     }
 
-    /// Deletes a directory with its half-written files, which the store does not list because they have other
-    /// names.
+    /// Deletes a directory with its half-written files. The store gives these files temporary names and does
+    /// not list them, so they must be deleted with the directory.
     async fn sweep(&self, folder: &str) -> Result<(), StoreError> {
         let root = self.location.strip_prefix("file://").unwrap_or(&self.location);
         if self.location.contains("://") && root.len() == self.location.len() {
@@ -341,7 +343,7 @@ impl Store {
     /// Copies a file to another name.
     ///
     /// # Errors
-    /// If it is missing, or if the store fails.
+    /// If the file is missing, or if the store fails.
     pub async fn copy(&self, from: &str, to: &str) -> Result<(), StoreError> {
         let copied = self.inner.copy(&self.path(from), &self.path(to)).await;
         copied.map_err(|error| self.missing_or("copy", from, &error))
@@ -366,7 +368,7 @@ impl Upload<'_> {
         put.map_err(|error| self.store.failed("write", &self.name, &error))
     }
 
-    /// Makes the file appear, durable.
+    /// Completes the upload: the file appears in the store, and is durable.
     ///
     /// # Errors
     /// If the store fails; the file then does not appear.
@@ -375,7 +377,7 @@ impl Upload<'_> {
         finished.map(drop).map_err(|error| self.store.failed("write", &self.name, &error))
     }
 
-    /// Discards the upload. Parts that cannot be deleted now remain until the folder is deleted.
+    /// Discards the upload. Parts that cannot be deleted now stay in the store until the folder is deleted.
     pub async fn abort(mut self) {
         if let Err(error) = self.inner.abort().await {
             let location = without_passwords(&self.store.location);
@@ -394,7 +396,8 @@ fn directory(location: &str, error: &dyn fmt::Display) -> StoreError {
     StoreError::Directory { location: without_passwords(location), reason: error.to_string() }
 }
 
-/// Returns the innermost error, because the store wraps the operating system's several times.
+/// Returns the text of the innermost error: the store library wraps the operating system's error several
+/// times.
 fn root_of(error: &dyn std::error::Error) -> String {
     let mut root = error;
     while let Some(source) = root.source() {

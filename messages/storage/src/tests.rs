@@ -73,7 +73,7 @@ fn names_round_trip_and_other_texts_are_refused() {
 }
 
 proptest! {
-    /// Each requested row is found once.
+    /// The returned pieces contain each requested row exactly once.
     #[test]
     fn pieces_cover_the_requested_rows(cut in 1u64..3, start in 0u64..3, rows in 1u64..4) {
         let mut manifest = manifest(1);
