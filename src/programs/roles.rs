@@ -18,6 +18,7 @@ use pushpull_transport::{Identity, Listener, Tcp};
 use pushpull_worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig, WorkerError};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::http::{About, Endpoint, EndpointConfig};
@@ -226,7 +227,7 @@ async fn run_chief(
     let ChiefOrders { job, config, report: path, hooks } = orders;
     let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
     let (tell, told) = watch::channel(JobProgress::default());
-    let shown = tokio::spawn(progress::show(told, job.batch_size));
+    let shown = tokio::spawn(progress::show(told, job.batch_size).in_current_span());
     let transport = Arc::new(tcp.clone());
     let chief = Chief::new(config, identity, transport, job.clone(), tell, signals.interrupt.clone())
         .with_hooks(hooks.iter().map(|make| make()));

@@ -106,10 +106,8 @@ fn a_broken_checkpoint_is_explained_and_a_valid_one_named() {
     assert!(!files(place.dir.path()).iter().any(|name| name.contains('#')), "nothing half-written is left");
     std::fs::remove_file(&file).unwrap();
     let listed = place.run(&["list", "saves"]).expect(0).out;
-    assert!(
-        listed.contains("damaged: ps-0-shard-0.safetensors is missing; run `pushpull checkpoint verify`"),
-        "{listed}"
-    );
+    let damage = "damaged: ps-0-shard-0.safetensors is missing in saves; run `pushpull checkpoint verify`";
+    assert!(listed.contains(damage), "{listed}");
 }
 
 #[test]

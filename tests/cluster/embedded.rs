@@ -153,7 +153,6 @@ impl Observed {
 
     fn flag(&self, name: &str) -> Value {
         let config = self.endpoint.json("/config");
-        assert_eq!(config["program"], self.name);
         let flags = config["flags"].as_array().expect("a list").iter();
         flags.filter(|flag| flag["name"] == name).map(|flag| flag["value"].clone()).next().expect("a flag")
     }
@@ -185,6 +184,10 @@ fn clusters_in_one_process_show_only_themselves() {
         assert!(says(&own.endpoint.0) && !says(&other.endpoint.0), "{}: {log}", own.name);
         assert!(lines.iter().any(|line| line["task"] == "chief/0"), "{}: {log}", own.name);
         assert!(!lines.iter().any(|line| line["task"] == other.name), "{}: {log}", own.name);
+        let registered = lines
+            .iter()
+            .filter(|line| line["text"].as_str().is_some_and(|text| text.contains("worker registered")));
+        assert_eq!(registered.count(), 1, "{}: {log}", own.name);
         assert_eq!(own.stop(&other.token), 401, "the other one's token is refused");
     }
     for own in both {

@@ -13,6 +13,7 @@ use pushpull_messages::placement::Placement;
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{Peer, Reply};
 use tokio::sync::{Notify, mpsc, watch};
+use tracing::Span;
 
 use super::event::{JobEvent, PeerEvent};
 use super::snapshot::CoordinatorSnapshot;
@@ -72,6 +73,8 @@ pub(crate) struct Coordinator {
     /// For each worker that is away, the connection that broke, and the timer that ends its time to come
     /// back.
     reconnect_timers: BTreeMap<u32, (u64, SpawnHandle)>,
+    /// The span of the task, which its log lines belong to.
+    span: Span,
 }
 
 impl Coordinator {
@@ -99,11 +102,14 @@ impl Coordinator {
             reconnect_timeout: config.reconnect_timeout,
             leave_timer: None,
             reconnect_timers: BTreeMap::new(),
+            span: Span::current(),
         }
     }
 
     /// Lets the state decide about an event that came at `received`.
     fn apply(&mut self, event: JobEvent, received: Instant, ctx: &mut Context<Self>) {
+        // The actor system knows no spans: without this its lines would not name the task.
+        let _task = self.span.clone().entered();
         let state = &mut self.state;
         let effects = match event {
             JobEvent::Request { peer, message, reply } => self.request(&peer, message, reply, received),

@@ -7,6 +7,7 @@ use pushpull_messages::id::{RequestId, TaskId};
 use pushpull_messages::message::{Message, Refusal, RefusalCode, Welcome};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::buffer::Payload;
 use crate::counters::CallCounters;
@@ -49,7 +50,8 @@ impl Connection {
         let requests_max = welcome.requests_max.clamp(1, 1 << 16) as usize;
         let (outgoing, queue) = mpsc::channel(requests_max);
         let pending = Arc::new(Pending::new());
-        tokio::spawn(carry(sender, receiver, queue, Arc::clone(&pending), Arc::clone(&counters)));
+        let carry = carry(sender, receiver, queue, Arc::clone(&pending), Arc::clone(&counters));
+        tokio::spawn(carry.in_current_span());
         let slots = Semaphore::new(requests_max);
         Ok(Self { peer: to, welcome, outgoing, slots, pending, counters })
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::link::Link;
 
@@ -52,10 +53,11 @@ pub(crate) async fn accept_all<F>(
         match link {
             Ok(link) => {
                 let handled = handle(link);
-                tasks.spawn(async move {
+                let run = async move {
                     handled.await;
                     drop(place);
-                });
+                };
+                tasks.spawn(run.in_current_span());
             }
             // The peer has closed the link already.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use crate::buffer::Budget;
 use crate::counters::{ConnectionCounters, ServerObserver};
@@ -71,11 +72,13 @@ pub fn serve(
         next: AtomicU64::new(1),
         peers: Arc::new(count),
     });
-    tokio::spawn(async move {
+    let run = async move {
         let stopped = stopping.clone();
         let handle = |link| serve_link(Arc::clone(&host), link, stopped.clone());
         accept_all(listener, connections_max, stopping, handle).await;
         end.send_replace(true);
-    });
+    };
+    // What the server logs belongs to the task that started it.
+    tokio::spawn(run.in_current_span());
     Server { stop, ended, peers, observer, address }
 }

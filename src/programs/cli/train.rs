@@ -15,6 +15,7 @@ use pushpull_messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec}
 use pushpull_ps::PsConfig;
 use pushpull_worker::WorkerConfig;
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use super::evaluator::EvaluationArgs;
 use super::flags::{ClusterArgs, DeviceArgs, shards, threads};
@@ -164,7 +165,7 @@ impl TrainArgs {
                 run(&log, self.run_task(&cluster, graph, input, hooks, &log))
             }
             None => {
-                let log = logging::start(&graph.name, self.observe.log_format());
+                let log = logging::start_within(&graph.name, self.observe.log_format());
                 let job = self.job(graph, input, self.workers(None))?;
                 run(&log, self.run_embedded(job, hooks, &log))
             }
@@ -291,7 +292,7 @@ impl TrainArgs {
         embedded.ps_config.validate().map_err(Failure::usage)?;
         embedded.worker_config.validate().map_err(Failure::usage)?;
         let (tell, told) = watch::channel(JobProgress::default());
-        let shown = tokio::spawn(progress::show(told, job.batch_size));
+        let shown = tokio::spawn(progress::show(told, job.batch_size).in_current_span());
         let cluster = embedded.cluster()?;
         let about = About::new(cluster.tasks().map(|(task, _)| task), Some(&cluster));
         let endpoint = Endpoint::bind(&self.observe.endpoint(log)?, about)?;

@@ -1,10 +1,9 @@
 //! The connections of an endpoint. Where there are too many, those that were silent for longest are closed,
 //! so that a client with a request finds room however many connect and stay silent. Knows no request.
 //!
-//! Wanted properties, of `thin_out`: (A) at most [`CONNECTIONS_MAX`] connections remain, and those opened or
-//! used within [`GRACE`]; (B) none is closed within [`GRACE`], or while there is room, or before one that was
-//! silent for longer; (C) one that receives events stays; (D) all others are closed [`LIFE`] after they were
-//! opened.
+//! Wanted properties: (A) after `thin_out` at most [`CONNECTIONS_MAX`] remain, and those used within
+//! [`GRACE`]; (B) none is closed within [`GRACE`], while there is room, or before one that was silent longer;
+//! (C) one that receives events stays; (D) all others are closed [`LIFE`] after they were opened.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

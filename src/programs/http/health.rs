@@ -49,7 +49,9 @@ pub(super) fn ready(seen: &Seen) -> HttpResponse {
 fn has_chief(task: &TaskSnapshot) -> bool {
     match &task.role {
         RoleSnapshot::Ps(ps) => ps.chief_connected,
-        RoleSnapshot::Worker(_) | RoleSnapshot::Chief(_) | RoleSnapshot::Evaluator(_) => true,
+        // Before it was dialled, the worker is not ready either.
+        RoleSnapshot::Worker(worker) => worker.chief_connected != Some(false),
+        RoleSnapshot::Chief(_) | RoleSnapshot::Evaluator(_) => true,
     }
 }
 

@@ -18,16 +18,17 @@ use super::recent::{LINE_BYTES_MAX, LogLine, Recent};
 pub(super) struct Keeper {
     task: String,
     format: LogFormat,
-    recent: Arc<Recent>,
+    /// The log of lines that are in no log's span, if they are kept.
+    home: Option<Arc<Recent>>,
 }
 
 /// An extension of a span: the log that everything within the span belongs to.
 struct OfLog(Arc<Recent>);
 
 impl Keeper {
-    /// Keeps the lines of a process that runs `task`. `recent` takes those that are in no log's span.
-    pub(super) fn new(task: &str, format: LogFormat, recent: Arc<Recent>) -> Self {
-        Self { task: task.to_owned(), format, recent }
+    /// Keeps the lines of a process that runs `task`. `home` takes those that are in no log's span.
+    pub(super) fn new(task: &str, format: LogFormat, home: Option<Arc<Recent>>) -> Self {
+        Self { task: task.to_owned(), format, home }
     }
 
     pub(super) fn is_json(&self) -> bool {
@@ -77,7 +78,7 @@ where
         let mut text = Fields::of(event).text();
         text.truncate(text.floor_char_boundary(LINE_BYTES_MAX));
         let at_ms = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
-        let recent = log_of(context.event_scope(event)).unwrap_or_else(|| Arc::clone(&self.recent));
+        let Some(recent) = log_of(context.event_scope(event)).or_else(|| self.home.clone()) else { return };
         recent.push(LogLine { at_ms, level: level.as_str(), task, text });
     }
 }
@@ -93,7 +94,7 @@ mod tests {
     #[test]
     fn a_line_names_its_task_and_is_bounded() {
         let recent = Arc::<Recent>::default();
-        let keeper = Keeper::new("model", LogFormat::Human, Arc::clone(&recent));
+        let keeper = Keeper::new("model", LogFormat::Human, Some(Arc::clone(&recent)));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(keeper), || {
             tracing::warn!(step = 7, "alone");
             let _within = life::span_of(TaskId::ps(3)).entered();
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn each_log_keeps_its_own_lines() {
         let home = Arc::<Recent>::default();
-        let keeper = Keeper::new("first", LogFormat::Human, Arc::clone(&home));
+        let keeper = Keeper::new("first", LogFormat::Human, Some(Arc::clone(&home)));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(keeper), || {
             let recents = [Arc::<Recent>::default(), Arc::<Recent>::default()];
             let spans = [span_of("left", &recents[0]), span_of("right", &recents[1])];

@@ -141,7 +141,7 @@ mod tests {
         let page = Page::default();
         let lines =
             tracing_subscriber::fmt::layer().with_ansi(false).with_writer(page.clone()).event_format(format);
-        let all = tracing_subscriber::registry().with(Keeper::new("x", LogFormat::Human, Arc::default()));
+        let all = tracing_subscriber::registry().with(Keeper::new("x", LogFormat::Human, None));
         let all = all.with(lines);
         // The task is known even where only warnings pass the filter.
         let all = all.with(super::super::filter(Some(level)));

@@ -55,13 +55,23 @@ impl Log {
     }
 }
 
-/// Starts to log as `task`. The first call in a process decides the format, and its log also keeps the lines
-/// that are logged outside of every log's span.
+/// Starts the log of a process that runs `task` and nothing else: it keeps all lines of the process.
 pub(crate) fn start(task: &str, format: LogFormat) -> Log {
+    start_with(task, format, true)
+}
+
+/// Starts the log of a cluster in a process that may run others: it keeps only the lines within its span.
+pub(crate) fn start_within(task: &str, format: LogFormat) -> Log {
+    start_with(task, format, false)
+}
+
+/// Starts to log as `task`. The first log of a process decides the format.
+fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
     let recent = Arc::<Recent>::default();
+    let home = keeps_all.then(|| Arc::clone(&recent));
     let log = tracing_subscriber::registry()
         .with(filter(std::env::var(EnvFilter::DEFAULT_ENV).ok().as_deref()))
-        .with(Keeper::new(task, format, Arc::clone(&recent)));
+        .with(Keeper::new(task, format, home));
     // Fields are coloured for a terminal only: programs read them from a file or a pipe.
     let ansi = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(std::io::stderr);

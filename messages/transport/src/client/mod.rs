@@ -14,6 +14,7 @@ use pushpull_messages::id::TaskId;
 use pushpull_messages::message::{Message, Welcome};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tracing::Instrument;
 
 use crate::buffer::Payload;
 use crate::connection::Connection;
@@ -66,7 +67,7 @@ impl ReconnectingClient {
             state: sender,
             counters: Arc::clone(&counters),
         };
-        let reconnector = tokio::spawn(reconnector.run(connection)).abort_handle();
+        let reconnector = tokio::spawn(reconnector.run(connection).in_current_span()).abort_handle();
         Ok(Self { peer: to, welcome, retry, state, counters, reconnector })
     }
 

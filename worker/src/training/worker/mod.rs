@@ -14,6 +14,7 @@ use pushpull_transport::{Identity, Patience, ReconnectingClient, Transport};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::filter::Filter;
 use super::session::{Session, SessionStart};
@@ -184,7 +185,7 @@ impl Worker {
     ) -> (watch::Receiver<Option<String>>, JoinHandle<()>) {
         let (stop_sender, stop) = watch::channel(None);
         let reporter = Reporter::new(Arc::clone(chief), self.life.clone(), sources, clock);
-        (stop, tokio::spawn(reporter.run(stop_sender, self.config.report_every)))
+        (stop, tokio::spawn(reporter.run(stop_sender, self.config.report_every).in_current_span()))
     }
 
     async fn dial_chief(&self) -> Result<ReconnectingClient, WorkerError> {
