@@ -89,7 +89,9 @@ impl GraphBuilder {
         built
     }
 
-    /// Requests `device` for the operations made within `build`.
+    /// Records `device` for the operations made within `build`. This moves no operation: every device of a
+    /// worker runs its own clone of all operations, and the worker checks the recorded device against each.
+    /// Where one does not fit, a worker with soft placement warns and runs anyway; without it, it refuses.
     pub fn on_op_device<T>(&mut self, device: OpDeviceSpec, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.op_device.replace(device);
         let built = build(self);
