@@ -147,6 +147,41 @@ pub(crate) mod tests {
         })
     }
 
+    /// Checks (A) for the spans of one step.
+    fn check_lanes(spans: &[SpanSpec]) -> Result<(), TestCaseError> {
+        let mut lanes: BTreeMap<(TaskId, &str), Vec<&SpanSpec>> = BTreeMap::new();
+        for span in spans {
+            prop_assert!(span.took_us >= 0 && span.local_step == Some(4));
+            lanes.entry((span.task, span.lane.as_str())).or_default().push(span);
+        }
+        for (lane, spans) in lanes {
+            prop_assert!(nest(spans.clone()), "(A): {lane:?}: {spans:?}");
+        }
+        Ok(())
+    }
+
+    /// Checks (B) for one push, and that it has all parts if it is `whole`.
+    fn check_push(
+        spans: &[SpanSpec],
+        push: &TracedPush,
+        clock: Clock,
+        whole: bool,
+    ) -> Result<(), TestCaseError> {
+        let (from, until) = (clock.at(push.sent), clock.at(push.back));
+        let of: Vec<&SpanSpec> =
+            spans.iter().filter(|span| span.push == Some((push.id, push.shard))).collect();
+        prop_assert_eq!((of[0].name.as_str(), of[0].start_us), ("push", from), "(B)");
+        for span in &of {
+            prop_assert!(from <= span.start_us && span.start_us + span.took_us <= until, "(B)");
+        }
+        if whole {
+            let names: Vec<&str> =
+                of.iter().map(|span| span.name.as_str()).filter(|&name| name != "wait").collect();
+            prop_assert_eq!(names, ["push", "wire", "queue", "apply", "wire back"]);
+        }
+        Ok(())
+    }
+
     proptest! {
         /// (A) and (B), whether the ps tasks report arbitrary times or the true ones.
         #[test]
@@ -204,28 +239,9 @@ pub(crate) mod tests {
             let step = TracedStep { local_step: LocalStep(4), moments, work, pushes: pushes.clone() };
             tracer.record(&step);
             let spans = spans.take(0);
-            let mut lanes: BTreeMap<(TaskId, &str), Vec<&SpanSpec>> = BTreeMap::new();
-            for span in &spans {
-                prop_assert!(span.took_us >= 0 && span.local_step == Some(4));
-                lanes.entry((span.task, span.lane.as_str())).or_default().push(span);
-            }
-            for (lane, spans) in lanes {
-                prop_assert!(nest(spans.clone()), "(A): {lane:?}: {spans:?}");
-            }
-            for push in &pushes {
-                let (from, until) = (clock.at(push.sent), clock.at(push.back));
-                let of: Vec<&SpanSpec> =
-                    spans.iter().filter(|span| span.push == Some((push.id, push.shard))).collect();
-                prop_assert_eq!((of[0].name.as_str(), of[0].start_us), ("push", from), "(B)");
-                for span in &of {
-                    prop_assert!(from <= span.start_us && span.start_us + span.took_us <= until, "(B)");
-                }
-                if wild.is_none() && !(early && hasty) {
-                    let names: Vec<&str> =
-                        of.iter().map(|span| span.name.as_str()).filter(|&name| name != "wait").collect();
-                    prop_assert_eq!(names, ["push", "wire", "queue", "apply", "wire back"]);
-                }
-            }
+            check_lanes(&spans)?;
+            let whole = wild.is_none() && !(early && hasty);
+            pushes.iter().try_for_each(|push| check_push(&spans, push, clock, whole))?;
         }
     }
 }

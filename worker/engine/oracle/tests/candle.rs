@@ -334,7 +334,7 @@ fn reductions() {
 }
 
 #[test]
-fn what_moves_elements() {
+fn operations_that_move_elements() {
     for seed in 0..ROUNDS {
         let [a, b, c] = extents(seed, 4);
         let shape: &[usize] = &[a, b, c];

@@ -48,7 +48,7 @@ fn a_graph_that_is_not_valid_is_refused_as_the_check_says() {
 }
 
 #[test]
-fn what_has_no_gradient_is_named() {
+fn operations_without_a_gradient_are_named() {
     let mut graph = classifier();
     graph.loss = graph.find("accuracy").unwrap();
     let columns = trial().columns;

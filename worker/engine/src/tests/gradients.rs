@@ -338,7 +338,7 @@ fn equal_maxima_share_the_gradient() {
 
 /// The same kernel on the same inputs gives another shape where it is asked for one: these are not one value.
 #[test]
-fn what_differs_in_shape_alone_is_not_taken_for_the_same() {
+fn nodes_that_differ_in_shape_alone_are_distinct() {
     // The adjoint of both sums is the same, and one bias has 3 elements, the other 6.
     let mut g = GraphBuilder::new("rows");
     let x = g.input("x", [2, 3]);

@@ -188,7 +188,7 @@ fn functions_of_elements_that_follow_each_other_are_one_pass() {
 }
 
 #[test]
-fn what_is_computed_twice_is_computed_once() {
+fn equal_nodes_are_computed_once() {
     let mut g = GraphBuilder::new("twice");
     let x = g.input("x", [4]);
     let scale = g.variable("scale", [4], ZEROS);
@@ -286,7 +286,7 @@ proptest! {
     /// What an instruction writes lies beside what it reads, and every gradient is written by one instruction
     /// only.
     #[test]
-    fn what_is_written_lies_beside_what_is_read(choices in any_choices(1..14), end: [u8; 6]) {
+    fn writes_never_overlap_reads(choices in any_choices(1..14), end: [u8; 6]) {
         let (graph, bounds) = Sketch::new(2, false).draw(&choices, end);
         let program = Trial::new(&graph, &bounds, 2, 1.0, 1).training().unwrap();
         let mut written = Vec::new();
