@@ -2,10 +2,10 @@
 
 use super::labels::classes_of;
 
-/// Returns the number of rows whose largest logit (the first of equals) is at `labels[row]`, with `logits`
-/// `[rows, classes]`.
+/// Returns the number of rows in which the largest logit (the first one, if several are equal) has the index
+/// `labels[row]`. `logits` is `[rows, classes]`.
 ///
-/// A row with a NaN is not correct, nor is one whose label names no class.
+/// A row that contains a NaN is not counted, and neither is a row whose label is not a class.
 ///
 /// # Panics
 /// If `logits` does not have the same number of classes for each label.
@@ -19,11 +19,11 @@ pub fn count_correct(logits: &[f32], labels: &[i32]) -> usize {
     rows(logits, labels, classes).filter(|&row| correct(row)).count()
 }
 
-/// Returns the number of rows where fewer than `k` logits come before that of `labels[row]`: larger ones, and
-/// equal ones at a lower index. With `logits` `[rows, classes]`, `labels` `[rows]`; `k` of 1 is
-/// [`count_correct`].
+/// Returns the number of rows in which the label's logit is among the `k` largest. Precisely: fewer than `k`
+/// logits of the row are larger than that of `labels[row]`, or equal to it at a lower index. `logits` is
+/// `[rows, classes]`, `labels` is `[rows]`; with a `k` of 1 the result is that of [`count_correct`].
 ///
-/// A row with a NaN is not counted, nor is one whose label names no class.
+/// A row that contains a NaN is not counted, and neither is a row whose label is not a class.
 ///
 /// # Panics
 /// If `logits` does not have the same number of classes for each label.
@@ -39,7 +39,7 @@ pub fn count_in_top_k(logits: &[f32], labels: &[i32], k: usize) -> usize {
     rows(logits, labels, classes).filter(within).count()
 }
 
-/// Returns each row with its label; a negative label becomes one that is out of range.
+/// Returns an iterator over the rows, each with its label; a negative label becomes one that is out of range.
 fn rows<'a>(
     logits: &'a [f32],
     labels: &'a [i32],
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn predictions() {
         let nan = f32::NAN;
-        // The first of equals is the prediction.
+        // The first of two equal logits is the prediction.
         assert_eq!(count_correct(&[1.0, 1.0, 1.0, 1.0], &[0, 1]), 1);
         assert_eq!(count_correct(&[nan, 1.0, 0.0, nan, nan, nan], &[1, 0, 0]), 0);
         assert_eq!(count_in_top_k(&[nan, 1.0, 0.0, nan, nan, nan], &[1, 0, 0], 2), 0);

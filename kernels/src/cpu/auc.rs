@@ -7,15 +7,15 @@ use super::exp::sigmoid;
 use super::labels::LabelOutOfRange;
 use super::shape::expect_len;
 
-/// Counts examples by label and score: `counts`, `[2, bins]`, gets in row `label` how many logits have a
-/// sigmoid in each of `bins` equal parts of 0..=1. The old contents are not read. `logits` and `labels` are
-/// `[rows]`.
+/// Counts examples by label and score, where the score is the sigmoid of the logit. `counts` is `[2, bins]`:
+/// row 0 is for the label 0, row 1 for the label 1, and each bin is one of `bins` equal parts of 0..=1. The
+/// previous contents of `counts` are overwritten. `logits` and `labels` are `[rows]`.
 ///
-/// A NaN has no place in an order: with one, all counts are NaN, and so is the area. Counts are exact up to
-/// 2²⁴ in a bin. Those of several batches may be added, best in `f64`.
+/// A NaN has no score: if a logit is NaN, all counts become NaN, and so does the area computed from them. A
+/// count is exact up to 2²⁴. The counts of several batches may be added, best in `f64`.
 ///
 /// # Errors
-/// If a label is neither 0 nor 1; `counts` is untouched then.
+/// If a label is neither 0 nor 1; `counts` is left unchanged in that case.
 ///
 /// # Panics
 /// If the slices differ in length, or `counts` is not two rows of at least one bin.
@@ -39,13 +39,14 @@ pub fn auc_counts(counts: &mut [f32], logits: &[f32], labels: &[i32]) -> Result<
     Ok(())
 }
 
-/// Returns the area under the ROC curve, from (sums of) counts of [`auc_counts`], `[2, bins]`: the
-/// probability that a positive example has a higher score than a negative one, where two in one bin count one
-/// half. NaN if there is none of either.
+/// Returns the area under the ROC curve, computed from the counts of [`auc_counts`] or from sums of them,
+/// `[2, bins]`. The area is the probability that a positive example has a higher score than a negative one; a
+/// pair that shares a bin counts as one half. The result is NaN if there are no positive or no negative
+/// examples.
 ///
-/// This is the statistic of Mann & Whitney 1947 over the product of the counts, which is the area by the
-/// trapezoidal rule (Hanley & McNeil 1982) of the curve with a point at each edge between bins. It is off by
-/// half the fraction of pairs that share a bin at most.
+/// This is the statistic of Mann & Whitney 1947, divided by the product of the two numbers of examples. It
+/// equals the area by the trapezoidal rule (Hanley & McNeil 1982) under the curve with a point at each edge
+/// between bins. The error is at most half the fraction of pairs that share a bin.
 ///
 /// # Panics
 /// If `counts` is not two rows.
@@ -74,7 +75,7 @@ mod tests {
             let logits = floats(rows, seed.into());
             let labels: Vec<i32> = floats(rows, 1).iter().map(|x| i32::from(*x > 0.3)).collect();
             let mut counts = vec![f32::NAN; 2 * bins];
-            // In two batches.
+            // The counts of two batches are added.
             let mut sums = vec![0.0; 2 * bins];
             for part in [0..rows / 3, rows / 3..rows] {
                 auc_counts(&mut counts, &logits[part.clone()], &labels[part]).unwrap();

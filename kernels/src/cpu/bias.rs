@@ -6,15 +6,16 @@ use super::dispatch::{dispatch, zip_map_loop};
 use super::shape::expect_rows;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// Computes `dst[j] = Σ_r x[r, j]`, with `x` `[rows, n]`, `dst` `[n]`: the gradient of the bias. Rows are
-/// added in order.
+/// Computes the gradient of the bias, `dst[j] = Σ_r x[r, j]`, where `x` is `[rows, n]` and `dst` is `[n]`.
+/// Rows are added in order.
 ///
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
 pub fn sum_rows(dst: &mut [f32], x: &[f32], threads: Threads) {
     expect_rows("x", x, dst.len());
-    // By columns, whose sums do not meet; no fewer than a cache line has.
+    // Tasks share the columns, since the sums of two columns are independent; a task has at least a cache
+    // line of them.
     let n = dst.len();
     let tasks = threads.tasks(x.len(), ELEMENTS_PER_TASK).min(n / 16).max(1);
     share_rows([(dst, 1)], n, tasks, &|[dst], cols| dispatch(SumRows { dst, x, n, first: cols.start }));
@@ -22,7 +23,7 @@ pub fn sum_rows(dst: &mut [f32], x: &[f32], threads: Threads) {
 
 struct SumRows<'a> {
     dst: &'a mut [f32],
-    /// All rows, `n` long; `dst` gets the columns from `first` on.
+    /// All rows, `n` elements each; `dst` receives the sums of the columns from `first` on.
     x: &'a [f32],
     n: usize,
     first: usize,

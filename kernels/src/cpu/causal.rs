@@ -1,4 +1,5 @@
-//! The softmax of attention that looks back only. It must not know what attends to what.
+//! The softmax of attention in which a position attends only to itself and earlier ones. It must not know
+//! what attends to what.
 
 use std::iter::zip;
 
@@ -9,9 +10,9 @@ use super::shape::{expect_len, expect_rows};
 use super::softmax::softmax_row;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// As [`softmax`](super::softmax()) of the first `i + 1` elements of each row `i` of each square; the others
-/// become
-/// 0. `dst` and `x` are `[squares, n, n]`. The gradient is [`softmax_grad`](super::softmax_grad).
+/// Computes the [`softmax`](super::softmax()) of the first `i + 1` elements of row `i` of each square matrix,
+/// and sets the other elements of the row to 0. `dst` and `x` are `[squares, n, n]`. The gradient is
+/// [`softmax_grad`](super::softmax_grad).
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -30,7 +31,7 @@ struct Causal<'a> {
     dst: &'a mut [f32],
     x: &'a [f32],
     n: usize,
-    /// The number of the first row.
+    /// The index of the first row of this part.
     first: usize,
 }
 

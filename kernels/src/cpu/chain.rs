@@ -8,22 +8,23 @@ use super::shape::expect_len;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 use super::unary::{InPlace, Unary, UnaryGradWork, UnaryWork};
 
-/// One step of a [`chain`], a function of each element `x`.
+/// One step of a [`chain`]: a function that is applied to each element `x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// `f(x)`, as [`unary`](super::unary()).
+    /// Computes `f(x)`, like [`unary`](super::unary()).
     Unary(Unary),
-    /// `f′ · x`, as [`unary_grad`](super::unary_grad) with `x` for `dy` and the operand for the saved value.
+    /// Computes `f′ · x`, like [`unary_grad`](super::unary_grad) with `x` as `dy` and the operand as the
+    /// saved value.
     UnaryGrad(Unary, Operand),
-    /// `f(x, operand)` or, with [`Side::A`], `f(operand, x)`, as [`binary`](super::binary): the operand is on
-    /// that side.
+    /// Computes `f(x, operand)` or, with [`Side::A`], `f(operand, x)`, like [`binary`](super::binary): the
+    /// side is the one on which the operand stands.
     Binary(Binary, Operand, Side),
 }
 
-/// An operand that a [`Step`] reads beside the element.
+/// An operand that a [`Step`] reads in addition to the element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// The index in the operands of [`chain`].
+    /// The operand's index in the `operands` of [`chain`].
     pub index: usize,
     /// How the operand is repeated.
     pub extent: Extent,
@@ -32,22 +33,24 @@ pub struct Operand {
 /// How an operand of a [`Step`] is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Not repeated: the operand has as many elements as the result.
+    /// The operand is not repeated: it has as many elements as the result.
     Whole,
-    /// One element, repeated for all.
+    /// The operand is one element, which is used for all elements of the result.
     Scalar,
-    /// A row `[n]`, repeated along the last axis of a result of whole rows.
+    /// The operand is a row `[n]`, repeated for each row of the result, whose length is a multiple of `n`.
     Row,
 }
 
-/// The elements that go through all steps before the next ones: few enough to stay in the first cache.
+/// The number of elements that go through all steps before the next ones do: few enough to stay in the
+/// first-level cache.
 const TILE: usize = 1024;
 
 /// Computes `dst = stepₙ(… step₁(first))`, element by element; without `first` it starts from the contents of
-/// `dst`. The bits are those of the single kernels. Threads share long slices.
+/// `dst`. The result has the same bits as calling the single kernels one after the other. Threads share long
+/// slices.
 ///
 /// # Panics
-/// If an operand is missing, or not as long as its extent says.
+/// If an operand is missing, or does not have the length that its extent requires.
 #[track_caller]
 pub fn chain(dst: &mut [f32], first: Option<&[f32]>, steps: &[Step], operands: &[&[f32]], threads: Threads) {
     let len = dst.len();
@@ -73,7 +76,7 @@ pub fn chain(dst: &mut [f32], first: Option<&[f32]>, steps: &[Step], operands: &
     });
 }
 
-/// The elements of one task, from `start` on.
+/// The elements that one task computes, from element `start` of the result on.
 struct Chain<'a> {
     dst: &'a mut [f32],
     first: Option<&'a [f32]>,
@@ -100,7 +103,8 @@ impl WithSimd for Chain<'_> {
                     Step::Unary(f) => f.visit(OnTile { simd, tile }),
                     Step::UnaryGrad(f, Operand { index, extent }) => {
                         let mut operand = operands[index];
-                        // A scalar becomes a short row, which saves a loop for each function.
+                        // A scalar is copied into a short row, so that no function needs a separate loop for
+                        // scalars.
                         if extent == Extent::Scalar {
                             scalar.fill(operand[0]);
                             operand = &scalar;
@@ -125,8 +129,9 @@ impl WithSimd for Chain<'_> {
     }
 }
 
-/// A tile that takes a function of one number. The loop is dispatched by itself: it is that of
-/// [`unary_in_place`](super::unary_in_place), which is compiled already.
+/// Applies a function of one number to a tile. It calls the loop of
+/// [`unary_in_place`](super::unary_in_place), with a dispatch of its own, because that loop is compiled
+/// already.
 struct OnTile<'a, S> {
     simd: S,
     tile: &'a mut [f32],
@@ -139,7 +144,7 @@ impl<S: Simd> UnaryWork for OnTile<'_, S> {
     }
 }
 
-/// A tile, which begins at element `start` of the result, and an operand for the whole result.
+/// A tile that begins at element `start` of the result, and an operand for the whole result.
 struct OnTileWith<'a, S> {
     simd: S,
     tile: &'a mut [f32],
@@ -168,8 +173,8 @@ impl<S: Simd> UnaryGradWork for OnTileWith<'_, S> {
     }
 }
 
-/// `x = f(operand, x)`, with the operand repeated. An operand of the result's length is one row, which is not
-/// repeated.
+/// Computes `x = f(operand, x)` with the operand repeated as rows. An operand as long as the result is a
+/// single row and is not repeated.
 struct WithRows<'a, F> {
     tile: &'a mut [f32],
     operand: &'a [f32],
@@ -228,7 +233,7 @@ mod tests {
         ]
     }
 
-    /// The steps by the kernels, one by one.
+    /// Applies the steps by calling the single kernels one after the other.
     fn one_by_one(x: &[f32], steps: &[Step], operands: &[&[f32]], [rows, n]: [usize; 2]) -> Vec<f32> {
         let mut x = x.to_vec();
         for step in steps {
@@ -256,7 +261,8 @@ mod tests {
         x
     }
 
-    /// The payload of a NaN may differ: it depends on the order of the operands.
+    /// Returns the bits of `x`. The payload of a NaN may differ, since it depends on the order of the
+    /// operands.
     fn bits_of(x: &[f32]) -> Vec<u32> {
         bits(&x.iter().map(|&x| if x.is_nan() { f32::NAN } else { x }).collect::<Vec<_>>())
     }

@@ -21,15 +21,15 @@ pub(super) fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
     ARCH.dispatch(op)
 }
 
-/// Returns the instruction set that [`dispatch`] picks.
+/// Returns the instruction set that [`dispatch`] uses.
 pub(super) fn arch() -> Arch {
     *ARCH
 }
 
-/// For each index `i`: `written[..][i] = f(written[..][i], read[..][i])`.
+/// Computes `written[..][i] = f(written[..][i], read[..][i])` for each index `i`.
 ///
-/// Threads share long slices. A value that `f` ignores is not loaded, so the same loop serves kernels in
-/// place and out of place.
+/// Threads share long slices. The compiler drops the load of a value that `f` ignores, so the same loop
+/// serves kernels in place and out of place.
 ///
 /// # Panics
 /// If the slices are not all of one length.
@@ -46,7 +46,7 @@ pub(super) fn zip_map<const W: usize, const R: usize>(
     });
 }
 
-/// Returns how many tasks share the slices of [`zip_map`].
+/// Returns the number of tasks that share the slices of [`zip_map`].
 ///
 /// # Panics
 /// If the slices are not all of one length.
@@ -64,7 +64,7 @@ fn zip_map_tasks<const W: usize, const R: usize>(
     threads.tasks(written[0], ELEMENTS_PER_TASK)
 }
 
-/// Returns the slices as rows of one element.
+/// Returns the slices as rows of one element each.
 fn elements<const W: usize>(slices: [&mut [f32]; W]) -> [(&mut [f32], usize); W] {
     slices.map(|slice| (slice, 1))
 }
@@ -74,7 +74,7 @@ fn part_of<const R: usize>(slices: [&[f32]; R], part: Range<usize>) -> [&[f32]; 
     slices.map(|slice| &slice[part.clone()])
 }
 
-/// The loop of [`zip_map`] over a task's part.
+/// The loop of [`zip_map`], over the part of one task.
 pub(super) struct ZipMap<'a, F, const W: usize, const R: usize> {
     pub written: [&'a mut [f32]; W],
     pub read: [&'a [f32]; R],
@@ -93,7 +93,7 @@ where
     }
 }
 
-/// Runs the loop of [`zip_map`], for kernels that are inside [`dispatch`] already.
+/// Runs the loop of [`zip_map`], for kernels that already run inside [`dispatch`].
 #[inline(always)]
 pub(super) fn zip_map_loop<const W: usize, const R: usize>(
     written: [&mut [f32]; W],
@@ -109,9 +109,9 @@ pub(super) fn zip_map_loop<const W: usize, const R: usize>(
     }
 }
 
-// The helpers of `zip_map_loop`. They hold loops, not `map` and `from_fn`, which are several functions for
-// each closure, and are `inline`, not `inline(always)`: so their loops are unrolled before they are inlined,
-// and the compiler sees that the bounds checks are needless.
+// The helpers of `zip_map_loop`. They use loops instead of `map` and `from_fn`, which would be compiled to
+// several functions for each closure. They are `inline` and not `inline(always)`: in this way their loops are
+// unrolled before they are inlined, and the compiler sees that the bounds checks are needless.
 
 #[inline]
 fn cut<const R: usize>(mut slices: [&[f32]; R], len: usize) -> [&[f32]; R] {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::cpu::tests::{bits, each_arch, floats};
 
-    /// Every operation that an element-wise kernel uses, at lengths around every vector width.
+    /// Tries every operation that an element-wise kernel uses, at lengths around every vector width.
     #[test]
     fn every_instruction_set_gives_the_same_bits() {
         for len in (0..70).chain([1000, 1023]) {

@@ -1,18 +1,20 @@
-//! Dropout (Srivastava et al. 2014), inverted: what is kept is scaled, so that inference needs nothing.
+//! Dropout (Srivastava et al. 2014), inverted: elements that are not dropped are scaled up during training,
+//! so that inference needs no scaling.
 //!
-//! The mask is a function of the key and an element's index, never stored: the gradient is the same function,
-//! of the gradient. It must not know layers.
+//! The mask is not stored: it is a function of the key and an element's index. The gradient is therefore
+//! computed by the same function, applied to the output's gradient. It must not know layers.
 
 use super::dispatch::zip_map;
 use super::random::{Key, fill_uniform};
 use super::shape::expect_len;
 use super::threads::Threads;
 
-/// Computes `dst[i] = x[i] / (1 − rate)` with probability `1 − rate`, else 0: element `first_index + i` of
-/// the mask under `key`. The gradient is `dropout(dx, dy, …)` with the same numbers.
+/// Sets `dst[i]` to `x[i] / (1 − rate)` with probability `1 − rate`, and to 0 otherwise. Element `i` of the
+/// slice uses element `first_index + i` of the mask under `key`. The gradient is `dropout(dx, dy, …)` with
+/// the same key, index and rate.
 ///
 /// # Panics
-/// If the slices differ in length, or not `0 <= rate < 1`.
+/// If the slices differ in length, or `rate` is not in `0..1`.
 #[track_caller]
 pub fn dropout(dst: &mut [f32], x: &[f32], key: Key, first_index: u64, rate: f32) {
     expect_len("dropout: dst", dst, x.len());
@@ -30,10 +32,10 @@ pub fn dropout(dst: &mut [f32], x: &[f32], key: Key, first_index: u64, rate: f32
     }
 }
 
-/// [`dropout`] of `x` into itself.
+/// Applies [`dropout`] to `x` in place.
 ///
 /// # Panics
-/// If not `0 <= rate < 1`.
+/// If `rate` is not in `0..1`.
 #[track_caller]
 pub fn dropout_in_place(x: &mut [f32], key: Key, first_index: u64, rate: f32) {
     let keep = keep(rate);
@@ -45,10 +47,10 @@ pub fn dropout_in_place(x: &mut [f32], key: Key, first_index: u64, rate: f32) {
     }
 }
 
-/// Elements at a time: their random numbers lie on the stack.
+/// The number of elements that are computed at a time; their random numbers are on the stack.
 const BLOCK: usize = 1024;
 
-/// What the elements that stay are multiplied with.
+/// Returns the factor of the elements that are not dropped.
 #[track_caller]
 fn keep(rate: f32) -> f32 {
     assert!((0.0..1.0).contains(&rate), "dropout: no rate {rate}");

@@ -27,7 +27,7 @@ pub fn scale_in_place(values: &mut [f32], factor: f32, threads: Threads) {
     zip_map([values], [], move |[value], []| [value * factor], threads);
 }
 
-/// Brings each element to the nearest number from `-bound` to `bound`. A NaN stays one.
+/// Replaces each element with the nearest number in `-bound..=bound`. A NaN stays a NaN.
 ///
 /// # Panics
 /// If the bound is negative or NaN.

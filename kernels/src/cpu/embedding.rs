@@ -1,4 +1,4 @@
-//! Rows of a table, gathered by their ids, and the gradient by the table.
+//! Gathering the rows of a table by their ids, and the gradient with respect to the table.
 //!
 //! Ids are data and may be hostile: a bad one is an error, never a panic. It must not know what a row means.
 
@@ -9,14 +9,14 @@ use super::elementwise::accumulate;
 use super::shape::{expect_len, expect_rows};
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// The error for an id that names no row.
+/// The error for an id that is not a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdOutOfRange {
-    /// The position of the first such id.
+    /// The position of the first such id in `ids`.
     pub position: usize,
-    /// The id.
+    /// The id that was found.
     pub id: i32,
-    /// Ids must be in `0..rows`.
+    /// The number of rows of the table; ids must be in `0..rows`.
     pub rows: usize,
 }
 
@@ -29,11 +29,11 @@ impl fmt::Display for IdOutOfRange {
 
 impl Error for IdOutOfRange {}
 
-/// Computes `dst[i, ·] = table[ids[i], ·]`, with `table` `[rows, width]`, `ids` `[count]`, `dst` `[count,
-/// width]`.
+/// Computes `dst[i, ·] = table[ids[i], ·]`, where `table` is `[rows, width]`, `ids` is `[count]` and `dst` is
+/// `[count, width]`.
 ///
 /// # Errors
-/// If an id is not in `0..rows`; `dst` is untouched then.
+/// If an id is not in `0..rows`; `dst` is left unchanged in that case.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -56,11 +56,11 @@ pub fn gather_rows(
     Ok(())
 }
 
-/// Computes `dst[ids[i], ·] += dy[i, ·]` for each `i` in order: the gradient of [`gather_rows`] by the table,
-/// added to `dst`, `[rows, width]`.
+/// Adds the gradient of [`gather_rows`] with respect to the table to `dst`: computes `dst[ids[i], ·] += dy[i,
+/// ·]` for each `i` in order. `dst` is `[rows, width]`.
 ///
 /// # Errors
-/// If an id is not in `0..rows`; `dst` is untouched then.
+/// If an id is not in `0..rows`; `dst` is left unchanged in that case.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -75,7 +75,7 @@ pub fn scatter_add_rows(
     expect_len("scatter_add_rows: dy", dy, ids.len() * width);
     let rows = expect_rows("scatter_add_rows: dst", dst, width);
     check(ids, rows)?;
-    // Each task has rows of its own, and looks through all ids.
+    // Each task owns some rows of `dst`, and scans all ids for those rows.
     share_rows([(dst, width)], rows, threads.tasks(dy.len(), ELEMENTS_PER_TASK), &|[dst], part| {
         for (dy, &id) in dy.chunks_exact(width.max(1)).zip(ids) {
             if part.contains(&(id as usize)) {

@@ -1,13 +1,14 @@
-//! [`Epilogue`]: what happens to a sum before it is stored. It must not know what was summed.
+//! [`Epilogue`]: the operation that is applied to a sum before it is stored. It must not know what was
+//! summed.
 
-/// What happens to a sum before it is stored.
+/// The operation that is applied to a sum before it is stored.
 #[derive(Clone, Copy, Debug)]
 pub enum Epilogue<'a> {
-    /// No value.
+    /// The sum is stored as it is.
     Bare,
-    /// `bias[j]` is added, one for each column (for a convolution: each output channel).
+    /// Adds `bias[j]` to each element of column `j` (for a convolution: of output channel `j`).
     Bias(&'a [f32]),
-    /// `bias[j]` is added, then [`Unary::Relu`](super::unary::Unary::Relu).
+    /// Adds `bias[j]`, then applies [`Unary::Relu`](super::unary::Unary::Relu).
     BiasRelu(&'a [f32]),
 }
 

@@ -1,19 +1,23 @@
-//! The exponential, the logarithm and what is made of them, on one number: plain arithmetic that the compiler
-//! vectorises inside a kernel's loop, with the same bits on every instruction set.
+//! The exponential, the logarithm and functions built from them, each of one number. They are plain
+//! arithmetic that the compiler vectorises inside a kernel's loop, and give the same bits on every
+//! instruction set.
 //!
 //! It must not know slices.
 
-/// Returns `eˣ`, to 2 units in the last place (1.1 measured; a subnormal result to one subnormal step); a NaN
-/// stays a NaN.
+/// Returns `eˣ`, with an error of at most 2 units in the last place (1.1 was measured); a subnormal result is
+/// off by at most one subnormal step. A NaN stays a NaN.
 ///
-/// As Cephes' `expf` (Moshier): `x = n · ln 2 + r`, a polynomial in `r`, times `2ⁿ`.
+/// The method is that of Cephes' `expf` (Moshier): with `x = n · ln 2 + r`, a polynomial in `r` is multiplied
+/// with `2ⁿ`.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    /// Added to a small number and subtracted, it rounds the number; added, it leaves it in the low bits.
+    /// Adding this to a small number leaves the rounded number in the low bits; subtracting it again gives
+    /// the rounded number.
     const ROUND: f32 = 12_582_912.0;
-    /// The upper bits of ln 2, few enough that a product with `n` is exact, and the rest.
+    /// ln 2 as the sum of two numbers: its upper bits, few enough that a product with `n` is exact, and the
+    /// rest.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-    // Beyond are 0 and infinity; a NaN passes.
+    // Beyond these bounds the result is infinity or 0 anyway; a NaN stays a NaN.
     let x = if x > 90.0 { 90.0 } else { x };
     let x = if x < -105.0 { -105.0 } else { x };
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
@@ -24,7 +28,7 @@ pub(super) fn exp(x: f32) -> f32 {
         p = p * r + c;
     }
     let p = p * r * r + r + 1.0;
-    // In two steps, since 2ⁿ alone may lie beyond the range that the result is in.
+    // Multiplied in two steps, since 2ⁿ alone may overflow or underflow where the result does not.
     let n = rounded.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
     let half = n >> 1;
     p * power_of_two(half) * power_of_two(n.wrapping_sub(half))
@@ -36,14 +40,15 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) << 23) as u32)
 }
 
-/// Returns `1 / (1 + e⁻ˣ)`, to 4 units in the last place (0 below −88.7, where it is smaller than 10⁻³⁸).
+/// Returns `1 / (1 + e⁻ˣ)`, to 4 units in the last place. Below −88.7, where the exact value is less than
+/// 10⁻³⁸, it returns 0.
 #[inline(always)]
 pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// Returns the hyperbolic tangent, to 4 units in the last place. As Cephes' `tanhf` (Moshier): a polynomial
-/// where the exponential would cancel.
+/// Returns the hyperbolic tangent, to 4 units in the last place. The method is that of Cephes' `tanhf`
+/// (Moshier): a polynomial near 0, where the formula with the exponential would cancel.
 #[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
     let square = x * x;
@@ -56,16 +61,18 @@ pub(super) fn tanh(x: f32) -> f32 {
     if x.abs() < 0.625 { near } else { far }
 }
 
-/// Returns the natural logarithm, to 2 units in the last place; −∞ of 0, NaN of less; a NaN stays a NaN.
+/// Returns the natural logarithm, to 2 units in the last place. The logarithm of 0 is −∞, that of a negative
+/// number NaN; a NaN stays a NaN.
 ///
-/// As Cephes' `logf` (Moshier): `x = m · 2ⁿ` with `m` in √½..√2, a polynomial in `m − 1`.
+/// The method is that of Cephes' `logf` (Moshier): with `x = m · 2ⁿ` and `m` in √½..√2, a polynomial in `m −
+/// 1`.
 #[inline(always)]
 pub(super) fn ln(x: f32) -> f32 {
-    /// 2²³, which makes a subnormal normal.
+    /// 2²³: the factor that makes a subnormal number normal.
     const SCALE: f32 = 8_388_608.0;
     let is_small = x < f32::MIN_POSITIVE;
     let scaled = if is_small { x * SCALE } else { x };
-    // The bits of √½ as the origin, so that the exponent of the difference counts from there.
+    // The bits of √½ are subtracted, so that the exponent of the difference is `n`.
     const ROOT: u32 = 0x3f35_04f3;
     let offset = scaled.to_bits().wrapping_sub(ROOT);
     let n = (offset as i32) >> 23;
@@ -86,12 +93,12 @@ pub(super) fn ln(x: f32) -> f32 {
     ] {
         p = p * f + c;
     }
-    // ln 2 in two parts, as in [`exp`].
+    // ln 2 is split in two parts, as in [`exp`].
     let y = p * f * square + n * -2.121_944_4e-4 - 0.5 * square;
     let y = f + y + n * 0.693_359_4;
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     let y = if x == f32::INFINITY { x } else { y };
-    // Also of a NaN, which is not less than anything.
+    // A NaN takes the second branch too, since every comparison with it is false.
     if x >= 0.0 { y } else { f32::NAN }
 }
 
@@ -99,7 +106,7 @@ pub(super) fn ln(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn ln_1p(x: f32) -> f32 {
     let sum = 1.0 + x;
-    // What the rounding of the sum has lost.
+    // Adds what the rounding of `sum` has lost.
     ln(sum) + (x - (sum - 1.0)) / sum
 }
 
@@ -107,7 +114,7 @@ pub(super) fn ln_1p(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// The largest error in units in the last place of `f` over `x` in `low..high`.
+    /// Returns the largest error of `f` in units in the last place, over `x` in `low..high`.
     fn worst(f: impl Fn(f32) -> f32, want: impl Fn(f64) -> f64, low: f32, high: f32) -> f64 {
         const STEPS: usize = 2_000_000;
         let xs = (0..=STEPS).map(|i| low + (high - low) * (i as f32 / STEPS as f32));

@@ -6,14 +6,14 @@ use std::fmt;
 
 use super::shape::expect_len;
 
-/// The error for a label that names no class.
+/// The error for a label that is not a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelOutOfRange {
     /// The first row with such a label.
     pub row: usize,
-    /// The label.
+    /// The label that was found.
     pub label: i32,
-    /// Labels must be in `0..classes`.
+    /// The number of classes; labels must be in `0..classes`.
     pub classes: usize,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for LabelOutOfRange {
 
 impl Error for LabelOutOfRange {}
 
-/// Returns the number of classes, given that there is a row of logits for each label.
+/// Returns the number of classes, after checking that there is a row of logits for each label.
 #[track_caller]
 pub(super) fn classes_of(logits: &[f32], labels: &[i32]) -> usize {
     let classes = logits.len().checked_div(labels.len()).unwrap_or(0);
@@ -34,7 +34,7 @@ pub(super) fn classes_of(logits: &[f32], labels: &[i32]) -> usize {
     classes
 }
 
-/// Returns the number of classes, once every label is known to be one.
+/// Returns the number of classes, after checking that every label is one of them.
 #[track_caller]
 pub(super) fn checked_classes(logits: &[f32], labels: &[i32]) -> Result<usize, LabelOutOfRange> {
     let classes = classes_of(logits, labels);

@@ -1,8 +1,8 @@
 //! The CPU kernels: `f32`, row-major, on plain slices; the caller owns every buffer and every thread.
 //!
-//! A kernel overwrites its destination unless its name says otherwise, panics on a shape mismatch (the
-//! caller's bug), and picks the widest instruction set of this machine (AVX-512, AVX2, NEON, baseline) at run
-//! time. The instruction set changes the bits of matrix products and convolutions only.
+//! A kernel overwrites its destination unless its name says otherwise, and panics on a shape mismatch (the
+//! caller's bug). At run time it picks the widest instruction set of this machine (AVX-512, AVX2, NEON or a
+//! baseline). The choice affects the bits of matrix products and convolutions only.
 
 mod dispatch;
 mod epilogue;

@@ -1,20 +1,20 @@
-//! A part of one axis, copied out of a tensor or into one. It must not know what the axis stands for.
+//! Copies a part of one axis out of a tensor, or into one. It must not know what the axis stands for.
 
 /// A part of one axis of a shape: `start..start + len` of axis `axis`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AxisPart {
-    /// The axis.
+    /// The index of the axis in the shape.
     pub axis: usize,
-    /// The start of the part.
+    /// The first index of the part along the axis.
     pub start: usize,
-    /// The length of the part.
+    /// The number of indices in the part.
     pub len: usize,
 }
 
-/// Computes `dst` is the `part` of `x`, which has the shape `shape`.
+/// Copies the `part` of `x`, which has the shape `shape`, to `dst`.
 ///
 /// # Panics
-/// If the slices are not as long as the shapes say, or the part lies outside.
+/// If a slice does not have the length that the shapes require, or the part is not inside the axis.
 #[track_caller]
 pub fn copy_part(dst: &mut [f32], x: &[f32], shape: &[usize], part: AxisPart) {
     let (row, from, len) = rows(x.len(), dst.len(), shape, part);
@@ -25,11 +25,12 @@ pub fn copy_part(dst: &mut [f32], x: &[f32], shape: &[usize], part: AxisPart) {
     }
 }
 
-/// Returns the `part` of `dst`, which has the shape `shape`, is `src`; the rest stays. Tensors pasted side by
-/// side are their concatenation; one pasted into zeros is the gradient of [`copy_part`].
+/// Copies `src` into the `part` of `dst`, which has the shape `shape`, and leaves the rest of `dst`
+/// unchanged. Pasting tensors side by side concatenates them; pasting one into zeros is the gradient of
+/// [`copy_part`].
 ///
 /// # Panics
-/// If the slices are not as long as the shapes say, or the part lies outside.
+/// If a slice does not have the length that the shapes require, or the part is not inside the axis.
 #[track_caller]
 pub fn paste_part(dst: &mut [f32], src: &[f32], shape: &[usize], part: AxisPart) {
     let (row, to, len) = rows(dst.len(), src.len(), shape, part);
@@ -40,7 +41,8 @@ pub fn paste_part(dst: &mut [f32], src: &[f32], shape: &[usize], part: AxisPart)
     }
 }
 
-/// Returns the tensor as rows of the axis and those behind it: a row's length, and where the part lies in it.
+/// Views the tensor as rows that hold the axis and those behind it. Returns the length of a row, and the
+/// range of the part in it.
 #[track_caller]
 fn rows(whole: usize, piece: usize, shape: &[usize], part: AxisPart) -> (usize, usize, usize) {
     let AxisPart { axis, start, len } = part;

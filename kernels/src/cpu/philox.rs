@@ -20,13 +20,13 @@ pub(super) fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Returns the 64-bit product, as its low and its high word.
+/// Returns the low and the high word of the 64-bit product.
 #[inline(always)]
 fn multiply(a: u32, b: u32) -> [u32; 2] {
     words(u64::from(a) * u64::from(b))
 }
 
-/// Returns the low and the high word.
+/// Returns the low and the high word of `x`.
 #[inline(always)]
 pub(super) fn words(x: u64) -> [u32; 2] {
     [x as u32, (x >> 32) as u32]
@@ -36,7 +36,7 @@ pub(super) fn words(x: u64) -> [u32; 2] {
 mod tests {
     use super::philox4x32;
 
-    /// The `philox4x32 10` lines of `kat_vectors` in the authors' Random123 distribution.
+    /// Checks the `philox4x32 10` lines of `kat_vectors` in the authors' Random123 distribution.
     #[test]
     fn known_answers() {
         assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);

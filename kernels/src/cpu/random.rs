@@ -1,25 +1,26 @@
-//! Random fills for initial values. An element depends on the key and its own index alone, so any partition
-//! of a variable, filled anywhere in any order, gives the numbers of the whole.
+//! Random fills for initial values. An element depends only on the key and its own index, so the partitions
+//! of a variable can be filled anywhere and in any order, and still hold the same numbers as the whole
+//! variable.
 //!
-//! It must not know variables or shapes; the caller gives every variable a stream of its own. Logarithm and
-//! cosine are taken in `f64` and rounded once, so hosts with different math libraries almost never differ.
+//! It must not know variables or shapes; the caller gives every variable its own stream. Logarithm and cosine
+//! are computed in `f64` and rounded once, so hosts with different math libraries almost never differ.
 
 use std::f64::consts::TAU;
 
 use super::philox::{philox4x32, words};
 
-/// The name of one sequence of random numbers.
+/// The identity of one sequence of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The seed of the run.
     pub seed: u64,
-    /// Which of the run's independent sequences: one per variable.
+    /// The stream: which of the run's independent sequences this is, one per variable.
     pub stream: u64,
 }
 
 impl Key {
-    /// Returns the random words of one block. Philox's counter holds the block's number and the stream, its
-    /// key the seed.
+    /// Returns the random words of one block. In Philox's terms, the counter consists of the block's number
+    /// and the stream, and the key is the seed.
     #[inline(always)]
     fn block(self, number: u64) -> [u32; 4] {
         let ([n0, n1], [s0, s1]) = (words(number), words(self.stream));
@@ -27,16 +28,16 @@ impl Key {
     }
 }
 
-/// Fills `dst` with elements `first_index..` of the uniform distribution on `[low, high)`, in steps of 2⁻²⁴
-/// of its width.
+/// Fills `dst` with the elements from `first_index` on of a sequence that is uniformly distributed on `[low,
+/// high)`, in steps of 2⁻²⁴ of the interval's width.
 ///
 /// # Panics
-/// Unless `low <= high` and both are finite. (`low == high` gives that constant.)
+/// If `low > high`, or one of them is not finite. (If `low == high`, every element is that number.)
 #[track_caller]
 pub fn fill_uniform(dst: &mut [f32], key: Key, first_index: u64, low: f32, high: f32) {
     assert!(low <= high && low.is_finite() && high.is_finite(), "fill_uniform: no range {low}..{high}");
     let width = f64::from(high) - f64::from(low);
-    // The sum can round up to `high`, which the half-open range leaves out.
+    // The sum can round up to `high`, which is excluded.
     let last = high.next_down().max(low);
     fill_by_fours(dst, first_index, |number| {
         key.block(number).map(|word| {
@@ -46,7 +47,7 @@ pub fn fill_uniform(dst: &mut [f32], key: Key, first_index: u64, low: f32, high:
     });
 }
 
-/// Fills `dst` with elements `first_index..` of the normal distribution.
+/// Fills `dst` with the elements from `first_index` on of a normally distributed sequence.
 #[track_caller]
 pub fn fill_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stddev: f32) {
     fill_by_fours(dst, first_index, |number| {
@@ -56,16 +57,17 @@ pub fn fill_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stdde
     });
 }
 
-/// Fills `dst` with elements `first_index..` of the normal distribution cut off at two standard deviations: a
-/// number beyond is drawn again, with random bits that belong to this element.
+/// Fills `dst` with the elements from `first_index` on of a normal distribution truncated at two standard
+/// deviations: a number beyond them is drawn again, with random bits that belong to this element only.
 ///
-/// After 32 draws, which happens to one element in 10⁴³, it is the mean.
+/// If 32 draws all lie beyond, which happens to one element in 10⁴³, the element is the mean.
 ///
 /// # Panics
 /// If an index reaches 2⁵⁶.
 #[track_caller]
 pub fn fill_truncated_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stddev: f32) {
-    /// An index has the low bits of a block's number, the attempt the high ones.
+    /// The number of low bits of a block's number that hold the element's index; the attempt is in the bits
+    /// above.
     const INDEX_BITS: u32 = 56;
     const ATTEMPTS: u64 = 8;
     assert!(
@@ -76,7 +78,8 @@ pub fn fill_truncated_normal(dst: &mut [f32], key: Key, first_index: u64, mean: 
         let z = (0..ATTEMPTS)
             .flat_map(|attempt| {
                 let [a, b, c, d] = key.block(attempt << INDEX_BITS | index);
-                // Lazily, since the first number nearly always does.
+                // The second pair is computed lazily, since one of the first numbers is nearly always
+                // accepted.
                 [(a, b), (c, d)].into_iter().flat_map(|(a, b)| box_muller(a, b))
             })
             .find(|z| z.abs() <= 2.0);
@@ -88,20 +91,20 @@ pub fn fill_truncated_normal(dst: &mut [f32], key: Key, first_index: u64, mean: 
 #[inline(always)]
 fn box_muller(a: u32, b: u32) -> [f64; 2] {
     let unit = 1.0 / (1u64 << 32) as f64;
-    // In (0, 1]: the logarithm of 0 is out of reach.
+    // The argument is in (0, 1], so the logarithm is never taken of 0.
     let radius = (-2.0 * ((f64::from(a) + 1.0) * unit).ln()).sqrt();
     let (sin, cos) = (TAU * unit * f64::from(b)).sin_cos();
     [radius * cos, radius * sin]
 }
 
-/// Returns the normal number `z` deviations from the mean.
+/// Returns the number that lies `z` standard deviations from the mean.
 #[inline(always)]
 fn at(z: f64, mean: f32, stddev: f32) -> f32 {
     (f64::from(mean) + f64::from(stddev) * z) as f32
 }
 
-/// Fills `dst` with the elements `first_index..` of a sequence that `four` gives in aligned groups: group `n`
-/// holds the elements `4n..4n + 4`.
+/// Fills `dst` with the elements from `first_index` on of a sequence that is computed four at a time:
+/// `four(n)` returns the elements `4n..4n + 4`.
 #[inline(always)]
 fn fill_by_fours(dst: &mut [f32], first_index: u64, four: impl Fn(u64) -> [f32; 4]) {
     let into_group = (first_index % 4) as usize;
@@ -155,12 +158,12 @@ mod tests {
         }
     }
 
-    /// Mean, variance, and share of elements beyond one deviation, against theory to five standard errors and
-    /// more.
+    /// Compares the mean, the variance and the share of elements beyond one deviation with theory, with a
+    /// tolerance of at least five standard errors.
     #[test]
     fn moments() {
         const N: usize = 200_000;
-        // The variance of the normal distribution cut off at ±2, and the share of it beyond ±1.
+        // The variance of the standard normal distribution truncated at ±2, and the share of it beyond ±1.
         let (cut_variance, cut_tail) = (0.7737, 0.2847);
         for (fill, (a, b), [mean, variance, tail]) in [
             (FILLS[0], (-3f32.sqrt(), 3f32.sqrt()), [0.0, 1.0, 1.0 - 1.0 / 3f64.sqrt()]),
@@ -179,7 +182,7 @@ mod tests {
     fn truncated_normal_is_cut_off() {
         let x = filled(fill_truncated_normal, 100_000, KEY, 0, 5.0, 0.1);
         assert!(x.iter().all(|x| (4.8..=5.2).contains(x)));
-        // No pile at the cut, nor at the fallback.
+        // Elements pile up neither at the bounds nor at the mean, which is used when every draw fails.
         assert!(x.iter().filter(|&&x| x == 5.0).count() < 20);
     }
 

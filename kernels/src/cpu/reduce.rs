@@ -1,9 +1,9 @@
 //! Reductions of slices to one number. They must not know what the numbers stand for.
 //!
-//! Order of a sum, on every instruction set: element `i` is added to partial sum `i % 64`, in `f32` for a
-//! block of 4096 elements, then to 64 `f64` totals, which are added in order at the end. So the bits depend
-//! on the slice alone, and the rounding error does not grow with its length. A sum of squares is in `f64`
-//! from the square on, so that it is finite where all elements are.
+//! The order of a sum is the same on every instruction set: element `i` is added to partial sum `i % 64`, in
+//! `f32` within a block of 4096 elements; each block's partial sums are added to 64 `f64` totals, which are
+//! added in order at the end. So the bits depend on the slice alone, and the rounding error does not grow
+//! with its length. A sum of squares squares in `f64`, so that it is finite if all elements are.
 
 use pulp::{Simd, WithSimd};
 
@@ -11,9 +11,9 @@ use super::dispatch::dispatch;
 use super::rows::partial_sums;
 use super::shape::expect_len;
 
-/// Partial sums: four AVX-512 registers, enough to hide the latency of addition.
+/// The number of partial sums: four AVX-512 registers, enough to hide the latency of addition.
 const LANES: usize = 64;
-/// Elements that are added up in `f32`.
+/// The number of elements that are added up in `f32`.
 const BLOCK: usize = 4096;
 
 /// Returns `Σ x[i]`; 0 for an empty slice.
@@ -41,7 +41,7 @@ pub fn sum_of_squares(x: &[f32]) -> f64 {
     dispatch(SumOfSquares { x })
 }
 
-/// Returns the sum of `term` over slices of one length.
+/// Returns the sum of `term` over the elements of slices of equal length.
 #[track_caller]
 pub(super) fn total<const R: usize>(inputs: [&[f32]; R], term: impl Fn([f32; R]) -> f32) -> f64 {
     for x in inputs {
@@ -55,7 +55,7 @@ pub fn all_finite(x: &[f32]) -> bool {
     dispatch(LargestMagnitude { x }) < f32::INFINITY.to_bits()
 }
 
-/// The sum of `term` over slices of one length.
+/// The sum of `term` over the elements of slices of equal length.
 struct Sum<'a, F, const R: usize> {
     inputs: [&'a [f32]; R],
     term: F,
@@ -110,8 +110,8 @@ impl WithSimd for SumOfSquares<'_> {
     }
 }
 
-/// The largest element but for its sign, as bits: those of finite numbers lie below infinity's, a NaN's
-/// above.
+/// The largest magnitude of the elements, as the bits of a float without its sign. As integers, the bits of
+/// finite numbers are below those of infinity, and those of a NaN are above.
 struct LargestMagnitude<'a> {
     x: &'a [f32],
 }
@@ -121,7 +121,8 @@ impl WithSimd for LargestMagnitude<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) -> u32 {
-        // A maximum of integers, unlike one of floats, may be taken in any order: the compiler vectorises it.
+        // A maximum of integers, unlike one of floats, does not depend on the order, so the compiler
+        // vectorises it.
         self.x.iter().fold(0, |largest, x| largest.max(x.abs().to_bits()))
     }
 }
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
     use crate::cpu::tests::{assert_close, each_arch, floats};
 
-    /// Short slices, and slices around the block's length.
+    /// Draws lengths that are short or around the block's length.
     fn lengths() -> impl Strategy<Value = usize> {
         prop_oneof![0usize..200, BLOCK - 2..BLOCK + 100, 0..3 * BLOCK]
     }
@@ -193,7 +194,7 @@ mod tests {
         assert!(sum_of_squares(&[1.0, f32::NAN]).is_nan());
     }
 
-    /// 2²⁵ ones in `f32` one after the other would stop at 2²⁴.
+    /// Adds 2²⁵ ones; a running sum in `f32` would stop at 2²⁴.
     #[test]
     fn long_sums_stay_exact() {
         assert_eq!(sum(&vec![1.0; 1 << 25]), (1 << 25) as f32);

@@ -1,4 +1,4 @@
-//! The rectifier `max(x, 0)` of one number, as element-wise kernels and epilogues have it. It must not know
+//! The rectifier `max(x, 0)` of one number, which element-wise kernels and epilogues use. It must not know
 //! layers.
 
 /// Returns `max(x, 0)`, except that a NaN stays a NaN: otherwise a diverged network would look like a dead

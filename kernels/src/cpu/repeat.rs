@@ -1,12 +1,12 @@
-//! The gradients of reductions: a reduced number is repeated again. They must not know what was reduced.
+//! The gradients of reductions, which repeat a reduced number. They must not know what was reduced.
 
 use super::broadcast::{Broadcast, Side};
 use super::shape::expect_len;
 
-/// Computes `dst = x`, repeated from the shape of that `side` to that of the result.
+/// Computes `dst` by repeating `x` from the shape of the operand at `side` to the shape of the result.
 ///
 /// # Panics
-/// If the slices are not as long as `shapes` says.
+/// If a slice does not have the length that `shapes` requires.
 #[track_caller]
 pub fn expand(dst: &mut [f32], x: &[f32], shapes: &Broadcast, side: Side) {
     expect_len("expand: dst", dst, shapes.len());
@@ -23,12 +23,12 @@ pub fn expand(dst: &mut [f32], x: &[f32], shapes: &Broadcast, side: Side) {
     });
 }
 
-/// Computes the gradient of a maximum: `dst`, of the result's shape, is `dy` where `x` is the maximum `y`,
-/// shared evenly among those that are, and 0 elsewhere. `y` and `dy` have the shape of that `side`; `counts`
-/// is scratch as long.
+/// Computes the gradient of a maximum. `dst` has the shape of the result; it is 0 except where `x` equals the
+/// maximum `y`, and such elements share `dy` evenly. `y` and `dy` have the shape of the operand at `side`;
+/// `counts` is scratch of the same length as `y`.
 ///
 /// # Panics
-/// If the slices are not as long as `shapes` says.
+/// If a slice does not have the length that `shapes` requires.
 #[track_caller]
 pub fn reduce_max_grad(
     dst: &mut [f32],
@@ -43,7 +43,7 @@ pub fn reduce_max_grad(
         assert_eq!(slice.len(), shapes.operand_len(side), "reduce_max_grad: length of {what}");
     }
     let (len, has) = shapes.inner();
-    // Where along the reduced operand the element lies: it moves on only along axes that the operand has.
+    // The element's position in the reduced operand, which advances only along axes that the operand has.
     let at = |start: usize, offset: usize| start + if has[side as usize] { offset } else { 0 };
     counts.fill(0.0);
     shapes.for_each_row(|row, starts| {
@@ -71,8 +71,8 @@ mod tests {
     use crate::cpu::tests::floats;
 
     proptest! {
-        /// Expanding is the transpose of summing: ⟨expand x, z⟩ = ⟨x, sum z⟩; and a maximum's gradient goes
-        /// only where the maximum is, and sums to what came.
+        /// Expanding is the transpose of summing: ⟨expand x, z⟩ = ⟨x, sum z⟩. A maximum's gradient is nonzero
+        /// only at maxima, and its sum is the gradient that came in.
         #[test]
         fn agree_with_the_reductions(
             extents in prop::collection::vec((1usize..5, any::<bool>()), 0..5),
@@ -85,7 +85,7 @@ mod tests {
             let (all, few) = (shapes.len(), shapes.operand_len(Side::A));
             let mut z = floats(all, seed.into());
             if coarse {
-                // Few different numbers: many equal maxima.
+                // Rounding leaves few different numbers, and so many equal maxima.
                 z.iter_mut().for_each(|z| *z = z.round());
             }
             let x = floats(few, 7);

@@ -1,5 +1,5 @@
-//! A loop over the rows of a matrix that computes each from a row of two others. It must not know what is
-//! computed.
+//! A loop over the rows of a matrix that computes each row from a row of each of two other matrices. It must
+//! not know what is computed.
 
 use std::iter::zip;
 
@@ -8,13 +8,13 @@ use pulp::{Simd, WithSimd};
 use super::dispatch::dispatch;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// What [`Rows`] does with each row: `dst` from a row of each operand.
+/// The computation that [`Rows`] runs for each row: `dst` from a row of each operand.
 pub(super) trait RowKernel: Copy + Sync {
-    /// Mark it `#[inline(always)]`, which a closure of this size cannot be.
+    /// Computes one row. Mark it `#[inline(always)]`, which is not possible for a closure of this size.
     fn row(&self, dst: &mut [f32], a: &[f32], b: &[f32]);
 }
 
-/// Calls `row` for each `n`-long row.
+/// A loop that calls `row` for each row of `n` elements.
 pub(super) struct Rows<'a, F> {
     pub dst: &'a mut [f32],
     pub a: &'a [f32],
@@ -24,7 +24,7 @@ pub(super) struct Rows<'a, F> {
 }
 
 impl<F: RowKernel> Rows<'_, F> {
-    /// Threads share the rows.
+    /// Runs the loop on several threads, which share the rows.
     pub fn share(self, threads: Threads) {
         let Self { dst, a, b, n, row } = self;
         let (rows, tasks) = (a.len() / n.max(1), threads.tasks(a.len(), ELEMENTS_PER_TASK / 4));

@@ -1,20 +1,22 @@
-//! Sums and maxima of one row, for kernels that are inside [`dispatch`](super::dispatch::dispatch) already.
+//! Sums and maxima of one row, for kernels that already run inside [`dispatch`](super::dispatch::dispatch).
 //!
-//! Order of a sum, on every instruction set: element `i` is added to partial sum `i % 16`; those are added in
-//! order.
+//! The order of a sum is the same on every instruction set: element `i` is added to partial sum `i % 16`, and
+//! the partial sums are added in order.
 
-// Iterators over an array of slices are several functions for each closure, compiled before they are inlined.
+// Iterators over an array of slices would be compiled to several functions for each closure before they are
+// inlined.
 #![allow(clippy::needless_range_loop)]
 
 const LANES: usize = 16;
 
-/// Returns `Σ term(i)` over the elements of rows of one length.
+/// Returns `Σ term(i)` over the elements of rows of equal length.
 #[inline(always)]
 pub(super) fn row_sum<const R: usize>(rows: [&[f32]; R], term: impl Fn([f32; R]) -> f32) -> f32 {
     partial_sums::<LANES, R>(rows, term).iter().sum()
 }
 
-/// Sums of `term` over the elements of rows of one length: of each `L`th element one.
+/// Returns `L` partial sums of `term` over the elements of rows of equal length; sum `l` has every `L`th
+/// element from `l` on.
 #[inline(always)]
 pub(super) fn partial_sums<const L: usize, const R: usize>(
     rows: [&[f32]; R],
@@ -48,8 +50,8 @@ pub(super) fn partial_sums<const L: usize, const R: usize>(
     partial
 }
 
-/// Returns the largest element, as a shift that keeps exponentials in range; a NaN may be missed. −∞ for
-/// none.
+/// Returns the largest element of the row, or −∞ for an empty one. A NaN may be missed: the result is meant
+/// for subtracting from exponents, to keep exponentials in range.
 #[inline(always)]
 pub(super) fn row_max(row: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
@@ -60,7 +62,7 @@ pub(super) fn row_max(row: &[f32]) -> f32 {
             partial[lane] = larger(partial[lane], chunk[lane]);
         }
     }
-    // Halves, which are vectors too.
+    // The halves are compared with each other, since they are vectors too.
     let mut len = LANES / 2;
     while len > 0 {
         for lane in 0..len {

@@ -8,8 +8,8 @@ use super::rows::{row_max, row_sum};
 use super::shape::{expect_len, expect_rows};
 use super::threads::Threads;
 
-/// Computes `dst[r, j] = eˣ[r, j] / Σ eˣ[r, ·]`, with `dst` and `x` `[rows, n]`. Computed from `x − max`,
-/// which does not overflow; a row with a NaN, +∞ or nothing but −∞ becomes NaN.
+/// Computes `dst[r, j] = eˣ[r, j] / Σ eˣ[r, ·]`, where `dst` and `x` are `[rows, n]`. The exponents are `x −
+/// max`, which do not overflow. A row that contains a NaN or +∞, or only −∞, becomes NaN.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -30,8 +30,8 @@ impl RowKernel for Softmax {
     }
 }
 
-/// Computes the gradient of [`softmax`]: `dst[r, j] = y[r, j] · (dy[r, j] − Σ y[r, ·] · dy[r, ·])`, with `y`
-/// its output and all `[rows, n]`.
+/// Computes the gradient of [`softmax`]: `dst[r, j] = y[r, j] · (dy[r, j] − Σ y[r, ·] · dy[r, ·])`, where `y`
+/// is its output and all slices are `[rows, n]`.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -54,7 +54,8 @@ impl RowKernel for SoftmaxGrad {
     }
 }
 
-/// Computes `dst[r, j] = x[r, j] − log Σ eˣ[r, ·]`, with `dst` and `x` `[rows, n]`; otherwise as [`softmax`].
+/// Computes `dst[r, j] = x[r, j] − log Σ eˣ[r, ·]`, where `dst` and `x` are `[rows, n]`; overflow and NaN are
+/// treated as in [`softmax`].
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -77,8 +78,8 @@ impl RowKernel for LogSoftmax {
     }
 }
 
-/// Computes the gradient of [`log_softmax`]: `dst[r, j] = dy[r, j] − e^y[r, j] · Σ dy[r, ·]`, with `y` its
-/// output and all `[rows, n]`.
+/// Computes the gradient of [`log_softmax`]: `dst[r, j] = dy[r, j] − e^y[r, j] · Σ dy[r, ·]`, where `y` is
+/// its output and all slices are `[rows, n]`.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -101,7 +102,7 @@ impl RowKernel for LogSoftmaxGrad {
     }
 }
 
-/// Computes the softmax of one row, for kernels that are inside [`dispatch`] already.
+/// Computes the softmax of one row, for kernels that already run inside [`dispatch`].
 #[inline(always)]
 pub(super) fn softmax_row(dst: &mut [f32], x: &[f32]) {
     let max = row_max(x);
@@ -132,12 +133,13 @@ mod tests {
             let want: Vec<f64> = x64.chunks(n).flat_map(reference).collect();
             let (mut y, mut log, mut dx) = (vec![f32::NAN; x.len()], vec![f32::NAN; x.len()], vec![f32::NAN; x.len()]);
             softmax(&mut y, &x, n, Threads::One);
-            // The difference of two rounded logits is what the exponential sees.
+            // The tolerance grows with the scale, because the exponential amplifies the rounding of the
+            // logits' difference.
             assert_close(&y, want.iter().copied(), f64::from(scale).max(1.0));
             log_softmax(&mut log, &x, n, Threads::One);
             assert_close(&log, want.iter().map(|y| y.ln()), f64::from(scale).max(4.0));
 
-            // Both gradients against difference quotients in f64.
+            // Both gradients are compared with difference quotients in `f64`.
             for logarithm in [false, true] {
                 let f = |row: &[f64], dy: &[f32]| -> f64 {
                     let y = reference(row);

@@ -1,6 +1,6 @@
-//! [`Threads`], and the cut of rows into tasks. It must not know what a task does with a row.
+//! [`Threads`], and how rows are divided among tasks. It must not know what a task does with a row.
 //!
-//! Nothing here allocates, inside a rayon pool: tasks are halves of halves.
+//! Inside a rayon pool nothing here allocates: tasks are made by halving the rows again and again.
 
 use std::ops::Range;
 
@@ -9,15 +9,15 @@ use std::ops::Range;
 pub enum Threads {
     /// The calling thread only.
     One,
-    /// Up to this many tasks at a time, of the rayon pool whose `install` the caller runs in; small work
+    /// Up to this many tasks at a time, run in the rayon pool in whose `install` the caller runs. Small work
     /// stays on one thread.
     Pool(usize),
 }
 
 impl Threads {
-    /// Returns how many tasks to cut `work` into, in any unit of which a task should have `least`: some for
-    /// each thread, since other work may hold one up, unless the work is so small that waking a thread takes
-    /// longer.
+    /// Returns the number of tasks to divide `work` into; `work` and `least`, the least work of a task, are
+    /// in the same unit. There are several tasks for each thread, since other work may delay a thread. There
+    /// is only one if the work is so small that waking a thread takes longer.
     pub(super) fn tasks(self, work: usize, least: usize) -> usize {
         match self {
             Self::Pool(threads) if threads > 1 => threads.saturating_mul(4).min(work / least).max(1),
@@ -26,10 +26,11 @@ impl Threads {
     }
 }
 
-/// The least elements of a task that is bound by memory: they take about as long as waking a thread.
+/// The least number of elements of a task that is limited by memory bandwidth: they take about as long as
+/// waking a thread.
 pub(super) const ELEMENTS_PER_TASK: usize = 1 << 15;
 
-/// Slices that tasks write, cut between two rows.
+/// Slices that tasks write to, which can be split between two rows.
 pub(super) trait Rows: Send + Sized {
     /// Splits before row `row`.
     fn split(self, row: usize) -> (Self, Self);
@@ -37,9 +38,9 @@ pub(super) trait Rows: Send + Sized {
 
 /// A slice whose rows have a fixed number of elements.
 pub(super) struct Strided<'a, T> {
-    /// The rows, one after the other.
+    /// The rows, one after the other in memory.
     pub data: &'a mut [T],
-    /// Elements of a row.
+    /// The number of elements in a row.
     pub width: usize,
 }
 
@@ -71,11 +72,11 @@ impl<R: Rows, const W: usize> Rows for [R; W] {
     }
 }
 
-/// What a task does with its parts of `W` slices, and its rows.
+/// The work of a task, given its parts of `W` slices and the range of its rows.
 type Work<'a, const W: usize> = dyn Fn([&mut [f32]; W], Range<usize>) + Sync + 'a;
 
-/// Cuts `rows` rows into tasks and calls `work` with each task's part of every slice in `written` and the
-/// range of its rows. Each slice comes with the number of elements of its rows.
+/// Divides `rows` rows into tasks and calls `work` with each task's part of every slice in `written` and the
+/// range of its rows. Each slice in `written` is paired with the number of elements in its rows.
 pub(super) fn share_rows<const W: usize>(
     written: [(&mut [f32], usize); W],
     rows: usize,
@@ -89,9 +90,9 @@ pub(super) fn share_rows<const W: usize>(
     share(written, 0..rows, tasks, &|written, rows| work(written.map(|slice| slice.data), rows));
 }
 
-/// Cuts `rows` into tasks and calls `work` with each task's part of `written` and its rows.
+/// Divides `rows` into tasks and calls `work` with each task's part of `written` and its rows.
 ///
-/// `work` is called through a pointer, so that what runs tasks is compiled once for all kernels.
+/// `work` is called through a pointer, so that the code that runs tasks is compiled once for all kernels.
 pub(super) fn share<R: Rows>(
     written: R,
     rows: Range<usize>,
@@ -103,7 +104,7 @@ pub(super) fn share<R: Rows>(
     }
     let half = tasks / 2;
     let count = rows.len() * half / tasks;
-    // Rows may be as short as an element: tasks should not share a cache line.
+    // A row may be a single element: multiples of 16 keep two tasks from sharing a cache line.
     let count = if count >= 64 { count & !15 } else { count };
     let (first, second) = written.split(count);
     let mid = rows.start + count;
@@ -137,7 +138,7 @@ mod tests {
         }
     }
 
-    /// The kernels that are cut here and have no such test of their own.
+    /// Tests the kernels that are divided here and have no such test of their own.
     #[test]
     fn threads_do_not_change_the_bits() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();

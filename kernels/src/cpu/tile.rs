@@ -1,21 +1,21 @@
-//! Register tiles: the inner loops of products and convolutions, and the cut of a row into vectors.
+//! Register tiles: the inner loops of products and convolutions, and the division of a row into vectors.
 //!
-//! It must not know images: it sees rows of floats. An element of a tile is the chain of fused
-//! multiply-additions of its terms in order, whatever the vector width and the tile's size.
+//! It must not know images: it works on rows of floats. An element of a tile is the sum of its terms, added
+//! in order by fused multiply-add, whatever the vector width and the tile's size.
 
-// Iterators over a tile keep it in memory instead of registers, at a fifth of the speed.
+// With iterators the compiler would keep a tile in memory instead of registers, at a fifth of the speed.
 #![allow(clippy::needless_range_loop)]
 
 use pulp::Simd;
 
-/// Rows of a tile. Six rows of four AVX-512 vectors (two AVX2 vectors) and what they are multiplied with fill
-/// the registers, and hide the latency of the multiply-add.
+/// The number of rows in a tile. Six rows of four AVX-512 vectors (or two AVX2 vectors), together with the
+/// numbers that they are multiplied with, fill the registers and hide the latency of the multiply-add.
 pub(super) const ROWS: usize = 6;
 
 /// Work on some columns of a matrix, for [`for_columns`].
 pub(super) trait Columns<S: Simd> {
-    /// Works on the columns `col..col + len`: `V` whole vectors or, with `PARTIAL`, a part of one (`V` is 1
-    /// then).
+    /// Works on the columns `col..col + len`, which are `V` whole vectors. With `PARTIAL` they are only a
+    /// part of one vector, and `V` is 1.
     fn run<const V: usize, const PARTIAL: bool>(&mut self, simd: S, col: usize, len: usize);
 }
 
@@ -43,7 +43,7 @@ pub(super) fn for_columns<S: Simd>(simd: S, width: usize, work: &mut impl Column
     }
 }
 
-/// Returns the vectors of `x`, which is as long as they are.
+/// Returns the elements of `x` as `V` vectors, which `x` fills (with `PARTIAL` only in part).
 #[inline(always)]
 pub(super) fn load<S: Simd, const V: usize, const PARTIAL: bool>(simd: S, x: &[f32]) -> [S::f32s; V] {
     if PARTIAL {
@@ -94,7 +94,8 @@ pub(super) fn multiply<S: Simd, const P: usize, const V: usize, const PARTIAL: b
     }
 }
 
-/// [`multiply`] where `x[p]` has `R` elements, which unrolls the loop.
+/// Computes the same as [`multiply`] if each `x[p]` has `R` elements; knowing `R` lets the compiler unroll
+/// the loop.
 #[inline(always)]
 pub(super) fn multiply_short<S: Simd, const P: usize, const V: usize, const PARTIAL: bool, const R: usize>(
     simd: S,
@@ -121,15 +122,15 @@ pub(super) fn rectify<S: Simd, const P: usize, const V: usize>(simd: S, tile: &m
     let zero = simd.splat_f32s(0.0);
     for p in 0..P {
         for v in 0..V {
-            // Not `max`, which may lose a NaN.
+            // `max` is not used, since it may lose a NaN.
             let y = tile[p][v];
             tile[p][v] = simd.select_f32s(simd.less_than_f32s(y, zero), zero, y);
         }
     }
 }
 
-/// [`multiply`] with a left matrix that is stored transposed: `tile[p] += Σ_q x[q, at + p] · w[q, col..col +
-/// len]`, with `x` `[_, stride]` row-major.
+/// Computes the same as [`multiply`] for a left-hand matrix that is stored transposed: `tile[p] += Σ_q x[q,
+/// at + p] · w[q, col..col + len]`, where `x` is `[_, stride]`, row-major.
 #[inline(always)]
 pub(super) fn multiply_transposed<S: Simd, const P: usize, const V: usize, const PARTIAL: bool>(
     simd: S,

@@ -1,15 +1,15 @@
-//! Axes in another order. It must not know what they stand for.
+//! Transposition of a tensor: its axes in another order. It must not know what they stand for.
 
 use super::broadcast::Broadcast;
 use super::shape::expect_len;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// Computes `dst` is `x` with its axes in another order, like numpy's `transpose`: axis `k` of `dst` is axis
+/// Copies `x` to `dst` with its axes in another order, like numpy's `transpose`: axis `k` of `dst` is axis
 /// `axes[k]` of `x`, which has the shape `shape`.
 ///
 /// # Panics
-/// If the slices are not as long as `shape` says, `axes` is no permutation of its axes, or there are more
-/// than [`Broadcast::MAX_RANK`].
+/// If a slice does not have the length that `shape` requires, if `axes` is not a permutation of its axes, or
+/// if there are more than [`Broadcast::MAX_RANK`] axes.
 #[track_caller]
 pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], threads: Threads) {
     const MAX_RANK: usize = Broadcast::MAX_RANK;
@@ -26,8 +26,8 @@ pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], th
     for axis in (1..rank).rev() {
         strides[axis - 1] = strides[axis] * shape[axis];
     }
-    // The axes of `dst`, the last first, each with its size and its distances in `dst` and in `x`. Neighbours
-    // that are neighbours in `x` too are one.
+    // The axes of `dst`, the last one first, each with its size and the distances of its elements in `dst`
+    // and in `x`. Axes that are adjacent in both tensors are merged.
     let (mut order, mut count, mut step) = ([Axis { size: 1, to: 1, from: 1 }; MAX_RANK], 0, 1);
     for &axis in axes.iter().rev() {
         let (size, from) = (shape[axis], strides[axis]);
@@ -42,12 +42,12 @@ pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], th
         step *= size;
     }
     let order = &mut order[..count.max(1)];
-    // Beside the last axis of `dst` the one that is the last of `x`, to read side by side where that is
-    // also how they are written, and to move squares where it is not.
+    // Unless the last axis of `dst` is also the last one of `x`, the last one of `x` is made the second here:
+    // these two axes form the plane that is moved in square blocks.
     if let Some(last) = (1..order.len()).find(|&axis| order[axis].from == 1) {
         order.swap(1, last);
     }
-    // Threads share the slowest axis of `dst`.
+    // Threads share the outermost axis of `dst`, the one with the largest distance.
     let slowest = (0..order.len()).max_by_key(|&axis| order[axis].to).unwrap_or(0);
     let (order, Axis { size, to, from }) = (&*order, order[slowest]);
     share_rows([(dst, to)], size, threads.tasks(x.len(), ELEMENTS_PER_TASK), &|[dst], part| {
@@ -64,12 +64,12 @@ pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], th
 #[derive(Clone, Copy)]
 struct Axis {
     size: usize,
-    /// Distance from one element to the next in the result, and in the source.
+    /// The distance from one element to the next: `to` in the result, `from` in the source.
     to: usize,
     from: usize,
 }
 
-/// Calls `f` with the position in the result and in the source of each index of `axes`.
+/// Calls `f` for each index of `axes`, with its position in the result and its position in the source.
 fn for_each_index(axes: &[Axis], mut f: impl FnMut(usize, usize)) {
     let mut index = [0; Broadcast::MAX_RANK];
     let (mut to, mut from) = (0, 0);
@@ -94,9 +94,10 @@ fn for_each_index(axes: &[Axis], mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Moves one or two axes, the first of which is the last of the result.
+/// Moves a plane of one or two axes, of which the first is the last axis of the result.
 fn move_plane(dst: &mut [f32], x: &[f32], axes: &[Axis]) {
-    /// Squares of which both sides stay in the first cache.
+    /// The side of a square block; a block fits into the first-level cache both as it is read and as it is
+    /// written.
     const BLOCK: usize = 16;
     let col = axes[0];
     let row = axes.get(1).copied().unwrap_or(Axis { size: 1, to: 0, from: 0 });

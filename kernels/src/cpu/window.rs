@@ -8,9 +8,10 @@ use std::fmt;
 /// The padding at the edges of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding {
-    /// No padding: every window lies inside the image, and `out = ⌊(in − size) / stride⌋ + 1`.
+    /// No padding: every window is inside the image, and `out = ⌊(in − size) / stride⌋ + 1`.
     Valid,
-    /// The padding that makes `out = ⌈in / stride⌉`, half of it (rounded down) before the image.
+    /// As much padding as gives `out = ⌈in / stride⌉`. Half of it, rounded down, comes before the image, the
+    /// rest after.
     Same,
 }
 
@@ -21,16 +22,16 @@ pub enum BadGeometry {
     ZeroStride,
     /// A window, or its number of channels, is 0.
     EmptyWindow,
-    /// An image without padding is smaller than a window.
+    /// An image is smaller than a window, and there is no padding.
     WindowExceedsImage,
-    /// The images do not have the channels that the kernel reads.
+    /// The images do not have as many channels as the kernel reads.
     Channels {
-        /// Channels of the images.
+        /// The number of channels of the images.
         image: usize,
-        /// Input channels of the kernel.
+        /// The number of input channels of the kernel.
         kernel: usize,
     },
-    /// A size overflows.
+    /// A size overflows `usize`, or a slice cannot have that length.
     TooLarge,
 }
 
@@ -50,20 +51,20 @@ impl fmt::Display for BadGeometry {
 
 impl Error for BadGeometry {}
 
-/// One axis of an image with the windows along it.
+/// One axis of an image, with the windows along it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Axis {
-    /// Size of the image.
+    /// The size of the image along this axis.
     pub input: usize,
-    /// Size of a window.
+    /// The size of a window along this axis.
     pub window: usize,
-    /// Distance from one window to the next.
+    /// The distance from one window's start to the next.
     pub stride: usize,
-    /// Number of windows.
+    /// The number of windows, which is the output's size.
     pub output: usize,
-    /// Padding before the image.
+    /// The padding before the image.
     pub before: usize,
-    /// Size of the image with the padding before and after it.
+    /// The size of the image with the padding before and after it.
     pub padded: usize,
 }
 
@@ -91,8 +92,8 @@ impl Axis {
         Ok(Self { input, window, stride, output, before: total / 2, padded })
     }
 
-    /// Returns the part of window number `at` that lies in the image: its offsets in the window, and the
-    /// position of the first in the image.
+    /// Returns the part of window `at` that is inside the image: the range of its offsets in the window, and
+    /// the image position of the first.
     #[inline(always)]
     pub fn inside(&self, at: usize) -> (std::ops::Range<usize>, usize) {
         let start = at * self.stride;
@@ -104,7 +105,8 @@ impl Axis {
 
 /// Returns the product of `sizes`, if a slice of floats can have that length.
 pub(super) fn volume(sizes: &[usize]) -> Result<usize, BadGeometry> {
-    // Not the running product, which a 0 behind hides: strides must not overflow either.
+    // A running product would not do: a 0 among the sizes would hide an overflow, and strides must not
+    // overflow either.
     let product = sizes.iter().try_fold(1usize, |product, &size| product.checked_mul(size.max(1)));
     match product {
         Some(product) if product <= isize::MAX as usize / size_of::<f32>() => Ok(sizes.iter().product()),
