@@ -1,5 +1,5 @@
-//! Devices of operations, written `/job:worker/task:1/device:CPU:0`, in full or in part.
-//! Does not know the devices of variables: see [`DeviceSpec`](crate::variable::DeviceSpec).
+//! Devices of operations, written `/job:worker/task:1/device:CPU:0`, in full or in part. The devices of
+//! variables are written differently: see [`DeviceSpec`](crate::variable::DeviceSpec).
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,26 +20,26 @@ pub enum DeviceKind {
 /// A device of a worker, on which a clone of the graph runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Device {
-    /// The worker.
+    /// The worker task.
     pub task: TaskId,
-    /// The kind.
+    /// The kind of the device.
     pub kind: DeviceKind,
-    /// The index among the worker's devices of this kind.
+    /// The index of the device among the worker's devices of this kind.
     pub index: u32,
 }
 
-/// A user's request for the device of an operation; each part restricts the choice. `/device:GPU:0` is the
-/// first GPU of every worker.
+/// The device that a user requests for an operation. Each part that is given restricts the choice:
+/// `/device:GPU:0` allows the first GPU of every worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct OpDeviceSpec {
     /// The index of the worker.
     pub task: Option<u32>,
-    /// The kind of the device, and its index among those of the kind.
+    /// The kind of the device, and its index among the devices of this kind. Each is optional.
     pub device: Option<(DeviceKind, Option<u32>)>,
 }
 
-/// An invalid device of an operation.
+/// An error: a text that is not a valid device for an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "device '{0}' is not valid for an operation, expected a worker's, as in '/job:worker/task:0/device:CPU:0' or '/device:GPU:1'"
@@ -66,7 +66,7 @@ impl FromStr for OpDeviceSpec {
         let mut last = 0;
         for part in text.strip_prefix('/').ok_or_else(error)?.split('/') {
             let (key, value) = part.split_once(':').ok_or_else(error)?;
-            // Each part may occur once, and in this order.
+            // Each part may occur at most once, and the parts must be in this order.
             let order = match key {
                 "job" if value == JobName::Worker.as_str() => 1,
                 "task" => {

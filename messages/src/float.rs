@@ -1,8 +1,9 @@
-//! Floats in JSON, which has no NaN: `null` is read as NaN. Does not know which fields use it.
+//! Floats in JSON, which has no NaN: `null` is read as NaN.
 
 use serde::{Deserialize, Deserializer};
 
-/// Deserializes a float, and `null`, which serde_json writes for numbers that are not finite, as NaN.
+/// Deserializes a float. Reads `null` as NaN, because serde_json writes `null` for every number that is not
+/// finite.
 pub(crate) fn or_nan<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

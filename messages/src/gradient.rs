@@ -1,43 +1,45 @@
-//! Checks and clipping of a worker's gradients before it pushes them, as data. Knows no numbers of a
-//! gradient.
+//! The settings by which a worker checks and clips its gradients before it pushes them. The worker carries
+//! them out.
 
 use serde::{Deserialize, Serialize};
 
 use crate::out_of_range::OutOfRange;
 
-/// Checks and clipping of one worker's gradients, summed over its devices and not yet combined with those of
-/// other workers. They are checked, then clipped by value, then clipped by norm.
+/// The checks and the clipping of one worker's gradients. They apply to the sum over the worker's devices,
+/// before other workers' gradients are combined with it: first the check, then clipping by value, then by
+/// norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GradientSpec {
-    /// The largest absolute value of an element.
+    /// The largest absolute value of an element, to which greater ones are clipped; `None` does not clip by
+    /// value.
     #[serde(default)]
     pub clip_value: Option<f32>,
-    /// The largest Euclidean norm of all gradients together, to which greater ones are scaled down: Pascanu
-    /// et al., ICML 2013.
+    /// The largest Euclidean norm of all gradients together; if theirs is greater, they are scaled down to it
+    /// (Pascanu et al., ICML 2013). `None` does not clip by norm.
     #[serde(default)]
     pub clip_global_norm: Option<f32>,
-    /// The reaction to a gradient with NaN or infinite elements.
+    /// What happens if a gradient has NaN or infinite elements.
     #[serde(default)]
     pub not_finite: NotFiniteSpec,
 }
 
-/// The reaction to a gradient with NaN or infinite elements.
+/// What happens if a gradient has NaN or infinite elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotFiniteSpec {
     /// Ends the job with an error that names the variable.
     #[default]
     Stop,
-    /// Counts it, drops all gradients of this step, and continues with the next batch.
+    /// Drops all gradients of this step, counts the step as skipped, and continues with the next batch.
     Skip,
 }
 
 impl GradientSpec {
-    /// Checks every bound.
+    /// Checks that every bound is in range.
     ///
     /// # Errors
-    /// The first bound that is out of range.
+    /// Returns the first bound that is out of range.
     pub fn validate(&self) -> Result<(), OutOfRange> {
         for (key, value) in [("clip_value", self.clip_value), ("clip_global_norm", self.clip_global_norm)] {
             if let Some(value) = value

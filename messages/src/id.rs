@@ -1,5 +1,5 @@
-//! Newtypes for every id and every kind of step, so that they cannot be confused.
-//! Knows nothing of messages, bytes or policies.
+//! Newtypes for every id and every kind of step, so that they cannot be confused. How ids are encoded and
+//! used is decided elsewhere.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ macro_rules! number {
         }
 
         impl $name {
-            /// Returns the next one.
+            /// Returns the id or step that follows this one.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0 + 1)
@@ -30,7 +30,7 @@ macro_rules! number {
 }
 
 number!(
-    /// The incarnation of a task: a restarted task has another one.
+    /// The incarnation of a task, which differs from that of the same task before a restart.
     Incarnation(u64)
 );
 number!(
@@ -38,19 +38,19 @@ number!(
     Sequence(u64)
 );
 number!(
-    /// A step counted by one worker.
+    /// A step of one worker: the number of steps that the worker has taken.
     LocalStep(u64)
 );
 number!(
-    /// A step of the job: the number of updates that it has applied.
+    /// A step of the job: the number of updates that the job has applied.
     GlobalStep(u64)
 );
 number!(
-    /// A version of a shard: the number of updates that it has applied.
+    /// A version of a shard: the number of updates that the shard has applied.
     Version(u64)
 );
 number!(
-    /// The epoch of a placement, which goes up whenever slices move to other shards.
+    /// The epoch of a placement: a number that increases whenever slices move to other shards.
     PlacementEpoch(u64)
 );
 number!(
@@ -71,33 +71,33 @@ number!(
 );
 
 impl VariableId {
-    /// Returns the index into the graph's variables.
+    /// Returns the id as an index into the graph's variables.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl SliceId {
-    /// Returns the index into the placement's slices.
+    /// Returns the id as an index into the placement's slices.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl NodeId {
-    /// Returns the index into the graph's nodes.
+    /// Returns the id as an index into the graph's nodes.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The job of a task. `master`, an older spelling, is read as the chief.
+/// The job of a task. `master`, an older name, is parsed as the chief.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobName {
-    /// Coordinates the job and carries no tensors.
+    /// Coordinates the training. No tensors pass through it.
     Chief,
-    /// Holds variables.
+    /// Stores variables and applies updates to them (parameter server).
     Ps,
     /// Computes gradients.
     Worker,
@@ -126,7 +126,7 @@ impl fmt::Display for JobName {
     }
 }
 
-/// A name that is not a job's.
+/// An error: a text that is not the name of a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown job '{0}': expected chief, ps, worker or evaluator")]
 pub struct UnknownJob(pub String);
@@ -145,12 +145,12 @@ impl FromStr for JobName {
     }
 }
 
-/// One process of the cluster, written `worker/1`.
+/// A task: one process of the cluster, written `worker/1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
     /// The job.
     pub job: JobName,
-    /// The position in the job's list of addresses.
+    /// The position of the task in the job's list of addresses, from 0.
     pub index: u32,
 }
 
@@ -170,7 +170,7 @@ impl TaskId {
         Self::new(JobName::Worker, index)
     }
 
-    /// The id of the only chief.
+    /// The id of the chief; a cluster has at most one.
     pub const CHIEF: Self = Self::new(JobName::Chief, 0);
 }
 
@@ -180,8 +180,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// The id of a shard, written `ps/0/shard/1`. A shard is a ps actor that owns slices; a ps task runs one or
-/// more.
+/// The id of a shard, written `ps/0/shard/1`. A shard is an actor that owns slices of variables; each ps task
+/// runs one or more shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardId {
     /// The index of the ps task.

@@ -1,5 +1,5 @@
-//! A job as data: graph, input, optimizer and duration. The job file is its JSON.
-//! Does not know where the job runs: the cluster spec does.
+//! The description of a job: graph, input, optimizer and number of steps. A job file contains it as JSON. The
+//! tasks that run the job are in the cluster spec.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,12 +12,12 @@ use crate::out_of_range::OutOfRange;
 use crate::placement::PlacementSpec;
 use crate::sync::{LeaveSpec, SyncSpec};
 
-/// The most examples in one worker's batch.
+/// The maximum number of examples in one worker's batch.
 pub const BATCH_SIZE_MAX: u32 = 1 << 20;
-/// The most bytes in a job file.
+/// The maximum number of bytes in a job file.
 pub const JOB_FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A job: everything that its tasks must know.
+/// The description of a job: everything that its tasks need in order to run it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSpec {
@@ -32,48 +32,49 @@ pub struct JobSpec {
     /// The schedule of the learning rate over the global step.
     #[serde(default)]
     pub schedule: ScheduleSpec,
-    /// The number of steps over which the learning rate rises linearly to the schedule's.
+    /// The number of steps at the beginning over which the learning rate rises linearly to the value of the
+    /// schedule.
     #[serde(default)]
     pub warm_up: u64,
-    /// The share of the value that is added to its gradient.
+    /// The weight decay: the share of a variable's value that is added to its gradient.
     #[serde(default)]
     pub weight_decay: f32,
-    /// The decay of the exponential moving averages of trained variables; `None` keeps no averages. If they
-    /// are kept, they are evaluated instead of the values.
+    /// The decay of the exponential moving averages of trained variables; `None` computes none. If there are
+    /// averages, evaluations use them instead of the values.
     #[serde(default)]
     pub average: Option<f32>,
-    /// The checks and clipping of gradients before they are pushed.
+    /// How workers check and clip gradients before they push them.
     #[serde(default)]
     pub gradient: GradientSpec,
     /// The synchronisation policy.
     #[serde(default)]
     pub sync: SyncSpec,
-    /// Whether two runs must leave the same bits; only with `sync`.
+    /// Whether two runs of the job must end with bit-identical variables; requires the policy `sync`.
     #[serde(default)]
     pub deterministic: bool,
-    /// The reaction to a worker that leaves before the last step.
+    /// What happens if a worker leaves before the last step.
     #[serde(default)]
     pub when_worker_leaves: LeaveSpec,
-    /// The placement of variables on shards.
+    /// How variables are placed on shards.
     #[serde(default)]
     pub placement: PlacementSpec,
-    /// The exact number of updates to apply.
+    /// The step at which the job ends: exactly this many updates are applied.
     pub last_step: GlobalStep,
-    /// The seed of initial values and of the order of examples.
+    /// The seed of all random choices, such as initial values and the order of examples.
     #[serde(default)]
     pub seed: u64,
 }
 
-/// An invalid job.
+/// An error in the description of a job.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    /// The text is not a job in JSON.
+    /// The text is not valid JSON, or the JSON does not describe a job.
     #[error("not a job file: {0}")]
     Json(String),
     /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// A number of the update is out of range.
+    /// A setting of the optimizer, the schedule or another part of the update is out of range.
     #[error(transparent)]
     Optimizer(#[from] OptimizerError),
     /// The input spec is invalid.
@@ -82,16 +83,18 @@ pub enum JobError {
     /// Another setting is out of range.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
-    /// A deterministic job has a policy under which the order of arrival matters.
+    /// The job is `deterministic`, but under its policy the result depends on the order in which pushes
+    /// arrive.
     #[error(
         "deterministic needs the policy sync, but the policy is {0}: the result of other policies depends on timing"
     )]
     NotDeterministic(SyncSpec),
 }
 
-/// Returns an error's text shortened and on one line, because it may quote a large file.
+/// Returns the text of a JSON error on one line. Long texts are shortened, because the error may quote a
+/// large file.
 pub fn told(error: &serde_json::Error) -> String {
-    /// The letters kept on either side of the omission.
+    /// The number of characters that are kept before and after the omitted part.
     const SIDE: usize = 200;
     let text: Vec<char> = error.to_string().chars().collect();
     let plain = |letter: &char| if letter.is_control() { '\u{fffd}' } else { *letter };
@@ -124,7 +127,7 @@ impl JobSpec {
         }
     }
 
-    /// Returns the settings with which the ps tasks change variables.
+    /// Returns the part of the settings that ps tasks need to turn gradients into updates.
     pub fn update(&self) -> UpdateSpec {
         UpdateSpec {
             optimizer: self.optimizer.clone(),
@@ -138,22 +141,22 @@ impl JobSpec {
     /// Parses and checks the text of a job file.
     ///
     /// # Errors
-    /// If it is not JSON, has unknown keys, or describes an invalid job.
+    /// If the text is not JSON; if the JSON has unknown keys; if it describes an invalid job.
     pub fn from_json(text: &str) -> Result<Self, JobError> {
         let job: Self = serde_json::from_str(text).map_err(|error| JobError::Json(told(&error)))?;
         job.validate()?;
         Ok(job)
     }
 
-    /// Returns the text of a job file.
+    /// Returns the job as the text of a job file.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("plain data encodes")
     }
 
-    /// Checks everything that can be checked before the job runs.
+    /// Checks everything about the job that can be checked before it runs.
     ///
     /// # Errors
-    /// The first fault found.
+    /// Returns the first fault found.
     pub fn validate(&self) -> Result<(), JobError> {
         if !(1..=BATCH_SIZE_MAX).contains(&self.batch_size) {
             let expected = format!("from 1 to {BATCH_SIZE_MAX}");

@@ -1,5 +1,5 @@
-//! The data on which two pushpull tasks must agree: specs, ids, the graph, messages and snapshots.
-//! Knows no transport, no store, no policy and no arithmetic on tensors.
+//! The types that pushpull tasks exchange and must therefore agree on: specs, ids, the graph, messages and
+//! snapshots. Transport, checkpoint storage, synchronisation and computation are in other crates.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,14 @@
-//! The error for a setting outside its range, shared by every configuration. Knows none of them.
+//! The error for a setting outside its range, which all kinds of configuration share.
 
 use std::fmt;
 
-/// A setting outside its range, with the value that was found and the values that are allowed.
+/// The error for a setting outside its range, with the value that was found and the values that are allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} must be {expected}, but is {got}")]
 pub struct OutOfRange {
-    /// The setting's name, as `retry.redial_for`.
+    /// The setting's name, such as `retry.redial_for`.
     pub key: &'static str,
-    /// The allowed values, as `at most 3600s`.
+    /// The allowed values, such as `at most 3600s`.
     pub expected: String,
     /// The value that was found.
     pub got: String,

@@ -1,7 +1,7 @@
-//! The placement as data: which shard owns each slice of each variable. Does not know how the chief decides
-//! it.
+//! The placement: which shard owns each slice of each variable. The chief computes it elsewhere.
 //!
-//! P1: the slices of a variable are disjoint and cover it. P2: all tasks hold the same placement.
+//! Properties: (P1) the slices of a variable are disjoint and cover it; (P2) all tasks use the same
+//! placement.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,36 +9,36 @@ use crate::id::{PlacementEpoch, ShardId, SliceId, VariableId};
 use crate::out_of_range::OutOfRange;
 use crate::variable::VariableSpec;
 
-/// The most shards in one ps task.
+/// The maximum number of shards in one ps task.
 pub const SHARDS_PER_TASK_MAX: u32 = 256;
-/// The most shards in one placement.
+/// The maximum number of shards in one placement.
 pub const SHARDS_MAX: usize = 1 << 16;
-/// The most slices in one placement.
+/// The maximum number of slices in one placement.
 pub const SLICES_MAX: usize = 1 << 20;
 
 /// A range of rows (along axis 0) of one variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SliceSpec {
-    /// The variable.
+    /// The variable of which the slice is a part.
     pub variable: VariableId,
-    /// The first row.
+    /// The first row of the slice.
     pub row: u64,
-    /// The number of rows; at least 1.
+    /// The number of rows in the slice; at least 1.
     pub rows: u64,
 }
 
 impl SliceSpec {
-    /// Returns a slice of all rows of a variable.
+    /// Returns the slice that consists of all rows of a variable.
     pub fn whole(id: VariableId, variable: &VariableSpec) -> Self {
         Self { variable: id, row: 0, rows: variable.rows() as u64 }
     }
 
-    /// Returns the index of the slice's first element in the variable.
+    /// Returns the index in the variable, in row-major order, of the slice's first element.
     pub fn first_element(&self, variable: &VariableSpec) -> usize {
         self.row as usize * variable.row_elements()
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of elements in the slice.
     pub fn elements(&self, variable: &VariableSpec) -> usize {
         self.rows as usize * variable.row_elements()
     }
@@ -53,33 +53,34 @@ pub struct PlacedSlice {
     pub shard: ShardId,
 }
 
-/// The whole placement: every slice of every variable, and its shard.
+/// The placement of a job: every slice of every variable, each with the shard that owns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The epoch, which goes up when slices move.
+    /// The epoch of the placement, which increases when slices move to other shards.
     pub epoch: PlacementEpoch,
-    /// All shards of the job, including those that own nothing: each counts the job's steps.
+    /// All shards of the job. Shards that own no slices are included, because every shard counts the job's
+    /// steps.
     pub shards: Vec<ShardId>,
-    /// The slices, grouped by variable in the graph's order, and within a variable in the order of rows.
+    /// The slices, sorted by variable in the graph's order, and within a variable by row.
     pub slices: Vec<PlacedSlice>,
 }
 
-/// An invalid placement.
+/// An error in a placement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
     /// The placement has no shards.
     #[error("the placement has no shards, expected at least one")]
     NoShards,
-    /// The placement has too many slices.
+    /// The placement has more slices than [`SLICES_MAX`]; their number.
     #[error("the placement has {0} slices, expected at most {SLICES_MAX}: split variables into fewer slices")]
     TooManySlices(usize),
-    /// The placement has too many shards.
+    /// The placement has more shards than [`SHARDS_MAX`]; their number.
     #[error("the placement has {0} shards, expected at most {SHARDS_MAX}: use fewer shards")]
     TooManyShards(usize),
     /// A shard is listed twice.
     #[error("{0} is listed twice among the shards, expected each once")]
     DuplicateShard(ShardId),
-    /// A slice is on a shard that is not listed.
+    /// A slice is placed on a shard that is not in the placement's list.
     #[error("slice {slice} is on {shard}, expected one of the job's shards")]
     UnknownShard {
         /// The slice.
@@ -87,28 +88,29 @@ pub enum PlacementError {
         /// The shard that is not listed.
         shard: ShardId,
     },
-    /// The slices of a variable leave a gap, overlap, are out of order, or name an unknown variable (P1).
+    /// A slice is not the expected next one, which breaks P1: there is a gap, an overlap, a wrong order or an
+    /// unknown variable.
     #[error(
         "slice {slice} is out of place, expected it to begin at row {expected_row} of variable {expected}"
     )]
     NotCovering {
         /// The slice.
         slice: SliceId,
-        /// The variable expected next.
+        /// The variable to which the slice was expected to belong.
         expected: VariableId,
-        /// The row expected next.
+        /// The row at which the slice was expected to begin.
         expected_row: u64,
     },
-    /// A variable is not covered to its end (P1).
+    /// The slices of a variable do not reach its last row, which breaks P1.
     #[error("variable {0} is not covered to its end, expected a slice of its remaining rows")]
     Incomplete(VariableId),
 }
 
 impl Placement {
-    /// Checks P1 against the job's variables.
+    /// Checks that the slices of each of the job's variables are disjoint and cover it (P1).
     ///
     /// # Errors
-    /// The first fault found.
+    /// Returns the first fault found.
     pub fn validate(&self, variables: &[VariableSpec]) -> Result<(), PlacementError> {
         if self.shards.is_empty() {
             return Err(PlacementError::NoShards);
@@ -147,7 +149,7 @@ impl Placement {
         Ok(())
     }
 
-    /// Returns the slices on one shard, in the placement's order.
+    /// Returns the slices that one shard owns, in the placement's order.
     pub fn on_shard(&self, shard: ShardId) -> impl Iterator<Item = (SliceId, SliceSpec)> + '_ {
         self.slices
             .iter()
@@ -156,20 +158,21 @@ impl Placement {
             .map(|(position, placed)| (SliceId(position as u32), placed.slice))
     }
 
-    /// Returns a short digest that all tasks compare (P2): the crc32c of the placement's MessagePack bytes.
+    /// Returns the digest by which tasks check that their placements are equal (P2): the crc32c of the
+    /// placement's MessagePack bytes.
     pub fn digest(&self) -> u32 {
         crc32c::crc32c(&rmp_serde::to_vec(self).expect("plain data encodes"))
     }
 }
 
-/// The job's settings for placing variables.
+/// The job's settings that say how the chief places variables on shards.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementSpec {
-    /// The choice of the next shard.
+    /// How the shard of each slice is chosen.
     #[serde(default)]
     pub strategy: StrategySpec,
-    /// The splitting of variables before they are placed.
+    /// How variables are split into slices before they are placed.
     #[serde(default)]
     pub partitioner: PartitionerSpec,
 }
@@ -178,10 +181,10 @@ pub struct PlacementSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategySpec {
-    /// Takes the shards in turn, in the order of creation.
+    /// Chooses the shards in turn, in the order in which they were created.
     #[default]
     RoundRobin,
-    /// Takes the shard with the fewest bytes so far.
+    /// Chooses the shard to which the fewest bytes have been assigned so far.
     GreedyLoadBalancing,
 }
 
@@ -189,31 +192,32 @@ pub enum StrategySpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PartitionerSpec {
-    /// Keeps every variable whole.
+    /// Makes one slice of each variable.
     #[default]
     None,
-    /// Splits into a fixed number of slices, but at most one per row.
+    /// Splits a variable into a fixed number of slices, or one per row if it has fewer rows.
     Fixed {
         /// The number of slices; at least 1.
         slices: u32,
     },
-    /// Splits into slices of a bounded size; a single row is never split.
+    /// Splits a variable into slices of at most `bytes`. A single row is never split, even if it is larger.
     MaxSliceBytes {
-        /// The most bytes of a slice; at least 1.
+        /// The maximum size of a slice, in bytes; at least 1.
         bytes: u64,
     },
-    /// Splits into as many slices as there are shards, but none smaller than `bytes_min`.
+    /// Splits a variable into as many slices as there are shards, or fewer, so that no slice is smaller than
+    /// `bytes_min`.
     MinMax {
-        /// The fewest bytes of a slice; at least 1.
+        /// The minimum size of a slice, in bytes; at least 1.
         bytes_min: u64,
     },
 }
 
 impl PartitionerSpec {
-    /// Checks the setting.
+    /// Checks that the partitioner's number, if it has one, is at least 1.
     ///
     /// # Errors
-    /// If it is 0; the error names it.
+    /// If the number is 0; the error names the setting.
     pub fn validate(&self) -> Result<(), OutOfRange> {
         let key = match self {
             Self::Fixed { slices: 0 } => "partitioner.fixed.slices",

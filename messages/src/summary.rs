@@ -1,24 +1,25 @@
-//! Summaries: named values at a step, which a user plots. Does not know which tools show them.
+//! Summaries: named values at a step, for a user to plot with tools such as TensorBoard.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::GlobalStep;
 
-/// The most bytes of a tag.
+/// The maximum length of a tag, in bytes.
 pub const TAG_BYTES_MAX: usize = 256;
-/// The most summaries in one message.
+/// The maximum number of summaries in one message.
 pub const SUMMARIES_MAX: usize = 1024;
-/// The most bytes of one summary, and of all summaries in one message.
+/// The maximum size, in bytes, of one summary, and of all summaries in one message together.
 pub const SUMMARY_BYTES_MAX: usize = 1 << 20;
 
 /// A named value at a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SummarySpec {
-    /// The name, such as `train/loss`; the part before the last slash groups the plots.
+    /// The name of the value, such as `train/loss`. The part before the last slash names the group in which
+    /// the plot appears.
     pub tag: String,
-    /// The job's step.
+    /// The step of the job at which the value was taken.
     pub step: GlobalStep,
-    /// The value.
+    /// The value at this step.
     pub value: SummaryValue,
 }
 
@@ -43,30 +44,30 @@ pub struct HistogramSpec {
     pub min: f64,
     /// The greatest number.
     pub max: f64,
-    /// The count of the numbers.
+    /// The number of numbers in the distribution.
     pub count: f64,
     /// The sum of the numbers.
     pub sum: f64,
-    /// The sum of their squares.
+    /// The sum of the squares of the numbers.
     pub sum_squares: f64,
-    /// The upper limit of each bucket, ascending, and the count of numbers in it.
+    /// The buckets: the upper limit of each, in ascending order, and the number of numbers in the bucket.
     pub buckets: Vec<(f64, f64)>,
 }
 
 /// An image: rows of pixels, one byte for each channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageSpec {
-    /// The pixels in a row.
+    /// The number of pixels in a row.
     pub width: u32,
     /// The number of rows.
     pub height: u32,
-    /// The channels: 1 for grey, 3 for colour, 4 for colour with transparency.
+    /// The number of channels: 1 for grey, 3 for colour, 4 for colour with transparency.
     pub channels: u8,
-    /// The bytes, `[height, width, channels]`.
+    /// The values of the channels, one byte each, with the axes `[height, width, channels]`.
     pub pixels: Vec<u8>,
 }
 
-/// An invalid summary.
+/// An error in a summary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SummaryError {
     /// The tag is empty, too long, or has control characters.
@@ -77,10 +78,10 @@ pub enum SummaryError {
     TooLarge {
         /// The tag.
         tag: String,
-        /// The bytes of the value.
+        /// The size of the value, in bytes.
         bytes: usize,
     },
-    /// The image's extents and its bytes disagree.
+    /// The number of bytes in the image does not match its height, width and channels.
     #[error(
         "the image '{tag}' is {height}×{width} with {channels} channels and has {pixels} bytes, \
          expected one per pixel and channel, and 1, 3 or 4 channels"
@@ -90,14 +91,14 @@ pub enum SummaryError {
         tag: String,
         /// The number of rows.
         height: u32,
-        /// The pixels in a row.
+        /// The number of pixels in a row.
         width: u32,
-        /// The channels of a pixel.
+        /// The number of channels of a pixel.
         channels: u8,
-        /// The bytes found.
+        /// The number of bytes found.
         pixels: usize,
     },
-    /// The histogram's limits are not ascending.
+    /// The limits of the histogram's buckets are not in ascending order.
     #[error("histogram '{0}' has limits that do not ascend, expected each above the one before")]
     Histogram(String),
 }
@@ -108,7 +109,7 @@ impl SummarySpec {
         Self { tag: tag.into(), step, value: SummaryValue::Scalar(value) }
     }
 
-    /// Returns the bytes of the value, without the tag.
+    /// Returns the size of the value in bytes, without the tag.
     pub fn bytes(&self) -> usize {
         match &self.value {
             SummaryValue::Scalar(_) => 4,
@@ -121,7 +122,7 @@ impl SummarySpec {
     /// Checks the tag and the value.
     ///
     /// # Errors
-    /// The first fault found.
+    /// Returns the first fault found.
     pub fn validate(&self) -> Result<(), SummaryError> {
         let tag = &self.tag;
         if tag.is_empty() || tag.len() > TAG_BYTES_MAX || tag.chars().any(char::is_control) {

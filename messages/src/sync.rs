@@ -1,43 +1,47 @@
-//! Synchronisation policies as data. Does not know how the shards carry them out.
+//! Synchronisation policies: how gradients of several workers become updates. The shards carry them out.
 //!
-//! They are written alike on a command line and in a job file: `async`, `async:staleness-lr`, `bounded:3`,
-//! `sync`, `sync:2`.
+//! A policy has the same text on a command line and in a job file: `async`, `async:staleness-lr`,
+//! `bounded:3`, `sync` or `sync:2`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A synchronisation policy: how the gradients of several workers become updates. All policies share one
-/// protocol.
+/// A synchronisation policy: how the gradients of several workers become updates. The messages are the same
+/// for all policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum SyncSpec {
     /// Applies each push when it arrives.
     Async {
-        /// Whether the learning rate is multiplied by 1 / (1 + staleness): Zhang et al., IJCAI 2016.
+        /// Whether the learning rate of a push is multiplied by 1 / (1 + staleness): Zhang et al., IJCAI
+        /// 2016.
         staleness_lr: bool,
     },
     /// Applies each push when it arrives, and lets no worker run more than `staleness` steps ahead of the
-    /// slowest: the stale synchronous parallel (SSP) of Ho et al., NIPS 2013.
+    /// slowest worker. This is the stale synchronous parallel (SSP) policy of Ho et al., NIPS 2013.
     Bounded {
-        /// The bound, in steps of one worker; 0 is lock step.
+        /// The largest lead over the slowest worker, in steps of one worker. With 0, all workers run in lock
+        /// step.
         staleness: u32,
     },
-    /// Applies the mean of gradients computed at one version: Chen et al., 2016.
+    /// Applies the mean of several workers' gradients, all computed at the same version: Chen et al., 2016.
     Sync {
-        /// The number of gradients in an update, later ones being stale; `None` for those of all workers.
+        /// The number of gradients in an update; gradients that arrive later are stale and are not applied.
+        /// `None` means one gradient from each worker.
         aggregate: Option<u32>,
     },
 }
 
 impl SyncSpec {
-    /// Applies each push when it arrives, with the same learning rate.
+    /// The policy that applies each push when it arrives, whatever its staleness, with the same learning
+    /// rate.
     pub const ASYNC: Self = Self::Async { staleness_lr: false };
-    /// Applies the mean of the gradients of all workers.
+    /// The policy that applies the mean of the gradients of all workers.
     pub const SYNC: Self = Self::Sync { aggregate: None };
 
-    /// Returns the number of gradients in an update of a job with `workers` workers.
+    /// Returns the number of gradients that make one update in a job with `workers` workers.
     pub const fn gradients_per_update(self, workers: u32) -> u32 {
         match self {
             Self::Async { .. } | Self::Bounded { .. } => 1,
@@ -65,7 +69,7 @@ impl fmt::Display for SyncSpec {
     }
 }
 
-/// A text that is not a policy.
+/// An error: a text that is not a synchronisation policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown policy '{0}': expected async, async:staleness-lr, bounded:S with S steps, sync, or sync:K with K of at least 1"
@@ -107,11 +111,12 @@ impl TryFrom<String> for SyncSpec {
     }
 }
 
-/// The job's reaction when a worker is lost, is told to stop, or runs out of examples before the last step.
+/// What happens to the job if, before the last step, a worker is lost, is told to stop, or runs out of
+/// examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaveSpec {
-    /// The others continue; a policy that counts workers counts one fewer.
+    /// The other workers continue, and the worker no longer counts in the policy.
     #[default]
     Continue,
     /// The job ends with an error.

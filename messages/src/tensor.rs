@@ -1,10 +1,10 @@
-//! Shapes and element types of tensors. Knows no elements.
+//! Shapes and element types of tensors. The elements themselves are elsewhere.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Every buffer, and every segment within a payload, begins at a multiple of so many bytes.
+/// The alignment, in bytes, at which every buffer and every segment within a payload begins.
 pub const ALIGNMENT: usize = 64;
 
 /// The type of a tensor's elements.
@@ -18,7 +18,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Returns the bytes of one element.
+    /// Returns the size of one element in bytes.
     pub const fn bytes(self) -> usize {
         4
     }
@@ -33,13 +33,13 @@ impl fmt::Display for DType {
     }
 }
 
-/// The extents of a row-major tensor, outermost first. A scalar has none.
+/// The shape of a row-major tensor: the extent of each axis, outermost first. A scalar has no axes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shape(pub Vec<usize>);
 
 impl Shape {
-    /// Returns the shape of a scalar: one element and no axis.
+    /// Returns the shape of a scalar: no axes and one element.
     pub const fn scalar() -> Self {
         Self(Vec::new())
     }
@@ -49,7 +49,7 @@ impl Shape {
         self.0.len()
     }
 
-    /// Returns the number of elements, or `None` if it overflows.
+    /// Returns the number of elements, or `None` if it overflows a `usize`.
     pub fn checked_elements(&self) -> Option<usize> {
         self.0.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
     }
@@ -57,12 +57,12 @@ impl Shape {
     /// Returns the number of elements.
     ///
     /// # Panics
-    /// If the number overflows a `usize`; that of a validated shape never does.
+    /// If the number of elements overflows a `usize`, which is impossible for a validated shape.
     pub fn elements(&self) -> usize {
         self.checked_elements().expect("a validated shape's element count fits in usize")
     }
 
-    /// Returns this shape with another axis in front, such as the batch.
+    /// Returns this shape with one more axis in front, such as the axis of the batch.
     #[must_use]
     pub fn with_leading(&self, extent: usize) -> Self {
         let mut extents = Vec::with_capacity(self.0.len() + 1);
@@ -78,7 +78,8 @@ impl<const N: usize> From<[usize; N]> for Shape {
     }
 }
 
-/// The most axes that are displayed: a shape from outside may have any number.
+/// The maximum number of axes that are displayed. A bound is needed because a shape that has been received
+/// may have any number of axes.
 const AXES_SHOWN_MAX: usize = 16;
 
 impl fmt::Display for Shape {
@@ -100,7 +101,7 @@ impl fmt::Display for Shape {
 /// The shape and the element type of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorSpec {
-    /// The extents.
+    /// The extents of the axes.
     pub shape: Shape,
     /// The element type.
     pub dtype: DType,

@@ -1,5 +1,5 @@
-//! Variables as data: name, shape, initializer and requested device.
-//! Does not know where a variable lives: the placement does.
+//! The specs of variables: name, shape, initializer and requested device. The placement says which shards own
+//! a variable.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,26 +9,27 @@ use serde::{Deserialize, Serialize};
 use crate::id::{JobName, ShardId};
 use crate::tensor::Shape;
 
-/// The most bytes in a variable's name.
+/// The maximum number of bytes in a variable's name.
 pub const VARIABLE_NAME_BYTES_MAX: usize = 256;
-/// The most elements in one variable: 2^40, far more than one shard holds, and far from overflow.
+/// The maximum number of elements in one variable, 2^40. It is far more than one shard can store, and small
+/// enough that sizes in bytes do not overflow.
 pub const VARIABLE_ELEMENTS_MAX: usize = 1 << 40;
 
-/// A tensor of f32 elements that lives on the ps tasks.
+/// A variable: a tensor of f32 elements that is stored on the ps tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariableSpec {
-    /// The name, unique in the graph, such as `dense1/kernel`.
+    /// The variable's name, unique in the graph, such as `dense1/kernel`.
     pub name: String,
-    /// The extents, all above 0.
+    /// The shape; all extents are above 0.
     pub shape: Shape,
     /// The initial values.
     pub initializer: InitializerSpec,
-    /// Whether the optimizer trains it. A push to an untrained variable is subtracted from its value without
-    /// an optimizer; this is how moving averages are kept.
+    /// Whether the optimizer trains the variable. A push to an untrained variable is subtracted from its
+    /// value without an optimizer; the moving averages of batch normalisation are updated in this way.
     #[serde(default = "yes", skip_serializing_if = "is_trained")]
     pub trainable: bool,
-    /// The device requested by the user.
+    /// The device that the user requests for the variable, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceSpec>,
 }
@@ -37,15 +38,15 @@ const fn yes() -> bool {
     true
 }
 
-/// Returns true for the default, which a job file leaves out.
+/// Returns true if the field has its default, `true`, in which case a job file leaves it out.
 const fn is_trained(trainable: &bool) -> bool {
     *trainable
 }
 
-/// An invalid variable.
+/// An error in a variable's spec.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
-    /// The name is empty, too long, or has other characters.
+    /// The name is empty, too long, or has characters that are not allowed.
     #[error(
         "variable name '{0}' is not valid, expected 1 to {VARIABLE_NAME_BYTES_MAX} bytes of letters, digits, '_', '.', '-' and '/'"
     )]
@@ -55,30 +56,30 @@ pub enum VariableError {
         "variable '{name}' has shape {shape}, expected at most 8 extents, all at least 1, with a product of at most 2^40"
     )]
     Shape {
-        /// The variable.
+        /// The name of the variable.
         name: String,
-        /// Its shape.
+        /// The shape of the variable.
         shape: Shape,
     },
     /// A number of the initializer is out of range.
     #[error("variable '{name}': {what} of the initializer must be {expected}, but is {value}")]
     Initializer {
-        /// The variable.
+        /// The name of the variable.
         name: String,
-        /// The number's name.
+        /// The name of the number, such as `stddev`.
         what: &'static str,
         /// The allowed values.
         expected: &'static str,
-        /// The value found, as text because NaN does not equal itself.
+        /// The value found. It is a text so that two equal errors compare equal even if the value is NaN.
         value: String,
     },
 }
 
 impl VariableSpec {
-    /// Checks the variable by itself, without the rest of the graph.
+    /// Checks the variable's spec on its own, without the rest of the graph.
     ///
     /// # Errors
-    /// The first fault found.
+    /// Returns the first fault found.
     pub fn validate(&self) -> Result<(), VariableError> {
         let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/".contains(&byte);
         if self.name.is_empty() || self.name.len() > VARIABLE_NAME_BYTES_MAX || !self.name.bytes().all(letter)
@@ -111,33 +112,34 @@ impl VariableSpec {
         self.shape.0.first().copied().unwrap_or(1)
     }
 
-    /// Returns the random stream of the initial values: the 64-bit FNV-1a hash of the name, so that neither
-    /// the order of variables nor their placement matters.
+    /// Returns the number of the random stream that generates the initial values: the 64-bit FNV-1a hash of
+    /// the name. The values therefore depend neither on the order of the variables nor on their placement.
     pub fn random_stream(&self) -> u64 {
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         self.name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
     }
 
-    /// Returns the bytes of all elements.
+    /// Returns the size of all elements in bytes.
     pub fn bytes(&self) -> u64 {
         self.shape.elements() as u64 * 4
     }
 }
 
-/// The initial values of a variable. The scaled initializers derive their fans from the variable's shape.
+/// An initializer: how the initial values of a variable are chosen. Glorot's and He's initializers scale with
+/// the fan-in and fan-out, which follow from the variable's shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum InitializerSpec {
     /// All elements are 0.
     Zeros,
-    /// All elements are equal.
+    /// All elements have the same value.
     Constant {
         /// The value of each element.
         value: f32,
     },
     /// A uniform distribution from `low` to `high`.
     Uniform {
-        /// The least value.
+        /// The lower bound.
         low: f32,
         /// The upper bound.
         high: f32,
@@ -149,16 +151,16 @@ pub enum InitializerSpec {
         /// The standard deviation.
         stddev: f32,
     },
-    /// A normal distribution; values beyond two standard deviations are drawn again.
+    /// A normal distribution in which values more than two standard deviations from the mean are drawn again.
     TruncatedNormal {
         /// The mean.
         mean: f32,
         /// The standard deviation before truncation.
         stddev: f32,
     },
-    /// Uniform within ±sqrt(6 / (fan_in + fan_out)): Glorot and Bengio, AISTATS 2010.
+    /// A uniform distribution within ±sqrt(6 / (fan_in + fan_out)): Glorot and Bengio, AISTATS 2010.
     GlorotUniform,
-    /// Truncated normal with variance 2 / fan_in: He et al., ICCV 2015.
+    /// A truncated normal distribution with variance 2 / fan_in: He et al., ICCV 2015.
     HeNormal,
 }
 
@@ -176,10 +178,11 @@ impl InitializerSpec {
         }
     }
 
-    /// Returns the distribution for a variable of this shape; scaled initializers become plain ones.
+    /// Returns the initializer with its scale computed for a variable of this shape. Glorot's becomes a
+    /// uniform and He's a truncated normal distribution; the others are unchanged.
     ///
-    /// The fans are the usual ones: for `[in, out]` in and out; for a convolution's `[height, width, in,
-    /// out]` in and out times the window; for a vector its length for both.
+    /// Fan-in and fan-out are `in` and `out` for a matrix `[in, out]`, `height · width · in` and `height ·
+    /// width · out` for a convolution's kernel `[height, width, in, out]`, and both the length for a vector.
     #[must_use]
     pub fn resolve(&self, shape: &Shape) -> Self {
         match self {
@@ -189,8 +192,7 @@ impl InitializerSpec {
                 Self::Uniform { low: -limit, high: limit }
             }
             Self::HeNormal => {
-                // A normal distribution truncated at two standard deviations keeps this share of its
-                // deviation.
+                // The standard deviation of a standard normal distribution that is truncated at ±2.
                 const TRUNCATED_STDDEV: f64 = 0.879_625_661_034_239_8;
                 let stddev = (2.0 / fans(shape).0).sqrt() / TRUNCATED_STDDEV;
                 Self::TruncatedNormal { mean: 0.0, stddev: stddev as f32 }
@@ -211,15 +213,15 @@ fn fans(shape: &Shape) -> (f64, f64) {
     }
 }
 
-/// The device of a variable, written `/job:ps/task:1` or `/job:ps/task:1/shard:0`.
+/// The device of a variable: a shard, written `/job:ps/task:1` or `/job:ps/task:1/shard:0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DeviceSpec {
-    /// The shard; without `/shard:N` the first shard of the task.
+    /// The shard on which the variable is placed; the first shard of the task if `/shard:N` is left out.
     pub shard: ShardId,
 }
 
-/// An invalid device of a variable.
+/// An error: a text that is not a valid device for a variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "device '{0}' is not valid for a variable, expected a ps task, as in '/job:ps/task:0' or '/job:ps/task:0/shard:1'"

@@ -1,55 +1,56 @@
-//! The contents of a shard's file, as the ps reports them to the chief and the manifest lists them.
+//! A description of the file into which a shard saves its part of a checkpoint. The ps task sends it to the
+//! chief, and the checkpoint's manifest lists it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ShardId, SliceId, Version};
 
-/// The bytes of a block. Each block of a tensor has a checksum, so that a part of the tensor can be read and
-/// checked.
+/// The size of a block, in bytes. Each block of a tensor has a checksum of its own, so that a part of the
+/// tensor can be read and checked without the rest.
 pub const BLOCK_BYTES: usize = 4 << 20;
 
-/// The file of a shard, in the safetensors format.
+/// The file of a shard in a checkpoint, in the safetensors format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSpec {
-    /// The name in the checkpoint's folder.
+    /// The file's name in the checkpoint's folder.
     pub name: String,
     /// The shard that wrote the file.
     pub shard: ShardId,
-    /// The version of all tensors.
+    /// The shard's version that was saved, the same for all tensors.
     pub version: Version,
-    /// The bytes of the whole file.
+    /// The size of the whole file, in bytes.
     pub bytes: u64,
-    /// The tensors, in the order of the file.
+    /// The tensors, in the order in which the file has them.
     pub tensors: Vec<SavedTensorSpec>,
 }
 
-/// A tensor of a file: a slice's value, average or slot.
+/// A tensor in the file: the value, the moving average or an optimizer slot of one slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedTensorSpec {
-    /// The name in the file.
+    /// The tensor's name in the file.
     pub name: String,
-    /// The slice of the placement.
+    /// The slice to which the tensor belongs.
     pub slice: SliceId,
-    /// The part of the slice.
+    /// Whether the tensor is the slice's value, its average or a slot.
     pub part: Part,
-    /// The offset in the file.
+    /// The offset of the tensor's first byte in the file.
     pub offset: u64,
-    /// The length in bytes.
+    /// The length of the tensor, in bytes.
     pub bytes: u64,
-    /// The crc32c of each block of [`BLOCK_BYTES`] bytes; the last block may be shorter.
+    /// The crc32c of each block of [`BLOCK_BYTES`] bytes, in order; the last block may be shorter.
     pub crc32c: Vec<u32>,
 }
 
-/// The part of a slice that a tensor holds.
+/// The part of a slice's state that a tensor contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// The value.
+    /// The value of the slice.
     Value,
-    /// The moving average.
+    /// The exponential moving average of the value.
     Average,
-    /// The optimizer's slot of this number.
+    /// The optimizer slot with this number, counted from 0.
     Slot(u32),
 }

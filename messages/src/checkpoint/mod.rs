@@ -1,5 +1,5 @@
-//! Checkpoints in messages: their names, the contents of their files, and the start of a shard. Knows no
-//! store.
+//! What messages say about checkpoints: their names, the contents of their files, and how a shard starts from
+//! one. Reads and writes no files.
 
 mod file_spec;
 mod name;

@@ -1,43 +1,43 @@
-//! The start of a shard: the source of its variables' values.
+//! The source of the values with which a shard starts: initializers or a checkpoint.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CheckpointName, WorkerRecord};
 use crate::id::VariableId;
 
-/// The source of the values with which a shard's variables begin.
+/// The source of the values with which a shard starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartSpec {
-    /// The initializers.
+    /// The variables' initializers.
     #[default]
     Initialise,
-    /// The whole state of a checkpoint of the same variables: values, averages, slots, step and records of
-    /// workers.
+    /// The whole state in a checkpoint of the same variables: values, averages, slots, step and the records
+    /// of the workers.
     Resume {
         /// The location of the store, as `Store::open` accepts it.
         store: String,
-        /// The checkpoint.
+        /// The name of the checkpoint.
         checkpoint: CheckpointName,
-        /// The records of this job's workers, by their index, if they differ from the manifest's because the
-        /// number of workers or their batches have changed; else empty.
+        /// The records of this job's workers, by their index, if the number of workers or the batch size has
+        /// changed since the checkpoint. Empty if the records in the manifest still apply.
         workers: Vec<WorkerRecord>,
     },
-    /// The values of some variables in a checkpoint; the other variables and all slots are initialised.
+    /// The values of some variables, from a checkpoint. The other variables and all slots are initialised.
     WarmStart {
         /// The location of the store, as `Store::open` accepts it.
         store: String,
-        /// The checkpoint.
+        /// The name of the checkpoint.
         checkpoint: CheckpointName,
-        /// The variables, each once.
+        /// The variables that take their values from the checkpoint, each once.
         variables: Vec<SourceSpec>,
     },
 }
 
-/// A variable and its name in the checkpoint from which it takes its values.
+/// A variable that takes its values from a checkpoint, and the name under which the checkpoint has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceSpec {
-    /// The job's variable.
+    /// The variable of this job.
     pub variable: VariableId,
     /// The name of a variable of the same shape in the checkpoint.
     pub source: String,

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Incarnation, Sequence};
 use crate::message::Verdict;
 
-/// A shard's record of a worker: its last push, the verdict on it, and the worker's position in its input.
+/// A shard's record of one worker: the worker's last push, the verdict on that push, and the worker's
+/// position in its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerRecord {
@@ -13,17 +14,17 @@ pub struct WorkerRecord {
     pub worker: u32,
     /// The incarnation of the worker.
     pub incarnation: Incarnation,
-    /// The number of its last push.
+    /// The number of the worker's last push.
     pub sequence: Sequence,
-    /// The verdict on its last push.
+    /// The verdict on the worker's last push.
     pub verdict: Verdict,
-    /// The batches that it had taken from its input, in all incarnations.
+    /// The number of batches that the worker had taken from its input, in all incarnations.
     pub drawn: u64,
 }
 
 impl WorkerRecord {
-    /// Makes the record of a worker that has not pushed in this run of the job and took `drawn` batches
-    /// before.
+    /// Makes the record of a worker that took `drawn` batches in earlier runs of the job and has not pushed
+    /// in this one.
     pub const fn new(worker: u32, drawn: u64) -> Self {
         let (incarnation, sequence) = (Incarnation(0), Sequence(0));
         Self { worker, incarnation, sequence, verdict: Verdict::Stopped, drawn }

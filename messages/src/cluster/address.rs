@@ -1,5 +1,5 @@
-//! The address of a task: `host:port`, checked once and kept in one canonical spelling.
-//! Resolves no name and opens no socket, because a host may come to exist after its address was written.
+//! The address of a task: `host:port`, checked once and kept in one canonical spelling. Does not resolve host
+//! names, because a host may be created after its address was written.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,16 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use super::quote::quote;
 
-/// The most bytes in an address; a DNS name alone may have 253.
+/// The maximum number of bytes in an address; a DNS name alone may have 253.
 pub const ADDRESS_BYTES_MAX: usize = 255;
 const TOO_LONG: &str = "expected at most 255 bytes";
 const _: () = assert!(ADDRESS_BYTES_MAX == 255, "TOO_LONG names the bound");
-/// The most bytes between two dots of a DNS name: RFC 1035, section 2.3.4.
+/// The maximum number of bytes between two dots of a DNS name: RFC 1035, section 2.3.4.
 const LABEL_BYTES_MAX: usize = 63;
 
 /// An address `host:port`, where the host is a DNS name, an IPv4 address or an IPv6 address in brackets.
 ///
-/// Names are kept in lower case and numbers without leading zeros, so that equal addresses have equal text.
+/// Names are converted to lower case, and leading zeros of numbers are removed, so that equal addresses have
+/// equal text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {
@@ -26,18 +27,18 @@ pub struct Address {
     port: u16,
 }
 
-/// A text that is not an address.
+/// An error: a text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not host:port, {expected}")]
 pub struct AddressError {
-    /// The text, shortened.
+    /// The text that was given, shortened.
     given: String,
     /// The expected form.
     expected: &'static str,
 }
 
 impl Address {
-    /// Returns the canonical `host:port`, as it is dialled and shown.
+    /// Returns the canonical `host:port`, which is used for connecting and in logs.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -48,7 +49,7 @@ impl Address {
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
     }
 
-    /// Returns the port; at least 1.
+    /// Returns the port, which is at least 1.
     pub const fn port(&self) -> u16 {
         self.port
     }
@@ -83,7 +84,7 @@ fn canonical_host(host: &str) -> Result<String, &'static str> {
     if host.contains(':') {
         return Err("expected one ':', and an IPv6 address in brackets, as in '[::1]:2222'");
     }
-    // A last label of digits alone is never a DNS name, so '10.0.0.256' is a mistake and not a name.
+    // No DNS name ends in a label of digits only, so '10.0.0.256' is a mistyped IPv4 address and not a name.
     let labels = host.strip_suffix('.').unwrap_or(host);
     if labels.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit())) {
         let ip: Ipv4Addr = host.parse().map_err(|_| "expected a DNS name or four numbers from 0 to 255")?;

@@ -1,14 +1,14 @@
-//! The place of a process: a cluster and one of its tasks.
-//! Does not know in which spelling the user gave them.
+//! The place of a process: a cluster and one of its tasks. How a user writes them down is decided elsewhere.
 
 use super::TASKS_PER_JOB_MAX;
 use super::error::ClusterError;
 use super::spec::ClusterSpec;
 use crate::id::{JobName, TaskId};
 
-/// A cluster and the task of it that this process runs.
+/// A cluster, and which of its tasks this process runs.
 ///
-/// The task has an address in the cluster, except that an evaluator need not be listed.
+/// The cluster has an address for the task, unless the task is an evaluator, which may be left out of the
+/// cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     cluster: ClusterSpec,
@@ -16,13 +16,13 @@ pub struct ClusterConfig {
 }
 
 impl ClusterConfig {
-    /// Finds a task in the cluster. The index may be left out if the job has only one task.
+    /// Finds the task of this process in the cluster. The index may be `None` if the job has only one task.
     ///
     /// # Errors
-    /// If the cluster has no such task, or if the index is missing and the job has several tasks.
+    /// If the cluster has no such task; if the index is `None` and the job has several tasks.
     pub fn new(cluster: ClusterSpec, job: JobName, index: Option<u32>) -> Result<Self, ClusterError> {
         let listed = cluster.addresses(job).len();
-        // The index of an evaluator outside the cluster cannot be checked against a list.
+        // If the cluster lists no evaluators, an evaluator's index cannot be checked.
         let outside = listed == 0 && job == JobName::Evaluator;
         if listed == 0 && !outside {
             return Err(ClusterError::JobNotInCluster { job, valid: job_names(&cluster) });
@@ -48,13 +48,13 @@ impl ClusterConfig {
         self.task
     }
 
-    /// Returns true if this task hosts the chief.
+    /// Returns true if this process runs the chief, in a task of its own or within worker/0.
     pub fn hosts_chief(&self) -> bool {
         self.task == self.cluster.chief_host()
     }
 }
 
-/// Lists the jobs of this cluster for an error.
+/// Returns the names of the cluster's jobs, for an error message.
 pub(super) fn job_names(cluster: &ClusterSpec) -> String {
     let names: Vec<&str> = cluster.jobs().map(|(job, _)| job.as_str()).collect();
     names.join(", ")

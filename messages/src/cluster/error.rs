@@ -1,11 +1,11 @@
-//! The errors of a cluster as a user wrote it, each in one line that says what to do.
-//! Does not know how the program ends because of them.
+//! The errors in a user's description of a cluster. Each is one line that says what to do. How the program
+//! reports them and exits is decided elsewhere.
 
 use super::TASKS_PER_JOB_MAX;
 use super::address::{Address, AddressError};
 use crate::id::{JobName, TaskId};
 
-/// An invalid cluster, or an invalid task in it.
+/// An error in a cluster, or in the choice of this process's task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
     /// An address is invalid.
@@ -16,7 +16,7 @@ pub enum ClusterError {
         /// The fault in the address.
         error: AddressError,
     },
-    /// Two tasks have one address.
+    /// Two tasks have the same address.
     #[error(
         "address '{address}' is given to both {first} and {second}, expected another address for each task"
     )]
@@ -28,23 +28,23 @@ pub enum ClusterError {
         /// The second task with this address.
         second: TaskId,
     },
-    /// A name is not a job's.
+    /// A name is not the name of a job.
     #[error("{key}: unknown job '{name}', expected chief, ps, worker or evaluator")]
     UnknownJob {
-        /// The flag or key with the name.
+        /// The flag or key that contains the name.
         key: &'static str,
-        /// The name, shortened.
+        /// The unknown name, shortened.
         name: String,
     },
-    /// A job is listed twice; `master` and `chief` are one job.
+    /// A job is listed twice. `master` and `chief` are the same job.
     #[error(
         "job '{0}' is given twice, expected each job once, with all its addresses ('master' is another name for 'chief')"
     )]
     DuplicateJob(JobName),
-    /// There are several chiefs.
+    /// The cluster has several chiefs; their number.
     #[error("job 'chief' has {0} tasks, expected one chief, or none so that worker/0 hosts it")]
     ManyChiefs(usize),
-    /// A job that every cluster needs has no task.
+    /// A job that every cluster needs, ps or worker, has no task.
     #[error("job '{0}' has no task, expected at least one ps and one worker: give '{0}' an address")]
     NoTask(JobName),
     /// A job has too many tasks.
@@ -63,19 +63,19 @@ pub enum ClusterError {
     /// A part of `TF_CONFIG` is invalid.
     #[error("TF_CONFIG: {key}: got {got}, expected {expected}")]
     TfConfig {
-        /// The key of the part.
+        /// The key of the invalid part.
         key: String,
         /// The expected form.
         expected: &'static str,
         /// The value found, shortened.
         got: String,
     },
-    /// The cluster is given more than once, in different spellings.
+    /// The cluster is given in more than one way, such as in `TF_CONFIG` and by a flag.
     #[error("the cluster is given twice, by {first} and by {second}, expected only one: leave the other out")]
     TwoClusters {
-        /// The first flag or variable.
+        /// The first of the two flags, or the environment variable.
         first: &'static str,
-        /// The second flag.
+        /// The second of the two flags.
         second: &'static str,
     },
     /// `TF_CONFIG` and the flags name different tasks.
@@ -83,7 +83,7 @@ pub enum ClusterError {
         "TF_CONFIG says {tf_config} and {key} says {flag}, expected the same: leave {key} out or correct it"
     )]
     TwoTasks {
-        /// The flag.
+        /// The name of the flag.
         key: &'static str,
         /// The value in `TF_CONFIG`.
         tf_config: String,
@@ -100,10 +100,10 @@ pub enum ClusterError {
         "a cluster is given without the task of this process, expected --job-name (one of {valid}) and --task-index"
     )]
     NoJobName {
-        /// The cluster's jobs.
+        /// The names of the cluster's jobs.
         valid: String,
     },
-    /// The job has several tasks, and the index is missing.
+    /// The job has several tasks, and no index is given.
     #[error("job '{job}' has {tasks} tasks and no index is given, expected --task-index from 0 to {}", .tasks - 1)]
     NoTaskIndex {
         /// The job.
@@ -116,17 +116,17 @@ pub enum ClusterError {
     JobNotInCluster {
         /// The job.
         job: JobName,
-        /// The cluster's jobs.
+        /// The names of the cluster's jobs.
         valid: String,
     },
-    /// The job has no task of this index.
+    /// The job has no task with this index.
     #[error("task index {index} of job '{job}' is out of range, expected --task-index from 0 to {}", .tasks - 1)]
     TaskIndex {
         /// The job.
         job: JobName,
-        /// The index.
+        /// The index that was given.
         index: u32,
-        /// The number of tasks; at least 1.
+        /// The number of the job's tasks; at least 1.
         tasks: usize,
     },
 }

@@ -1,5 +1,5 @@
-//! Combines the ways in which a user can give the cluster and the task of this process.
-//! Knows the flags' names for its errors, but reads neither the command line nor the environment.
+//! Combines the ways in which a user can give the cluster and the task of this process. Reads neither the
+//! command line nor the environment: the caller passes their values.
 
 use super::config::{ClusterConfig, job_names};
 use super::error::ClusterError;
@@ -8,10 +8,11 @@ use super::spec::ClusterSpec;
 use super::tf_config::TfConfig;
 use crate::id::JobName;
 
-/// The user's settings, in one of three spellings: `TF_CONFIG`, `--cluster-spec`, or a flag for each job.
+/// The user's settings. They give the cluster in one of three ways: `TF_CONFIG`, `--cluster-spec`, or one
+/// flag for each job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterFlags {
-    /// The environment's `TF_CONFIG`, in JSON; an empty text counts as unset.
+    /// The environment variable `TF_CONFIG`, in JSON; an empty text counts as unset.
     pub tf_config: Option<String>,
     /// `--cluster-spec`: `worker|w0:2222;w1:2222,ps|p0:2222`.
     pub cluster_spec: Option<String>,
@@ -21,19 +22,19 @@ pub struct ClusterFlags {
     pub worker_hosts: Option<String>,
     /// `--chief-host`, or `--chief-hosts`: `c0:2222`.
     pub chief_hosts: Option<String>,
-    /// `--job-name`: the job of this task.
+    /// `--job-name`: the job of this process's task.
     pub job_name: Option<String>,
-    /// `--task-index`: the index of this task in the job.
+    /// `--task-index`: the index of this process's task in the job.
     pub task_index: Option<u32>,
 }
 
 impl ClusterFlags {
     /// Returns the cluster and the task of this process; `None` if no cluster is given.
     ///
-    /// The flags may complete the task that `TF_CONFIG` names, but not contradict it.
+    /// Flags may add a job name or an index that `TF_CONFIG` leaves out, but must not contradict it.
     ///
     /// # Errors
-    /// The first setting that is invalid, missing or given twice.
+    /// If a setting is invalid, missing or given twice; the error names the first such setting.
     pub fn resolve(&self) -> Result<Option<ClusterConfig>, ClusterError> {
         let tf_config = TfConfig::parse(self.tf_config.as_deref().unwrap_or_default())?;
         self.check_one_spelling(&tf_config)?;
@@ -56,7 +57,7 @@ impl ClusterFlags {
         ClusterConfig::new(cluster, job, index).map(Some)
     }
 
-    /// Checks that the cluster is given once: two spellings may differ, now or after a change to one of them.
+    /// Checks that the cluster is given in one way only, because two descriptions of it may come to differ.
     fn check_one_spelling(&self, tf_config: &TfConfig) -> Result<(), ClusterError> {
         let mut given = [
             ("TF_CONFIG", tf_config.cluster.is_some()),

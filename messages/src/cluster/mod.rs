@@ -1,5 +1,5 @@
-//! The cluster: its tasks, their addresses, and the task of this process.
-//! Knows no connections and reads no environment: the user's settings are passed in.
+//! The cluster: its tasks, their addresses, and the task of this process. Opens no connections and does not
+//! read the environment: the caller passes the user's settings.
 
 mod address;
 mod config;
@@ -18,5 +18,5 @@ pub use error::ClusterError;
 pub use flags::ClusterFlags;
 pub use spec::ClusterSpec;
 
-/// The most tasks in one job.
+/// The maximum number of tasks in one job.
 pub const TASKS_PER_JOB_MAX: usize = 4096;

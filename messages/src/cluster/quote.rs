@@ -1,9 +1,9 @@
-//! Quotes of a user's text in errors. Does not know what the text means.
+//! Quotes a user's text in error messages.
 
-/// The most characters of a user's text that an error quotes.
+/// The maximum number of characters of a user's text that an error quotes.
 const QUOTE_CHARS_MAX: usize = 96;
 
-/// Returns a user's text shortened and escaped for an error of one line.
+/// Shortens and escapes a user's text so that it fits an error message of one line.
 pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::new();
     for c in text.chars().take(QUOTE_CHARS_MAX) {

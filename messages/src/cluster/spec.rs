@@ -1,5 +1,5 @@
-//! The cluster spec: the jobs and the addresses of their tasks, the same on every task.
-//! Knows neither the task of this process nor how a user spells a cluster.
+//! The cluster spec: the jobs and the addresses of their tasks, the same on every task. Which task this
+//! process runs, and how a user writes a cluster, is decided elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::id::{JobName, TaskId};
 
 /// The tasks of a cluster and their addresses.
 ///
-/// A cluster has at least one ps and one worker, at most one chief, and no address twice. Evaluators may be
-/// left out, because they take no part in the training.
+/// A cluster has at least one ps, at least one worker and at most one chief, and no two tasks have the same
+/// address. Evaluators may be left out, because they take no part in the training.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Jobs", into = "Jobs")]
 pub struct ClusterSpec {
@@ -23,7 +23,7 @@ pub struct ClusterSpec {
     evaluator: Vec<Address>,
 }
 
-/// The serialized form of a cluster spec, before it is checked.
+/// The serialized form of a cluster spec, which has not been checked yet.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Jobs {
@@ -38,11 +38,11 @@ struct Jobs {
 }
 
 impl ClusterSpec {
-    /// Makes a cluster of these jobs and their addresses, which are in the order of the tasks. A job without
-    /// addresses counts as missing.
+    /// Makes a cluster from a list of jobs. Each has the addresses of its tasks in the order of their
+    /// indices; a job without addresses counts as missing.
     ///
     /// # Errors
-    /// The first fault found.
+    /// Returns the first fault found.
     pub fn new<A: AsRef<str>>(
         jobs: impl IntoIterator<Item = (JobName, Vec<A>)>,
     ) -> Result<Self, ClusterError> {
@@ -76,7 +76,8 @@ impl ClusterSpec {
         Ok(cluster)
     }
 
-    /// Returns the addresses of one job in the order of its tasks; none if the cluster does not have the job.
+    /// Returns the addresses of one job's tasks in the order of their indices; empty if the cluster does not
+    /// have the job.
     pub fn addresses(&self, job: JobName) -> &[Address] {
         match job {
             JobName::Chief => &self.chief,
@@ -86,17 +87,17 @@ impl ClusterSpec {
         }
     }
 
-    /// Where a task listens, if it is part of the cluster.
+    /// Returns the address of a task, or `None` if the task is not part of the cluster.
     pub fn address(&self, task: TaskId) -> Option<&Address> {
         self.addresses(task.job).get(task.index as usize)
     }
 
-    /// Every job that has a task, in the order in which a cluster is written down.
+    /// Returns every job that has a task, in the order chief, ps, worker, evaluator.
     pub fn jobs(&self) -> impl Iterator<Item = (JobName, &[Address])> {
         JobName::ALL.into_iter().map(|job| (job, self.addresses(job))).filter(|(_, all)| !all.is_empty())
     }
 
-    /// Returns every task and its address: chief, ps, workers, evaluators, each in order.
+    /// Returns every task and its address: the chief, then ps tasks, workers and evaluators, each by index.
     pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Address)> {
         self.jobs().flat_map(|(job, addresses)| {
             (0u32..).zip(addresses).map(move |(index, address)| (TaskId::new(job, index), address))
@@ -108,9 +109,9 @@ impl ClusterSpec {
         if self.chief.is_empty() { TaskId::worker(0) } else { TaskId::CHIEF }
     }
 
-    /// Returns the cluster as text for `--cluster-spec`, such as `chief|c:1,ps|p0:1;p1:1,worker|w0:1`.
+    /// Returns the cluster as a value of `--cluster-spec`, such as `chief|c:1,ps|p0:1;p1:1,worker|w0:1`.
     ///
-    /// Two clusters have equal text exactly if they are equal.
+    /// Two clusters have the same text if and only if they are equal.
     pub fn to_flag(&self) -> String {
         let job = |(job, addresses): (JobName, &[Address])| {
             let addresses: Vec<&str> = addresses.iter().map(Address::as_str).collect();
@@ -119,16 +120,19 @@ impl ClusterSpec {
         self.jobs().map(job).collect::<Vec<_>>().join(",")
     }
 
-    /// Returns a short digest that all tasks compare: the 64-bit FNV-1a hash of [`to_flag`](Self::to_flag).
+    /// Returns the digest by which tasks check that their cluster specs are equal: the 64-bit FNV-1a hash of
+    /// [`to_flag`](Self::to_flag).
     ///
-    /// It detects mistakes, but not attacks: two clusters with the same hash are easy to construct.
+    /// The digest detects mistakes but no attacks, because two clusters with the same hash are easy to
+    /// construct.
     pub fn hash(&self) -> u64 {
         const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
         const PRIME: u64 = 0x0000_0100_0000_01b3;
         self.to_flag().bytes().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
     }
 
-    /// Returns the first difference from another task's spec in one line; `None` if they are equal.
+    /// Describes the first difference between this spec and another task's spec in one line; `None` if they
+    /// are equal.
     pub fn difference(&self, there: &Self) -> Option<String> {
         JobName::ALL.into_iter().find_map(|job| {
             let (ours, theirs) = (self.addresses(job), there.addresses(job));

@@ -1,5 +1,5 @@
-//! Tests of the cluster: three spellings of one cluster are equal, and every mistake gives an error of one
-//! line. Knows only the folder's public items.
+//! Tests of the cluster: the three ways of writing one cluster give equal specs, and every mistake gives an
+//! error of one line.
 
 use proptest::prelude::*;
 
@@ -110,7 +110,7 @@ fn a_spec_lists_its_tasks_in_order() {
 
 #[test]
 fn the_hash_is_stable_across_versions() {
-    // FNV-1a of 'ps|p:1,worker|w:1', computed independently: tasks of two versions must agree on it.
+    // FNV-1a of 'ps|p:1,worker|w:1', computed by another program: tasks of different builds must agree on it.
     assert_eq!(cluster("ps|p:1,worker|w:1").hash(), 0x7da9_7945_eeaf_e7bd);
 }
 
@@ -199,7 +199,7 @@ fn tf_config_is_read_as_kubeflow_writes_it() {
 
 #[test]
 fn a_sparse_job_must_have_every_index() {
-    // More than ten tasks, so that the order of the numbers differs from the order of their text.
+    // More than ten tasks, so that sorting the indices as numbers and as text gives different orders.
     let all: Vec<String> = (0..12).map(|index| format!(r#""{index}": "w:{}""#, index + 1)).collect();
     let config = |tasks: &[String]| {
         let tasks = tasks.join(", ");
@@ -351,7 +351,7 @@ fn host() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Returns random hosts of chief, ps and workers; the ports make the addresses distinct.
+/// Returns random hosts for the chief, the ps tasks and the workers. The ports make the addresses distinct.
 fn random_hosts() -> impl Strategy<Value = [Vec<String>; 3]> {
     let hosts = |count| prop::collection::vec(host(), count);
     (hosts(0..2), hosts(1..5), hosts(1..5)).prop_map(|(chief, ps, worker)| {

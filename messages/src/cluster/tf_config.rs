@@ -1,5 +1,5 @@
-//! The spelling `TF_CONFIG`: JSON in the environment, as TensorFlow reads it and Kubeflow's TFJob writes it.
-//! Checks only the JSON; the cluster spec checks the cluster.
+//! The environment variable `TF_CONFIG`: JSON that TensorFlow reads and Kubeflow's TFJob writes. Checks only
+//! the JSON; the cluster spec checks the cluster.
 
 use std::fmt;
 
@@ -14,15 +14,16 @@ use crate::id::{JobName, TaskId};
 /// The contents of `TF_CONFIG`; each part may be missing.
 #[derive(Debug, Default)]
 pub(super) struct TfConfig {
-    /// The cluster.
+    /// The cluster, if the JSON has one.
     pub cluster: Option<ClusterSpec>,
-    /// This task's job.
+    /// The job of this process's task.
     pub job: Option<JobName>,
-    /// This task's index.
+    /// The index of this process's task in its job.
     pub index: Option<u32>,
 }
 
-/// The keys that are read. Others are ignored, such as TFJob's `environment` and TensorFlow's `rpc_layer`.
+/// The keys that are read. Other keys, such as TFJob's `environment` and TensorFlow's `rpc_layer`, are
+/// ignored.
 #[derive(serde::Deserialize)]
 struct Text {
     #[serde(default)]
@@ -31,8 +32,8 @@ struct Text {
     task: Option<Value>,
 }
 
-/// The jobs in the order of the text. A `Map` would hide that a job is given twice and drop the tasks of one
-/// of them.
+/// The jobs in the order of the text. A `Map` would keep only one of two jobs with the same name, so the
+/// mistake would go unnoticed.
 struct Jobs(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Jobs {
@@ -58,10 +59,11 @@ impl<'de> Deserialize<'de> for Jobs {
 }
 
 impl TfConfig {
-    /// Parses the JSON. An empty text, or a cluster without jobs, gives no cluster.
+    /// Parses the JSON. If the text is empty or its cluster has no jobs, the result has no cluster.
     ///
     /// # Errors
-    /// The first part that is invalid, or the fault in the cluster.
+    /// If a part of the JSON is invalid; if the cluster is invalid. The error describes the first fault
+    /// found.
     pub fn parse(text: &str) -> Result<Self, ClusterError> {
         let text = text.trim();
         if text.is_empty() {
@@ -113,8 +115,8 @@ fn read_job((name, addresses): (String, Value)) -> Result<(JobName, Vec<String>)
     Ok((job, in_order.into_iter().enumerate().map(text).collect::<Result<_, _>>()?))
 }
 
-/// Returns the addresses of a job that is given as a map from index to address, which must leave no index
-/// out.
+/// Returns the addresses, ordered by index, of a job that is given as a map from index to address. The map
+/// must have every index from 0 on.
 fn in_order(job: JobName, sparse: Map<String, Value>) -> Result<Vec<Value>, ClusterError> {
     const CONTIGUOUS: &str = "a list, or a map from each index (0, 1, 2 and so on) to its 'host:port'";
     let key = || format!("cluster.{job}");
@@ -148,20 +150,20 @@ fn task_index(task: &Map<String, Value>) -> Result<Option<u32>, ClusterError> {
     let found = match task.get("index") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Number(index)) => number(&index.to_string()),
-        // Older launchers quote the index.
+        // Some older launchers write the index as a JSON string.
         Some(Value::String(index)) => number(index),
         Some(_) => None,
     };
     found.map(Some).ok_or_else(|| error("task.index", "a whole number from 0", shown(&task["index"])))
 }
 
-/// Parses digits alone: no sign, no point, no exponent.
+/// Parses a number of digits only: without sign, decimal point or exponent.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 impl ClusterSpec {
-    /// Returns the cluster as the `TF_CONFIG` of one task.
+    /// Returns the text of `TF_CONFIG` for one task of this cluster.
     pub fn to_tf_config(&self, task: TaskId) -> String {
         let cluster: Map<String, Value> =
             self.jobs().map(|(job, addresses)| (job.to_string(), json!(addresses))).collect();

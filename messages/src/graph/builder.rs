@@ -273,7 +273,7 @@ impl GraphBuilder {
     /// Returns the graph that minimises `loss`, with scalars that are evaluated beside it.
     ///
     /// # Errors
-    /// The first fault, with the node's or the variable's name.
+    /// Returns the first fault, with the node's or the variable's name.
     pub fn finish(mut self, loss: NodeId, metrics: &[(&str, NodeId)]) -> Result<GraphSpec, GraphError> {
         self.graph.loss = loss;
         self.graph.metrics =

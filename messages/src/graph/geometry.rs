@@ -37,7 +37,7 @@ pub struct Window {
     pub padding: Padding,
 }
 
-/// The most pixels in a pooling's window.
+/// The maximum number of pixels in a pooling's window.
 const WINDOW_PIXELS_MAX: usize = 256;
 
 impl Padding {

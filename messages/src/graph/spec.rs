@@ -82,7 +82,7 @@ impl GraphSpec {
     /// Checks an untrusted graph for batches of `batch` examples.
     ///
     /// # Errors
-    /// The first fault, with the node's or the variable's name.
+    /// Returns the first fault, with the node's or the variable's name.
     pub fn validate(&self, batch: usize) -> Result<(), GraphError> {
         for (what, max, count) in [
             ("nodes", NODES_MAX, self.nodes.len()),

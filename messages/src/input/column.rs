@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::tensor::{DType, TensorSpec};
 
-/// The most columns that an error lists.
+/// The maximum number of columns that an error lists.
 const LISTED_MAX: usize = 8;
 
 /// A named tensor of every example.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BabbleSpec, COLUMNS_MAX, CsvSpec, InputSpecError, TextSpec, TfRecordSpec};
 
-/// The most files of one data set.
+/// The maximum number of files of one data set.
 pub const FILES_MAX: usize = 1 << 16;
 
 /// A data set, read from files or generated.
@@ -84,7 +84,7 @@ impl DatasetSpec {
     /// Returns the spec with every file's path changed by `change`.
     ///
     /// # Errors
-    /// The first error of `change`.
+    /// Returns the first error of `change`.
     pub fn try_map_files<E>(&self, mut change: impl FnMut(&Path) -> Result<PathBuf, E>) -> Result<Self, E> {
         let mut spec = self.clone();
         let all: Vec<&mut PathBuf> = match &mut spec {
@@ -106,7 +106,7 @@ impl DatasetSpec {
     /// Checks everything that can be checked without reading the files.
     ///
     /// # Errors
-    /// The first fault found.
+    /// Returns the first fault found.
     pub fn validate(&self) -> Result<(), InputSpecError> {
         let files = self.files();
         if let Some(path) = files.iter().find(|path| path.to_str().is_none()) {

@@ -22,9 +22,9 @@ pub use spec::{InputSpec, PREFETCH, PREFETCH_MAX};
 pub use tf_record::{FeatureKind, FeatureSpec, TfRecordSpec};
 pub use windows::{BabbleSpec, TextSpec, WindowsSpec};
 
-/// The most columns of a data set, fields of a CSV column, features of a record, and weights.
+/// The maximum number of columns of a data set, fields of a CSV column, features of a record, and weights.
 pub const COLUMNS_MAX: usize = 1 << 16;
-/// The most bytes in the name of a column, a field or a feature.
+/// The maximum number of bytes in the name of a column, a field or a feature.
 pub const NAME_BYTES_MAX: usize = 256;
-/// The most elements in one example of a column.
+/// The maximum number of elements in one example of a column.
 pub const EXAMPLE_ELEMENTS_MAX: usize = 1 << 28;

@@ -7,7 +7,8 @@ use super::{COLUMNS_MAX, DatasetSpec, InputSpecError, MapSpec, RepeatSpec, Shard
 
 /// The default number of batches that a worker keeps ready.
 pub const PREFETCH: u32 = 2;
-/// The most batches that a worker keeps ready: more would take memory without hiding a slow input any better.
+/// The maximum number of batches that a worker keeps ready: more would take memory without hiding a slow
+/// input any better.
 pub const PREFETCH_MAX: u32 = 64;
 
 /// The training set and the test set of a job.
@@ -58,7 +59,7 @@ impl InputSpec {
     /// Checks that the spec can be sent, and everything else that can be checked without reading files.
     ///
     /// # Errors
-    /// The first fault found.
+    /// Returns the first fault found.
     pub fn validate(&self) -> Result<(), InputSpecError> {
         self.train.validate()?;
         self.test.validate()?;

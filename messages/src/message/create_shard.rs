@@ -11,7 +11,7 @@ use crate::sync::SyncSpec;
 use crate::tensor::ALIGNMENT;
 use crate::variable::VariableSpec;
 
-/// The most workers of a job.
+/// The maximum number of workers of a job.
 pub const WORKERS_MAX: u32 = 1 << 16;
 
 /// Chief to ps: create a shard of these slices, initialise them, and accept pushes.

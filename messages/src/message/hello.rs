@@ -9,7 +9,7 @@ use crate::placement::SHARDS_PER_TASK_MAX;
 
 /// The version of all messages in this crate.
 pub const PROTOCOL: u16 = 1;
-/// The most bytes in the address of an endpoint: a host name and a port.
+/// The maximum number of bytes in the address of an endpoint: a host name and a port.
 const HTTP_BYTES_MAX: usize = 264;
 
 /// The first frame on every connection: the dialling task and its cluster.
@@ -56,7 +56,7 @@ pub struct Welcome {
     pub shards: u32,
     /// The largest payload that it accepts, in bytes.
     pub payload_bytes_max: u64,
-    /// The most unanswered requests that it accepts on one connection.
+    /// The maximum number of unanswered requests that it accepts on one connection.
     pub requests_max: u32,
     /// The `host:port` at which the answering task can be observed.
     #[serde(default)]

@@ -61,7 +61,8 @@ fn no_payload(segments: &[u64]) -> Result<(), Invalid> {
     if segments.is_empty() { Ok(()) } else { Err(Invalid("expected no payload".into())) }
 }
 
-/// The most bytes in a reason. Longer ones are cut when they are made, and refused when they are received.
+/// The maximum number of bytes in a reason. Longer ones are cut when they are made, and refused when they are
+/// received.
 const REASON_BYTES_MAX: usize = 8 << 10;
 
 /// Returns `what` as text, cut if it is too long for a reason.

@@ -8,9 +8,9 @@ use super::clock::Micros;
 use crate::id::TaskId;
 use crate::message::{Invalid, PushId};
 
-/// The most spans in one report; further ones are dropped and counted.
+/// The maximum number of spans in one report; further ones are dropped and counted.
 pub const SPANS_MAX: usize = 4096;
-/// The most bytes in the name of a lane or of a span.
+/// The maximum number of bytes in the name of a lane or of a span.
 pub const LANE_BYTES_MAX: usize = 128;
 
 /// The selection of steps to trace.

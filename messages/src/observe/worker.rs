@@ -71,7 +71,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// The most bytes in the name of a phase.
+    /// The maximum number of bytes in the name of a phase.
     pub const NAME_BYTES_MAX: usize = 16;
 
     /// Returns the phases by name, in the order of a step.

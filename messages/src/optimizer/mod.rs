@@ -93,7 +93,7 @@ impl UpdateSpec {
     /// Checks every number.
     ///
     /// # Errors
-    /// The first number that is out of range.
+    /// Returns the first number that is out of range.
     pub fn validate(&self) -> Result<(), OptimizerError> {
         self.optimizer.validate()?;
         self.schedule.validate()?;

@@ -58,7 +58,7 @@ impl ScheduleSpec {
     /// Checks every number.
     ///
     /// # Errors
-    /// The first number that is out of range.
+    /// Returns the first number that is out of range.
     pub fn validate(self) -> Result<(), OptimizerError> {
         let (of, every, factor) = match self {
             Self::Constant | Self::Cosine | Self::Linear => return Ok(()),

@@ -154,7 +154,7 @@ impl OptimizerSpec {
     /// Checks every number.
     ///
     /// # Errors
-    /// The first number that is out of range.
+    /// Returns the first number that is out of range.
     pub fn validate(&self) -> Result<(), OptimizerError> {
         let numbers = Numbers(self.name());
         numbers.positive("learning_rate", self.learning_rate())?;

@@ -4,7 +4,7 @@ use super::super::error::GraphError;
 use super::{Site, scalar};
 use crate::tensor::TensorSpec;
 
-/// The most bins of an `auc`.
+/// The maximum number of bins of an `auc`.
 const BINS_MAX: usize = 1 << 16;
 
 impl Site<'_> {

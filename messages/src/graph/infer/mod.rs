@@ -15,7 +15,7 @@ use super::spec::GraphSpec;
 use crate::id::NodeId;
 use crate::tensor::{DType, Shape, TensorSpec};
 
-/// The most inputs that an error lists: a concat from outside may have any number.
+/// The maximum number of inputs that an error lists: a concat from outside may have any number.
 const INPUTS_SHOWN_MAX: usize = 8;
 
 impl GraphSpec {
@@ -24,7 +24,7 @@ impl GraphSpec {
     /// references are valid.
     ///
     /// # Errors
-    /// The first node whose inputs do not fit, by name.
+    /// Returns the first node whose inputs do not fit, by name.
     pub fn infer(&self, batch: usize) -> Result<Vec<TensorSpec>, GraphError> {
         let mut tensors: Vec<TensorSpec> = Vec::with_capacity(self.nodes.len());
         for position in 0..self.nodes.len() {
