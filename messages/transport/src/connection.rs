@@ -1,4 +1,5 @@
-//! The calling end of one connection: many requests in flight, and each reply finds its request.
+//! The calling end of one connection. Many requests may be in flight, and each reply is matched to its
+//! request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::wire::{Envelope, Limits, WireError};
 /// How long the peer may take to answer the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// A connection to one task, for calls. It is closed when it is dropped.
+/// A connection to one task, over which calls are made. It is closed when the value is dropped.
 #[derive(Debug)]
 pub struct Connection {
     peer: TaskId,
@@ -34,10 +35,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Shakes hands with `to` over a new link, and then carries calls on the current runtime.
+    /// Performs the handshake with the task `to` over a new link, and then starts a task on the current
+    /// runtime that carries the calls.
     ///
     /// # Errors
-    /// Returns an error if the peer refuses this task, or the link breaks.
+    /// Returns an error if the peer refuses this task, or if the link breaks.
     pub(crate) async fn open(
         link: Link,
         identity: &Identity,
@@ -61,7 +63,7 @@ impl Connection {
         self.peer
     }
 
-    /// Returns what the peer said of itself in the handshake.
+    /// Returns the peer's description of itself from the handshake.
     pub const fn welcome(&self) -> &Welcome {
         &self.welcome
     }
@@ -87,11 +89,12 @@ impl Connection {
         self.pending.reason()
     }
 
-    /// Sends a request and waits for the reply. First waits while as many requests are in flight as the peer
-    /// accepts.
+    /// Sends a request and waits for the reply. If as many requests are in flight as the peer accepts, waits
+    /// until one of them has been answered before it sends this one.
     ///
     /// # Errors
-    /// Returns an error if the peer refuses, the connection is lost, or the reply is of another kind.
+    /// Returns an error if the peer refuses the request, if the connection is lost, or if the reply is of
+    /// another kind than `R`.
     pub async fn call<R>(
         &self,
         message: impl Into<Message>,
@@ -106,11 +109,13 @@ impl Connection {
         self.decode(reply.ok())
     }
 
-    /// Calls like [`call`](Self::call), and sends the request again when no reply has come for long enough;
-    /// the earlier copy is then forgotten. A request that the transport has not taken yet is not sent again.
+    /// Calls like [`call`](Self::call), but sends the request again, with a new id, when no reply has come
+    /// within the pauses of `retry`. A reply to the earlier copy is then ignored. A request that the
+    /// transport has not completely taken yet is not sent again.
     ///
     /// # Errors
-    /// Returns an error if the peer refuses, the connection is lost, or the reply is of another kind.
+    /// Returns an error if the peer refuses the request, if the connection is lost, or if the reply is of
+    /// another kind than `R`.
     pub(crate) async fn call_with_resends<R>(
         &self,
         message: &Message,
@@ -140,12 +145,13 @@ impl Connection {
 
     async fn send(&self, message: Message, payload: Payload) -> Result<PendingRequest<'_>, CallError> {
         let request = self.pending.register().map_err(|reason| self.lost(reason))?;
-        // Where this fails, the connection's task has ended and told every pending request why.
+        // If this fails, the connection's task has ended, and the call learns the reason from its pending
+        // request.
         let _ = self.outgoing.send(Envelope { request: request.id, message, payload }).await;
         Ok(request)
     }
 
-    /// Decodes a reply as an `R`; without one, the connection is lost.
+    /// Decodes a reply as an `R`. If `reply` is `None`, returns the error that the connection is lost.
     fn decode<R>(&self, reply: Option<(Message, Payload)>) -> Result<(R, Payload), CallError>
     where
         R: TryFrom<Message, Error = Message>,
@@ -246,7 +252,8 @@ async fn carry(
     });
 }
 
-/// A guard that ends the wait of every request, however the connection's task ends.
+/// A guard that ends the wait of every pending request when it is dropped, so in whichever way the
+/// connection's task ends.
 struct End<'a> {
     pending: &'a Pending,
     reason: Option<String>,

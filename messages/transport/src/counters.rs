@@ -1,5 +1,5 @@
-//! Counts of connections, by the reason for their end, so that an attack or a faulty cable shows; of the
-//! traffic they carried; and of the repeated requests. Handshakes and heartbeats do not count.
+//! Counts of ended connections by reason, which reveal an attack or a faulty cable; of the traffic on
+//! connections; and of repeated requests. Handshakes and heartbeats are not counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::buffer::Budget;
 use pushpull_messages::observe::{ServerSnapshot, SharedTimes, Traffic};
 
-/// The traffic in one direction, counted by all connections together without a lock.
+/// The traffic in one direction, counted over all connections together, without a lock.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     messages: AtomicU64,
@@ -37,7 +37,7 @@ impl Carried {
 pub(super) struct ConnectionCounters {
     pub received: Carried,
     pub sent: Carried,
-    /// How long it took to write replies.
+    /// The times that it took to write replies.
     writing: SharedTimes,
     accepted: AtomicU64,
     /// The ended connections by reason; there is a fixed set of reasons, so this is bounded.
@@ -72,8 +72,8 @@ impl ServerObserver {
         Self { counters, budget }
     }
 
-    /// Returns the counts now. In flight are only payloads with memory of their own: within one process the
-    /// memory is the sender's.
+    /// Returns the current counts. Bytes in flight count only payloads for which the server allocated memory;
+    /// between tasks of one process the memory belongs to the sender.
     pub fn snapshot(&self) -> ServerSnapshot {
         let closed = self.counters.closed.lock();
         ServerSnapshot {
@@ -101,15 +101,16 @@ pub struct CallCounters {
 /// The counts of a client's calls at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallsSnapshot {
-    /// The times that a broken connection was replaced.
+    /// The number of times that a broken connection was replaced.
     pub reconnections: u64,
-    /// Requests sent again because no reply came, or because their connection broke.
+    /// The number of times that a request was sent again, because no reply came or because its connection
+    /// broke.
     pub resends: u64,
-    /// Replies for which no call was waiting any more.
+    /// The number of replies that arrived when no call was waiting for them any more.
     pub ignored: u64,
-    /// Requests written, those sent again included.
+    /// The requests that were written, including those sent again.
     pub sent: Traffic,
-    /// Replies received, those ignored included.
+    /// The replies that were received, including those that were ignored.
     pub received: Traffic,
 }
 
@@ -137,7 +138,7 @@ impl CallCounters {
         self.ignored.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the counts now.
+    /// Returns the current counts.
     pub fn snapshot(&self) -> CallsSnapshot {
         CallsSnapshot {
             reconnections: self.reconnections.load(Ordering::Relaxed),

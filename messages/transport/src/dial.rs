@@ -1,4 +1,5 @@
-//! Dials a peer that may not be up yet: tries again with growing pauses, and logs what it waits for.
+//! Dials a peer that may not have started yet: tries again with growing pauses, and logs which peer it is
+//! waiting for and why.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::handshake::Identity;
 use crate::retry::dial_pauses;
 use crate::transport::Transport;
 
-/// How long to wait for a peer, and how often to log that.
+/// How long to wait for a peer, and how often to log that this task is waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// The end of the wait.
@@ -26,23 +27,25 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Returns the patience to wait this long from now on.
+    /// Returns the patience to wait for `duration` from now on.
     pub fn of(duration: Duration) -> Self {
         Self { deadline: Instant::now() + duration, log_every: Duration::from_secs(3) }
     }
 }
 
-/// Returns the pauses between attempts of this task to dial `to`; another task has other ones.
+/// Returns the pauses between this task's attempts to dial `to`. Different tasks have different pauses, so
+/// that they do not all dial at once.
 pub(crate) fn pauses(identity: &Identity, to: TaskId) -> ExponentialBackoff {
     let mut hasher = DefaultHasher::new();
     (identity.task, identity.incarnation, to).hash(&mut hasher);
     dial_pauses(hasher.finish())
 }
 
-/// Dials `to` at `address` until it answers.
+/// Dials the task `to` at `address` until the task answers.
 ///
 /// # Errors
-/// Returns an error if it does not answer before the deadline, or refuses this task.
+/// Returns an error if the task does not answer before the deadline of `patience`, or if it refuses this
+/// task.
 pub async fn dial(
     transport: &dyn Transport,
     address: &str,

@@ -8,7 +8,7 @@ use pushpull_messages::message::Refusal;
 /// The reason why a transport could not listen or dial.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The address is taken.
+    /// The address is in use by another listener.
     #[error("address {address} is already in use")]
     InUse {
         /// The address.
@@ -37,25 +37,25 @@ impl TransportError {
 /// The reason why a peer could not be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// It did not answer before the deadline.
+    /// The peer did not answer before the deadline.
     #[error("{to} at {address} did not come up in time: {reason}")]
     Missing {
         /// The peer.
         to: TaskId,
-        /// Its address.
+        /// The peer's address.
         address: String,
         /// The reason why the last attempt failed.
         reason: String,
     },
-    /// It answered, but refused this task.
+    /// The peer answered, but refused this task.
     #[error("{to} refused this task: {refusal}")]
     Refused {
         /// The peer.
         to: TaskId,
-        /// Its reason.
+        /// The peer's reason.
         refusal: Refusal,
     },
-    /// One attempt failed.
+    /// An attempt to dial failed because of the transport.
     #[error(transparent)]
     Transport(#[from] TransportError),
 }
@@ -68,7 +68,7 @@ pub enum CallError {
     Refused {
         /// The peer.
         peer: TaskId,
-        /// Its reason.
+        /// The peer's reason.
         refusal: Refusal,
     },
     /// The connection is lost; whether the request was carried out is unknown.
@@ -76,17 +76,17 @@ pub enum CallError {
     Lost {
         /// The peer.
         peer: TaskId,
-        /// The reason why it is lost.
+        /// The reason why the connection is lost.
         reason: String,
     },
-    /// The reply is of another kind than the request asks for.
+    /// The reply is of a kind that does not fit the request.
     #[error("{peer} replied with {got}, but {expected} was expected")]
     Unexpected {
         /// The peer.
         peer: TaskId,
-        /// The kind that fits the request.
+        /// The kind of reply that fits the request.
         expected: &'static str,
-        /// The kind that arrived.
+        /// The kind of reply that arrived.
         got: &'static str,
     },
 }

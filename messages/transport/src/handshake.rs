@@ -4,23 +4,23 @@ use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
 
-/// The identity of a task, as it tells every peer.
+/// The identity of a task, which it sends to every peer.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The task.
     pub task: TaskId,
-    /// The life of that task.
+    /// The incarnation of that task: a new one for each start.
     pub incarnation: Incarnation,
-    /// The cluster it was started in.
+    /// The cluster that the task was started in.
     pub cluster: ClusterSpec,
-    /// The digest of the graph it was started with, if any.
+    /// The digest of the graph that the task was started with, if any.
     pub graph: Option<u32>,
-    /// The address at which it can be observed, as `host:port`.
+    /// The address of the task's HTTP server, which shows its state, as `host:port`; `None` if there is none.
     pub http: Option<String>,
 }
 
 impl Identity {
-    /// Returns the first message of this task when it has dialled `to`.
+    /// Returns the first message that this task sends to `to` after dialling it.
     pub fn hello(&self, to: TaskId) -> Hello {
         Hello {
             protocol: PROTOCOL,
@@ -36,7 +36,7 @@ impl Identity {
     /// Checks whether the peer that sent `hello` belongs to this cluster.
     ///
     /// # Errors
-    /// Refuses with what differs, in one line that both ends log.
+    /// Refuses a peer of another cluster; the refusal names the difference in one line, which both ends log.
     pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
         let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason));
         let (me, peer) = (self.task, hello.task);

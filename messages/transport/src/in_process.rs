@@ -16,12 +16,14 @@ use crate::listener::Listener;
 use crate::transport::Transport;
 use crate::wire::{Envelope, Limits, WireError};
 
-/// The envelopes queued in one direction of a link; beyond that the sender waits.
+/// The largest number of envelopes queued in one direction of a link; when the queue is full, the sender
+/// waits.
 const QUEUE_MAX: usize = 4;
-/// The links that wait to be accepted.
+/// The largest number of links that wait to be accepted; when there are more, the dialling task waits.
 const BACKLOG_MAX: usize = 64;
 
-/// The in-process transport: the addresses of one embedded cluster. Two of them in one process are separate.
+/// The in-process transport, which knows the addresses of one embedded cluster. Two such transports in one
+/// process are independent: the addresses of one are unknown to the other.
 #[derive(Clone, Default)]
 pub struct InProcess {
     listeners: Arc<DashMap<String, mpsc::Sender<Link>>>,
@@ -62,7 +64,7 @@ impl Transport for InProcess {
     }
 
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Link, TransportError>> {
-        // The guard must not live across the await below.
+        // The map's guard must be dropped before the await below.
         let listener = self.listeners.get(address).map(|entry| entry.value().clone());
         async move {
             let refused = || TransportError::io(address, io::ErrorKind::ConnectionRefused.into());
@@ -125,6 +127,7 @@ impl FrameReceiver for Receiver {
     }
 
     fn trust(&mut self, _: Limits, _: Option<Budget>) {
-        // Nothing is allocated here for what the other end sends: it exists already, in this process.
+        // The limits and the budget do not apply: a payload from the other end is already in this process's
+        // memory, so nothing is allocated here for it.
     }
 }

@@ -1,4 +1,4 @@
-//! How messages travel: buffers, their wire format, links, and the calls above them. Nothing above knows
+//! How messages are sent between tasks: buffers, the wire format, links, and calls. A caller need not know
 //! which transport is used.
 //!
 //! A [`ReconnectingClient`] calls one task over one [`Connection`] after another; a [`Service`] that is

@@ -1,4 +1,5 @@
-//! An open link between two tasks: two halves that carry envelopes. Knows neither handshakes nor requests.
+//! An open link between two tasks: two halves that carry envelopes. Handshakes, and the matching of replies
+//! to requests, are built on top.
 
 use futures_util::future::BoxFuture;
 
@@ -11,23 +12,25 @@ pub struct Link {
     pub sender: Box<dyn FrameSender>,
     /// The half that reads.
     pub receiver: Box<dyn FrameReceiver>,
-    /// The other end's address, for logs.
+    /// The address of the other end, for logs.
     pub peer: String,
 }
 
 /// The half of a link that writes.
 pub trait FrameSender: Send {
-    /// Writes one envelope, and returns when the transport has taken all of it. This may take for ever if the
-    /// peer does not read: the caller must have a time limit, or know otherwise that the peer is alive.
+    /// Writes one envelope, and returns when the transport has taken all of it. If the peer does not read,
+    /// this may never return, so the caller must set a time limit or check by other means that the peer is
+    /// alive.
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>>;
 }
 
 /// The half of a link that reads.
 pub trait FrameReceiver: Send {
-    /// Reads the next envelope; `None` when the other end has closed the link between two frames.
+    /// Reads the next envelope. Returns `None` if the other end has closed the link between two frames.
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>>;
 
-    /// Sets what is accepted from now on: frames within `limits`, and payloads once `budget` has room for
-    /// them; until then no more is read. A new link accepts only [`Limits::STRANGER`].
+    /// Sets what is accepted from now on. A frame must be within `limits`. A payload is read only once
+    /// `budget` has credit for it; until then nothing more is read from the link. A new link has the limits
+    /// [`Limits::STRANGER`].
     fn trust(&mut self, limits: Limits, budget: Option<Budget>);
 }

@@ -1,4 +1,4 @@
-//! Listening: accepts links, and handles each in a task of its own. Knows nothing of what a link carries.
+//! Accepts links, and handles each in a task of its own. What a link carries does not matter here.
 
 use std::io;
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use crate::link::Link;
 /// How long to wait after an error before accepting again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A socket, or the like, that accepts links.
+/// A socket, or its equivalent in another transport, that accepts links.
 pub trait Listener: Send {
     /// Waits for the next link.
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Link>>;
 
-    /// Returns the address it listens on; with the actual port if any was requested.
+    /// Returns the address that the listener is bound to. If port 0 was requested, the address has the port
+    /// that was assigned.
     fn address(&self) -> String;
 }
 
-/// Accepts links until `stopping` holds, and runs `handle` for each in a task of its own, at most `links_max`
-/// at a time. Returns when all these tasks have ended.
+/// Accepts links until `stopping` becomes true, and runs `handle` for each link in a task of its own; at most
+/// `links_max` tasks run at a time. Returns when all these tasks have ended.
 pub(crate) async fn accept_all<F>(
     mut listener: Box<dyn Listener>,
     links_max: u32,
@@ -62,8 +63,8 @@ pub(crate) async fn accept_all<F>(
             // The peer has closed the link already.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                // Most likely there are no file descriptors left: others must be closed before the next can
-                // come.
+                // Most likely there are no file descriptors left: another connection must be closed before
+                // the next one can be accepted.
                 tracing::error!(%error, "could not accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }

@@ -1,5 +1,5 @@
-//! How a connection knows that its peer is alive: both ends send at least this often, and a silent one is
-//! lost.
+//! How a connection detects that its peer has died: both ends send a heartbeat whenever they have been silent
+//! for a second, and a peer that is silent for much longer counts as lost.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::wire::Envelope;
 use pushpull_messages::id::RequestId;
 use pushpull_messages::message::Heartbeat;
 
-/// The time without a message after which a heartbeat is sent.
+/// The time without a message to the peer after which a heartbeat is sent.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The default time of silence after which a peer counts as lost.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(20);
-/// The shortest time of silence after which a peer may count as lost: a busy machine must not look like a
-/// dead one.
+/// The smallest value allowed for the time of silence after which a peer counts as lost: a peer on a busy
+/// machine sends late, and must not count as lost for that.
 pub const LOST_AFTER_MIN: Duration = Duration::from_secs(3);
 
 const _: () = assert!(LOST_AFTER_MIN.as_millis() >= 3 * HEARTBEAT.as_millis());
 
-/// Waits for what to send next: an item of the queue, or a heartbeat as `Err`. `None` when the queue is
-/// closed.
+/// Waits for the next thing to send: an item of the queue as `Ok`, or a heartbeat as `Err` after a second
+/// without one. Returns `None` when the queue is closed.
 pub(super) async fn next<T>(queue: &mut mpsc::Receiver<T>) -> Option<Result<T, Envelope>> {
     match timeout(HEARTBEAT, queue.recv()).await {
         Ok(next) => next.map(Ok),

@@ -1,7 +1,8 @@
-//! The requests of a connection that wait for their replies. Knows neither transport nor clock.
+//! The requests of a connection that wait for their replies. Sending them, and time limits, are left to the
+//! caller.
 //!
 //! Wanted properties: (A) a reply reaches the call that made its request, and no other; (B) once the
-//! connection is lost, no call waits any more, and every one learns why.
+//! connection is lost, no call waits any more, and every call gets the reason.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ struct Waiting {
     written: bool,
 }
 
-/// A request that waits for its reply; if this is dropped, the reply will be ignored.
+/// A request that waits for its reply. If this handle is dropped, the reply will be ignored.
 pub(crate) struct PendingRequest<'a> {
     pending: &'a Pending,
     pub id: RequestId,
@@ -78,19 +79,19 @@ impl Pending {
         Ok(PendingRequest { pending: self, id: RequestId(id), reply })
     }
 
-    /// Notes that the transport has taken all of a request.
+    /// Records that the transport has taken all of a request.
     pub(crate) fn written(&self, id: RequestId) {
         if let Some(waiting) = self.0.lock().waiting.get_mut(&id.0) {
             waiting.written = true;
         }
     }
 
-    /// Notes that the peer has sent something.
+    /// Records that the peer has sent something since the handshake.
     pub(crate) fn heard(&self) {
         self.0.lock().heard = true;
     }
 
-    /// Hands a reply to its request. Returns false if there never was such a request.
+    /// Hands a reply to the call that waits for it. Returns false if no request with this id was ever made.
     pub(crate) fn reply(
         &self,
         id: RequestId,
@@ -101,14 +102,14 @@ impl Pending {
         let mut requests = self.0.lock();
         requests.heard = true;
         let made = (1..requests.next).contains(&id.0);
-        // Another copy of the request is still to be answered.
+        // Such a refusal answers an earlier copy; the reply to the later copy is still to come.
         let superseded =
             matches!(&message, Message::Refusal(refusal) if refusal.code == RefusalCode::Superseded);
         match requests.waiting.remove(&id.0) {
             Some(waiting) if superseded => drop(requests.waiting.insert(id.0, waiting)),
             Some(Waiting { reply, .. }) => {
                 drop(requests);
-                // A call that is dropped at this moment waits no more.
+                // Sending fails if the call is dropped at this moment; then no one waits for the reply.
                 drop(reply.send((message, payload)));
             }
             None if made => counters.ignore(),
@@ -117,7 +118,7 @@ impl Pending {
         made
     }
 
-    /// Ends the wait of every request, since the connection is lost.
+    /// Records that the connection is lost, for this reason, and ends the wait of every request.
     pub(crate) fn lose(&self, reason: String) {
         let mut requests = self.0.lock();
         requests.lost = Some(reason);

@@ -1,4 +1,4 @@
-//! The reply to one request. Knows neither transport nor session.
+//! The handle with which a service replies to one request, at any time and from any thread.
 
 use pushpull_messages::id::RequestId;
 use pushpull_messages::message::{Message, Refusal, RefusalCode};
@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use crate::buffer::Payload;
 use crate::wire::Envelope;
 
-/// The right and the duty to answer one request. If it is dropped without an answer, it refuses the request.
+/// A handle to answer one request, once. If the handle is dropped without an answer, the request is refused.
 #[derive(Debug)]
 pub struct Reply(Option<Unanswered>);
 
@@ -18,14 +18,16 @@ struct Unanswered {
     permit: OwnedSemaphorePermit,
 }
 
-/// A reply that is to be written; the permit is returned after that.
+/// A reply that is to be written, with the permit of its request, which is released when the reply has been
+/// written.
 pub(crate) struct Outgoing {
     pub envelope: Envelope,
     pub permit: OwnedSemaphorePermit,
 }
 
 impl Reply {
-    /// Returns the reply to `request`, which goes to `outgoing`. That queue must have room for every permit.
+    /// Returns the handle to answer `request`; the answer is put into the queue `outgoing`. The queue must
+    /// have room for as many replies as there are permits.
     pub(crate) const fn new(
         request: RequestId,
         outgoing: mpsc::Sender<Outgoing>,

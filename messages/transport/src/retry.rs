@@ -1,16 +1,18 @@
-//! When a client dials again and when it sends a request again: settings, and the pauses that follow from
-//! them. Knows neither clock nor connection.
+//! When a client dials again and when it sends a request again: the settings, and the pauses that follow from
+//! them. Only computes the pauses; the caller waits.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use pushpull_messages::out_of_range::OutOfRange;
 
-/// The longest pause before a request is sent again, unless its first pause is longer.
+/// The longest pause before a request is sent again, unless [`RetryConfig::resend_after`] is longer.
 const RESEND_PAUSE_MAX: Duration = Duration::from_secs(60);
-/// The bounds on the first such pause: a slow peer must not be flooded.
+/// The bounds on the first pause before a request is sent again. The lower bound keeps a client from flooding
+/// a slow peer.
 const RESEND_AFTER: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(600));
-/// A peer that is gone for longer is unlikely to come back with its state.
+/// The upper bound on [`RetryConfig::redial_for`]. A peer that is away for longer is unlikely to return with
+/// its state.
 const REDIAL_FOR_MAX: Duration = Duration::from_secs(3600);
 /// The shortest and the longest pause between two attempts to dial.
 const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
@@ -18,13 +20,14 @@ const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 /// How a client deals with connections that break and replies that do not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryConfig {
-    /// How long it dials a peer whose connection broke before the peer counts as lost; at most an hour. Zero:
-    /// it does not dial again.
+    /// How long the client dials again after a connection broke, before the peer counts as lost; at most an
+    /// hour. If zero, the client does not dial again.
     pub redial_for: Duration,
-    /// How long it waits for a reply before it sends the request again; then it waits twice, four times as
-    /// long, up to a minute. From 10 ms to 600 s.
+    /// How long the client waits for a reply before it sends the request again, from 10 ms to 600 s. Each
+    /// further wait is twice as long, up to a minute, but never shorter than the first.
     pub resend_after: Duration,
-    /// The most connections on which a request is sent: what breaks every connection will break the next.
+    /// The largest number of connections on which a request is sent. A request that has met so many breaks
+    /// may be their cause, so another connection would break too.
     pub connections_max: u32,
 }
 
@@ -59,7 +62,7 @@ impl RetryConfig {
         Ok(())
     }
 
-    /// Returns how long to wait for a reply, each time before the request is sent again.
+    /// Iterates over the times to wait for a reply, one before each repetition of the request.
     pub(crate) fn resend_pauses(&self) -> ExponentialBackoff {
         ExponentialBuilder::default()
             .with_min_delay(self.resend_after)
@@ -75,7 +78,7 @@ pub(crate) fn dial_pauses(seed: u64) -> ExponentialBackoff {
     let (least, most) = DIAL_PAUSE;
     ExponentialBuilder::default()
         .with_min_delay(least)
-        // The jitter at most doubles a pause.
+        // The jitter lengthens a pause to at most twice its length.
         .with_max_delay(most / 2)
         .without_max_times()
         .with_jitter()

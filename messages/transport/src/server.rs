@@ -1,5 +1,5 @@
-//! A running server: starts to listen, and stops in good order. The listener accepts links, and a session
-//! serves each.
+//! A running server: how it starts, and how it stops without losing replies. The listener accepts links, and
+//! a session serves each.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -26,22 +26,23 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns the address it listens on.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Returns an observer of its connections, which outlives the server.
+    /// Returns an observer of the server's connections, which outlives the server.
     pub fn observer(&self) -> ServerObserver {
         self.observer.clone()
     }
 
-    /// Waits until no peer that was welcomed is connected any more.
+    /// Waits until no peer whose handshake succeeded is connected any more.
     pub async fn alone(&self) {
         let _ = self.peers.clone().wait_for(|&peers| peers == 0).await;
     }
 
-    /// Stops accepting and reading, writes the replies that are due, and closes every connection.
+    /// Stops accepting links and reading requests, writes the replies to the requests that have been read,
+    /// and closes every connection.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         let _ = self.ended.wait_for(|&ended| ended).await;

@@ -1,23 +1,25 @@
-//! The limits of a server: settings only.
+//! The settings of a server.
 
 use crate::wire::Limits;
 
-/// The most that a server accepts.
+/// The settings of a server, most of them limits on what it accepts.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// The number of shards that this task runs, as it tells its peers.
+    /// The number of shards that this task runs. Peers learn it in the handshake.
     pub shards: u32,
     /// The limits on a frame after the handshake.
     pub limits: Limits,
-    /// The unanswered requests on one connection beyond which no more is read from it.
+    /// The largest number of unanswered requests on one connection. When it is reached, no more is read from
+    /// the connection.
     pub requests_max: u32,
-    /// The unanswered payload bytes of all connections together beyond which no more is read.
+    /// The largest number of payload bytes of unanswered requests, over all connections together. When it is
+    /// reached, no more payloads are read.
     pub in_flight_bytes_max: u64,
-    /// The connections at a time; beyond that the next waits to be accepted.
+    /// The largest number of connections at a time. When it is reached, the next one waits to be accepted.
     pub connections_max: u32,
-    /// How long a handshake may take, in milliseconds.
+    /// The time limit for a handshake, in milliseconds.
     pub handshake_ms: u64,
-    /// How long writing the last replies may take when the server stops, in milliseconds.
+    /// The time limit for writing the last replies when the server stops, in milliseconds.
     pub drain_ms: u64,
 }
 
@@ -36,8 +38,9 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Returns the unanswered requests a connection may have: at least two for every shard, since a worker
-    /// calls all of them at once, and the chief has more to send while it waits for a save of each.
+    /// Returns the largest number of unanswered requests on one connection. It is at least two for each
+    /// shard: a worker calls all shards at once, and the chief sends other requests while every shard may
+    /// still owe it the reply to a save.
     pub(crate) fn requests_max(&self) -> u32 {
         self.requests_max.max(self.shards.saturating_mul(2)).max(1)
     }

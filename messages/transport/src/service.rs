@@ -1,4 +1,4 @@
-//! What a server needs from the task that it serves. Knows neither sessions nor frames.
+//! What a server requires of the task whose service it offers: to decide about peers, and to answer requests.
 
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::message::{Message, Refusal};
@@ -11,23 +11,23 @@ use crate::reply::Reply;
 pub struct Peer {
     /// The task.
     pub task: TaskId,
-    /// The life of that task.
+    /// The incarnation of that task: a new one for each start.
     pub incarnation: Incarnation,
-    /// The number of this server's connection; later ones have greater numbers.
+    /// The connection's number on this server; later connections have greater numbers.
     pub connection: u64,
-    /// The address it calls from.
+    /// The address from which the peer dialled.
     pub address: String,
-    /// The address at which it says that it can be observed.
+    /// The address of the peer's HTTP server, as the peer reported it; `None` if it has none.
     pub http: Option<String>,
 }
 
-/// A service that answers requests. It is called on the connection's task, so it must hand work on and return
-/// at once.
+/// A service that answers requests. The connection's own task calls it, so every method must hand long work
+/// to another thread or task and return at once.
 pub trait Service: Send + Sync + 'static {
-    /// Decides about a peer that fits the cluster, before it is welcomed.
+    /// Decides whether to accept a peer that belongs to the cluster, at the end of its handshake.
     ///
     /// # Errors
-    /// Refuses the peer.
+    /// If the service refuses the peer.
     fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
         let _ = peer;
         Ok(())
@@ -36,7 +36,7 @@ pub trait Service: Send + Sync + 'static {
     /// Handles a request. The reply may be sent at any time, from anywhere.
     fn call(&self, peer: &Peer, message: Message, payload: Payload, reply: Reply);
 
-    /// Notes that the connection of an admitted peer has ended.
+    /// Called when the connection of an admitted peer has ended.
     fn disconnected(&self, peer: &Peer) {
         let _ = peer;
     }

@@ -1,6 +1,6 @@
-//! A session: the task that serves one connection. Shakes hands, bounds what is in flight, and hands each
-//! request to the service with the right to answer it. Bad bytes close the connection they came on, with a
-//! counted, named error, and affect no other.
+//! A session: the task that serves one connection. It performs the handshake, bounds the requests in flight,
+//! and hands each request to the service with a handle to answer it. Invalid bytes close the connection on
+//! which they arrived and no other; the error is counted by its name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::server_config::ServerConfig;
 use crate::service::{Peer, Service};
 use crate::wire::{Envelope, WireError};
 
-/// What all sessions of a server share.
+/// The state that all sessions of a server share.
 pub(crate) struct Host {
     pub identity: Identity,
     pub service: Arc<dyn Service>,
@@ -30,11 +30,11 @@ pub(crate) struct Host {
     pub counters: Arc<ConnectionCounters>,
     /// The number of the next connection.
     pub next: AtomicU64,
-    /// The number of connected peers that were welcomed.
+    /// The number of connected peers whose handshake succeeded.
     pub peers: Arc<watch::Sender<usize>>,
 }
 
-/// The reason why a session ended, other than that its peer closed it.
+/// The reason why a session ended, if it is not that the peer closed the link.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error(transparent)]
@@ -59,8 +59,8 @@ impl SessionError {
     }
 }
 
-/// Serves one link until its peer closes it, something breaks, or `stopping` holds; counts it and logs
-/// errors.
+/// Serves one link until the peer closes it, an error occurs, or `stopping` becomes true. Counts the
+/// connection and logs errors.
 pub(crate) async fn serve_link(host: Arc<Host>, link: Link, stopping: watch::Receiver<bool>) {
     host.counters.accept();
     let address = link.peer.clone();
@@ -88,7 +88,8 @@ async fn serve(host: &Host, link: Link, mut stopping: watch::Receiver<bool>) -> 
     Ok(exchange(host, &admitted.peer, sender, receiver, stopping).await?)
 }
 
-/// A peer that the service has admitted. When this is dropped, the service learns that the session has ended.
+/// A peer that the service has admitted. When this guard is dropped, the service is notified that the session
+/// has ended.
 struct Admitted {
     peer: Peer,
     service: Arc<dyn Service>,
@@ -102,8 +103,8 @@ impl Drop for Admitted {
     }
 }
 
-/// Waits for the peer's hello, and welcomes or refuses it. Returns `None` if the peer closed the link
-/// instead.
+/// Waits for the peer's hello, and answers with a welcome or a refusal. Returns `None` if the peer closed the
+/// link instead of sending a hello.
 async fn handshake(
     host: &Host,
     sender: &mut dyn FrameSender,
@@ -117,7 +118,8 @@ async fn handshake(
         Ok(Some(Envelope { request, message, .. })) => (request, message),
         Ok(None) => return Ok(None),
         Err(error @ WireError::Version { .. }) => {
-            // The peer cannot read this either, but it sees our version, and names both.
+            // The peer cannot decode this answer, but its prefix has our version, so the peer's error can
+            // name both versions.
             answer(RequestId(0), Refusal::new(RefusalCode::Protocol, &error).into()).await?;
             return Err(error.into());
         }
@@ -158,7 +160,8 @@ async fn handshake(
     Ok(Some(admitted))
 }
 
-/// Reads requests and writes replies until the peer closes the link, something breaks, or `stopping` holds.
+/// Reads requests and writes replies until the peer closes the link, an error occurs, or `stopping` becomes
+/// true.
 async fn exchange(
     host: &Host,
     peer: &Peer,
@@ -180,7 +183,7 @@ async fn exchange(
     Ok(())
 }
 
-/// Reads requests and hands them to the service. Returns whether it ended because the server stops.
+/// Reads requests and hands them to the service. Returns true if it ended because the server is stopping.
 async fn read_requests(
     host: &Host,
     peer: &Peer,
@@ -235,7 +238,8 @@ async fn write_replies(
     Ok(())
 }
 
-/// Returns how long a peer may take to read a reply; one that takes longer holds memory, and is disconnected.
+/// Returns the time limit for a peer to read a reply of `bytes` bytes. A slower peer is disconnected, because
+/// the unread reply occupies memory.
 fn write_limit(bytes: usize) -> Duration {
     const PATIENCE: Duration = Duration::from_secs(30);
     const BYTES_PER_SECOND_MIN: u64 = 1 << 20;

@@ -1,4 +1,5 @@
-//! The TCP transport: one vectored write per frame, and payloads read straight into a pooled, aligned buffer.
+//! The TCP transport: a frame is written with one vectored write where possible, and a payload is read
+//! directly into an aligned buffer from the pool.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -19,9 +20,9 @@ use crate::wire::{
     Envelope, FrameHead, Incoming, Limits, PADDING, PREFIX_BYTES, Prefix, WireError, encode_head,
 };
 
-/// How long nothing may move within a frame before the peer counts as gone.
+/// The longest time without progress while a frame is read; after it the peer counts as lost.
 const STALL: Duration = Duration::from_secs(30);
-/// The average rate below which a payload counts as stalled.
+/// The lowest average rate of a payload, in bytes per second; a slower one counts as stalled.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 /// The size of the buffer through which prefixes, headers and small payloads are read; larger reads bypass
 /// it.
@@ -47,15 +48,15 @@ impl Tcp {
         Self { pool, payload_crc: false, lost_after: LOST_AFTER }
     }
 
-    /// Sends a checksum with every payload if `on`. TCP has one too, but it is weak.
+    /// Sends a crc32c with every payload if `on`. TCP has a checksum of its own, but a weak one.
     #[must_use]
     pub fn with_payload_crc(mut self, on: bool) -> Self {
         self.payload_crc = on;
         self
     }
 
-    /// Sets how long a peer may be silent before it counts as lost, at least [`LOST_AFTER_MIN`]. A peer sends
-    /// a heartbeat every second.
+    /// Sets how long a peer may be silent before it counts as lost; at least [`LOST_AFTER_MIN`]. An idle peer
+    /// sends a heartbeat every second.
     #[must_use]
     pub fn with_lost_after(mut self, lost_after: Duration) -> Self {
         self.lost_after = lost_after.max(LOST_AFTER_MIN);
@@ -150,7 +151,7 @@ impl FrameSender for Sender {
             let mut end = 0;
             for (segment, start) in segments.iter().zip(starts) {
                 if !segment.is_ready() {
-                    // Write what is ready instead of making it wait.
+                    // Writes the segments that are ready instead of holding them back.
                     write_all(&mut self.stream, &mut slices).await?;
                     slices.clear();
                     segment.ready().await?;
@@ -192,7 +193,8 @@ impl FrameReceiver for Receiver {
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>> {
         async move {
             let mut prefix_bytes = [0; PREFIX_BYTES];
-            // Between two frames a peer may take its time, as long as it is alive.
+            // Between two frames the longer limit of a silent peer applies, because heartbeats are sent only
+            // now and then.
             let first = match timeout(self.lost_after, self.stream.read(&mut prefix_bytes)).await {
                 Ok(first) => first?,
                 Err(_) => return Err(WireError::Silent(self.lost_after.as_secs())),
@@ -227,7 +229,8 @@ impl Receiver {
             Some(credit) => buffer.with_credit(credit),
             None => buffer,
         };
-        // A peer that sends slowly must not hold the memory for ever either.
+        // The whole payload has a time limit too, so that a peer that sends very slowly does not occupy the
+        // memory for ever.
         let limit = STALL + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN);
         match timeout(limit, read_full(&mut self.stream, buffer.as_bytes_mut())).await {
             Ok(read) => read.map(|()| buffer),
@@ -235,7 +238,7 @@ impl Receiver {
         }
     }
 
-    /// Reads a header. The memory grows with what arrives: a prefix alone must not allocate a large header.
+    /// Reads a header. Memory is allocated as bytes arrive: a prefix alone must not cause a large allocation.
     async fn read_header(&mut self, bytes: usize) -> Result<(), WireError> {
         const CHUNK: usize = 64 << 10;
         self.header.clear();
@@ -260,7 +263,7 @@ async fn read_full(stream: &mut (impl AsyncRead + Unpin), mut bytes: &mut [u8]) 
     Ok(())
 }
 
-/// Runs a read in the middle of a frame, within the time limit.
+/// Runs a read in the middle of a frame, within the time limit [`STALL`].
 async fn moving(operation: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
     match timeout(STALL, operation).await {
         Ok(done) => Ok(done?),

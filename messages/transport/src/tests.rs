@@ -1,4 +1,4 @@
-//! Tests of calls, refusals, limits and an orderly end, on every transport.
+//! Tests of calls, refusals, limits and an orderly stop, on every transport.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,11 +19,12 @@ fn identity(task: TaskId) -> Identity {
     Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None }
 }
 
-/// A service that answers a push with its gradients, and keeps the reply to an `Observe` until a `Stop`.
+/// A service that answers a push with its gradients, and holds back the reply to an `Observe` until a `Stop`
+/// arrives.
 #[derive(Default)]
 struct Echo {
     kept: Mutex<Vec<Reply>>,
-    /// The payloads pushed, if they are to be kept; replies then have no values.
+    /// The payloads that were pushed, if the service is to keep them; replies then have no values.
     keeps: Mutex<Option<Vec<Payload>>>,
     gone: tokio::sync::Notify,
 }
@@ -269,7 +270,7 @@ async fn foreign_bytes_close_their_own_connection() {
         let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
-        // In any case the server closes this connection and no other.
+        // Whatever it answers, the server closes this connection and no other.
         let _ = stream.read_to_end(&mut answer).await;
     };
     talk(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n-------------------------").await;
@@ -298,7 +299,7 @@ async fn foreign_bytes_close_their_own_connection() {
 #[tokio::test]
 async fn a_peer_of_another_version_learns_both_versions() {
     let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
-    // A frame of a later version, whose prefix differs in the version alone.
+    // A frame of a later version of the protocol; only the version in its prefix differs.
     let mut later = crate::wire::Prefix {
         kind: 1,
         request: RequestId(0),
@@ -314,7 +315,7 @@ async fn a_peer_of_another_version_learns_both_versions() {
     stream.read_to_end(&mut answer).await.unwrap();
     let text = String::from_utf8_lossy(&answer);
     assert!(text.contains("speaks protocol version 9, and this task speaks 1"), "{text}");
-    // The other way round, a server of a later version is a refusal, not a reason to wait.
+    // Conversely, a server of a later version counts as a refusal: the client does not keep dialling.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let answer = async {
@@ -334,7 +335,8 @@ async fn a_peer_of_another_version_learns_both_versions() {
 
 #[tokio::test]
 async fn a_silent_peer_is_lost_and_an_idle_one_is_not() {
-    // A server that shakes hands and then stays silent, as a stopped process does.
+    // A server that completes the handshake and then stays silent, as a process that was stopped by SIGSTOP
+    // does.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_address = listener.local_addr().unwrap().to_string();
     let lost_after = LOST_AFTER_MIN;
@@ -354,7 +356,8 @@ async fn a_silent_peer_is_lost_and_an_idle_one_is_not() {
         let envelope =
             crate::wire::Envelope { request: RequestId(0), message: welcome.into(), payload: Payload::EMPTY };
         stream.write_all(&crate::wire::encode_head(&envelope, false).unwrap().bytes).await.unwrap();
-        // It reads, as the operating system does for a stopped process, until the peer closes.
+        // The server reads until the peer closes the link; for a stopped process the operating system does
+        // so.
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes).await;
     });
@@ -366,7 +369,7 @@ async fn a_silent_peer_is_lost_and_an_idle_one_is_not() {
         doomed.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap_err();
     assert!(error.to_string().contains("nothing came for 3 s"), "{error}");
     silent.await.unwrap();
-    // The other connection was idle for as long, and still works at both ends.
+    // The other connection was idle for the same time, and still works at both ends.
     let (pushed, _): (Pushed, _) = quiet.call(push(4, 0), Payload::EMPTY).await.unwrap();
     assert_eq!(pushed.version, Version(4));
     let seen = real.server.observer().snapshot();

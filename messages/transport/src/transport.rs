@@ -1,4 +1,4 @@
-//! What every transport offers: to listen, and to dial. Knows no particular transport.
+//! The trait of all transports, by which a task listens and dials.
 
 use futures_util::future::BoxFuture;
 
@@ -6,16 +6,16 @@ use crate::error::TransportError;
 use crate::link::Link;
 use crate::listener::Listener;
 
-/// A way for envelopes to travel between tasks. Addresses are `host:port`, whatever the transport makes of
-/// them.
+/// A way to send envelopes between tasks. Addresses have the form `host:port`; what they refer to is up to
+/// the transport.
 pub trait Transport: Send + Sync + 'static {
-    /// Starts to listen.
+    /// Starts to listen at an address.
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, TransportError>>;
 
-    /// Returns whether a frame may be sent before all of its payload is ready. If not, a promise gains
-    /// nothing.
+    /// Returns whether sending a frame may begin before all of its payload is ready. If false, promising a
+    /// buffer saves no time.
     fn streams(&self) -> bool;
 
-    /// Opens a link. The side that dials sends the first frame.
+    /// Opens a link to the task that listens at an address. The side that dials sends the first frame.
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Link, TransportError>>;
 }

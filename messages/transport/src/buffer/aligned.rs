@@ -12,7 +12,7 @@ pub struct Buffer {
     lines: Vec<Line>,
     bytes: usize,
     stock: Option<Stock>,
-    /// Bytes of a budget, held as long as the memory.
+    /// The credit for these bytes from a budget, held until the memory is freed or goes back to the pool.
     credit: Option<Credit>,
 }
 
@@ -22,7 +22,7 @@ impl Buffer {
         Self::from_lines(fresh_lines(lines_for(bytes)), bytes, None)
     }
 
-    /// Returns a buffer with these floats.
+    /// Returns a buffer that contains these floats and belongs to no pool.
     pub fn from_f32(values: &[f32]) -> Self {
         let mut buffer = Self::zeroed(size_of_val(values));
         buffer.as_f32_mut().copy_from_slice(values);
@@ -34,7 +34,8 @@ impl Buffer {
         Self { lines, bytes, stock, credit: None }
     }
 
-    /// Adds the credit that was taken from a budget for this buffer; it is returned with the memory.
+    /// Attaches the credit that was taken from a budget for this buffer. The credit goes back to the budget
+    /// when the buffer is dropped.
     #[must_use]
     pub fn with_credit(mut self, credit: Credit) -> Self {
         self.credit = Some(credit);
@@ -46,7 +47,7 @@ impl Buffer {
         self.bytes
     }
 
-    /// Returns whether it has no bytes.
+    /// Returns whether the buffer has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
@@ -61,13 +62,15 @@ impl Buffer {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.bytes]
     }
 
-    /// Returns the bytes as floats for writing, without those beyond the last whole float.
+    /// Returns the bytes as floats for writing. If the length is no multiple of 4, the bytes after the last
+    /// whole float are left out.
     pub fn as_f32_mut(&mut self) -> &mut [f32] {
         let whole = self.bytes / 4;
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..whole]
     }
 
-    /// Returns the bytes as floats, without those beyond the last whole float.
+    /// Returns the bytes as floats. If the length is no multiple of 4, the bytes after the last whole float
+    /// are left out.
     pub fn as_f32(&self) -> &[f32] {
         &bytemuck::cast_slice(&self.lines)[..self.bytes / 4]
     }

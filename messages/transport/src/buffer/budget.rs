@@ -1,10 +1,12 @@
-//! A bound on the bytes in flight. Credit is taken before memory is allocated, and returned with the memory.
+//! A bound on the bytes in flight. Credit is taken from the budget before memory is allocated, and goes back
+//! to the budget when the memory is released.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The unit in which bytes are counted, so that budgets of any size fit.
+/// The unit in which bytes are counted. The semaphore counts in `u32`, which in bytes would bound a budget to
+/// 4 GiB.
 const UNIT_BYTES: u64 = 1 << 10;
 
 /// A shared budget of bytes.
@@ -14,7 +16,7 @@ pub struct Budget {
     units_max: u32,
 }
 
-/// Bytes taken from a budget; they are returned when this is dropped.
+/// Bytes taken from a budget. They go back to the budget when the credit is dropped.
 #[derive(Debug)]
 pub struct Credit {
     _units: OwnedSemaphorePermit,
@@ -28,20 +30,21 @@ impl Budget {
         Self { units: Arc::new(Semaphore::new(units_max as usize)), units_max }
     }
 
-    /// Takes bytes, and waits while there are too few, in the order of the calls. A request for more than the
-    /// whole budget counts as the whole: it waits until no other credit is out.
+    /// Takes `bytes` bytes from the budget; waits until they are available. Calls are served in order. A call
+    /// for more than the whole budget takes the whole budget, and so waits until all other credits have been
+    /// dropped.
     pub async fn take(&self, bytes: u64) -> Credit {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).min(self.units_max);
         let units = Arc::clone(&self.units).acquire_many_owned(units).await.expect("never closed");
         Credit { _units: units }
     }
 
-    /// Returns the bytes that could be taken now.
+    /// Returns the number of bytes that are available now.
     pub fn available(&self) -> u64 {
         self.units.available_permits() as u64 * UNIT_BYTES
     }
 
-    /// Returns the bytes that are taken now.
+    /// Returns the number of bytes that are taken now.
     pub fn taken(&self) -> u64 {
         self.bytes_max().saturating_sub(self.available())
     }

@@ -1,4 +1,4 @@
-//! Memory for tensor bytes: aligned, pooled, and shared without copies. Knows nothing of what the bytes mean.
+//! Memory for tensor bytes: aligned, pooled, and shared without copies. Does not interpret the bytes.
 
 mod aligned;
 mod budget;

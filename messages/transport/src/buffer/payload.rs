@@ -1,12 +1,13 @@
-//! The tensor bytes that travel beside a message: shared segments that are neither copied nor encoded.
+//! The tensor bytes that are sent together with a message: shared segments that are neither copied nor
+//! encoded.
 
 use pushpull_messages::tensor::ALIGNMENT;
 
 use super::promise::BrokenPromise;
 use super::segment::Segment;
 
-/// The segments that travel beside a message. On the wire every segment begins at a multiple of
-/// [`ALIGNMENT`].
+/// The segments of tensor bytes that are sent together with a message. On the wire, every segment begins at a
+/// multiple of [`ALIGNMENT`] bytes from the beginning of the payload.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     segments: Vec<Segment>,
@@ -16,17 +17,17 @@ impl Payload {
     /// A payload without segments.
     pub const EMPTY: Self = Self { segments: Vec::new() };
 
-    /// Returns a payload of these segments, in order.
+    /// Returns a payload that consists of these segments, in order.
     pub fn new(segments: Vec<Segment>) -> Self {
         Self { segments }
     }
 
-    /// Returns the segments, in order.
+    /// Returns the payload's segments, in order.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// Returns the owned segments, in order.
+    /// Takes the payload apart into its segments, in order.
     pub fn into_segments(self) -> Vec<Segment> {
         self.segments
     }
@@ -34,7 +35,7 @@ impl Payload {
     /// Waits until all segments can be read.
     ///
     /// # Errors
-    /// Returns an error if one of their promises is broken.
+    /// Returns an error if a segment's buffer was promised and its writer has failed.
     pub async fn ready(&self) -> Result<(), BrokenPromise> {
         for segment in &self.segments {
             segment.ready().await?;
@@ -42,14 +43,15 @@ impl Payload {
         Ok(())
     }
 
-    /// Returns the bytes of all segments, without padding.
+    /// Returns the number of bytes in all segments together, without padding.
     pub fn bytes(&self) -> usize {
         self.segments.iter().map(Segment::len).sum()
     }
 }
 
-/// Lays out segments of these lengths so that each begins on a cache line: returns their starts and the total
-/// bytes. The last one is not padded. `None` if the total does not fit in a `u64`.
+/// Lays out segments of these lengths so that each begins on a cache line. Returns the start of each segment
+/// and the total number of bytes; no padding follows the last segment. Returns `None` if the total does not
+/// fit in a `u64`.
 pub(crate) fn payload_layout(lengths: impl IntoIterator<Item = u64>) -> Option<(Vec<u64>, u64)> {
     let (mut starts, mut end) = (Vec::new(), 0u64);
     for length in lengths {

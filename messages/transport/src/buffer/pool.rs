@@ -1,10 +1,10 @@
-//! A pool of buffers for reuse: a steady training loop allocates no memory, and touches none for the first
-//! time.
+//! A pool of buffers for reuse: a training loop that needs the same sizes in every step allocates no memory,
+//! and has no page faults for fresh memory.
 
 use super::aligned::Buffer;
 use super::stock::{Stock, fresh_lines, lines_for};
 
-/// A shared pool of buffers. It bounds the memory it keeps, not the memory it hands out.
+/// A shared pool of buffers. The pool bounds the memory of its unused buffers, not of those in use.
 #[derive(Clone)]
 pub struct BufferPool(Stock);
 
@@ -14,22 +14,22 @@ impl BufferPool {
         Self(Stock::new(bytes_max))
     }
 
-    /// Takes a buffer of `bytes` bytes. Its content is left over from earlier use: the caller must write all
-    /// of it.
+    /// Takes a buffer of `bytes` bytes from the pool, or allocates one. The buffer may contain data from an
+    /// earlier use, so the caller must overwrite all of it.
     pub fn take(&self, bytes: usize) -> Buffer {
         let lines = lines_for(bytes);
         let kept = self.0.take(lines);
         Buffer::from_lines(kept.unwrap_or_else(|| fresh_lines(lines)), bytes, Some(self.0.clone()))
     }
 
-    /// Returns the bytes of the unused buffers in the pool.
+    /// Returns the number of bytes in the pool's unused buffers.
     pub fn bytes_kept(&self) -> usize {
         self.0.bytes()
     }
 }
 
 impl Default for BufferPool {
-    /// Returns a pool that keeps up to 4 GiB.
+    /// Returns a pool that keeps at most 4 GiB of unused buffers.
     fn default() -> Self {
         Self::new(4 << 30)
     }

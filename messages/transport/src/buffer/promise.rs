@@ -1,5 +1,5 @@
-//! A promise of a buffer that is still being written while its frame is already being sent: the writer keeps
-//! the promise, and the sender waits for that.
+//! A promise of a buffer that is still being written while its frame is already being sent. The writer keeps
+//! the promise by handing over the buffer, and the frame's sender waits until then.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use super::aligned::Buffer;
 
-/// The duty to hand over a buffer. If it is dropped instead, the promise is broken, and those that wait learn
-/// it.
+/// The writer's end of a promise: the duty to hand over a buffer. If it is dropped instead, the promise is
+/// broken, and everyone who waits for the buffer gets [`BrokenPromise`].
 #[derive(Debug)]
 pub struct Promise {
     slot: Arc<OnceLock<Arc<Buffer>>>,
@@ -16,20 +16,20 @@ pub struct Promise {
     kept: watch::Sender<()>,
 }
 
-/// A buffer that has been promised.
+/// The receiving end of a promise: a buffer that is there now or will be.
 #[derive(Clone, Debug)]
 pub(super) struct Promised {
     slot: Arc<OnceLock<Arc<Buffer>>>,
     kept: watch::Receiver<()>,
 }
 
-/// The error of a buffer that will never come, since its writer has failed.
+/// The error of waiting for a buffer that will never come, because its writer has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("what was to be sent was never completed")]
 pub struct BrokenPromise;
 
 impl Promise {
-    /// Promises a buffer of `bytes` bytes.
+    /// Returns a promise of a buffer of `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
         Self { slot: Arc::default(), bytes, kept: watch::Sender::new(()) }
     }
@@ -47,7 +47,7 @@ impl Promise {
     /// Hands over the buffer.
     ///
     /// # Panics
-    /// If it does not have the promised size.
+    /// If the buffer does not have the promised size.
     pub fn keep(self, buffer: Buffer) {
         assert_eq!(buffer.len(), self.bytes, "another buffer than promised");
         let _ = self.slot.set(Arc::new(buffer));
@@ -65,7 +65,7 @@ impl Promised {
     pub(super) async fn kept(&self) -> Result<(), BrokenPromise> {
         let mut kept = self.kept.clone();
         while self.slot.get().is_none() {
-            // It may have been kept just before the promise was dropped.
+            // The promise may have been kept just before it was dropped.
             if kept.changed().await.is_err() && self.slot.get().is_none() {
                 return Err(BrokenPromise);
             }

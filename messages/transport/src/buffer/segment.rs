@@ -1,4 +1,4 @@
-//! A range of a buffer that is shared, or still being written. Knows nothing of what the bytes mean.
+//! A range of a buffer that is shared, or still being written. Does not interpret the bytes.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ pub struct Segment {
 #[derive(Clone, Debug)]
 enum Source {
     Ready(Arc<Buffer>),
-    /// It is still being written.
+    /// The buffer is promised, and may still be being written.
     Promised(Promised),
 }
 
 impl Segment {
-    /// Returns `bytes` bytes of a buffer from `start` on.
+    /// Returns the segment of `bytes` bytes that begins at byte `start` of a buffer.
     ///
     /// # Panics
-    /// If the range is outside the buffer, or `start` is no multiple of 4.
+    /// If the range is not within the buffer, or if `start` is no multiple of 4.
     pub fn new(buffer: Arc<Buffer>, start: usize, bytes: usize) -> Self {
         let all = buffer.len();
         Self::within(Source::Ready(buffer), all, start, bytes)
@@ -37,7 +37,7 @@ impl Segment {
         Self { source, start, bytes }
     }
 
-    /// Returns all of a buffer.
+    /// Returns a segment that is a whole buffer.
     pub fn whole(buffer: Arc<Buffer>) -> Self {
         let bytes = buffer.len();
         Self { source: Source::Ready(buffer), start: 0, bytes }
@@ -48,7 +48,7 @@ impl Segment {
         self.bytes
     }
 
-    /// Returns whether it has no bytes.
+    /// Returns whether the segment has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
@@ -56,15 +56,16 @@ impl Segment {
     /// Returns the bytes.
     ///
     /// # Panics
-    /// If they are promised and not written yet; [`ready`](Self::ready) waits for them.
+    /// If the bytes are promised and have not been written yet; [`ready`](Self::ready) waits for them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.buffer().as_bytes()[self.start..self.start + self.bytes]
     }
 
-    /// Returns the bytes as floats, without those beyond the last whole float.
+    /// Returns the bytes as floats. If the length is no multiple of 4, the bytes after the last whole float
+    /// are left out.
     ///
     /// # Panics
-    /// As [`as_bytes`](Self::as_bytes).
+    /// If the bytes are promised and have not been written yet, as in [`as_bytes`](Self::as_bytes).
     pub fn as_f32(&self) -> &[f32] {
         let first = self.start / 4;
         &self.buffer().as_f32()[first..first + self.bytes / 4]
@@ -88,7 +89,7 @@ impl Segment {
     /// Waits until the bytes can be read.
     ///
     /// # Errors
-    /// Returns an error if their promise is broken.
+    /// Returns an error if the bytes were promised and their writer has failed.
     pub async fn ready(&self) -> Result<(), BrokenPromise> {
         match &self.source {
             Source::Ready(_) => Ok(()),
@@ -98,10 +99,10 @@ impl Segment {
 }
 
 impl Promise {
-    /// Returns `bytes` bytes of the promised buffer from `start` on.
+    /// Returns the segment of `bytes` bytes that begins at byte `start` of the promised buffer.
     ///
     /// # Panics
-    /// As [`Segment::new`].
+    /// If the range is not within the buffer, or if `start` is no multiple of 4.
     pub fn segment(&self, start: usize, bytes: usize) -> Segment {
         Segment::within(Source::Promised(self.promised()), self.bytes(), start, bytes)
     }

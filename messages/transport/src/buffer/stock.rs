@@ -1,4 +1,5 @@
-//! The unused memory of a buffer pool, in cache lines. Knows no buffer.
+//! The unused memory of a buffer pool: allocations of whole cache lines, from which buffers are made
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,42 +8,43 @@ use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
 use pushpull_messages::tensor::ALIGNMENT;
 
-/// One cache line. A vector of these is aligned without unsafe code.
+/// One cache line. A vector of lines is aligned to a cache line without unsafe code.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Line([u8; ALIGNMENT]);
 
-/// Returns the number of lines that `bytes` bytes take.
+/// Returns the number of lines that `bytes` bytes occupy.
 pub(super) const fn lines_for(bytes: usize) -> usize {
     bytes.div_ceil(ALIGNMENT)
 }
 
-/// Allocates zeroed lines; large allocations cost nothing until they are touched.
+/// Allocates zeroed lines. The operating system zeroes the pages of a large allocation when they are first
+/// used, so the call itself is cheap.
 pub(super) fn fresh_lines(lines: usize) -> Vec<Line> {
     bytemuck::zeroed_vec(lines)
 }
 
-/// The shared, bounded stock of unused lines.
+/// The shared, bounded stock of unused allocations.
 #[derive(Clone)]
 pub(super) struct Stock(Arc<Mutex<Allocations>>);
 
 struct Allocations {
-    /// The unused allocations by exact length in lines: a training loop needs the same few sizes again and
-    /// again.
+    /// The unused allocations by their exact length in lines. A training loop needs the same few sizes again
+    /// and again, so an exact match is found.
     free: BTreeMap<usize, Vec<Vec<Line>>>,
     lines: usize,
     lines_max: usize,
 }
 
 impl Stock {
-    /// Returns an empty stock that keeps at most `bytes_max` bytes.
+    /// Returns an empty stock of at most `bytes_max` bytes.
     pub(super) fn new(bytes_max: usize) -> Self {
         let lines_max = lines_for(bytes_max);
         Self(Arc::new(Mutex::new(Allocations { free: BTreeMap::new(), lines: 0, lines_max })))
     }
 
-    /// Takes an allocation of exactly this length, if there is one. Its content is left over from earlier
-    /// use.
+    /// Takes an allocation of exactly `lines` lines from the stock; `None` if there is none. The allocation
+    /// may contain data from an earlier use.
     pub(super) fn take(&self, lines: usize) -> Option<Vec<Line>> {
         let mut allocations = self.0.lock();
         let kept = allocations.free.get_mut(&lines).and_then(Vec::pop);
@@ -55,15 +57,16 @@ impl Stock {
         kept
     }
 
-    /// Returns the bytes in stock.
+    /// Returns the number of bytes in the stock.
     pub(super) fn bytes(&self) -> usize {
         self.0.lock().lines * ALIGNMENT
     }
 
-    /// Puts an allocation into the stock, or frees it if it is larger than the whole stock may be.
+    /// Puts an allocation into the stock, and frees others if the stock would be too large. An allocation
+    /// that is larger than the stock's bound is freed at once.
     pub(super) fn put(&self, lines: Vec<Line>) {
         let count = lines.len();
-        // Freed after the lock is released.
+        // These are freed after the lock has been released.
         let mut unwanted = Vec::new();
         let mut allocations = self.0.lock();
         if count == 0 || count > allocations.lines_max {
@@ -71,7 +74,7 @@ impl Stock {
             return;
         }
         while allocations.lines + count > allocations.lines_max {
-            // The stock is full, perhaps of sizes that are no longer used: those go first.
+            // The stock may be full of sizes that are no longer needed, so other sizes are freed first.
             let other = allocations.free.keys().rev().copied().find(|&size| size != count).unwrap_or(count);
             let of_size = allocations.free.get_mut(&other).expect("a size in stock");
             unwanted.extend(of_size.pop());

@@ -1,8 +1,8 @@
-//! Calls to one task that survive broken connections: the task is dialled again, and requests are sent again.
-//! A request must therefore mean the same when it arrives twice. Wanted properties: (A) every call ends with
-//! one reply, or with the reason why there will never be one. (B) A reply reaches the call that made its
-//! request, and no other. (C) No other life of the peer answers for the one that was called first. (D)
-//! Attempts are bounded in number and in time.
+//! Calls to one task that survive broken connections: the task is dialled again, and requests are sent again,
+//! so a request that arrives twice must have the effect of one. Wanted properties: (A) every call ends with
+//! one reply, or with the reason why there will never be one; (B) a reply reaches the call that made its
+//! request, and no other; (C) all calls reach the same incarnation of the peer: after a restart it counts as
+//! lost; (D) attempts are bounded in number and in time.
 
 mod reconnector;
 #[cfg(test)]
@@ -26,10 +26,10 @@ use crate::retry::RetryConfig;
 use crate::transport::Transport;
 use reconnector::{Reconnector, State};
 
-/// The reason given if the task that keeps a client connected has ended by itself.
+/// The reason that calls report if the task that keeps their client connected has ended without giving one.
 const CANCELLED: &str = "the task that keeps it connected panicked or was cancelled";
 
-/// A client of one task whose calls survive broken connections. It disconnects when it is dropped.
+/// A client of one task, whose calls survive broken connections. The client disconnects when it is dropped.
 #[derive(Debug)]
 pub struct ReconnectingClient {
     peer: TaskId,
@@ -41,10 +41,11 @@ pub struct ReconnectingClient {
 }
 
 impl ReconnectingClient {
-    /// Dials `to` at `address` until it answers.
+    /// Dials the task `to` at `address` until the task answers.
     ///
     /// # Errors
-    /// Returns an error if it does not answer before the deadline, or refuses this task.
+    /// Returns an error if the task does not answer before the deadline of `patience`, or if it refuses this
+    /// task.
     pub async fn connect(
         transport: Arc<dyn Transport>,
         address: &str,
@@ -76,7 +77,7 @@ impl ReconnectingClient {
         self.peer
     }
 
-    /// Returns what the peer said of itself in the first handshake.
+    /// Returns the peer's description of itself from the first handshake.
     pub const fn welcome(&self) -> &Welcome {
         &self.welcome
     }
@@ -104,10 +105,12 @@ impl ReconnectingClient {
         }
     }
 
-    /// Sends a request and waits for the reply; sends it again if the connection breaks or no reply comes.
+    /// Sends a request and waits for the reply. Sends the request again if the connection breaks or no reply
+    /// comes.
     ///
     /// # Errors
-    /// Returns an error if the peer refuses or is lost, or the reply is of another kind.
+    /// Returns an error if the peer refuses the request, if the peer is lost, or if the reply is of another
+    /// kind than `R`.
     pub async fn call<R>(
         &self,
         message: impl Into<Message>,

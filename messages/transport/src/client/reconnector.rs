@@ -1,5 +1,5 @@
-//! Keeps a client connected: dials again when the connection breaks, for a bounded time. Knows nothing of
-//! calls.
+//! Keeps a client connected: dials again when the connection breaks, for a bounded time. Repeating the calls
+//! is not done here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::error::DialError;
 use crate::handshake::Identity;
 use crate::transport::Transport;
 
-/// The pause before dialling again when no call was waiting. A connection that breaks then does so most often
-/// at the end of the job, and this gives the owner time to drop the client.
+/// The pause before dialling again if no call was waiting when the connection broke. Such a break is mostly
+/// the end of the job, and the pause gives the owner time to drop the client.
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The state of a client's connection.
@@ -30,28 +30,28 @@ pub(super) enum State {
     Lost(String),
 }
 
-/// The task that keeps a client connected.
+/// The state of the background task that keeps a client connected.
 pub(super) struct Reconnector {
     pub transport: Arc<dyn Transport>,
     pub address: String,
     pub identity: Identity,
     pub to: TaskId,
-    /// The life of the peer that was called first.
+    /// The incarnation of the peer in the first handshake; any other counts as another peer.
     pub life: Incarnation,
     pub redial_for: Duration,
     pub state: watch::Sender<State>,
     pub counters: Arc<CallCounters>,
 }
 
-/// The time from the first break until the peer has sent something again: a connection that breaks before
-/// that does not end the outage.
+/// A time without a working connection. It lasts from the first break until the peer has sent something after
+/// a handshake: a new connection that breaks before that does not end the outage.
 struct Outage {
     since: Instant,
     pauses: ExponentialBackoff,
 }
 
 impl Reconnector {
-    /// Reconnects whenever the connection breaks, until the peer is lost.
+    /// Reconnects whenever the connection breaks, until the peer is lost for good.
     pub(super) async fn run(self, mut connection: Arc<Connection>) {
         let mut outage: Option<Outage> = None;
         let lost = loop {

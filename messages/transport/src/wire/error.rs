@@ -7,66 +7,67 @@ use crate::buffer::BrokenPromise;
 /// An error after which no more of a connection's bytes can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// The first bytes are not those of this protocol.
+    /// The frame's first bytes are not those of this protocol.
     #[error("not a pushpull frame: expected magic {expected:#010x}, got {got:#010x}")]
     Magic {
-        /// This task's.
+        /// The first four bytes of this protocol, as a little-endian number.
         expected: u32,
-        /// The peer's.
+        /// The first four bytes that the peer sent, as a little-endian number.
         got: u32,
     },
     /// The peer speaks another version of the protocol.
     #[error("the peer speaks protocol version {got}, and this task speaks {expected}")]
     Version {
-        /// This task's.
+        /// The version of this task.
         expected: u16,
-        /// The peer's.
+        /// The version of the peer.
         got: u16,
     },
-    /// The frame has flags that this version does not know.
+    /// The frame has flags that are unknown in this version; holds all flags.
     #[error("unknown flags {0:#x} in a frame")]
     Flags(u32),
-    /// The frame is too large.
+    /// A part of the frame is too large.
     #[error("a frame's {what} may have at most {max} bytes, but would have {got}")]
     TooLarge {
-        /// `header` or `payload`.
+        /// The part of the frame: `header` or `payload`.
         what: &'static str,
-        /// The limit.
+        /// The largest size allowed, in bytes.
         max: u64,
-        /// The size in the prefix.
+        /// The size in the prefix, in bytes.
         got: u64,
     },
-    /// Bytes changed on the way.
+    /// A checksum does not match: bytes changed in transit.
     #[error("the checksum of the {what} is {got:#010x}, but should be {expected:#010x}")]
     Checksum {
-        /// `header` or `payload`.
+        /// The part of the frame: `header` or `payload`.
         what: &'static str,
         /// The checksum in the frame.
         expected: u32,
-        /// The checksum computed.
+        /// The checksum of the bytes that arrived.
         got: u32,
     },
-    /// The header's segments do not add up to the payload.
+    /// The segments that the header lists do not add up to the payload's size in the prefix.
     #[error("the header describes {described} payload bytes, but the frame has {got}")]
     Segments {
-        /// The sum of the segments.
+        /// The payload's size according to the segments, in bytes.
         described: u64,
-        /// The size in the prefix.
+        /// The size in the prefix, in bytes.
         got: u64,
     },
-    /// The header cannot be read.
+    /// The header cannot be decoded; holds the reason.
     #[error("{0}")]
     Message(String),
     /// The connection ended in the middle of a frame.
     #[error("the connection ended in the middle of a frame")]
     Truncated,
-    /// Nothing moved for too long in the middle of a frame, in either direction.
+    /// No byte moved for too long in the middle of a frame, in either direction; holds the limit in seconds.
     #[error("nothing moved for {0} s in the middle of a frame")]
     Stalled(u64),
-    /// The peer was silent for too long; it may be gone without the operating system knowing.
+    /// The peer was silent for too long: it may have died without the operating system noticing; holds the
+    /// limit in seconds.
     #[error("nothing came for {0} s, not even a heartbeat")]
     Silent(u64),
-    /// A promised payload will not come.
+    /// A promised part of the payload will not come, because its writer has failed.
     #[error(transparent)]
     Broken(#[from] BrokenPromise),
     /// The operating system reported an error.

@@ -1,4 +1,4 @@
-//! An envelope, and how its frame is encoded and decoded.
+//! An envelope (a message with its payload), and how it is encoded as a frame and decoded.
 
 use std::sync::Arc;
 
@@ -14,24 +14,24 @@ use pushpull_messages::tensor::ALIGNMENT;
 /// The most payload segments in a frame.
 const SEGMENTS_MAX: usize = 1 << 20;
 
-/// A message with its payload, as it travels on any transport.
+/// A message with its payload, as any transport sends it.
 #[derive(Clone, Debug)]
 pub struct Envelope {
-    /// The request that it is, or answers.
+    /// The id of the request that the message is, or that it answers.
     pub request: RequestId,
     /// The message.
     pub message: Message,
-    /// The tensor bytes beside it.
+    /// The tensor bytes that belong to the message.
     pub payload: Payload,
 }
 
-/// A header as it is encoded. The message is a byte string in it, so that the segments can be read without
-/// knowing its type.
+/// A header as it is encoded: the lengths of the segments, and the encoded message as a byte string. So the
+/// lengths can be read before the type of the message is considered.
 #[derive(Serialize, Deserialize)]
 struct Header<'a>(#[serde(deserialize_with = "segments")] Vec<u64>, #[serde(with = "raw")] &'a [u8]);
 
-/// Reads a list of lengths, and refuses one that is too long while reading: one byte on the wire is eight in
-/// memory.
+/// Reads the list of segment lengths, and fails as soon as the list has too many elements. A length may take
+/// one byte on the wire but takes eight in memory, so the limit on the header's size is not enough.
 fn segments<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
     struct Lengths;
 
@@ -57,7 +57,7 @@ fn segments<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u64
     deserializer.deserialize_seq(Lengths)
 }
 
-/// MessagePack's `bin`, borrowed from the header.
+/// Encodes bytes as MessagePack's `bin`, and decodes them as a slice of the header without a copy.
 mod raw {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -70,16 +70,16 @@ mod raw {
     }
 }
 
-/// A frame without its payload, ready to be written, and the position of each segment in the payload.
+/// The encoded beginning of a frame, up to its payload, and the position of each segment in the payload.
 #[derive(Debug)]
 pub struct FrameHead {
-    /// The prefix and the header.
+    /// The encoded prefix and header.
     pub bytes: Vec<u8>,
-    /// The start of each segment.
+    /// The start of each segment in the payload, in bytes.
     pub starts: Vec<u64>,
 }
 
-/// Encodes a frame up to its payload. With `payload_crc`, the payload is read for its checksum.
+/// Encodes a frame up to its payload. If `payload_crc`, reads the payload to compute its checksum.
 ///
 /// # Errors
 /// Returns an error if the header is larger than any peer accepts.
@@ -122,10 +122,10 @@ fn payload_checksum(payload: &Payload, starts: &[u64]) -> u32 {
     crc
 }
 
-/// The bytes between segments on the wire.
+/// Zeros, from which the padding between segments on the wire is taken.
 pub(crate) const PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
 
-/// A frame whose header has been read and checked, and whose payload is still to come.
+/// A frame whose header has been read and checked, and whose payload has not been read yet.
 #[derive(Debug)]
 pub struct Incoming {
     prefix: Prefix,
@@ -138,7 +138,8 @@ impl Incoming {
     /// Decodes a header.
     ///
     /// # Errors
-    /// Returns an error if the checksum, the segments or the message are wrong.
+    /// Returns an error if the checksum does not match, if the segments do not add up to the payload, or if
+    /// the message cannot be decoded.
     pub fn decode(
         prefix_bytes: &[u8; PREFIX_BYTES],
         prefix: Prefix,
@@ -160,15 +161,15 @@ impl Incoming {
         Ok(Self { prefix, message, starts, lengths })
     }
 
-    /// Returns the number of payload bytes to come.
+    /// Returns the number of bytes of the payload, which is still to be read.
     pub fn payload_bytes(&self) -> usize {
         self.prefix.payload_bytes as usize
     }
 
-    /// Completes the envelope with its payload.
+    /// Returns the envelope, given the bytes of its payload.
     ///
     /// # Errors
-    /// Returns an error if the payload's checksum is wrong.
+    /// Returns an error if the payload's checksum does not match.
     ///
     /// # Panics
     /// If the buffer does not have [`payload_bytes`](Self::payload_bytes) bytes.

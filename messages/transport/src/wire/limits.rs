@@ -1,25 +1,27 @@
-//! The limits on frames, which are checked before a byte is allocated.
+//! The limits on the sizes of frames, which are checked before any memory is allocated for a frame.
 
 use pushpull_messages::cluster::{ADDRESS_BYTES_MAX, TASKS_PER_JOB_MAX};
 
-/// The most bytes in a header after the handshake: a large graph and its placement fit.
+/// The largest size of a header after the handshake, in bytes. A large graph and its placement fit.
 pub const HEADER_BYTES_MAX: u32 = 64 << 20;
-/// The most bytes in the first header of a connection, from an unknown peer.
+/// The largest size of the first header of a connection, in bytes. The peer is still unknown then, so the
+/// limit is lower.
 const STRANGER_HEADER_BYTES_MAX: u32 = 4 << 20;
-/// The size of the largest cluster spec: chief, ps, workers and evaluators, each address with its length.
+/// An upper bound on the encoded size of a cluster spec: the addresses of chief, ps, workers and evaluators,
+/// each with the bytes that encode its length.
 const CLUSTER_BYTES_MAX: usize = 3 * TASKS_PER_JOB_MAX * (ADDRESS_BYTES_MAX + 3);
 
 /// The limits on a frame that one end accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes in a header.
+    /// The largest size of a header, in bytes.
     pub header_bytes_max: u32,
-    /// The most bytes in a payload.
+    /// The largest size of a payload, in bytes.
     pub payload_bytes_max: u64,
 }
 
 impl Limits {
-    /// The limits until the handshake, in which no message has a payload.
+    /// The limits until the handshake is complete. No message of the handshake has a payload.
     pub const STRANGER: Self = Self { header_bytes_max: STRANGER_HEADER_BYTES_MAX, payload_bytes_max: 0 };
 }
 

@@ -1,5 +1,5 @@
-//! The bytes of a frame: fixed prefix, MessagePack header, raw payload aligned to 64 bytes.
-//! Pure: no socket, no clock. Bytes are hostile until they have passed every check here.
+//! The bytes of a frame: fixed prefix, MessagePack header, raw payload aligned to 64 bytes. Uses neither
+//! sockets nor a clock. Bytes are not trusted until they have passed every check here.
 //!
 //! ```text
 //! prefix, 40 bytes, little endian              header, MessagePack          payload, raw

@@ -1,17 +1,18 @@
-//! The fixed part of a frame: enough to know how much to read, and to refuse it.
+//! The beginning of a frame, of fixed size. It says how many bytes follow, so that a frame that is too large
+//! is refused before it is read.
 
 use super::error::WireError;
 use super::limits::Limits;
 use pushpull_messages::id::RequestId;
 use pushpull_messages::message::PROTOCOL;
 
-/// The length of a prefix.
+/// The length of a prefix in bytes.
 pub const PREFIX_BYTES: usize = 40;
-/// "PPUL", in wire order.
+/// The first four bytes of every frame: "PPUL", read as a little-endian number.
 const MAGIC: u32 = u32::from_le_bytes(*b"PPUL");
-/// The flag of a prefix that has the payload's crc32c.
+/// The flag that says that the prefix contains the payload's crc32c.
 const FLAG_PAYLOAD_CRC: u32 = 1;
-/// The bytes before the checksum at the end.
+/// The number of bytes before the checksum, which is at the end of the prefix.
 const CHECKED_BYTES: usize = PREFIX_BYTES - 4;
 
 /// The prefix of a frame.
@@ -19,11 +20,11 @@ const CHECKED_BYTES: usize = PREFIX_BYTES - 4;
 pub struct Prefix {
     /// The kind of the message in the header.
     pub kind: u16,
-    /// The request that it is, or answers.
+    /// The id of the request that the frame's message is, or that it answers.
     pub request: RequestId,
-    /// The bytes of the header.
+    /// The size of the header in bytes.
     pub header_bytes: u32,
-    /// The bytes of the payload, with the padding between segments.
+    /// The size of the payload in bytes, including the padding between segments.
     pub payload_bytes: u64,
     /// The payload's crc32c, if the sender computes it.
     pub payload_crc: Option<u32>,
@@ -48,10 +49,11 @@ impl Prefix {
         bytes
     }
 
-    /// Decodes a prefix.
+    /// Decodes a prefix, and checks it against `limits`.
     ///
     /// # Errors
-    /// Returns the first thing that is wrong, in the order of the bytes, or beyond the limits.
+    /// Returns the first fault in the order of the bytes: wrong first bytes, another version, unknown flags,
+    /// or a size beyond the limits.
     pub fn decode(bytes: &[u8; PREFIX_BYTES], limits: &Limits) -> Result<Self, WireError> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
@@ -87,7 +89,7 @@ impl Prefix {
     /// Checks the checksum over prefix and header.
     ///
     /// # Errors
-    /// Returns an error if it is wrong.
+    /// Returns an error if the checksum does not match.
     pub fn check_header(bytes: &[u8; PREFIX_BYTES], header: &[u8]) -> Result<(), WireError> {
         let expected = u32::from_le_bytes(bytes[CHECKED_BYTES..].try_into().expect("4 bytes"));
         let got = checksum(bytes, header);

@@ -1,4 +1,5 @@
-//! W1: decode(encode(m)) = m; decoding any bytes returns, never panics and never allocates beyond the limits.
+//! Property W1: decode(encode(m)) = m; decoding any bytes returns, never panics, and never allocates more
+//! than the limits allow.
 
 use std::sync::Arc;
 
@@ -61,7 +62,8 @@ proptest! {
         let _ = from_bytes(&bytes, &Limits::default());
     }
 
-    /// Random bytes as a header behind a correct prefix reach the MessagePack decoder.
+    /// Random bytes with a correct prefix before them pass the checksum, so they reach the MessagePack
+    /// decoder.
     #[test]
     fn any_header_is_refused_or_decoded_without_panic(
         header in prop::collection::vec(any::<u8>(), 0..200),
@@ -81,8 +83,8 @@ proptest! {
         let _ = from_bytes(&bytes, &Limits::default());
     }
 
-    /// A flipped bit is detected anywhere in prefix and header, and with the payload's checksum anywhere at
-    /// all.
+    /// A flipped bit is detected anywhere in the prefix and the header; if the payload has a checksum, also
+    /// anywhere in the payload.
     #[test]
     fn a_flipped_bit_is_detected(
         (message, segments) in any_message(),
@@ -134,7 +136,7 @@ fn a_message_of_an_unknown_kind_is_named() {
     };
     let mut bytes = prefix.encode(&header).to_vec();
     bytes.extend_from_slice(&header);
-    // A list of numbers is no byte string.
+    // A list of numbers is not accepted in place of a byte string.
     assert!(matches!(from_bytes(&bytes, &Limits::default()), Err(WireError::Message(_))));
     let error = pushpull_messages::message::Message::decode(999, &[], &[]).unwrap_err();
     assert!(error.to_string().contains("999"));
@@ -168,7 +170,7 @@ fn too_many_segments_are_refused_while_they_are_read() {
     assert!(error.contains("segment lengths"), "{error}");
 }
 
-/// Returns MessagePack's `bin` of these bytes.
+/// Returns a value that serializes as MessagePack's `bin` with these bytes.
 fn serde_bytes_of(bytes: &[u8]) -> impl serde::Serialize + '_ {
     struct Bin<'a>(&'a [u8]);
     impl serde::Serialize for Bin<'_> {

@@ -1,4 +1,5 @@
-//! A transport that loses, doubles and cuts frames as a test says, and a server that echoes behind it.
+//! A transport that loses and doubles frames and cuts links as a test specifies, and an echo server behind
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,10 +25,11 @@ pub(super) fn identity(task: TaskId, incarnation: u64) -> Identity {
     Identity { task, incarnation: Incarnation(incarnation), cluster, graph: None, http: None }
 }
 
-/// A service that answers a push with its version, counts pushes, and keeps the replies to `Observe`.
+/// A service that answers a push with the push's version and payload, counts pushes, and holds back the reply
+/// to the latest `Observe`.
 #[derive(Default)]
 pub(super) struct Echo {
-    /// The number of pushes of each version.
+    /// The number of pushes that arrived, by the version that they name.
     pub(super) pushed: Mutex<BTreeMap<u64, u32>>,
     pub(super) kept: Mutex<Vec<Reply>>,
     pub(super) refuses: Mutex<Option<Refusal>>,
@@ -54,7 +56,8 @@ impl Service for Echo {
                 };
                 reply.send(pushed, payload);
             }
-            // Like a shard whose policy waits, it answers the later copy of a request that arrives twice.
+            // Of a request that arrives twice, the later copy gets the reply, and the earlier copy is refused
+            // as superseded. A shard in which a worker has to wait does the same.
             Message::Observe(_) => {
                 let earlier = std::mem::replace(&mut *self.kept.lock().unwrap(), vec![reply]);
                 earlier.into_iter().for_each(|earlier| earlier.send(Refusal::superseded(), Payload::EMPTY));
@@ -76,11 +79,11 @@ pub(super) enum Fate {
 
 pub(super) type Judge = Box<dyn FnMut(&Message) -> Fate + Send>;
 
-/// The fates of the frames that the dialling end writes and reads after the handshake.
+/// What happens to each frame that the dialling end writes or reads after the handshake.
 pub(super) struct Faults {
     pub(super) request: Mutex<Judge>,
     pub(super) reply: Mutex<Judge>,
-    /// Increases when all links are cut.
+    /// A counter; all links are cut whenever it increases.
     pub(super) cuts: watch::Sender<u64>,
 }
 
@@ -220,7 +223,7 @@ pub(super) struct Setup {
 }
 
 pub(super) async fn start(transport: Arc<dyn Transport>, address: &str, incarnation: u64) -> Setup {
-    // The port of a server that has just ended may become free a moment later only.
+    // The port of a server that has just ended may remain taken for a moment.
     let listener = loop {
         match transport.listen(address).await {
             Ok(listener) => break listener,

@@ -1,5 +1,5 @@
-//! Tests of a client whose connections are cut, whose frames are lost or doubled, or whose peer does not come
-//! back, on every transport.
+//! Tests, on every transport, of a client whose connections are cut, whose frames are lost or doubled, or
+//! whose peer does not return.
 
 mod flaky;
 
@@ -19,7 +19,7 @@ use crate::wire::Envelope;
 use crate::{InProcess, Link, Tcp};
 use flaky::{Fate, Faults, Flaky, Judge, PS, Setup, both, identity, start};
 
-/// Settings that are patient with a busy machine and with replies.
+/// Settings with such long time limits that a busy machine does not make a test fail.
 const RETRY: RetryConfig = RetryConfig {
     redial_for: Duration::from_secs(30),
     resend_after: Duration::from_secs(60),
@@ -49,7 +49,7 @@ fn push(version: u64, slices: u32) -> Push {
     }
 }
 
-/// Sends a push, which must come back as it was sent.
+/// Sends a push, and asserts that the reply has the version and payload of that push.
 async fn echoed(client: &ReconnectingClient, version: u64) {
     let values: Vec<f32> = (0..100).map(|i| (version * 100 + i) as f32).collect();
     let payload = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&values)))]);
@@ -163,7 +163,7 @@ async fn the_reply_to_a_dropped_call_is_ignored() {
         }
         let reply = setup.echo.kept.lock().unwrap().pop().unwrap();
         reply.send(ShardSnapshot::default(), Payload::EMPTY);
-        // This reply follows the other, which has therefore been read.
+        // This reply arrives after the doubled one, which has therefore been read.
         echoed(&client, 1).await;
         assert_eq!(client.counters().snapshot().ignored, 1);
     })
@@ -178,7 +178,7 @@ async fn a_doubled_request_waits_for_the_later_answer() {
         let client = client(&setup, &faults, RETRY).await;
         let call = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
         let answer = async {
-            // The copy has arrived once it has superseded the first, and the client knows that.
+            // Waits until the second copy has arrived and has superseded the first one.
             setup.echo.came.notified().await;
             setup.echo.came.notified().await;
             echoed(&client, 1).await;
@@ -200,7 +200,7 @@ async fn a_peer_that_stays_away_is_lost_with_both_reasons() {
         let call = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
         let end = async {
             echo.came.notified().await;
-            // Kept until the end: dropping it would be an answer.
+            // The reply is held until the end of the test: if it were dropped, the request would be refused.
             let reply = echo.kept.lock().unwrap().pop().unwrap();
             std::mem::drop(tokio::spawn(server.stop()));
             reply
@@ -300,7 +300,7 @@ async fn a_peer_that_hangs_up_after_handshakes_is_lost() {
             };
             let envelope =
                 Envelope { request: RequestId(0), message: welcome.into(), payload: Payload::EMPTY };
-            // A peer that has closed the link needs no answer.
+            // The peer may have closed the link already; then there is nothing to receive.
             let _ = receiver.receive().await;
             let _ = sender.send(envelope).await;
         }
@@ -311,7 +311,7 @@ async fn a_peer_that_hangs_up_after_handshakes_is_lost() {
         ReconnectingClient::connect(Arc::new(transport), "p:1", &me, PS, patience, retry).await.unwrap();
     let error = client.call::<Pushed>(push(1, 0), Payload::EMPTY).await.unwrap_err().to_string();
     assert!(error.contains("dialled again for 0.3 s without success"), "{error}");
-    // At least 10, 20, 40, 80, 160 ms apart.
+    // The attempts are at least 10, 20, 40, 80 and 160 ms apart.
     assert!((1..=8).contains(&client.counters().snapshot().reconnections));
     host.abort();
 }
@@ -350,7 +350,8 @@ fn fates(seed: u64) -> Judge {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// (A)–(D): whatever is lost, doubled or cut, every call ends with its own reply.
+    /// (A) to (D): whichever frames are lost or doubled and whichever links are cut, every call ends with its
+    /// own reply.
     #[test]
     fn every_call_is_answered_once(seed in any::<u64>(), tcp in any::<bool>(), tasks in 1u64..12) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
