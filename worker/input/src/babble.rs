@@ -5,11 +5,11 @@ use super::InputError;
 use super::random::SplitMix64;
 use super::unpacked::UNPACKED_BYTES_MAX;
 
-/// Separates these random streams from all others of the same seed.
+/// Separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x4241_4242_4c45; // "BABBLE"
 
 const ADJECTIVES: &[&str] = &["old", "small", "green", "quiet", "tall", "bright", "cold", "young"];
-/// Singular and plural.
+/// The singular and the plural of each animal.
 const ANIMALS: &[[&str; 2]] = &[
     ["dog", "dogs"],
     ["fox", "foxes"],
@@ -20,21 +20,21 @@ const ANIMALS: &[[&str; 2]] = &[
 ];
 const THINGS: &[[&str; 2]] =
     &[["apple", "apples"], ["house", "houses"], ["river", "rivers"], ["leaf", "leaves"], ["stone", "stones"]];
-/// The form after a singular and after a plural subject.
+/// The form of each verb after a singular and after a plural subject.
 const VERBS: &[[&str; 2]] =
     &[["sees", "see"], ["finds", "find"], ["wants", "want"], ["carries", "carry"], ["likes", "like"]];
 const PLACES: &[&str] =
     &["near the hill", "in the forest", "by the sea", "under the bridge", "behind the barn"];
 const TIMES: &[&str] = &["today", "at night", "every morning", "in winter"];
 
-/// Sentences per paragraph.
+/// The number of sentences in a paragraph.
 const PARAGRAPH: u64 = 8;
 
-/// Generates a text of exactly `bytes` bytes, all ASCII. A longer text begins with the shorter one of the
-/// same seed.
+/// Generates a text of exactly `bytes` bytes, all ASCII. With the same seed, a longer text begins with the
+/// shorter one.
 ///
 /// # Errors
-/// [`InputError::Extent`] for 0 bytes or more than [`UNPACKED_BYTES_MAX`].
+/// Returns [`InputError::Extent`] if `bytes` is 0 or greater than [`UNPACKED_BYTES_MAX`].
 pub(super) fn text(seed: u64, bytes: u64) -> Result<Vec<u8>, InputError> {
     let bytes = check(bytes)? as usize;
     let mut text = String::with_capacity(bytes + 200);
@@ -49,7 +49,7 @@ pub(super) fn text(seed: u64, bytes: u64) -> Result<Vec<u8>, InputError> {
     Ok(text.into_bytes())
 }
 
-/// Returns `bytes` if a text of this length is allowed.
+/// Returns `bytes` unchanged if a text of this length may be generated, and [`InputError::Extent`] otherwise.
 pub(super) fn check(bytes: u64) -> Result<u64, InputError> {
     if (1..=UNPACKED_BYTES_MAX).contains(&bytes) {
         Ok(bytes)

@@ -1,23 +1,24 @@
-//! One batch, ready for training or testing.
-//! Knows neither where its examples come from nor what it is used for.
+//! A batch of examples, ready for training or testing.
+//! Knows neither where its examples come from nor what the batch is used for.
 
 use super::stages::Scratch;
 use super::{Column, Mapped, Pick, Position};
 
-/// A batch of examples, laid out as a graph's inputs expect them.
+/// A batch of examples, laid out as the inputs of a graph expect them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    /// The columns, as [`Mapped::columns`] lists them.
+    /// The columns, in the order of [`Mapped::columns`].
     pub columns: Vec<Column>,
     /// The number of examples.
     pub examples: usize,
-    /// The sampler's position after this batch; save it once the batch has been trained on. `None` if no
+    /// The position of the sampler after this batch. Save it once the batch has been trained on. `None` if no
     /// sampler chose the batch.
     pub resume_at: Option<Position>,
 }
 
 impl Batch {
-    /// Fills this batch with `picks`. Allocates only if the previous contents were smaller.
+    /// Fills this batch with the examples that `picks` names. Allocates only if the previous contents were
+    /// smaller.
     pub(super) fn set(
         &mut self,
         mapped: &Mapped,

@@ -1,6 +1,6 @@
 //! Generated images: five shapes, each in a warm or a cold colour, on a coloured background.
-//! Uses only `+ − × ÷` and square roots, whose results are the same bits on every machine: no sine, no fused
-//! operation.
+//! Uses only `+ − × ÷` and square roots, because only these give the same bits on every machine: no sine and
+//! no fused multiply-add.
 
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::Shape;
@@ -8,7 +8,7 @@ use pushpull_messages::tensor::Shape;
 use super::random::SplitMix64;
 use super::{Dataset, InputError};
 
-/// Separates these random streams from all others of the same seed.
+/// Separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x434f_4c4f_5253; // "COLORS"
 
 const SIDE: usize = 32;
@@ -16,15 +16,16 @@ const CHANNELS: usize = 3;
 const ELEMENTS: usize = SIDE * SIDE * CHANNELS;
 const CLASSES: u32 = 10;
 
-/// Most examples in one set: 4 GiB of pixels.
+/// The maximum number of examples in one set; their pixels take 4 GiB.
 const EXAMPLES_MAX: u64 = (4 << 30) / ELEMENTS as u64;
 
-/// Returns the columns: `features`, `[32, 32, 3]`, and `labels`.
+/// Returns the specs of the columns: `features` of shape `[32, 32, 3]`, and `labels`.
 pub(super) fn columns() -> Vec<ColumnSpec> {
     Dataset::image_columns(Shape::from([SIDE, SIDE, CHANNELS])).into()
 }
 
-/// Returns `examples` if a set of this size is allowed.
+/// Returns `examples` unchanged if a set may have this number of examples, and [`InputError::Extent`]
+/// otherwise.
 pub(super) fn check(examples: u64) -> Result<u64, InputError> {
     if (1..=EXAMPLES_MAX).contains(&examples) {
         Ok(examples)
@@ -33,7 +34,7 @@ pub(super) fn check(examples: u64) -> Result<u64, InputError> {
     }
 }
 
-/// Draws `examples` images. Example `i` depends only on `seed` and `i`.
+/// Draws `examples` images. Example `i` depends on `seed` and `i` only.
 pub(super) fn draw(seed: u64, examples: u64) -> Result<Dataset, InputError> {
     let examples = check(examples)?;
     let mut pixels = Vec::with_capacity(examples as usize * ELEMENTS);
@@ -47,7 +48,7 @@ pub(super) fn draw(seed: u64, examples: u64) -> Result<Dataset, InputError> {
     Dataset::images(Shape::from([SIDE, SIDE, CHANNELS]), pixels, labels, Some(CLASSES))
 }
 
-/// Appends the pixels of one image.
+/// Appends the pixels of one image to `pixels`.
 fn paint(class: u32, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     let (shape, cold) = (class / 2, class % 2 == 1);
     let mut ink = [random.between(170.0, 250.0), random.between(40.0, 170.0), random.between(20.0, 90.0)];
@@ -78,7 +79,7 @@ fn paint(class: u32, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     }
 }
 
-/// Returns roughly how far a point lies outside a shape centred at 0; negative inside.
+/// Returns the approximate distance of a point from a shape centred at 0; negative if the point lies inside.
 fn outside(shape: u32, x: f32, y: f32, radius: f32) -> f32 {
     let (across, down) = (x.abs(), y.abs());
     let away = (x * x + y * y).sqrt();
@@ -105,7 +106,8 @@ mod tests {
         assert_eq!(short.columns(), columns());
     }
 
-    /// Compares a checksum (FNV-1a) with one computed earlier: machine and build profile must not matter.
+    /// Compares a checksum (FNV-1a) with one computed earlier: the images must not depend on the machine or
+    /// the build profile.
     #[test]
     fn images_are_the_same_on_every_machine() {
         let set = draw(2026, 50).unwrap();
@@ -125,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Classifies by the nearest of the ten mean images; this must do better than chance.
+    /// Classifies each image by the nearest of the ten mean images. This must do better than chance.
     #[test]
     fn classes_can_be_told_apart() {
         let (train, test) = (draw(1, 2000).unwrap(), draw(2, 500).unwrap());

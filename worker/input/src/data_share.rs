@@ -1,10 +1,10 @@
-//! Which examples of the training set each worker reads.
-//! Knows neither the examples nor the order in which they are read.
+//! The examples of the training set that each worker reads (sharding).
+//! Knows neither the contents of examples nor the order in which they are read.
 
 use super::InputError;
 
-/// The part of a data set that one worker reads: the examples whose index is `worker` modulo `workers`, or
-/// all.
+/// The part of a data set that one worker reads: the examples whose index modulo `workers` is `worker`, or
+/// all examples.
 ///
 /// Properties:
 /// (A) The shares of all workers are disjoint and cover the set. (B) Their sizes differ by at most 1.
@@ -17,11 +17,12 @@ pub struct DataShare {
 }
 
 impl DataShare {
-    /// Returns the share of `worker`, counted from 0, of `workers`, in a set of `examples`.
+    /// Returns the share of one worker in a set of `examples` examples. `worker` is its index, from 0 to
+    /// `workers` − 1.
     ///
     /// # Errors
     /// [`InputError::Share`] if `worker` is not below `workers`, or if there are fewer examples than workers,
-    /// so that one would have none; [`InputError::Extent`] for more examples than a `u32` counts.
+    /// so that one would have none; [`InputError::Extent`] if `examples` does not fit in a `u32`.
     pub fn new(worker: u32, workers: u32, examples: usize) -> Result<Self, InputError> {
         let examples = u32::try_from(examples).map_err(|_| InputError::Extent {
             examples: examples as u64,
@@ -34,11 +35,11 @@ impl DataShare {
         Ok(Self { worker, begin: worker, step: workers, examples })
     }
 
-    /// Returns a share of all examples, for a worker with files of its own or without sharding. The worker's
-    /// index still gives it an order different from the others'.
+    /// Returns a share of all examples, for a worker that has its own files or for a job without sharding.
+    /// The index of the worker still determines the order, so each worker reads in a different order.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The same as those of [`new`](Self::new).
     pub fn whole(worker: u32, examples: usize) -> Result<Self, InputError> {
         let Self { examples, .. } = Self::new(0, 1, examples)?;
         Ok(Self { worker, begin: 0, step: 1, examples })
@@ -50,7 +51,7 @@ impl DataShare {
         (self.examples - self.begin).div_ceil(self.step)
     }
 
-    /// Returns the share's examples as ascending indices into the whole set.
+    /// Returns the examples of the share as ascending indices into the whole set.
     pub fn examples(&self) -> impl Iterator<Item = u32> + use<> {
         (self.begin..self.examples).step_by(self.step as usize)
     }

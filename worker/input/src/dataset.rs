@@ -13,22 +13,22 @@ pub(super) const FEATURES: &str = "features";
 /// The name of the label column of images and texts.
 pub(super) const LABELS: &str = "labels";
 
-/// A set of examples that all have the same columns. Never empty.
+/// A set of examples that all have the same columns. It has at least one example.
 #[derive(Clone, PartialEq)]
 pub struct Dataset {
     examples: usize,
     columns: Vec<ColumnSpec>,
-    /// For each column, its elements per example and their storage.
+    /// For each column, the number of elements per example, and the stored elements.
     storage: Vec<(usize, Storage)>,
 }
 
 impl Dataset {
-    /// Makes a data set of `examples` examples from these columns, in this order.
+    /// Creates a data set of `examples` examples from these columns. Keeps the order of the columns.
     ///
     /// # Errors
-    /// [`InputError::Extent`] for no example, no element, or more examples than a `u32` counts;
-    /// [`InputError::Column`] if two columns have one name, or if the type or number of a column's elements
-    /// differs from its spec; [`InputError::NoColumn`] without a column.
+    /// [`InputError::Extent`] if there is no example, if an example has no element, or if `examples` does not
+    /// fit in a `u32`; [`InputError::Column`] if two columns have the same name, or if the type or number of
+    /// the elements of a column differs from its spec; [`InputError::NoColumn`] if there is no column.
     pub fn new(examples: usize, columns: Vec<(ColumnSpec, Storage)>) -> Result<Self, InputError> {
         if columns.is_empty() {
             return Err(InputError::NoColumn);
@@ -54,12 +54,12 @@ impl Dataset {
         Ok(set)
     }
 
-    /// Makes a data set of images and their classes: `features`, row-major of `shape`, scaled from 0..255 to
-    /// 0..1; and `labels`, an `i32` scalar.
+    /// Creates a data set of images and their classes. The column `features` has the given `shape`,
+    /// row-major, with values scaled from 0..255 to 0..1. The column `labels` is an `i32` scalar.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`InputError::Label`] for a label below 0, or not below `classes` if that is
-    /// given.
+    /// Those of [`new`](Self::new); and [`InputError::Label`] if a label is below 0, or if `classes` is given
+    /// and a label is not below it.
     pub fn images(
         shape: Shape,
         pixels: Vec<u8>,
@@ -74,7 +74,7 @@ impl Dataset {
         Self::new(labels.len(), vec![(features, Storage::Pixels(pixels)), (classes, Storage::I32(labels))])
     }
 
-    /// Returns the columns of [`images`](Self::images).
+    /// Returns the specs of the columns of a set that [`images`](Self::images) creates.
     pub(super) fn image_columns(shape: Shape) -> [ColumnSpec; 2] {
         [
             ColumnSpec { name: FEATURES.to_owned(), example: TensorSpec::f32(shape) },
@@ -88,7 +88,7 @@ impl Dataset {
         self.examples
     }
 
-    /// Returns the columns, in the order of a batch's columns; at least one.
+    /// Returns the specs of the columns, in the order of a batch's columns; at least one.
     pub fn columns(&self) -> &[ColumnSpec] {
         &self.columns
     }
@@ -104,8 +104,8 @@ impl Dataset {
         &self.storage[position].1
     }
 
-    /// Writes `examples`, in the given order, to `columns`, in the order of [`columns`](Self::columns).
-    /// Allocates only what exceeds the capacity of `columns`.
+    /// Replaces the contents of `columns` with these `examples`, in the given order. The columns come in the
+    /// order of [`columns`](Self::columns). Allocates only if the capacity of `columns` does not suffice.
     ///
     /// # Panics
     /// If an index is not below [`len`](Self::len).
@@ -143,7 +143,7 @@ impl Dataset {
         }
     }
 
-    /// Returns the unscaled pixels of one image.
+    /// Returns the pixels of one image, not scaled: 0 to 255.
     pub(crate) fn pixels(&self, example: u32) -> &[u8] {
         match &self.storage[0] {
             (elements, Storage::Pixels(pixels)) => &pixels[example as usize * elements..][..*elements],
@@ -157,7 +157,7 @@ impl Dataset {
     }
 }
 
-/// Shows the columns instead of millions of numbers.
+/// Shows the columns only; the examples may be millions of numbers.
 impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dataset")

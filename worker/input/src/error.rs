@@ -1,5 +1,5 @@
-//! The errors of a worker's input: each says where, what was found, what was expected and what to do.
-//! Does not know how an error is shown or whether the job goes on.
+//! The errors of a worker's input: each says where it occurred, what was found, what was expected and what to
+//! do. Does not know how an error is shown or whether the job goes on.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use super::RecordError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// Neither the named file nor its twin with or without `.gz` exists.
+    /// The named file does not exist, and neither does the file with `.gz` added to or removed from its name.
     #[error(
         "found neither {} nor {}, expected one of them: name a file that this worker can read",
         file.display(),
         twin.display()
     )]
     Missing {
-        /// The file as it was named.
+        /// The path as the input spec names it.
         file: PathBuf,
         /// The other path that was tried.
         twin: PathBuf,
@@ -30,7 +30,7 @@ pub enum InputError {
     Read {
         /// The file that was read.
         file: PathBuf,
-        /// The unpacked bytes read before the failure.
+        /// The number of unpacked bytes that were read before the failure.
         offset: u64,
         /// The error of the operating system or the decoder.
         source: io::Error,
@@ -40,12 +40,12 @@ pub enum InputError {
     Magic {
         /// The file that was read.
         file: PathBuf,
-        /// The expected number and its meaning.
+        /// The expected number, and what it means.
         expected: &'static str,
         /// The number that was found.
         got: u32,
     },
-    /// One of the header's extents is 0.
+    /// One of the extents in the file's header is 0.
     #[error(
         "{} has no example: its extents at byte 4 are {extents:?}, expected all above 0; name another file",
         file.display()
@@ -56,7 +56,7 @@ pub enum InputError {
         /// The extents in the header.
         extents: Vec<u32>,
     },
-    /// The header declares more data than a worker may hold.
+    /// The header declares more data than a worker may hold in memory.
     #[error(
         "{} is too large: its extents at byte 4 are {extents:?}, expected at most {max} bytes in all; \
          split the file or correct its header",
@@ -67,7 +67,7 @@ pub enum InputError {
         file: PathBuf,
         /// The extents in the header.
         extents: Vec<u32>,
-        /// Most bytes that are unpacked from one file.
+        /// The maximum number of bytes that are unpacked from one file.
         max: u64,
     },
     /// The file ends before the data that its header declares.
@@ -79,11 +79,12 @@ pub enum InputError {
     Truncated {
         /// The file that was read.
         file: PathBuf,
-        /// The offset of the incomplete part.
+        /// The offset of the incomplete part, in unpacked bytes.
         offset: u64,
-        /// The bytes that the part should have.
+        /// The number of bytes that the part should have.
         expected: u64,
-        /// The bytes found; for a gzip too short to be unpacked, the most that it could unpack to.
+        /// The number of bytes found. For a gzip file too short for the declared data, the maximum that it
+        /// could unpack to.
         got: u64,
     },
     /// More bytes follow the data that the header declares.
@@ -95,7 +96,7 @@ pub enum InputError {
     Trailing {
         /// The file that was read.
         file: PathBuf,
-        /// The offset at which the file should end.
+        /// The offset at which the file should end, in unpacked bytes.
         offset: u64,
     },
     /// A record of a file is not a valid example.
@@ -105,9 +106,9 @@ pub enum InputError {
         file: PathBuf,
         /// The record's index, counted from 0.
         record: u64,
-        /// The unpacked byte at which the record begins.
+        /// The offset at which the record begins, in unpacked bytes.
         offset: u64,
-        /// The fault in the record.
+        /// What is wrong with the record.
         problem: Box<RecordError>,
     },
     /// A row of a text file is not a valid example.
@@ -117,7 +118,7 @@ pub enum InputError {
         file: PathBuf,
         /// The line in which the row begins, counted from 1.
         line: u64,
-        /// The fault in the row.
+        /// What is wrong with the row.
         problem: Box<RecordError>,
     },
     /// The file has no record.
@@ -126,17 +127,17 @@ pub enum InputError {
         /// The file that was read.
         file: PathBuf,
     },
-    /// The data set has more examples than a worker may hold.
+    /// The data set has more examples than a worker may hold in memory.
     #[error(
         "the data set has more than {examples} examples of {bytes} bytes each, expected at most {max} bytes in all: \
          use fewer files or more workers"
     )]
     Held {
-        /// The examples read so far.
+        /// The number of examples read so far.
         examples: u64,
-        /// The bytes of one example.
+        /// The number of bytes of one example.
         bytes: u64,
-        /// The most bytes of all examples.
+        /// The maximum number of bytes of all examples together.
         max: u64,
     },
     /// The system has no memory left for the examples.
@@ -144,28 +145,28 @@ pub enum InputError {
         "out of memory for column '{column}' of {examples} examples: use a smaller data set or a larger host"
     )]
     NoRoom {
-        /// The column that could not grow.
+        /// The column that could not be enlarged.
         column: String,
-        /// The number of examples that it would have had.
+        /// The number of examples that the column would have had.
         examples: u64,
     },
-    /// The text is shorter than one window.
+    /// The text is shorter than one window of tokens.
     #[error(
         "{text} has {got} bytes between the windows' begin and end, expected at least {expected}: \
          shorten the windows or read a larger part"
     )]
     ShortText {
-        /// The file, or a name for the generated text.
+        /// The path of the file, or a name for the generated text.
         text: String,
-        /// The bytes of one window and the token that follows it.
+        /// The number of bytes of one window, plus the token that follows it.
         expected: u64,
-        /// The bytes found.
+        /// The number of bytes found.
         got: u64,
     },
-    /// The input spec is invalid, whatever the files hold.
+    /// The input spec is invalid in itself, whatever the files contain.
     #[error(transparent)]
     Spec(#[from] InputSpecError),
-    /// The files of images and of labels have different counts.
+    /// The file of images and the file of labels declare different numbers of examples.
     #[error(
         "{} declares {image_count} images, but {} declares {label_count} labels, expected equal counts at byte 4: \
          name two files of one set",
@@ -190,16 +191,16 @@ pub enum InputError {
         /// The number of bytes requested.
         bytes: usize,
     },
-    /// A path cannot be moved to another directory because it does not end in a file name.
+    /// A path does not end in a file name, so the file cannot be looked up in another directory.
     #[error(
         "{} does not end in a file name, expected one to place in the data directory: name the file",
         path.display()
     )]
     NoFileName {
-        /// The path.
+        /// The path without a file name.
         path: PathBuf,
     },
-    /// Two files of a job would have the same path in another directory.
+    /// Two files of a job would have the same path in the other directory.
     #[error(
         "{} and {} would both be {}: give them different names, or leave the data directory out",
         first.display(), second.display(), moved.display()
@@ -219,11 +220,11 @@ pub enum InputError {
     Column {
         /// The column.
         name: String,
-        /// The spec of one example.
+        /// The expected type and shape of one example.
         expected: TensorSpec,
-        /// The number of examples.
+        /// The number of examples in the data set.
         examples: usize,
-        /// The elements found.
+        /// The elements found: their type and number.
         got: String,
     },
     /// The data set has no column.
@@ -242,7 +243,8 @@ pub enum InputError {
         /// The test set's column.
         got: String,
     },
-    /// The data set has no example, no element per example, or more examples than can be counted or held.
+    /// The data set has no example, an example has no element, or there are more examples than can be counted
+    /// or held.
     #[error(
         "the data set has {examples} examples of {elements} elements each, \
          expected at least 1 element and 1 to {max} examples: correct its size"
@@ -250,9 +252,9 @@ pub enum InputError {
     Extent {
         /// The number of examples.
         examples: u64,
-        /// The elements of one example; 0 if their number overflows.
+        /// The number of elements of one example; 0 if the number overflows.
         elements: usize,
-        /// The most examples of this many elements.
+        /// The maximum number of examples with this number of elements.
         max: u64,
     },
     /// A label is not the number of a class.
@@ -264,10 +266,10 @@ pub enum InputError {
         example: usize,
         /// The label found.
         label: i32,
-        /// The last class.
+        /// The greatest allowed label.
         max: i32,
     },
-    /// The worker does not exist, or there are more workers than examples.
+    /// The worker's index is not below the number of workers, or there are more workers than examples.
     #[error(
         "worker {worker} of {workers} has no share of {examples} examples, \
          expected a worker below {workers} and at least one example per worker: use fewer workers or more data"
@@ -280,7 +282,7 @@ pub enum InputError {
         /// The number of examples.
         examples: u32,
     },
-    /// Sharding by file was requested for fewer files than workers.
+    /// The job shards by file, but has fewer files than workers.
     #[error(
         "{files} files cannot be shared by file among {workers} workers, \
          expected at least one file each: split the files or shard by data"
@@ -291,17 +293,17 @@ pub enum InputError {
         /// The number of workers.
         workers: u32,
     },
-    /// A map stage does not fit its column.
+    /// A map stage cannot be applied to its column.
     #[error("a map stage of column '{name}' got {got}, expected {expected}: correct the stage or its column")]
     Stage {
         /// The column.
         name: String,
-        /// The columns that the stage accepts.
+        /// A description of the columns that the stage accepts.
         expected: String,
         /// The column found.
         got: String,
     },
-    /// An integer cannot become one-hot because it is not a class.
+    /// An integer cannot be one-hot encoded because it is not the number of a class.
     #[error(
         "column '{column}' of example {example} has {id}, expected 0 to {} for one-hot: \
          correct the data or the number of classes",
@@ -317,7 +319,7 @@ pub enum InputError {
         /// The number of classes; at least 1.
         classes: usize,
     },
-    /// The input has ended, and another batch was requested.
+    /// Another batch was requested after the input had ended.
     #[error(
         "the input has ended after {epochs} epochs of {examples} examples in batches of {batch}, before the job's \
          last step: repeat it more often or lower the last step"
@@ -333,29 +335,29 @@ pub enum InputError {
     /// The batch size is 0 or too large.
     #[error("the batch has {got} examples, expected 1 to {max}: correct the batch size")]
     Batch {
-        /// The requested size.
+        /// The requested number of examples in a batch.
         got: usize,
-        /// The largest size.
+        /// The maximum number of examples in a batch.
         max: usize,
     },
-    /// The batches that are kept ready would take more memory than a worker may use.
+    /// The batches that are kept ready would take more memory than a worker may use for them.
     #[error(
         "{batches} batches of {examples} examples would take {bytes} bytes, expected at most {max}: the widest column is \
          {column} per example, whether or not the model reads it; use a smaller batch, a lower prefetch or fewer classes"
     )]
     ReadyBytes {
-        /// The number of batches held at a time.
+        /// The number of batches that exist at a time.
         batches: usize,
         /// The number of examples in a batch.
         examples: usize,
-        /// The bytes of all columns of all batches.
+        /// The number of bytes of all columns of all batches.
         bytes: u64,
-        /// The most bytes.
+        /// The maximum number of bytes.
         max: u64,
         /// The column with the most elements.
         column: ColumnSpec,
     },
-    /// A worker's share has more examples than it can put in order.
+    /// A worker's share has more examples than a sampler can put in order.
     #[error(
         "the worker's share has {examples} examples, expected at most {max}: \
          use more workers, or a larger stride for a text"
@@ -363,10 +365,10 @@ pub enum InputError {
     OrderLength {
         /// The number of examples.
         examples: u32,
-        /// The most examples.
+        /// The maximum number of examples.
         max: u32,
     },
-    /// The system has no memory left for the order of the examples.
+    /// The system has no memory left for the list that holds the order of the examples.
     #[error(
         "out of memory for the order of {examples} examples: use more workers, or a larger stride for a text"
     )]

@@ -1,5 +1,5 @@
-//! Which files each worker reads if they are sharded by file.
-//! Does not know the files' contents.
+//! The files that each worker reads if the job shards by file.
+//! Does not know the contents of the files.
 
 use pushpull_messages::input::{CsvSpec, DatasetSpec, ShardSpec, TfRecordSpec};
 
@@ -7,25 +7,25 @@ use super::{DataShare, InputError};
 
 /// The part of a data set that one worker reads, by file or by example.
 ///
-/// (A) By file or by example, the shares of all workers are disjoint and cover the set.
+/// (A) Whether sharding is by file or by example, the shares of all workers are disjoint and cover the set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileShare {
-    /// The data set; has only this worker's files if it is sharded by file.
+    /// The data set. If sharding is by file, it consists of this worker's files only.
     pub dataset: DatasetSpec,
     worker: u32,
     workers: u32,
-    /// Whether the worker reads all examples of its files.
+    /// True if the worker reads all examples of its files.
     whole: bool,
 }
 
 impl FileShare {
-    /// Returns the share of `worker`, counted from 0, of `workers`, under `policy`.
+    /// Returns the share of one worker under `policy`. `worker` is its index, from 0 to `workers` − 1.
     ///
     /// # Errors
-    /// [`InputError::FileShare`] if the policy is [`ShardSpec::File`] and there are fewer files than workers.
+    /// [`InputError::FileShare`] if `policy` is [`ShardSpec::File`] and there are fewer files than workers.
     pub fn new(spec: &DatasetSpec, policy: ShardSpec, worker: u32, workers: u32) -> Result<Self, InputError> {
         let files = match spec {
-            // The images and their labels count as one file.
+            // A file of images and its file of labels count as one file.
             DatasetSpec::Idx { .. } | DatasetSpec::Text(_) => 1,
             other => other.files().len(),
         };
@@ -52,10 +52,11 @@ impl FileShare {
         Ok(Self { dataset, worker, workers, whole: by_file || policy == ShardSpec::Off })
     }
 
-    /// Returns this worker's share of `examples`, the number of examples in [`dataset`](Self::dataset).
+    /// Returns this worker's share of the examples. `examples` is the number of examples in
+    /// [`dataset`](Self::dataset).
     ///
     /// # Errors
-    /// As [`DataShare::new`].
+    /// The same as those of [`DataShare::new`].
     pub fn examples(&self, examples: usize) -> Result<DataShare, InputError> {
         if self.whole {
             DataShare::whole(self.worker, examples)
@@ -78,7 +79,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A): exactly one worker reads each example, or all workers do if sharding is off.
+        /// (A): the shares are disjoint and cover the set. With sharding, exactly one worker reads each
+        /// example; without, all workers do.
         #[test]
         fn shares_are_disjoint_and_cover_the_set(files in 1usize..12, workers in 1u32..6, each in 6usize..20, policy in 0..4) {
             let policy = [ShardSpec::Auto, ShardSpec::File, ShardSpec::Data, ShardSpec::Off][policy as usize];

@@ -1,4 +1,4 @@
-//! Reads a test set once, from its first example to its last.
+//! Reads a test set once, from the first example to the last.
 //! Knows no shuffling and no epoch.
 
 use super::prefetch::check_ready_bytes;
@@ -6,11 +6,11 @@ use super::sampler::check_batch;
 use super::stages::Scratch;
 use super::{Batch, InputError, Mapped, Pick};
 
-/// Returns an iterator over `dataset` in batches of `batch` examples, in order; the last batch may be
-/// shorter.
+/// Returns an iterator over `dataset` in batches of `batch` examples, in order. The last batch may be
+/// smaller.
 ///
 /// # Errors
-/// [`InputError::Batch`] for a batch of no example or more than [`super::BATCH_EXAMPLES_MAX`];
+/// [`InputError::Batch`] if `batch` is 0 or greater than [`super::BATCH_EXAMPLES_MAX`];
 /// [`InputError::ReadyBytes`] if one batch would take more than [`super::READY_BYTES_MAX`].
 pub fn in_order(dataset: &Mapped, batch: usize) -> Result<InOrder<'_>, InputError> {
     check_batch(batch)?;
@@ -18,7 +18,7 @@ pub fn in_order(dataset: &Mapped, batch: usize) -> Result<InOrder<'_>, InputErro
     Ok(InOrder { dataset, batch, read: 0 })
 }
 
-/// An iterator over the batches of a test set; made by [`in_order`].
+/// An iterator over the batches of a test set, which [`in_order`] creates.
 #[derive(Clone, Debug)]
 pub struct InOrder<'a> {
     dataset: &'a Mapped,

@@ -1,5 +1,5 @@
-//! What a worker trains on: examples in memory, this worker's share of them, and the order in which they
-//! become batches. Knows no graph, no device and no variable, and opens no connection.
+//! The input of a worker: examples in memory, this worker's share of them, and the order in which they are
+//! grouped into batches. Knows no graph, no device and no variable, and opens no connection.
 
 #![forbid(unsafe_code)]
 

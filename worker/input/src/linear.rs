@@ -1,5 +1,5 @@
-//! Generated points on a plane, with noise: the smallest data set that can be learned.
-//! Uses only `+ − × ÷`, whose results are the same bits on every machine.
+//! Generated points on a plane, with noise: the smallest data set from which a model can be trained.
+//! Uses only `+ − × ÷`, because these give the same bits on every machine.
 
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::TensorSpec;
@@ -8,19 +8,20 @@ use super::dataset::{FEATURES, LABELS};
 use super::random::SplitMix64;
 use super::{Dataset, HELD_BYTES_MAX, InputError, Storage};
 
-/// Separates these random streams from all others of the same seed.
+/// Separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x4c49_4e45_4152; // "LINEAR"
 
-/// The reach of a triangular distribution around 0 with standard deviation 1: √6.
+/// The greatest value of a triangular distribution around 0 with standard deviation 1: √6.
 const REACH: f32 = 2.449_489_8;
 
-/// Returns the columns: `features`, `[weights]`, and `labels`, a scalar.
+/// Returns the specs of the columns: `features` of shape `[weights]`, and `labels`, a scalar.
 pub(super) fn columns(weights: usize) -> [ColumnSpec; 2] {
     let column = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
     [column(FEATURES, TensorSpec::f32([weights])), column(LABELS, TensorSpec::f32([]))]
 }
 
-/// Returns `examples` if a set of this many points of `dimensions` dimensions is allowed.
+/// Returns `examples` unchanged if a set may have this number of points with this number of `dimensions`, and
+/// [`InputError::Extent`] otherwise.
 pub(super) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError> {
     let max = (HELD_BYTES_MAX / 4 / (dimensions as u64 + 1)).min(u32::MAX.into());
     if dimensions > 0 && (1..=max).contains(&examples) {
@@ -30,7 +31,7 @@ pub(super) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError>
     }
 }
 
-/// Draws `examples` points and their labels. Example `i` depends only on `seed`, `i` and the plane.
+/// Draws `examples` points and their labels. Example `i` depends on `seed`, `i` and the plane only.
 pub(super) fn draw(
     seed: u64,
     examples: u64,

@@ -1,7 +1,7 @@
 //! Random numbers that are the same on every machine, for the order of examples and for generated data.
-//! Knows neither clock nor operating system; not suitable for secrets.
+//! Uses neither the clock nor the operating system; not suitable for secrets.
 
-/// A SplitMix64 generator.
+/// A SplitMix64 generator of pseudorandom numbers.
 ///
 /// From G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the
 /// constants of S. Vigna's `splitmix64.c` (public domain, <https://prng.di.unimi.it/splitmix64.c>).
@@ -14,24 +14,25 @@ pub struct SplitMix64 {
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl SplitMix64 {
-    /// Returns the stream of these numbers, in this order: a constant for its purpose, a seed and indices.
+    /// Returns the random stream that `numbers` identify: a constant for the stream's purpose, a seed and
+    /// indices.
     ///
-    /// The numbers are mixed one after the other, so seed 1, index 0 and seed 0, index 1 give unrelated
-    /// streams. Two streams that differ only in their last number always begin in different states.
+    /// The numbers are mixed in order, so seed 1 with index 0 and seed 0 with index 1 give unrelated streams.
+    /// Two streams that differ in their last number only always begin in different states.
     pub fn stream(numbers: &[u64]) -> Self {
         Self { state: numbers.iter().fold(0, |state, &number| mix(state.wrapping_add(GAMMA) ^ number)) }
     }
 
-    /// Returns 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GAMMA);
         mix(self.state)
     }
 
-    /// Returns an integer from 0 to `end` − 1, each equally likely.
+    /// Returns an integer from 0 to `end` − 1. All are equally likely.
     ///
-    /// Multiplies instead of dividing, and rejects the few values that would favour some integers: D. Lemire,
-    /// "Fast random integer generation in an interval", 2019.
+    /// Multiplies instead of dividing, and rejects the few values that would favour some integers. Source: D.
+    /// Lemire, "Fast random integer generation in an interval", 2019.
     ///
     /// # Panics
     /// If `end` is 0.
@@ -46,7 +47,8 @@ impl SplitMix64 {
         }
     }
 
-    /// Returns a number from 0 (inclusive) to 1 (exclusive), a multiple of 2⁻²⁴, which `f32` holds exactly.
+    /// Returns a number from 0 (inclusive) to 1 (exclusive). It is a multiple of 2⁻²⁴, which an `f32`
+    /// represents exactly.
     pub(super) fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 * (1.0 / 16_777_216.0)
     }
@@ -62,7 +64,7 @@ impl SplitMix64 {
     }
 }
 
-/// Maps 64 bits to 64 bits bijectively; each input bit flips about half of the output bits.
+/// Maps 64 bits to 64 bits bijectively. Flipping an input bit flips about half of the output bits.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -94,7 +96,7 @@ mod tests {
         for _ in 0..70_000 {
             counts[random.below(7) as usize] += 1;
         }
-        // 10 000 each is expected, with a standard deviation of 93.
+        // 10 000 of each are expected, with a standard deviation of 93.
         assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
         assert_eq!(random.below(1), 0);
     }

@@ -1,5 +1,5 @@
 //! The errors of one record of a file.
-//! Knows neither the file nor the record's place in it.
+//! Knows neither the file nor the place of the record in it.
 
 use pushpull_messages::input::FieldSpec;
 
@@ -10,19 +10,19 @@ pub enum RecordError {
     /// The file ends inside the record.
     #[error("the file ends inside {part}: got {got} bytes, expected {expected}; fetch the file again")]
     Short {
-        /// The incomplete part.
+        /// The name of the incomplete part.
         part: &'static str,
-        /// The bytes that the part should have.
+        /// The number of bytes that the part should have.
         expected: u64,
-        /// The bytes found.
+        /// The number of bytes found.
         got: u64,
     },
     /// The record is longer than the limit.
     #[error("the record has {bytes} bytes, expected at most {max}: split it")]
     TooLong {
-        /// The length that the record declares.
+        /// The number of bytes that the record declares.
         bytes: u64,
-        /// The most bytes of a record.
+        /// The maximum number of bytes of a record.
         max: u64,
     },
     /// A label is not the number of a class.
@@ -30,7 +30,7 @@ pub enum RecordError {
     Label {
         /// The label found.
         label: u8,
-        /// The last class.
+        /// The greatest allowed label.
         max: u8,
     },
     /// A stored checksum does not match the bytes.
@@ -38,11 +38,11 @@ pub enum RecordError {
         "the {part} has checksum {computed:#010x}, expected {stored:#010x} as stored: fetch the file again"
     )]
     Checksum {
-        /// The part that is checked: the length or the data.
+        /// The part that the checksum covers: the length or the data.
         part: &'static str,
-        /// The checksum in the file.
+        /// The checksum that the file contains.
         stored: u32,
-        /// The checksum of the bytes in the file.
+        /// The checksum computed from the bytes in the file.
         computed: u32,
     },
     /// The record is not a `tf.train.Example`.
@@ -56,7 +56,7 @@ pub enum RecordError {
         /// The names of the features found.
         there: String,
     },
-    /// A feature has values of another kind.
+    /// A feature has values of another kind than the spec requires.
     #[error("feature '{feature}' has {got}, expected {expected}: correct its kind or the file")]
     Kind {
         /// The feature's name.
@@ -66,19 +66,19 @@ pub enum RecordError {
         /// The kind found.
         got: &'static str,
     },
-    /// A feature has another number of values.
+    /// A feature has another number of values than the spec requires.
     #[error("feature '{feature}' has {got} {what}, expected {expected}: correct its shape or the file")]
     Count {
         /// The feature's name.
         feature: String,
-        /// The kind of values counted.
+        /// The kind of values that were counted.
         what: &'static str,
-        /// The expected number.
+        /// The expected number of values.
         expected: usize,
-        /// The number found.
+        /// The number of values found.
         got: usize,
     },
-    /// An integer does not fit in a column of integers.
+    /// An integer of a feature does not fit in the `i32` of a column.
     #[error("feature '{feature}' has {value}, expected an integer of 32 bits: correct the file")]
     Integer {
         /// The feature's name.
@@ -102,14 +102,14 @@ pub enum RecordError {
         /// The names in the header.
         there: String,
     },
-    /// A field holds another kind of value.
+    /// The text of a field cannot be parsed as the kind of value that the spec requires.
     #[error("{field} is '{got}', expected {expected}: correct the row or the column's fields")]
     Field {
         /// The field.
         field: FieldSpec,
         /// The expected kind of value.
         expected: &'static str,
-        /// The value found, shortened.
+        /// The text found, shortened.
         got: String,
     },
 }

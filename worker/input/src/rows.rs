@@ -1,4 +1,4 @@
-//! A data set that grows example by example, or only its size if the examples are not needed.
+//! Collects a data set example by example, or counts its examples if only the size is needed.
 //! Knows no format.
 
 use pushpull_messages::input::ColumnSpec;
@@ -6,26 +6,27 @@ use pushpull_messages::input::ColumnSpec;
 use super::description::Description;
 use super::{Dataset, InputError, Storage};
 
-/// The most bytes of examples in one data set.
+/// The maximum number of bytes of examples in one data set.
 pub const HELD_BYTES_MAX: u64 = 4 << 30;
 
 /// A data set that grows by one example at a time.
 pub(super) struct Rows {
     columns: Vec<(ColumnSpec, Storage)>,
-    /// The elements per example of each column.
+    /// The number of elements per example of each column.
     elements: Vec<usize>,
-    /// The bytes per example of all columns.
+    /// The number of bytes per example of all columns together.
     bytes: u64,
     examples: u64,
-    /// Whether examples are kept or only counted.
+    /// True if examples are stored; false if they are only counted.
     keep: bool,
 }
 
 impl Rows {
-    /// Starts without examples; every column must be empty.
+    /// Creates a data set without examples. The storage of each column must be empty. Stores examples if
+    /// `keep` is true, and only counts them otherwise.
     ///
     /// # Errors
-    /// [`InputError::Extent`] for a column without elements.
+    /// [`InputError::Extent`] if a column has no elements per example.
     pub(super) fn new(columns: Vec<(ColumnSpec, Storage)>, keep: bool) -> Result<Self, InputError> {
         let elements: Vec<usize> =
             columns.iter().map(|(spec, _)| spec.example.shape.checked_elements().unwrap_or(0)).collect();
@@ -40,7 +41,7 @@ impl Rows {
         Ok(Self { columns, elements, bytes, examples: 0, keep })
     }
 
-    /// Reserves memory for one more example.
+    /// Reserves memory for one more example. [`end`](Self::end) completes it.
     ///
     /// # Errors
     /// [`InputError::Held`] if the set would exceed [`HELD_BYTES_MAX`]; [`InputError::NoRoom`] if the system
@@ -57,12 +58,12 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns the column at `position`, to append the example's elements.
+    /// Returns the column at `position`. The caller appends the elements of the current example to it.
     pub(super) fn column(&mut self, position: usize) -> &mut Storage {
         &mut self.columns[position].1
     }
 
-    /// Completes the example that was begun.
+    /// Completes the example that [`begin`](Self::begin) started.
     pub(super) fn end(&mut self) {
         self.examples += 1;
         if self.keep {
@@ -81,12 +82,12 @@ impl Rows {
         self.examples
     }
 
-    /// Returns the examples, which must have been kept.
+    /// Returns the collected examples as a data set. Requires that `keep` was true, so that they were stored.
     pub(super) fn into_dataset(self) -> Result<Dataset, InputError> {
         Dataset::new(self.examples as usize, self.columns)
     }
 
-    /// Returns the number of examples and the columns.
+    /// Returns the number of examples and the specs of the columns.
     pub(super) fn into_description(self) -> Description {
         let columns = self.columns.into_iter().map(|(spec, _)| spec).collect();
         Description { examples: self.examples, columns }

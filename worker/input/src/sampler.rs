@@ -1,19 +1,19 @@
-//! The order in which a worker reads its share: shuffled anew each epoch, in batches of one size.
-//! Knows only the indices of examples; the same seed gives the same order on every machine.
+//! The order in which a worker reads its share: shuffled anew in each epoch, in batches of equal size.
+//! Knows only the indices of examples. The same seed gives the same order on every machine.
 
 use pushpull_messages::input::{RepeatSpec, ShuffleSpec};
 
 use super::random::SplitMix64;
 use super::{DataShare, InputError};
 
-/// The most examples in one batch.
+/// The maximum number of examples in one batch.
 pub const BATCH_EXAMPLES_MAX: usize = 1 << 20;
 
-/// The most examples of one worker. Their order takes at most 1 GiB of memory, and a shuffle buffer as much
-/// again.
+/// The maximum number of examples in the share of one worker. Their order takes at most 1 GiB of memory, and
+/// a shuffle buffer at most another 1 GiB.
 pub const ORDER_EXAMPLES_MAX: u32 = 1 << 28;
 
-/// Separates the sampler's random streams from all others of the same seed.
+/// Separates the random streams of the sampler from all other streams of the same seed.
 const STREAM: u64 = 0x5341_4d50_4c45; // "SAMPLE"
 
 /// A place in the sequence of examples, saved so that a worker can resume there.
@@ -26,28 +26,30 @@ pub struct Position {
 }
 
 impl Position {
-    /// Returns the position after `examples` examples of `share`.
+    /// Returns the position of a worker that has read `examples` examples of `share` since the first epoch
+    /// began.
     pub fn after(examples: u64, share: DataShare) -> Self {
         let length = u64::from(share.len());
         Self { epoch: examples / length, offset: (examples % length) as u32 }
     }
 }
 
-/// One example of a batch.
+/// An example that was chosen for a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
-    /// The epoch in which it is read; random stages depend on it.
+    /// The epoch in which the example is read; random stages depend on it.
     pub epoch: u64,
     /// The example's index in the whole set.
     pub example: u32,
 }
 
-/// A sampler that returns batches of example indices.
+/// A sampler that chooses the examples of each batch, by their indices.
 ///
-/// (A) An epoch reads every example of the share exactly once. (B) Every batch has exactly `batch` examples:
-/// if an epoch ends inside a batch, the next epoch begins there. (C) The order depends only on seed, worker
-/// and epoch, so a [`Position`] is enough to resume. (D) A shuffle buffer of n moves no example more than n −
-/// 1 places ahead. (E) n epochs give as many batches as can be filled.
+/// Properties: (A) An epoch reads every example of the share exactly once. (B) Every batch has exactly
+/// `batch` examples: if an epoch ends inside a batch, the next epoch fills the rest. (C) The order depends on
+/// the seed, the worker and the epoch only, so a [`Position`] suffices to resume. (D) A shuffle buffer of n
+/// examples moves no example more than n − 1 places ahead. (E) n epochs give as many full batches as their
+/// examples suffice for.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     share: DataShare,
@@ -56,28 +58,29 @@ pub struct Sampler {
     shuffle: ShuffleSpec,
     repeat: RepeatSpec,
     position: Position,
-    /// This epoch's order.
+    /// The order of the examples in this epoch.
     order: Vec<u32>,
-    /// The contents of the shuffle buffer while an order is made.
+    /// The contents of the shuffle buffer while the order is determined.
     buffer: Vec<u32>,
 }
 
 impl Sampler {
-    /// Makes a sampler of `share` in batches of `batch` examples, fully shuffled by the job's `seed`, without
-    /// end. It starts at the beginning of epoch 0.
+    /// Creates a sampler of `share` in batches of `batch` examples. Every epoch is fully shuffled by `seed`,
+    /// which is the job's, and the number of epochs is unlimited. The sampler starts at the beginning of
+    /// epoch 0.
     ///
     /// # Errors
-    /// [`InputError::Batch`] for a batch of no example or more than [`BATCH_EXAMPLES_MAX`];
-    /// [`InputError::OrderLength`] for a share of more than [`ORDER_EXAMPLES_MAX`];
-    /// [`InputError::OrderMemory`] if the system has no memory for the order.
+    /// [`InputError::Batch`] if `batch` is 0 or greater than [`BATCH_EXAMPLES_MAX`];
+    /// [`InputError::OrderLength`] if the share has more than [`ORDER_EXAMPLES_MAX`] examples;
+    /// [`InputError::OrderMemory`] if the system has no memory left for the order.
     pub fn new(share: DataShare, batch: usize, seed: u64) -> Result<Self, InputError> {
         Self::with(share, batch, seed, ShuffleSpec::Full, RepeatSpec::Endless)
     }
 
-    /// Makes a sampler as [`new`](Self::new) does, with the given order and number of epochs.
+    /// Creates a sampler like [`new`](Self::new), but with the given kind of shuffling and number of epochs.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The same as those of [`new`](Self::new).
     pub fn with(
         share: DataShare,
         batch: usize,
@@ -105,7 +108,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Returns the share that is read.
+    /// Returns the share that the sampler reads.
     pub fn share(&self) -> DataShare {
         self.share
     }
@@ -120,10 +123,11 @@ impl Sampler {
         self.position
     }
 
-    /// Moves to a position of a sampler with the same seed and share.
+    /// Moves the sampler to a position that was saved by a sampler with the same seed and share.
     ///
     /// # Errors
-    /// [`InputError::Position`] if the share has no such offset; the position then stays unchanged.
+    /// [`InputError::Position`] if the offset is not below the share's length; the position is then
+    /// unchanged.
     pub fn restore(&mut self, position: Position) -> Result<(), InputError> {
         let Position { epoch, offset } = position;
         if offset >= self.share.len() {
@@ -134,12 +138,12 @@ impl Sampler {
         Ok(())
     }
 
-    /// Replaces the contents of `picks` with the next batch. Does not allocate if the capacity of `picks`
-    /// suffices.
+    /// Replaces the contents of `picks` with the next batch. Allocates only if the capacity of `picks` does
+    /// not suffice.
     ///
     /// # Errors
-    /// [`InputError::Ended`] if the remaining epochs do not fill a batch; every later call returns the same
-    /// error.
+    /// [`InputError::Ended`] if the examples that remain do not fill a batch. Every later call returns the
+    /// same error.
     pub fn next_into(&mut self, picks: &mut Vec<Pick>) -> Result<(), InputError> {
         picks.clear();
         if let RepeatSpec::Epochs(epochs) = self.repeat {
@@ -164,15 +168,15 @@ impl Sampler {
         Ok(())
     }
 
-    /// Puts the share in this epoch's order. Always begins with the ascending order, because the result must
-    /// not depend on earlier epochs, which a restored sampler has not seen.
+    /// Determines the order of this epoch. Always begins with the ascending order: a restored sampler has not
+    /// seen the earlier epochs, so the result must not depend on them.
     fn shuffle(&mut self) {
         let mut random =
             SplitMix64::stream(&[STREAM, self.seed, self.share.worker().into(), self.position.epoch]);
         self.order.clear();
         match self.shuffle {
             ShuffleSpec::None => self.order.extend(self.share.examples()),
-            // Fisher and Yates.
+            // The shuffle of Fisher and Yates.
             ShuffleSpec::Full => {
                 self.order.extend(self.share.examples());
                 for last in (1..self.share.len()).rev() {
@@ -196,7 +200,7 @@ impl Sampler {
     }
 }
 
-/// Returns the examples of each batch as a new `Vec`, up to the input's end.
+/// Returns the example indices of each batch as a new `Vec`, until the input ends.
 impl Iterator for Sampler {
     type Item = Vec<u32>;
 
@@ -207,7 +211,7 @@ impl Iterator for Sampler {
     }
 }
 
-/// Checks that batches of this size are allowed.
+/// Checks that a batch may have `batch` examples.
 pub(super) fn check_batch(batch: usize) -> Result<(), InputError> {
     if (1..=BATCH_EXAMPLES_MAX).contains(&batch) {
         Ok(())
@@ -247,7 +251,7 @@ mod tests {
             prop_assert_eq!(position.epoch as usize * len + position.offset as usize, read.len());
         }
 
-        /// (A), (D)
+        /// (A): an epoch reads every example once. (D): a buffer moves examples ahead by less than its size.
         #[test]
         fn a_buffer_bounds_how_far_examples_move(examples in 1usize..100, size in 1u32..120, seed: u64) {
             let share = DataShare::new(0, 1, examples).unwrap();
@@ -270,7 +274,7 @@ mod tests {
             prop_assert_eq!(sorted, in_order);
         }
 
-        /// (E)
+        /// (E): n epochs give as many full batches as their examples suffice for.
         #[test]
         fn ends_after_the_last_full_batch(
             examples in 1usize..40, batch in 1usize..50, epochs in 1u64..5, restore: bool,
@@ -317,14 +321,15 @@ mod tests {
         let order = |worker, seed, epoch| {
             let mut sampler = sampler(worker, 2, 200, 100, seed);
             sampler.restore(Position { epoch, offset: 0 }).unwrap();
-            // Worker 1 reads the odd indices; halved, they can be compared with worker 0's.
+            // Worker 1 reads the odd indices. After division by 2 they can be compared with those of worker
+            // 0.
             sampler.next().unwrap().into_iter().map(|example| example / 2).collect::<Vec<_>>()
         };
         let base = order(0, 7, 0);
         assert_eq!(base, order(0, 7, 0));
         for other in [order(0, 8, 0), order(1, 7, 0), order(0, 7, 1), (0..100).collect()] {
             let same = base.iter().zip(&other).filter(|(a, b)| a == b).count();
-            // A random order keeps one example in its place on average.
+            // A random order leaves one example in its place on average.
             assert!(same < 10, "{same} of 100 examples are in the same place");
         }
     }
@@ -335,7 +340,7 @@ mod tests {
         for batch in sampler(0, 1, 5, 5, 11).take(10_000) {
             first[batch[0] as usize] += 1;
         }
-        // 2 000 each is expected, with a standard deviation of 40.
+        // 2 000 of each are expected, with a standard deviation of 40.
         assert!(first.iter().all(|count| (1_800..2_200).contains(count)), "{first:?}");
     }
 

@@ -1,36 +1,36 @@
 //! The elements of a column in memory, in the element type of their source.
-//! Knows neither the column's name nor which examples are read.
+//! Knows neither the name of the column nor which examples are read.
 
 use std::collections::TryReserveError;
 use std::sync::Arc;
 
 use pushpull_messages::tensor::DType;
 
-/// The elements of a column, example by example, each row-major.
+/// The elements of a column: one example after the other, each row-major.
 #[derive(Clone, PartialEq)]
 pub enum Storage {
-    /// Bytes of an `f32` column, scaled from 0..255 to 0..1 when read.
+    /// The bytes of an `f32` column, which are scaled from 0..255 to 0..1 when they are read.
     Pixels(Vec<u8>),
-    /// Bytes of an `i32` column, such as tokens.
+    /// The bytes of an `i32` column, such as tokens.
     Bytes(Vec<u8>),
-    /// Floats.
+    /// The elements of an `f32` column.
     F32(Vec<f32>),
-    /// Integers.
+    /// The elements of an `i32` column.
     I32(Vec<i32>),
-    /// Windows of an `i32` column into one text, which columns and workers share. Example `i` begins at
-    /// `begin + i * stride`.
+    /// An `i32` column whose examples are windows into one text. Columns and workers share the text. Example
+    /// `i` begins at the token `begin + i * stride`.
     Windows {
         /// The text.
         tokens: Arc<[u8]>,
-        /// The beginning of the first example.
+        /// The index of the token at which the first example begins.
         begin: usize,
-        /// The distance between the beginnings of two successive examples; at least 1.
+        /// The number of tokens between the beginnings of two successive examples; at least 1.
         stride: usize,
     },
 }
 
 impl Storage {
-    /// Returns the type of the elements when read.
+    /// Returns the type in which the elements are read.
     pub const fn dtype(&self) -> DType {
         match self {
             Self::Pixels(_) | Self::F32(_) => DType::F32,
@@ -38,8 +38,8 @@ impl Storage {
         }
     }
 
-    /// Returns true if it holds exactly `examples` examples of `elements` elements; windows may leave a
-    /// remainder.
+    /// Returns true if the storage holds exactly `examples` examples of `elements` elements each. A text cut
+    /// into windows may have tokens left over.
     pub(super) fn holds(&self, examples: usize, elements: usize) -> bool {
         let Some(all) = examples.checked_mul(elements) else { return false };
         match self {
@@ -54,7 +54,7 @@ impl Storage {
         }
     }
 
-    /// Returns the bytes of one element in memory.
+    /// Returns the number of bytes that one element takes in memory.
     pub(super) const fn element_bytes(&self) -> u64 {
         match self {
             Self::Pixels(_) | Self::Bytes(_) | Self::Windows { .. } => 1,
@@ -62,7 +62,8 @@ impl Storage {
         }
     }
 
-    /// Reserves memory for `elements` more elements; does nothing for windows, which already have their text.
+    /// Reserves memory for `elements` more elements. Does nothing for windows, whose text is complete
+    /// already.
     pub(super) fn reserve(&mut self, elements: usize) -> Result<(), TryReserveError> {
         match self {
             Self::Pixels(bytes) | Self::Bytes(bytes) => bytes.try_reserve(elements),
@@ -72,7 +73,7 @@ impl Storage {
         }
     }
 
-    /// Removes all elements and keeps the memory.
+    /// Removes all elements, but does not free the memory.
     pub(super) fn clear(&mut self) {
         match self {
             Self::Pixels(bytes) | Self::Bytes(bytes) => bytes.clear(),
@@ -92,7 +93,7 @@ impl Storage {
         }
     }
 
-    /// Writes one example of a column of floats to `row`.
+    /// Writes one example of an `f32` column to `row`.
     pub(super) fn fill_f32(&self, example: u32, row: &mut [f32]) {
         let begin = example as usize * row.len();
         let range = begin..begin + row.len();
@@ -107,7 +108,7 @@ impl Storage {
         }
     }
 
-    /// Writes one example of a column of integers to `row`.
+    /// Writes one example of an `i32` column to `row`.
     pub(super) fn fill_i32(&self, example: u32, row: &mut [i32]) {
         let begin = example as usize * row.len();
         let range = begin..begin + row.len();

@@ -1,5 +1,5 @@
-//! The bytes of a file, unpacked if it is gzipped, counted and bounded.
-//! Knows no format and trusts no declared size.
+//! The bytes of a file, unpacked if the file is gzipped. The bytes are counted, and their number is limited.
+//! Knows no format, and relies on no size that a file declares.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,38 +10,41 @@ use flate2::read::MultiGzDecoder;
 
 use super::InputError;
 
-/// The most bytes that are unpacked from one file.
+/// The maximum number of bytes that are unpacked from one file.
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
 
-/// The bytes allocated before any data has arrived; after that, at most twice the data that has arrived.
+/// The number of bytes allocated before any data has arrived. Later at most twice the size of the data that
+/// has arrived is allocated.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
-/// The largest ratio of unpacked to packed bytes in deflate (zlib's technical details).
+/// The maximum ratio of unpacked to packed bytes that deflate can reach (zlib's technical details).
 pub(super) const DEFLATE_RATIO_MAX: u64 = 1032;
 
-/// The first bytes of a gzip file, whatever its name. An IDX file begins with two zeros instead.
+/// The first bytes of a gzip file, by which it is recognised whatever its name. An IDX file begins with two
+/// zeros.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// A file that is read once, from start to end. Reading fails beyond a limit, so that no gzip unpacks to more
-/// than a worker may hold.
+/// A file that is read once, from start to end. Reading fails beyond a limit, so that no gzip file unpacks to
+/// more than a worker may hold in memory.
 pub(super) struct Unpacked {
     path: PathBuf,
     input: Box<dyn Read + Send>,
-    /// The unpacked bytes read so far.
+    /// The number of unpacked bytes that have been read.
     offset: u64,
-    /// The offset beyond which reading fails.
+    /// The offset beyond which reading fails, in unpacked bytes.
     limit: u64,
-    /// The part of the file that the limit bounds.
+    /// The name of the part of the file that the limit applies to.
     limited: &'static str,
-    /// The size of a plain file; `None` for a gzip or a pipe.
+    /// The size of a plain file; `None` for a gzip file or a pipe.
     size: Option<u64>,
 }
 
 impl Unpacked {
-    /// Opens `path`, or if it does not exist, the same name with `.gz` added or removed.
+    /// Opens `path`. If `path` does not exist, opens the file with `.gz` added to or removed from its name.
     ///
     /// # Errors
-    /// [`InputError::Missing`] if neither exists; [`InputError::Read`].
+    /// [`InputError::Missing`] if neither file exists; [`InputError::Read`] if the file cannot be opened or
+    /// read.
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let (path, file) = open_either(path)?;
         let metadata = file.metadata();
@@ -54,35 +57,35 @@ impl Unpacked {
         Ok(Self { path, input, offset: 0, limit: UNPACKED_BYTES_MAX, limited: "one file", size })
     }
 
-    /// Returns the path of the opened file, with or without `.gz`.
+    /// Returns the path of the file that was opened, which may differ from the requested one by `.gz`.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the number of unpacked bytes read so far.
+    /// Returns the number of unpacked bytes that have been read.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Returns the number of bytes if it is known before they are read.
+    /// Returns the number of unpacked bytes of the whole file, if it is known before they are read.
     pub(super) fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// Limits reading to `bytes` bytes from the current offset; `part` describes them in the error.
+    /// Limits reading to `bytes` more bytes. `part` is the name that an error gives to these bytes.
     pub(super) fn limit(&mut self, bytes: u64, part: &'static str) {
         let limit = self.offset.saturating_add(bytes);
         (self.limit, self.limited) =
             if limit < UNPACKED_BYTES_MAX { (limit, part) } else { (UNPACKED_BYTES_MAX, "one file") };
     }
 
-    /// Fills `buffer` up to the end of the file; returns the number of bytes read.
+    /// Reads until `buffer` is full or the file ends. Returns the number of bytes read.
     pub(super) fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, InputError> {
         read_up_to(self, buffer).map_err(|source| self.error(source))
     }
 
-    /// Appends up to `expected` bytes, fewer at the end of the file; returns their number. Allocates as data
-    /// arrives.
+    /// Appends `expected` bytes to `data`, or fewer if the file ends before. Returns the number of bytes
+    /// appended. Allocates memory as data arrives.
     pub(super) fn append(&mut self, expected: usize, data: &mut Vec<u8>) -> Result<usize, InputError> {
         let mut added = 0;
         while added < expected {
@@ -100,7 +103,7 @@ impl Unpacked {
         Ok(added)
     }
 
-    /// Returns an error with the file and the offset.
+    /// Returns an error that names the file and the current offset.
     pub(super) fn error(&self, source: io::Error) -> InputError {
         InputError::Read { file: self.path.clone(), offset: self.offset, source }
     }
@@ -109,7 +112,7 @@ impl Unpacked {
 impl Read for Unpacked {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.limit - self.offset;
-        // Reading one byte more than allowed shows whether the file continues.
+        // Reading one byte more than the limit shows whether the file continues.
         let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1));
         let got = self.input.read(&mut buffer[..most])?;
         if got as u64 > left {
@@ -121,7 +124,8 @@ impl Read for Unpacked {
     }
 }
 
-/// Opens the file or its twin with or without `.gz`; returns the path that was opened.
+/// Opens the file, or if it does not exist, the one with `.gz` added to or removed from its name. Returns the
+/// path of the file that was opened.
 pub(super) fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
     let open = |file: PathBuf| match File::open(&file) {
         Ok(opened) => Ok(Some((file, opened))),
@@ -141,21 +145,21 @@ pub(super) fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
     open(twin.clone())?.ok_or_else(|| InputError::Missing { file: path.to_path_buf(), twin })
 }
 
-/// Returns the file's unpacked bytes, and whether it is gzipped.
+/// Returns a reader of the file's unpacked bytes, and true if the file is gzipped.
 pub(super) fn unpacked(file: File) -> io::Result<(Box<dyn Read + Send>, bool)> {
     let mut input = BufReader::new(file);
     let mut first = [0; 2];
     let got = read_up_to(&mut input, &mut first)?;
     let whole = Cursor::new(first).take(got as u64).chain(input);
     if got == 2 && first == GZIP_MAGIC {
-        // Buffered because callers read small pieces; the plain input has its own buffer.
+        // Buffered because callers read small pieces; a plain file has a buffer of its own.
         Ok((Box::new(BufReader::new(MultiGzDecoder::new(whole))), true))
     } else {
         Ok((Box::new(whole), false))
     }
 }
 
-/// Fills `buffer` up to the end of the input; returns the number of bytes read.
+/// Reads until `buffer` is full or the input ends. Returns the number of bytes read.
 pub(super) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -169,10 +173,11 @@ pub(super) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result
     Ok(filled)
 }
 
-/// Appends exactly `expected` bytes. Allocates as data arrives, so a false header costs no memory.
+/// Appends exactly `expected` bytes to `data`. Allocates memory as data arrives, so a false header costs no
+/// memory.
 ///
-/// On an error, `data` keeps the bytes that arrived. `UnexpectedEof` and `OutOfMemory` come from this
-/// function.
+/// On an error, `data` contains the bytes that arrived. The error kinds `UnexpectedEof` (the input is too
+/// short) and `OutOfMemory` come from this function.
 pub(super) fn read_exactly(input: &mut impl Read, expected: usize, data: &mut Vec<u8>) -> io::Result<()> {
     while data.len() < expected {
         let step = (expected - data.len()).min(data.len().max(CHUNK_BYTES));

@@ -1,5 +1,5 @@
-//! The binary version of CIFAR-10: records of a label and a planar image, without a header.
-//! Knows neither other formats nor what the images are used for.
+//! The binary version of CIFAR-10: records without a header, each a label and a planar image (one colour
+//! after the other). Knows neither other formats nor what the images are used for.
 //!
 //! The format: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 
@@ -15,14 +15,14 @@ use super::{Dataset, InputError, RecordError};
 const SIDE: usize = 32;
 const PIXELS: usize = SIDE * SIDE;
 const CHANNELS: usize = 3;
-/// Bytes of a record: a label, then all red, all green and all blue pixels.
+/// The number of bytes of a record: a label, then all red, all green and all blue pixels.
 const RECORD_BYTES: usize = 1 + CHANNELS * PIXELS;
-/// The last class.
+/// The greatest label; classes are numbered from 0.
 const LABEL_MAX: u8 = 9;
-/// Most records of one data set: 4 GiB.
+/// The maximum number of records in one data set; they take 4 GiB.
 const RECORDS_MAX: usize = (4 << 30) / RECORD_BYTES;
 
-/// Returns the columns: `features`, `[32, 32, 3]`, and `labels`.
+/// Returns the specs of the columns: `features` of shape `[32, 32, 3]`, and `labels`.
 pub(super) fn columns() -> Vec<ColumnSpec> {
     Dataset::image_columns(Shape::from([SIDE, SIDE, CHANNELS])).into()
 }
@@ -52,7 +52,8 @@ pub(super) fn load(files: &[PathBuf]) -> Result<Dataset, InputError> {
     Dataset::images(Shape::from([SIDE, SIDE, CHANNELS]), pixels, labels, Some(u32::from(LABEL_MAX) + 1))
 }
 
-/// Counts the images by the files' sizes; reads files that are gzipped.
+/// Counts the images by the sizes of the files. Gzipped files are read, because their unpacked size is
+/// unknown.
 pub(super) fn describe(files: &[PathBuf]) -> Result<Description, InputError> {
     let mut examples = 0u64;
     for file in files {
@@ -71,7 +72,7 @@ pub(super) fn describe(files: &[PathBuf]) -> Result<Description, InputError> {
     Ok(Description { examples, columns: columns() })
 }
 
-/// Calls `record` with the label and the planes of every record.
+/// Reads a file, and calls `record` with the label and the colour planes of each record.
 fn read(path: &Path, mut record: impl FnMut(u8, &[u8]) -> Result<(), InputError>) -> Result<(), InputError> {
     let mut input = Unpacked::open(path)?;
     if let Some(size) = input.size() {
@@ -97,7 +98,7 @@ fn read(path: &Path, mut record: impl FnMut(u8, &[u8]) -> Result<(), InputError>
     Ok(())
 }
 
-/// Checks that a plain file of `size` bytes holds one or more whole records.
+/// Checks that a plain file of `size` bytes consists of one or more whole records.
 fn check_size(input: &Unpacked, size: u64) -> Result<(), InputError> {
     let (record, rest) = (size / RECORD_BYTES as u64, size % RECORD_BYTES as u64);
     let file = input.path().to_path_buf();

@@ -1,4 +1,4 @@
-//! Good and damaged CIFAR-10 files, and the real ones if they are present.
+//! Valid and damaged CIFAR-10 files, and the real data set if it is present.
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::tests::damaged::{bad_inputs, gzip, write};
 
-/// Returns records whose pixels are numbered.
+/// Returns one record for each label; all pixels are numbered.
 fn records(labels: &[u8]) -> Vec<u8> {
     let record = |&label: &u8| {
         let planes =

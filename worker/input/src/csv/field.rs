@@ -7,18 +7,18 @@ use pushpull_messages::input::{CategorySpec, FieldSpec, NumberSpec, VocabularySp
 
 use crate::RecordError;
 
-/// Most bytes of a field that an error quotes.
+/// The maximum number of bytes of a field that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 40;
 
 /// A field that every row has.
 pub(super) struct Field<'a> {
     pub(super) spec: &'a FieldSpec,
-    /// Its position in a row; set once the header has been read.
+    /// The position of the field in a row; set once the header has been read.
     pub(super) index: usize,
 }
 
 impl Field<'_> {
-    /// Returns this field of `row`.
+    /// Returns the bytes of this field in `row`.
     fn of<'r>(&self, row: &'r csv::ByteRecord) -> Result<&'r [u8], RecordError> {
         let missing = || RecordError::NoField { field: self.spec.clone(), fields: row.len() };
         row.get(self.index).ok_or_else(missing)
@@ -55,10 +55,10 @@ impl<'a> Number<'a> {
     }
 }
 
-/// A field that holds a word of a vocabulary, or an id.
+/// A field that holds a word of a vocabulary, or the id of a word.
 pub(super) struct Category<'a> {
     pub(super) field: Field<'a>,
-    /// The ids of the words; `None` if the field holds the id itself.
+    /// The id of each word; `None` if the field holds the id itself.
     ids: Option<BTreeMap<&'a [u8], i32>>,
     unknown: Option<i32>,
 }

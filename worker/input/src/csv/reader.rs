@@ -1,4 +1,4 @@
-//! Reads the rows of a file into columns. An error about a row names the file and the line.
+//! Reads the rows of a CSV file into columns. An error about a row names the file and the line.
 //! Knows neither other formats nor what the examples are used for.
 
 use std::io::{self, Read};
@@ -12,13 +12,14 @@ use crate::rows::Rows;
 use crate::unpacked::Unpacked;
 use crate::{InputError, RecordError, Storage};
 
-/// Most bytes of a row. Without a limit, an unclosed quote would make the whole file one field.
+/// The maximum number of bytes of a row. Without a limit, an unclosed quote would turn the whole rest of the
+/// file into one field.
 const ROW_BYTES_MAX: u64 = 16 << 20;
 
-/// Most bytes of a header that an error quotes.
+/// The maximum number of bytes of a header that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 400;
 
-/// Returns the columns of `spec`, without elements.
+/// Returns the columns of `spec`, still without elements.
 pub(crate) fn columns(spec: &CsvSpec) -> Vec<(ColumnSpec, Storage)> {
     let column = |spec: ColumnSpec| match spec.example.dtype {
         DType::F32 => (spec, Storage::F32(Vec::new())),
@@ -54,7 +55,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Appends the values of one row.
+    /// Appends the values that this row has for the column.
     fn read(&self, row: &csv::ByteRecord, column: &mut Storage) -> Result<(), RecordError> {
         match (self, column) {
             (Self::Numbers(numbers), Storage::F32(values)) => {
@@ -73,7 +74,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends all rows of a file.
+/// Appends all rows of a file to `rows`.
 pub(crate) fn read(path: &Path, spec: &CsvSpec, rows: &mut Rows) -> Result<(), InputError> {
     let mut input = Unpacked::open(path)?;
     let file = input.path().to_path_buf();
@@ -117,7 +118,7 @@ pub(crate) fn read(path: &Path, spec: &CsvSpec, rows: &mut Rows) -> Result<(), I
     Ok(())
 }
 
-/// Reads the next row into `row`; returns false at the end of the file.
+/// Reads the next row into `row`. Returns false at the end of the file.
 fn next(reader: &mut csv::Reader<Unpacked>, row: &mut csv::ByteRecord) -> Result<bool, InputError> {
     reader.get_mut().limit(ROW_BYTES_MAX, "one row");
     match reader.read_byte_record(row) {
@@ -132,7 +133,7 @@ fn next(reader: &mut csv::Reader<Unpacked>, row: &mut csv::ByteRecord) -> Result
     }
 }
 
-/// Returns the position of a field.
+/// Returns the position of a field in a row.
 fn find(field: &FieldSpec, header: Option<&csv::ByteRecord>) -> Result<usize, RecordError> {
     match field {
         FieldSpec::Index(index) => Ok(*index as usize),

@@ -1,4 +1,4 @@
-//! Good and damaged CSV files, and the real Adult data set if it is present.
+//! Valid and damaged CSV files, and the real Adult data set if it is present.
 
 use proptest::prelude::*;
 use pushpull_messages::input::{
@@ -14,7 +14,7 @@ fn column(name: &str, fields: CsvFieldsSpec) -> CsvColumnSpec {
     CsvColumnSpec { name: name.to_owned(), fields }
 }
 
-/// Returns a spec of two numbers, two categories and a label.
+/// Returns a spec with two columns of numbers, two of categories, and a label.
 fn spec() -> CsvSpec {
     CsvSpec {
         columns: vec![
@@ -142,7 +142,7 @@ fn an_error_names_the_bad_row_and_field() {
 #[test]
 fn bad_files_are_refused() {
     let good = "1,red,2,3,no\n4,blue,5,6,yes";
-    // Cut after a row, with or without its line end, the file is a good, shorter one.
+    // A file cut after a row, with or without the line end of the row, is a shorter valid file.
     bad_inputs(good.as_bytes(), |bytes| read(&spec(), bytes).map(drop), &[12, 13]);
 }
 

@@ -1,10 +1,10 @@
-//! The strokes of the ten digits, in several styles. Data only; `handwriting` distorts and draws them.
+//! The strokes of the ten digits, in several styles. This is data only; `handwriting` distorts and draws it.
 
-/// A point on a stroke: right, down. A digit is about 0..1 high.
+/// A point on a stroke: the distance to the right and the distance down. A digit is about 1 high.
 pub(super) type Point = (f32, f32);
 
-/// The strokes of one style of a digit. A stroke is a smooth curve through its points; a repeated point is a
-/// corner.
+/// The strokes of one style of a digit. A stroke is a smooth curve through its points; a point given twice is
+/// a corner.
 pub(super) type Glyph = &'static [&'static [Point]];
 
 /// The styles of the digits 0 to 9.

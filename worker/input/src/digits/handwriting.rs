@@ -1,6 +1,6 @@
 //! Draws handwritten digits: picks a style, distorts it and renders it as a small grey image.
-//! Uses only `+ − × ÷` and square roots, whose results are the same bits on every machine: no sine, no fused
-//! operation.
+//! Uses only `+ − × ÷` and square roots, because only these give the same bits on every machine: no sine and
+//! no fused multiply-add.
 
 use pushpull_messages::tensor::Shape;
 
@@ -9,31 +9,32 @@ use super::ink::{PIXELS, SIDE, Sheet};
 use crate::random::SplitMix64;
 use crate::{Dataset, InputError};
 
-/// Separates these random streams from all others of the same seed.
+/// Separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x4449_4749_5453; // "DIGITS"
 
-/// Most examples in one set: 4 GiB of pixels.
+/// The maximum number of examples in one set; their pixels take 4 GiB.
 const EXAMPLES_MAX: u64 = (4 << 30) / PIXELS as u64;
 
-/// Pixels from a digit's top to its bottom before scaling.
+/// The height of a digit before it is scaled, in pixels.
 const HEIGHT: f32 = 20.0;
 
-/// Straight segments between two points of a glyph.
+/// The number of straight segments that are drawn between two points of a glyph.
 const PIECES: u16 = 6;
 
-/// A generator of handwritten digits: 28×28 pixels, 0 = paper, 255 = ink, labels 0 to 9, each equally likely.
+/// A generator of handwritten digits: images of 28×28 pixels from 0 (paper) to 255 (ink), with labels from 0
+/// to 9. All labels are equally likely.
 #[derive(Clone, Copy, Debug)]
 pub struct Digits;
 
 impl Digits {
-    /// Pixels along each side.
+    /// The number of pixels along each side of an image.
     pub const SIDE: usize = SIDE;
 
-    /// Draws `examples` digits. Example `i` depends only on `seed` and `i`, so a longer set begins with the
-    /// shorter one; other seeds give other images.
+    /// Draws `examples` digits. Example `i` depends on `seed` and `i` only, so with the same seed a longer
+    /// set begins with the shorter one. Another seed gives other images.
     ///
     /// # Errors
-    /// [`InputError::Extent`] for no example or more than 4 GiB of them.
+    /// [`InputError::Extent`] if `examples` is 0, or if the pixels would take more than 4 GiB.
     pub fn draw(seed: u64, examples: u64) -> Result<Dataset, InputError> {
         let examples = Self::check(examples)?;
         let mut features = Vec::with_capacity(examples as usize * PIXELS);
@@ -47,7 +48,8 @@ impl Digits {
         Dataset::images(Shape::from([SIDE, SIDE]), features, labels, Some(10))
     }
 
-    /// Returns `examples` if a set of this size is allowed.
+    /// Returns `examples` unchanged if a set may have this number of examples, and [`InputError::Extent`]
+    /// otherwise.
     pub(crate) fn check(examples: u64) -> Result<u64, InputError> {
         if (1..=EXAMPLES_MAX).contains(&examples) {
             Ok(examples)
@@ -57,14 +59,14 @@ impl Digits {
     }
 }
 
-/// The distortion of one digit, from a glyph's coordinates to pixels.
+/// The distortion of one digit: maps the coordinates of a glyph to pixels.
 struct Bend {
-    /// The rows of a matrix: rotation × shear × scale.
+    /// The first row of the matrix rotation × shear × scale; `down` is the second.
     across: Point,
     down: Point,
-    /// The digit's centre, in pixels.
+    /// The centre of the digit, in pixels.
     centre: Point,
-    /// The curvature: lean, sag and swell.
+    /// How much the digit is bent: lean, sag and swell.
     bow: [f32; 3],
 }
 
@@ -96,7 +98,7 @@ impl Bend {
     }
 }
 
-/// Appends the pixels of one image.
+/// Appends the pixels of one image to `pixels`.
 fn write(digit: usize, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     let glyphs = GLYPHS[digit];
     let glyph = glyphs[random.below(glyphs.len() as u32) as usize];
@@ -112,7 +114,7 @@ fn write(digit: usize, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
         points.clear();
         let mut last = None;
         for &(x, y) in *stroke {
-            // A corner is a repeated point, and both must be moved alike.
+            // A corner is a point given twice; both must be moved by the same distance.
             let point = match last {
                 Some((same, bent)) if same == (x, y) => bent,
                 _ => bend.apply((x + random.about_zero(unsteady), y + random.about_zero(unsteady))),
@@ -126,7 +128,7 @@ fn write(digit: usize, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     let ink = random.between(200.0, 255.0);
     let mut noise = 0;
     pixels.extend(sheet.coverage(fade).enumerate().map(|(pixel, coverage)| {
-        // One draw gives the noise of eight pixels: a byte each, −8 to 7.
+        // One random number gives the noise of eight pixels: one byte each, −8 to 7.
         if pixel % 8 == 0 {
             noise = random.bits();
         }
@@ -136,7 +138,8 @@ fn write(digit: usize, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     }));
 }
 
-/// Draws a smooth curve through the points: Catmull and Rom, "A class of local interpolating splines", 1974.
+/// Draws a smooth curve through the points, as in Catmull and Rom, "A class of local interpolating splines",
+/// 1974.
 fn trace(points: &[Point], radius: f32, pressure: f32, sheet: &mut Sheet) {
     let spans = points.len() - 1;
     for (index, span) in points.windows(2).enumerate() {
@@ -174,7 +177,8 @@ mod tests {
         assert!((0..20).all(|i| short.pixels(i) == long.pixels(i)));
     }
 
-    /// Compares a checksum (FNV-1a) with one computed earlier: machine and build profile must not matter.
+    /// Compares a checksum (FNV-1a) with one computed earlier: the images must not depend on the machine or
+    /// the build profile.
     #[test]
     fn images_are_the_same_on_every_machine() {
         let set = Digits::draw(2026, 200).unwrap();
@@ -199,7 +203,7 @@ mod tests {
             // 500 is expected, with a standard deviation of 21.
             assert!((400..600).contains(&count), "{count} of class {class}");
         }
-        // Labels do not take turns: one says nothing about the next.
+        // The labels come in random order: a label says nothing about the next one.
         let repeats = set.labels().windows(2).filter(|pair| pair[0] == pair[1]).count();
         assert!((400..600).contains(&repeats), "{repeats} labels follow themselves");
     }

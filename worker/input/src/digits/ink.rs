@@ -1,17 +1,17 @@
-//! A small sheet on which strokes are drawn, anti-aliased by each pixel's distance from the stroke.
-//! Knows no digit and no randomness.
+//! A small sheet on which strokes are drawn. Edges are anti-aliased: the ink of a pixel depends on its
+//! distance from the stroke. Knows no digit and no randomness.
 
-/// Pixels along each edge.
+/// The number of pixels along each edge of a sheet.
 pub(super) const SIDE: usize = 28;
 
-/// Pixels of a sheet.
+/// The number of pixels of a sheet.
 pub(super) const PIXELS: usize = SIDE * SIDE;
 
-/// The largest fade: half the width, in pixels, over which ink fades.
+/// The largest `fade` of [`Sheet::coverage`], in pixels.
 const FADE_MAX: f32 = 1.0;
 
-/// A sheet that stores, for each pixel, its centre's distance from the nearest stroke's edge; negative inside
-/// the stroke.
+/// A sheet that stores, for each pixel, the distance of its centre from the edge of the nearest stroke. The
+/// distance is negative inside the stroke.
 pub(super) struct Sheet {
     distance: [f32; PIXELS],
 }
@@ -22,13 +22,14 @@ impl Sheet {
         Self { distance: [f32::MAX; PIXELS] }
     }
 
-    /// Draws a straight line of width 2 · `radius`, in pixels; pixel centres have whole coordinates.
+    /// Draws a straight line of width 2 × `radius`, in pixels. The centres of pixels have integer
+    /// coordinates.
     pub(super) fn line(&mut self, from: (f32, f32), to: (f32, f32), radius: f32) {
         let reach = radius + FADE_MAX;
         let (columns, rows) = (span(from.0, to.0, reach), span(from.1, to.1, reach));
         let (along_x, along_y) = (to.0 - from.0, to.1 - from.1);
         let length_squared = along_x * along_x + along_y * along_y;
-        // On a line without length, the start is the nearest point.
+        // If the line has no length, its start is the nearest point.
         let scale = if length_squared > 0.0 { 1.0 / length_squared } else { 0.0 };
         for row in rows {
             for column in columns.clone() {
@@ -42,11 +43,11 @@ impl Sheet {
         }
     }
 
-    /// Returns the ink of each pixel, from 0 to 1: full if it lies more than `fade` pixels inside a stroke,
-    /// none if it lies more than `fade` pixels outside.
+    /// Returns the ink of each pixel, from 0 to 1. Ink is 1 if the pixel lies more than `fade` pixels inside
+    /// a stroke, 0 if it lies more than `fade` pixels outside, and in between it falls gradually.
     ///
     /// # Panics
-    /// If `fade` is not above 0 and at most `FADE_MAX`.
+    /// If `fade` is not above 0, or if it is above `FADE_MAX`.
     pub(super) fn coverage(&self, fade: f32) -> impl Iterator<Item = f32> + '_ {
         assert!(fade > 0.0 && fade <= FADE_MAX, "lines are drawn for a fade up to {FADE_MAX}");
         let scale = 0.5 / fade;
@@ -54,7 +55,8 @@ impl Sheet {
     }
 }
 
-/// Returns the coordinates on the sheet from `reach` below both ends to `reach` above both.
+/// Returns the pixel coordinates along one axis that lie between `one` and `other`, or at most `reach`
+/// outside.
 fn span(one: f32, other: f32, reach: f32) -> std::ops::Range<usize> {
     let last = SIDE as f32;
     let begin = (one.min(other) - reach).ceil().clamp(0.0, last);
@@ -82,7 +84,8 @@ mod tests {
         let mut sheet = Sheet::blank();
         let (from, to, radius) = ((3.3, 4.7), (9.1, 6.2), 1.3);
         sheet.line(from, to, radius);
-        // The distance from the line's ends and from many points between them, without the window.
+        // Computes the distance from the ends of the line and from many points between them, for all pixels
+        // of the sheet.
         for pixel in 0..PIXELS {
             let (x, y) = ((pixel % SIDE) as f32, (pixel / SIDE) as f32);
             let nearest = (0..=1000)

@@ -1,4 +1,4 @@
-//! Generated digits, so that a fresh clone can train without a download.
+//! Generated digits, so that a fresh clone of the repository can train without a download.
 //! Knows no file and no job.
 
 mod glyphs;

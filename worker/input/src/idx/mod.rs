@@ -1,5 +1,5 @@
-//! The IDX format, plain or gzipped: a magic number, the extents, then `u8` elements, row-major. Does not
-//! trust the header of a file. Knows neither images nor labels.
+//! The IDX format, plain or gzipped: a magic number, the extents of the axes, then `u8` elements, row-major.
+//! Verifies what the header of a file declares. Knows neither images nor labels.
 //!
 //! The format: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits".
 
@@ -13,17 +13,17 @@ use super::{InputError, UNPACKED_BYTES_MAX};
 /// The IDX magic number for `u8` elements, without the number of axes in its last byte.
 const MAGIC_U8: u32 = 0x0000_0800;
 
-/// An IDX file whose header has been read and checked, but whose data has not been read.
+/// An IDX file whose header has been read and checked. The data has not been read yet.
 pub struct IdxFile {
     path: PathBuf,
     input: Box<dyn Read + Send>,
     magic: u32,
     extents: Vec<u32>,
-    /// The product of the extents: the number of bytes of data.
+    /// The number of bytes of data, which is the product of the extents.
     data_bytes: usize,
 }
 
-/// Shows the header.
+/// Shows the header only.
 impl fmt::Debug for IdxFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdxFile")
@@ -34,13 +34,14 @@ impl fmt::Debug for IdxFile {
 }
 
 impl IdxFile {
-    /// Opens `path`, or if it does not exist, the same name with `.gz` added or removed, and reads its
-    /// header.
+    /// Opens `path` and reads the header of the file. If `path` does not exist, opens the file with `.gz`
+    /// added to or removed from its name.
     ///
     /// # Errors
-    /// [`InputError::Missing`] or [`InputError::Read`]; for an invalid header [`InputError::Magic`],
-    /// [`InputError::Truncated`], [`InputError::Empty`] or [`InputError::TooLarge`]; and
-    /// [`InputError::Trailing`] or [`InputError::Truncated`] if the file's size contradicts the header.
+    /// [`InputError::Missing`] if neither file exists; [`InputError::Read`] if a file cannot be read;
+    /// [`InputError::Magic`], [`InputError::Truncated`], [`InputError::Empty`] or [`InputError::TooLarge`] if
+    /// the header is invalid; [`InputError::Trailing`] or [`InputError::Truncated`] if the size of the file
+    /// contradicts the header.
     pub fn open(path: &Path) -> Result<Self, InputError> {
         let (path, file) = open_either(path)?;
         let read_error = |offset| {
@@ -71,7 +72,7 @@ impl IdxFile {
             return Err(InputError::TooLarge { file: path, extents, max: UNPACKED_BYTES_MAX });
         };
 
-        // A pipe has no size to compare; missing bytes are noticed when it is read.
+        // A pipe has no size to compare with the header; missing bytes are noticed when the data is read.
         if metadata.is_file() {
             let (offset, expected) = (4 + 4 * u64::from(axes), data_bytes as u64);
             let ratio = if packed { DEFLATE_RATIO_MAX } else { 1 };
@@ -86,10 +87,11 @@ impl IdxFile {
         Ok(Self { path, input, magic, extents, data_bytes })
     }
 
-    /// Returns this file if it has `axes` axes.
+    /// Returns this file unchanged if it has `axes` axes.
     ///
     /// # Errors
-    /// [`InputError::Magic`] otherwise; `expected` describes the expected file in the error.
+    /// [`InputError::Magic`] if it has another number of axes. `expected` describes the expected file in the
+    /// error.
     pub(super) fn with_axes(self, axes: u32, expected: &'static str) -> Result<Self, InputError> {
         if self.magic == MAGIC_U8 + axes {
             Ok(self)
@@ -98,26 +100,28 @@ impl IdxFile {
         }
     }
 
-    /// Returns the path of the opened file, with or without `.gz`.
+    /// Returns the path of the file that was opened, which may differ from the requested one by `.gz`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the extents, outermost first: examples, then for example rows and columns. All are above 0.
+    /// Returns the extents, all above 0. The outermost comes first: the number of examples, then for instance
+    /// rows and columns.
     pub fn extents(&self) -> &[u32] {
         &self.extents
     }
 
-    /// Returns the number of examples in the header; at least 1.
+    /// Returns the number of examples that the header declares; at least 1.
     pub fn examples(&self) -> u64 {
         self.extents[0].into()
     }
 
-    /// Reads the data: as many bytes as the product of the extents.
+    /// Reads the data. The number of bytes is the product of the extents.
     ///
     /// # Errors
-    /// [`InputError::Truncated`], [`InputError::Trailing`], [`InputError::Read`] (also for a broken gzip) and
-    /// [`InputError::Memory`].
+    /// [`InputError::Truncated`] if the file ends too early; [`InputError::Trailing`] if bytes follow the
+    /// data; [`InputError::Read`] if the file cannot be read or its gzip data is corrupt;
+    /// [`InputError::Memory`] if there is no memory for the data.
     pub fn read(mut self) -> Result<Vec<u8>, InputError> {
         let header = 4 + 4 * self.extents.len() as u64;
         let mut data = Vec::new();
@@ -144,7 +148,7 @@ impl IdxFile {
     }
 }
 
-/// Reads a big-endian number of the header, which lies at `offset`.
+/// Reads a big-endian number of the header. `offset` is its place in the file, for the error.
 fn read_u32(input: &mut impl Read, path: &Path, offset: u64) -> Result<u32, InputError> {
     let mut bytes = [0; 4];
     let truncated = |got| InputError::Truncated { file: path.to_path_buf(), offset, expected: 4, got };

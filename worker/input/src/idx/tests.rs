@@ -1,4 +1,4 @@
-//! Good and damaged IDX files.
+//! Valid and damaged IDX files.
 
 use std::fs;
 use std::io::Write;
@@ -32,8 +32,8 @@ fn read(bytes: &[u8]) -> Result<(Vec<u32>, Vec<u8>), InputError> {
     Ok((file.extents().to_vec(), file.read()?))
 }
 
-/// Checks that the plain and the gzipped file are refused with the same error; returns that of the gzipped
-/// one.
+/// Checks that the plain and the gzipped file are refused with the same error, and returns the error for the
+/// gzipped file.
 fn refused(bytes: &[u8]) -> InputError {
     let plain = read(bytes).unwrap_err();
     let packed = read(&gzip(bytes)).unwrap_err();
@@ -70,7 +70,8 @@ fn a_damaged_gzip_never_yields_other_data() {
         for bit in 0..8 {
             let mut damaged = packed.clone();
             damaged[at] ^= 1 << bit;
-            // Some bits carry no data, such as the time stamp's and the padding after a block's header.
+            // Some bits carry no data, such as those of the time stamp and of the padding after a block's
+            // header.
             if let Ok(read) = read(&damaged) {
                 assert_eq!(read, (vec![16, 16], data.clone()), "bit {bit} of byte {at}");
                 assert!(at < checksum, "bit {bit} of the checksum's byte {at} was not noticed");
@@ -145,7 +146,7 @@ fn refuses_a_size_too_large_before_allocating() {
         let error = refused(&idx(extents, &[0; 100]));
         assert!(matches!(error, InputError::TooLarge { max: UNPACKED_BYTES_MAX, .. }), "{error}");
     }
-    // Within the limit, but the file could not unpack to this size at any compression ratio.
+    // The size is within the limit, but no compression ratio could unpack the file to it.
     let error = refused(&idx(&[4 << 20, 28, 28], &[0; 100]));
     assert!(matches!(error, InputError::Truncated { offset: 16, expected: 0xc400_0000, .. }), "{error}");
 }

@@ -1,4 +1,4 @@
-//! A data set together with its map stages, as a graph receives it.
+//! A data set together with its map stages, in the form in which a graph receives it.
 //! Knows neither which worker reads which example nor what a batch is used for.
 
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use super::random::SplitMix64;
 use super::stages::{Scratch, Stages};
 use super::{Column, Dataset, InputError, Pick};
 
-/// Separates the stages' random streams from all others of the same seed.
+/// Separates the random streams of the stages from all other streams of the same seed.
 const STREAM: u64 = 0x0053_5441_4745; // "STAGE"
 
-/// A data set and its map stages. Random stages depend only on the seed, the epoch and the example, so an
-/// example comes out the same at any batch size and on any worker.
+/// A data set and its map stages. The result of a random stage depends on the seed, the epoch and the example
+/// only, so it is the same at any batch size and on any worker.
 #[derive(Clone, Debug)]
 pub struct Mapped {
     dataset: Arc<Dataset>,
     stages: Stages,
-    /// The seed of the random stages; `None` if nothing is random.
+    /// The seed of the random stages; `None` if random stages are disabled.
     seed: Option<u64>,
 }
 
 impl Mapped {
-    /// Makes a training set, whose stages may be random.
+    /// Creates a training set. Its stages may be random.
     ///
     /// # Errors
-    /// [`InputError::Stage`] for a stage that does not fit its column; [`InputError::Class`] for an integer
-    /// that should become one-hot and is not a class.
+    /// [`InputError::Stage`] if a stage cannot be applied to its column; [`InputError::Class`] if an integer
+    /// that is to be one-hot encoded is not the number of a class.
     pub fn training(
         dataset: impl Into<Arc<Dataset>>,
         map: &[MapSpec],
@@ -36,10 +36,10 @@ impl Mapped {
         Self::new(dataset.into(), map, Some(seed))
     }
 
-    /// Makes a test set, in which nothing is random.
+    /// Creates a test set. Its random stages are disabled.
     ///
     /// # Errors
-    /// As [`training`](Self::training).
+    /// The same as those of [`training`](Self::training).
     pub fn testing(dataset: impl Into<Arc<Dataset>>, map: &[MapSpec]) -> Result<Self, InputError> {
         Self::new(dataset.into(), map, None)
     }
@@ -56,13 +56,13 @@ impl Mapped {
         self.dataset.len()
     }
 
-    /// Returns the columns after the stages, in the order of a batch's columns.
+    /// Returns the specs of the columns after the stages, in the order of a batch's columns.
     pub fn columns(&self) -> &[ColumnSpec] {
         self.stages.columns()
     }
 
-    /// Writes the examples of `picks`, in that order, to `columns`. Allocates only what exceeds the capacity
-    /// of `columns` and `scratch`.
+    /// Replaces the contents of `columns` with the examples that `picks` names, in that order. Allocates only
+    /// if the capacity of `columns` or `scratch` does not suffice.
     pub(super) fn fill(&self, picks: &[Pick], columns: &mut Vec<Column>, scratch: &mut Scratch) {
         columns.truncate(self.columns().len());
         for (position, spec) in self.columns().iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The whole input, from a share to batches: restoring a position gives the same bits under any settings.
+//! The whole input, from a share to batches: after a position is restored, the batches have the same bits
+//! under any settings.
 
 use proptest::prelude::*;
 use pushpull_messages::input::{RepeatSpec, ShuffleSpec, StageSpec};
@@ -7,7 +8,7 @@ use pushpull_messages::tensor::{Shape, TensorSpec};
 use super::*;
 use crate::{Batch, DataShare, Position, Prefetch, Sampler, Storage};
 
-/// Returns small images of three channels, each with a label and two numbers.
+/// Returns small images with three channels. Each example also has a label and two numbers.
 fn images(examples: usize) -> Dataset {
     let pixels = (0..examples * 4 * 5 * 3).map(|at| (at * 7 % 251) as u8).collect();
     let column = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
@@ -42,7 +43,7 @@ fn any_repeat() -> impl Strategy<Value = RepeatSpec> {
     prop_oneof![Just(RepeatSpec::Endless), (1u64..5).prop_map(RepeatSpec::Epochs)]
 }
 
-/// Returns the next batches, at most `count`, up to the input's end.
+/// Returns the next `count` batches, or fewer if the input ends before.
 fn take(prefetch: &mut Prefetch, count: usize) -> Vec<Batch> {
     (0..count).map_while(|_| prefetch.next_blocking().ok()).collect()
 }
@@ -90,7 +91,7 @@ proptest! {
         }
     }
 
-    /// An example comes out the same in an epoch, whatever else is in its batch.
+    /// The result for an example in an epoch does not depend on the other examples of its batch.
     #[test]
     fn randomness_depends_only_on_seed_epoch_and_example(
         map in any_map(), seed: u64, picks in prop::collection::vec((0u64..4, 0u32..9), 1..20),
@@ -167,7 +168,7 @@ fn nothing_is_allocated_after_the_first_batches() {
                 column.f32().map_or_else(|| column.i32().unwrap().as_ptr() as usize, |f| f.as_ptr() as usize)
             })
             .collect();
-        // The stages swap two of the buffers.
+        // The stages swap two of these buffers.
         let mut addresses = scratch.addresses();
         addresses.sort_unstable();
         now.extend(addresses);

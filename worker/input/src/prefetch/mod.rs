@@ -1,4 +1,4 @@
-//! Prepares batches ahead of time on a thread of its own, so that training steps need not wait for input.
+//! Prepares batches ahead of time on a separate thread, so that training steps need not wait for input.
 //! Does not know what a batch is used for.
 
 use std::any::Any;
@@ -16,18 +16,18 @@ use super::{Batch, InputError, Mapped, Sampler};
 /// The default number of batches that are kept ready.
 pub const READY_BATCHES: usize = PREFETCH as usize;
 
-/// The most batches that are kept ready: more would take memory without hiding a slow input any better.
+/// The maximum number of batches that are kept ready. More would take memory and hide a slow input no better.
 pub const READY_BATCHES_MAX: usize = PREFETCH_MAX as usize;
 
 const _: () = assert!(1 <= READY_BATCHES && READY_BATCHES <= READY_BATCHES_MAX);
 
-/// The most bytes of all batches that a worker holds at a time, ready or in use.
+/// The maximum number of bytes of all batches that a worker holds at a time, ready or in use.
 pub const READY_BYTES_MAX: u64 = 1 << 30;
 
-/// Checks that `batches` batches of `examples` examples may be held at a time.
+/// Checks that `batches` batches of `examples` examples each may be held at a time.
 ///
 /// # Errors
-/// [`InputError::ReadyBytes`] if they would take more than [`READY_BYTES_MAX`].
+/// [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`].
 pub fn check_ready_bytes(columns: &[ColumnSpec], examples: usize, batches: usize) -> Result<(), InputError> {
     let bytes_of = |column: &ColumnSpec| {
         let elements = column.example.shape.checked_elements().unwrap_or(usize::MAX);
@@ -44,41 +44,41 @@ pub fn check_ready_bytes(columns: &[ColumnSpec], examples: usize, batches: usize
     }
 }
 
-/// Bytes of an element, of either type in a batch.
+/// The number of bytes of an element in a batch, for both element types.
 const ELEMENT_BYTES: u64 = 4;
 
-/// Returns the most batches that exist when `ready` are kept ready: one more is being filled, and one is in
-/// use.
+/// Returns the maximum number of batches that exist when `ready` batches are kept ready: one more is being
+/// filled, and one more is in use.
 const fn held(ready: usize) -> usize {
     ready + 2
 }
 
-/// A thread that keeps batches ready.
+/// A thread that keeps batches ready, and the receiver of these batches.
 ///
-/// At most `ready` batches wait, and the thread holds one more. A batch returned with
-/// [`recycle`](Self::recycle) is filled again, so at most `ready + 2` batches are ever allocated, including
-/// the one in use.
+/// At most `ready` batches wait, and the thread holds one more. The memory of a batch that is given back with
+/// [`recycle`](Self::recycle) is used for a later batch, so at most `ready + 2` batches are ever allocated,
+/// including the one in use.
 #[derive(Debug)]
 pub struct Prefetch {
     ready: mpsc::Receiver<Batch>,
     spent: sync_mpsc::SyncSender<Batch>,
     thread: Option<JoinHandle<()>>,
-    /// The thread's panic message.
+    /// The message of the panic that ended the thread, if one did.
     panic: Option<String>,
     /// The error that ended the input.
     end: Arc<OnceLock<InputError>>,
 }
 
 impl Prefetch {
-    /// Starts a thread that prepares the batches that `sampler` chooses from `dataset`, `ready` of them
-    /// ahead; `ready` is clamped to 1 to [`READY_BATCHES_MAX`].
+    /// Starts a thread that prepares the batches that `sampler` chooses from `dataset`. It keeps `ready`
+    /// batches ready; `ready` is clamped to the range from 1 to [`READY_BATCHES_MAX`].
     ///
     /// # Errors
-    /// [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`], before anything is
-    /// allocated; [`InputError::Thread`] if the operating system cannot start a thread.
+    /// [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`], in which case
+    /// nothing has been allocated; [`InputError::Thread`] if the operating system cannot start a thread.
     ///
     /// # Panics
-    /// If the sampler's share belongs to a set larger than `dataset`.
+    /// If the sampler's share belongs to a set with more examples than `dataset`.
     pub fn start(dataset: Mapped, mut sampler: Sampler, ready: usize) -> Result<Self, InputError> {
         assert!(
             sampler.share().examples_of_all() as usize <= dataset.len(),
@@ -95,7 +95,7 @@ impl Prefetch {
         })
     }
 
-    /// Starts a thread that calls `fill` until its first error.
+    /// Starts a thread that calls `fill` until it returns an error.
     fn start_with(
         ready: usize,
         fill: impl FnMut(&mut Batch) -> Result<(), InputError> + Send + 'static,
@@ -114,11 +114,11 @@ impl Prefetch {
         Ok(Self { ready: from_ready, spent: to_spent, thread: Some(thread), panic: None, end })
     }
 
-    /// Waits for the next batch, without blocking the thread. May be cancelled without losing a batch.
+    /// Waits for the next batch without blocking the thread. If the call is cancelled, no batch is lost.
     ///
     /// # Errors
-    /// [`InputError::Ended`] if the input has ended, [`InputError::Panicked`] if the thread has panicked;
-    /// every later call returns the same error.
+    /// [`InputError::Ended`] if the input has ended; [`InputError::Panicked`] if the thread that prepares
+    /// batches has panicked. Every later call returns the same error.
     pub async fn next(&mut self) -> Result<Batch, InputError> {
         match self.ready.recv().await {
             Some(batch) => Ok(batch),
@@ -126,10 +126,10 @@ impl Prefetch {
         }
     }
 
-    /// Waits for the next batch and blocks the thread. For use outside of asynchronous code.
+    /// Waits for the next batch and blocks the calling thread. Use it outside of asynchronous code only.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// The same as those of [`next`](Self::next).
     ///
     /// # Panics
     /// If called from asynchronous code.
@@ -140,20 +140,20 @@ impl Prefetch {
         }
     }
 
-    /// Returns the number of ready batches and its maximum.
+    /// Returns the number of batches that are ready, and the maximum of this number.
     pub fn ready(&self) -> [usize; 2] {
         [self.ready.len(), self.ready.max_capacity()]
     }
 
-    /// Returns a batch so that its memory is used for a later one. Never blocks.
+    /// Gives a batch back, so that its memory is used for a later one. Never blocks.
     pub fn recycle(&self, batch: Batch) {
-        // If the channel is full (batches made elsewhere) or the thread has ended, the memory is freed
-        // instead.
+        // If the channel is full (it may get batches made elsewhere) or the thread has ended, the memory is
+        // freed.
         let _ = self.spent.try_send(batch);
     }
 
-    /// Returns the error that ended the input. The thread drops its end of the channel when it ends, so
-    /// joining it does not wait.
+    /// Returns the error that ended the input. Joins the thread without waiting: the thread drops its end of
+    /// the channel when it ends.
     fn ended(&mut self) -> InputError {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             self.panic = Some(message_of(panic.as_ref()));
@@ -166,7 +166,7 @@ impl Prefetch {
     }
 }
 
-/// Stops the thread and waits until it has filled its current batch.
+/// Stops the thread, and waits until the thread has filled its current batch.
 impl Drop for Prefetch {
     fn drop(&mut self) {
         self.ready.close();
@@ -177,7 +177,7 @@ impl Drop for Prefetch {
     }
 }
 
-/// Runs the thread: fills batches until the receiver is closed or `fill` returns an error.
+/// Runs in the thread: fills batches until the receiver is closed or `fill` returns an error.
 fn prepare(
     mut fill: impl FnMut(&mut Batch) -> Result<(), InputError>,
     ready: &mpsc::Sender<Batch>,
@@ -199,7 +199,7 @@ fn prepare(
 fn message_of(panic: &(dyn Any + Send)) -> String {
     let text =
         panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    // An error is one line, whatever the panic's message.
+    // The error must be a single line, whatever the panic's message is.
     text.unwrap_or("it gave no message").lines().collect::<Vec<_>>().join("; ")
 }
 

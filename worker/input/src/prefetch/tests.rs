@@ -29,7 +29,7 @@ fn start_filling(
     })
 }
 
-/// A guard that counts how often it is dropped: once, when the thread ends.
+/// A guard that counts how often it is dropped. It is dropped once, when the thread ends.
 struct Guard(Arc<AtomicUsize>);
 
 impl Drop for Guard {
@@ -136,7 +136,7 @@ fn prepares_no_more_batches_than_requested() {
     for taken in 1..50 {
         let batch = prefetch.next_blocking().unwrap();
         prefetch.recycle(batch);
-        // Two wait and one is in the thread's hand.
+        // Two batches wait, and the thread holds one more.
         assert!(filled.load(Ordering::SeqCst) <= taken + 3);
     }
 }
@@ -162,7 +162,7 @@ fn dropping_it_ends_the_thread() {
 async fn can_be_dropped_after_a_cancelled_wait() {
     let (go, wait) = sync_mpsc::channel::<()>();
     let mut prefetch = start_filling(1, move |_| {
-        // Fills nothing until `go` is dropped, so that `next` below must wait.
+        // `fill` returns nothing until `go` is dropped, so that `next` below must wait.
         let _ = wait.recv();
     })
     .unwrap();

@@ -14,15 +14,15 @@ use super::{
     windows,
 };
 
-/// The name of a generated text in errors.
+/// The name that errors give to a generated text.
 const BABBLE: &str = "the babble";
 
-/// Loads all examples of `spec`, with the columns that [`describe`] returns without map stages.
-/// `data_dir_override` replaces the directories of the files, because a worker may keep the same data
+/// Loads all examples of `spec`. The columns are those that [`describe`] returns without map stages.
+/// `data_dir_override` replaces the directories of all files, because a worker may store the same data
 /// elsewhere.
 ///
 /// # Errors
-/// Any [`InputError`] about the spec, the files or the number of generated examples.
+/// Any [`InputError`] that concerns the spec, the files or the number of generated examples.
 pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Dataset, InputError> {
     match data_dir_override {
         None => load_from(spec),
@@ -30,13 +30,13 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Data
     }
 }
 
-/// Describes the data set of `spec` after its map stages. Reads files whose headers or sizes do not give the
-/// number of examples, without keeping them. Loads the examples if integers become one-hot, to check that all
-/// are classes.
+/// Describes the data set of `spec` as it is after its map stages. If neither headers nor sizes of the files
+/// give the number of examples, reads the files without storing the examples. If integers are to be one-hot
+/// encoded, loads the examples to check that each integer is the number of a class.
 ///
 /// # Errors
-/// As [`load`], as far as the files are read; [`InputError::Stage`] for a stage that does not fit its column;
-/// [`InputError::Class`] for an integer that is not a class.
+/// Those of [`load`], for the parts of the files that are read; [`InputError::Stage`] if a stage cannot be
+/// applied to its column; [`InputError::Class`] if an integer is not the number of a class.
 pub fn describe(spec: &DatasetSpec, map: &[MapSpec]) -> Result<Description, InputError> {
     let Description { examples, columns } = describe_unmapped(spec)?;
     let stages = Stages::new(map, &columns)?;
@@ -75,30 +75,31 @@ fn describe_unmapped(spec: &DatasetSpec) -> Result<Description, InputError> {
     }
 }
 
-/// Returns `spec` with its files in another directory. For both sets of a job use [`input_in_directory`],
-/// which also finds conflicts between them.
+/// Returns `spec` with its files moved to another directory. For the two sets of a job use
+/// [`input_in_directory`], which also finds conflicts between the sets.
 ///
 /// # Errors
-/// [`InputError::NoFileName`] if a path does not end in a name, such as `..`; [`InputError::SameFile`] if two
-/// files of different directories would have the same path.
+/// [`InputError::NoFileName`] if a path does not end in a file name but in `..`, for instance;
+/// [`InputError::SameFile`] if two files of different directories would get the same path.
 pub fn in_directory(spec: &DatasetSpec, directory: &Path) -> Result<DatasetSpec, InputError> {
     Moved::new(directory).dataset(spec)
 }
 
-/// Returns the input of a job with its files in another directory.
+/// Returns the input of a job with all files moved to another directory.
 ///
 /// # Errors
-/// As [`in_directory`], also for a file of the training set and another of the test set.
+/// Those of [`in_directory`]; [`InputError::SameFile`] also if a file of the training set and another file of
+/// the test set would get the same path.
 pub fn input_in_directory(input: &InputSpec, directory: &Path) -> Result<InputSpec, InputError> {
     let mut moved = Moved::new(directory);
     let (train, test) = (moved.dataset(&input.train)?, moved.dataset(&input.test)?);
     Ok(InputSpec { train, test, ..input.clone() })
 }
 
-/// A move of files to another directory.
+/// The state of moving the files of a spec to another directory.
 struct Moved<'a> {
     directory: &'a Path,
-    /// The earlier path of each moved file, by its new path.
+    /// Maps the new path of each moved file to its earlier path.
     before: BTreeMap<PathBuf, PathBuf>,
 }
 
@@ -116,7 +117,7 @@ impl<'a> Moved<'a> {
             return Err(InputError::NoFileName { path: path.to_path_buf() });
         };
         let moved = self.directory.join(name);
-        // Training and testing may both name the same file.
+        // The training set and the test set may both name the same file.
         match self.before.get(&moved) {
             Some(first) if first != path => {
                 Err(InputError::SameFile { first: first.clone(), second: path.to_path_buf(), moved })
@@ -172,7 +173,7 @@ fn load_idx(images: &Path, labels: &Path) -> Result<Dataset, InputError> {
     Dataset::images(feature_shape, images.read()?, labels, None)
 }
 
-/// Opens both files, and compares their headers before any data is read.
+/// Opens both files, and checks that their headers agree before any data is read.
 fn open_idx(images: &Path, labels: &Path) -> Result<(IdxFile, IdxFile), InputError> {
     let images = IdxFile::open(images)?.with_axes(3, "0x00000803 (u8 images: examples, rows, columns)")?;
     let labels = IdxFile::open(labels)?.with_axes(1, "0x00000801 (u8 labels)")?;

@@ -1,4 +1,4 @@
-//! Data sets from specs: small files written here, and the real MNIST if it is present.
+//! Data sets loaded from specs: small files that the tests write, and the real MNIST if it is present.
 
 use std::fs;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ fn refuses_two_files_that_would_have_one_path() {
         message.starts_with("train/data.bin and test/data.bin would both be /data/data.bin"),
         "{message}"
     );
-    // One file in both sets, moved twice.
+    // Both sets name the same file, so it is moved twice.
     let same = input_in_directory(&both(&["x/a", "x/b"], &["x/a"]), data).unwrap();
     assert_eq!(same, both(&["/data/a", "/data/b"], &["/data/a"]));
     assert_eq!(input_in_directory(&same, data).unwrap(), same);
@@ -101,7 +101,7 @@ fn digits_are_drawn() {
     assert!(matches!(describe(&endless, &[]), Err(InputError::Extent { .. })));
 }
 
-/// The known facts of one of MNIST's two sets.
+/// The known facts about one of MNIST's two sets.
 struct Known {
     name: &'static str,
     examples: u64,
@@ -113,7 +113,7 @@ struct Known {
 #[test]
 fn reads_the_real_mnist() {
     let Some(folder) = data_dir("mnist") else { return };
-    // From shared/data/README.md.
+    // These facts are from shared/data/README.md.
     let known = [
         Known {
             name: "train",
@@ -131,7 +131,7 @@ fn reads_the_real_mnist() {
         },
     ];
     for Known { name, examples, first_labels, mean_pixel, histogram } in known {
-        // Named without `.gz`, although the files are gzipped.
+        // The spec names the files without `.gz`, although they are gzipped.
         let spec = DatasetSpec::Idx {
             images: format!("{name}-images-idx3-ubyte").into(),
             labels: format!("{name}-labels-idx1-ubyte").into(),

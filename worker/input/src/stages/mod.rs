@@ -1,5 +1,5 @@
-//! The map stages, prepared for their columns.
-//! Knows neither the order of examples nor the source of randomness.
+//! The map stages, prepared for the columns that they are applied to.
+//! Knows neither the order of examples nor the source of random numbers.
 
 use pushpull_messages::input::{ColumnSpec, MapSpec, StageSpec};
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};
@@ -7,10 +7,11 @@ use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 use super::random::SplitMix64;
 use super::{Dataset, InputError, Storage};
 
-/// The most elements of one example after its stages.
+/// The maximum number of elements of one example after its stages.
 const ELEMENTS_MAX: usize = pushpull_messages::input::EXAMPLE_ELEMENTS_MAX;
 
-/// Buffers that are reused for every example: an example before and after a stage that changes its shape.
+/// Buffers that are reused for every example. They hold an example before and after a stage that changes its
+/// shape.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     ints: Vec<i32>,
@@ -29,7 +30,7 @@ impl Scratch {
 /// The stages of all columns.
 #[derive(Clone, Debug)]
 pub(super) struct Stages {
-    /// The columns after the stages.
+    /// The specs of the columns after the stages.
     columns: Vec<ColumnSpec>,
     plans: Vec<Plan>,
 }
@@ -37,10 +38,10 @@ pub(super) struct Stages {
 /// The stages of one column.
 #[derive(Clone, Debug, Default)]
 struct Plan {
-    /// The elements of one example in the data set.
+    /// The number of elements of one example in the data set, before the stages.
     elements: usize,
     steps: Vec<Step>,
-    /// Whether a step changes the shape.
+    /// True if a step changes the shape of the example.
     reshapes: bool,
 }
 
@@ -50,7 +51,7 @@ enum Step {
         factor: f32,
         offset: f32,
     },
-    /// Means and standard deviations along the last axis.
+    /// The mean and the standard deviation for each index of the last axis.
     Standardise(Vec<(f32, f32)>),
     OneHot {
         classes: usize,
@@ -64,7 +65,7 @@ enum Step {
     Flip(Image),
 }
 
-/// The extents of an image.
+/// The height, width and number of channels of an image.
 #[derive(Clone, Copy, Debug)]
 struct Image {
     height: usize,
@@ -99,17 +100,18 @@ impl Stages {
         Ok(stages)
     }
 
-    /// Returns the columns after the stages.
+    /// Returns the specs of the columns after the stages.
     pub(super) fn columns(&self) -> &[ColumnSpec] {
         &self.columns
     }
 
-    /// Returns true if integers become one-hot, so that [`check`](Self::check) must read the examples.
+    /// Returns true if a stage one-hot encodes integers, so that [`check`](Self::check) must read the
+    /// examples.
     pub(super) fn need_classes(&self) -> bool {
         self.plans.iter().any(|plan| matches!(plan.steps.first(), Some(Step::OneHot { .. })))
     }
 
-    /// Checks that all integers that become one-hot are classes.
+    /// Checks that every integer that is to be one-hot encoded is the number of a class.
     pub(super) fn check(&self, dataset: &Dataset) -> Result<(), InputError> {
         for (position, plan) in self.plans.iter().enumerate() {
             let Some(Step::OneHot { classes }) = plan.steps.first() else { continue };
@@ -127,7 +129,7 @@ impl Stages {
         Ok(())
     }
 
-    /// Writes one example of a column of floats to `row`. Nothing is random if `random` is `None`.
+    /// Writes one example of an `f32` column to `row`. If `random` is `None`, random stages are disabled.
     pub(super) fn fill_f32(
         &self,
         dataset: &Dataset,
@@ -171,7 +173,7 @@ impl Stages {
     }
 }
 
-/// Reads one example as it is stored: floats into `floats`, integers into `ints`.
+/// Reads one example in the type in which it is stored: floats into `floats`, integers into `ints`.
 fn read(storage: &Storage, example: u32, elements: usize, ints: &mut Vec<i32>, floats: &mut Vec<f32>) {
     match storage.dtype() {
         DType::F32 => {
@@ -185,10 +187,10 @@ fn read(storage: &Storage, example: u32, elements: usize, ints: &mut Vec<i32>, f
     }
 }
 
-/// Returns the prepared stage and the column after it.
+/// Returns the stage, prepared for a column with examples of this spec, and the spec after the stage.
 ///
 /// # Errors
-/// A description of the columns that the stage accepts, if it does not fit this one.
+/// If the stage cannot be applied to such a column; the error describes the columns that the stage accepts.
 fn prepare(stage: &StageSpec, example: &TensorSpec) -> Result<(Step, TensorSpec), String> {
     let floats = example.dtype == DType::F32;
     let image = || match (floats, example.shape.0.as_slice()) {
@@ -238,7 +240,7 @@ fn prepare(stage: &StageSpec, example: &TensorSpec) -> Result<(Step, TensorSpec)
     }
 }
 
-/// Applies a stage that keeps the shape.
+/// Applies a stage that does not change the shape.
 fn in_place(step: &Step, random: Option<&mut SplitMix64>, values: &mut [f32]) {
     match step {
         Step::Scale { factor, offset } => {
@@ -267,7 +269,8 @@ fn in_place(step: &Step, random: Option<&mut SplitMix64>, values: &mut [f32]) {
     }
 }
 
-/// Copies the window at `corner` of an image with a border of `pad` zeros to `to`.
+/// Copies a window of an image to `to`. The image is first extended by a border of `pad` zeros on each side;
+/// `corner` is the window's first corner in the extended image.
 fn crop(from: &[f32], to: &mut Vec<f32>, image: Image, pad: usize, corner: [usize; 2], size: [usize; 2]) {
     let ([top, left], [height, width], channels) = (corner, size, image.channels);
     to.clear();

@@ -1,4 +1,5 @@
-//! Each stage against its simplest definition, and stages that do not fit their columns.
+//! Compares each stage with its simplest definition, and checks that stages that do not fit their column are
+//! refused.
 
 use proptest::prelude::*;
 
@@ -132,7 +133,7 @@ fn random_stages_are_fair() {
     for random in seeds() {
         counts[apply(&set, &crop, 0, random)[0] as usize] += 1;
     }
-    // Of 3 × 4 places, 10 show the border.
+    // Of the 3 × 4 positions of the window, 10 show the border.
     assert!((780..880).contains(&counts[0]) && (50..120).contains(&counts[1]), "{counts:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Fixtures for the readers' tests: small files, and damage that any format must detect.
+//! Fixtures for the tests of the readers: small files, and kinds of damage that every format must detect.
 //! Knows no format.
 
 use std::io::Write;
@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 
 use crate::InputError;
 
-/// Returns the bytes gzipped.
+/// Returns `bytes` compressed with gzip.
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::best());
     packer.write_all(bytes).unwrap();
@@ -23,8 +23,9 @@ pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Checks that `read` refuses a good file after any damage: empty, cut anywhere except at the lengths in
-/// `whole`, of another format, or as a gzip that is cut, has another checksum or is followed by other bytes.
+/// Checks that `read` refuses a damaged version of a valid file. The file is emptied, replaced by another
+/// format, or cut at any length that is not listed in `whole`. As a gzip, it is cut, gets another checksum,
+/// or is followed by other bytes.
 #[track_caller]
 pub(crate) fn bad_inputs(
     good: &[u8],
@@ -40,7 +41,7 @@ pub(crate) fn bad_inputs(
     refused(&gzip(b""), "an empty gzip");
     refused(b"\x89PNG\r\n\x1a\n, no good at all", "another format");
     refused(&[0x1f, 0x8b, 8, 0, 1, 2, 3], "no gzip after its magic");
-    // Long files are cut at only some places.
+    // Long files are cut at fewer places, to save time.
     let step = |len: usize| if len <= 1000 { 1 } else { len / 50 };
     for len in (1..good.len()).step_by(step(good.len())).filter(|len| !whole.contains(len)) {
         refused(&good[..len], &format!("cut at {len}"));
@@ -60,7 +61,7 @@ pub(crate) fn bad_inputs(
     read(&packed).unwrap();
 }
 
-/// Returns the folder of a real data set, if it is present.
+/// Returns the folder of a real data set; `None` if it is not present.
 pub(crate) fn data_dir(name: &str) -> Option<PathBuf> {
     let data = std::env::var_os("PUSHPULL_DATA_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);

@@ -1,3 +1,3 @@
-//! Fixtures for the readers' tests.
+//! Fixtures for the tests of the readers.
 
 pub(crate) mod damaged;

@@ -1,5 +1,5 @@
-//! Converts the features of records into the columns of a data set.
-//! Knows neither the framing nor the encoding.
+//! Converts the features of TFRecord examples into the columns of a data set.
+//! Knows neither how records are framed nor how they are encoded.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use super::records::Records;
 use crate::rows::Rows;
 use crate::{InputError, RecordError, Storage};
 
-/// Most bytes of names that an error quotes.
+/// The maximum number of bytes of feature names that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 400;
 
-/// Returns the columns of `spec`, without elements.
+/// Returns the columns of `spec`, still without elements.
 pub(crate) fn columns(spec: &TfRecordSpec) -> Vec<(ColumnSpec, Storage)> {
     let column = |feature: &FeatureSpec| {
         let storage = match feature.kind {

@@ -1,13 +1,13 @@
-//! `tf.train.Example`: named lists of floats, integers or byte strings. Declares the messages of
-//! `tensorflow/core/example/example.proto` and `feature.proto` by hand.
-//! Knows neither files nor columns.
+//! The message `tf.train.Example`: named lists of floats, integers or byte strings. The messages of
+//! `tensorflow/core/example/example.proto` and `feature.proto` are declared here by hand. Knows neither files
+//! nor columns.
 
 use std::collections::BTreeMap;
 
 use prost::Message;
 
-/// A record of named features. They are encoded in the order of their names, so equal examples have equal
-/// bytes.
+/// An example of named features. The features are encoded in the order of their names, so equal examples have
+/// equal bytes.
 #[derive(Clone, PartialEq, Message)]
 pub struct Example {
     #[prost(message, optional, tag = "1")]
@@ -60,25 +60,25 @@ impl Example {
         Self::default()
     }
 
-    /// Adds a feature of floats.
+    /// Returns the example with a feature of floats added.
     #[must_use]
     pub fn floats(self, name: &str, value: impl Into<Vec<f32>>) -> Self {
         self.with(name, Values::Floats(FloatList { value: value.into() }))
     }
 
-    /// Adds a feature of integers.
+    /// Returns the example with a feature of integers added.
     #[must_use]
     pub fn ints(self, name: &str, value: impl Into<Vec<i64>>) -> Self {
         self.with(name, Values::Ints(Int64List { value: value.into() }))
     }
 
-    /// Adds a feature of one byte string.
+    /// Returns the example with a feature of a single byte string added.
     #[must_use]
     pub fn bytes(self, name: &str, value: impl Into<Vec<u8>>) -> Self {
         self.strings(name, vec![value.into()])
     }
 
-    /// Adds a feature of byte strings.
+    /// Returns the example with a feature of several byte strings added.
     #[must_use]
     pub fn strings(self, name: &str, value: Vec<Vec<u8>>) -> Self {
         self.with(name, Values::Bytes(BytesList { value }))
@@ -94,20 +94,20 @@ impl Example {
         self.features.as_ref()?.feature.get(name)
     }
 
-    /// Returns the names of the features in ascending order.
+    /// Returns the names of the features, in ascending order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.features.iter().flat_map(|features| features.feature.keys().map(String::as_str))
     }
 
-    /// Encodes the example as the data of a record.
+    /// Encodes the example to the bytes of a record's data.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.encode_to_vec()
     }
 
-    /// Decodes an example from the data of a record.
+    /// Decodes an example from the bytes of a record's data.
     ///
     /// # Errors
-    /// If the bytes are not an example.
+    /// If the bytes are not an encoded example.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, prost::DecodeError> {
         Self::decode(bytes)
     }

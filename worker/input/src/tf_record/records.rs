@@ -1,5 +1,5 @@
 //! Reads the records of a TFRecord file.
-//! Does not know what is in a record.
+//! Does not know what a record contains.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use pushpull_storage::record::{FrameError, HEAD_BYTES, RECORD_BYTES_MAX, TAIL_BY
 use crate::unpacked::Unpacked;
 use crate::{InputError, RecordError};
 
-/// A reader of a file's records, one at a time.
+/// A reader that returns the records of a file one at a time.
 pub(super) struct Records {
     input: Unpacked,
-    /// The number of records read.
+    /// The number of records that have been read.
     number: u64,
-    /// The unpacked byte at which the last record begins.
+    /// The offset at which the last record begins, in unpacked bytes.
     offset: u64,
     data: Vec<u8>,
 }
@@ -23,7 +23,7 @@ impl Records {
         Ok(Self { input: Unpacked::open(path)?, number: 0, offset: 0, data: Vec::new() })
     }
 
-    /// Returns the path of the opened file, with or without `.gz`.
+    /// Returns the path of the file that was opened, which may differ from the requested one by `.gz`.
     pub(super) fn path(&self) -> &Path {
         self.input.path()
     }
@@ -54,13 +54,13 @@ impl Records {
         Ok(Some(&self.data))
     }
 
-    /// Returns an error about the record that was read last.
+    /// Returns an error about the last record that [`next`](Self::next) returned.
     pub(super) fn bad_last(&self, problem: RecordError) -> InputError {
         let file = self.input.path().to_path_buf();
         InputError::Record { file, record: self.number - 1, offset: self.offset, problem: Box::new(problem) }
     }
 
-    /// Returns an error about the record that is being read.
+    /// Returns an error about the record that is currently being read.
     fn bad(&self, problem: RecordError) -> InputError {
         let file = self.input.path().to_path_buf();
         InputError::Record { file, record: self.number, offset: self.offset, problem: Box::new(problem) }

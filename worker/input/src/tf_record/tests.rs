@@ -1,4 +1,4 @@
-//! Records written by TensorFlow, damaged records, and our own writer.
+//! Records written by TensorFlow, damaged records, and records written by our own writer.
 
 use std::path::PathBuf;
 
@@ -52,7 +52,7 @@ fn problem(features: Vec<FeatureSpec>, bytes: &[u8]) -> (u64, u64, RecordError) 
     }
 }
 
-/// Returns an example as `testdata/generate.py` writes it.
+/// Returns the example that `testdata/generate.py` writes for this index.
 fn five(index: i64) -> Example {
     Example::new()
         .ints("label", [index % 3])
@@ -119,7 +119,7 @@ fn written_files_are_read_back() {
 
 #[test]
 fn an_error_names_the_corrupt_record_and_part() {
-    // Every record of the file has 130 bytes: 12 before its data and 4 after it.
+    // Every record of the file has 130 bytes, including 12 before its data and 4 after it.
     assert_eq!(FIVE.len(), 5 * 130);
     for at in 0..FIVE.len() {
         let mut bytes = FIVE.to_vec();
@@ -178,7 +178,7 @@ fn an_error_names_the_wrong_feature() {
         let (record, offset, problem) = problem(features(), &with(example));
         assert!((record, offset) == (1, 130) && problem.to_string().starts_with(words), "{problem}");
     }
-    // A feature without values: `features { feature { key: "floats" value { } } }`.
+    // A feature whose value has no kind: `features { feature { key: "floats" value { } } }`.
     let empty = [&[0x0a, 12, 0x0a, 10, 0x0a, 6][..], b"floats", &[0x12, 0]].concat();
     let (.., problem) = problem(features(), &written(&[empty]));
     assert!(problem.to_string().contains("'floats' has nothing, expected floats"), "{problem}");
@@ -221,7 +221,7 @@ proptest! {
         prop_assert_eq!(read.unwrap_err().to_string().lines().count(), 1);
     }
 
-    /// Bytes that are almost an example.
+    /// The bytes of a valid example, with one byte changed and the end cut off.
     #[test]
     fn any_changed_example_is_read_or_refused(at in 0usize..114, byte: u8, cut in 0usize..115) {
         let mut bytes = five(1).to_bytes();

@@ -1,5 +1,5 @@
 //! Writes TFRecord files, plain or gzipped.
-//! Does not know what is in a record.
+//! Does not know what a record contains.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +12,7 @@ use pushpull_storage::record;
 
 use super::example::Example;
 
-/// A writer of TFRecord files, which TensorFlow can read as well. The output is complete only after
+/// A writer of TFRecord files, which TensorFlow can read as well. The output is complete only after a call of
 /// [`finish`](Self::finish).
 pub struct TfRecordWriter<W: Write> {
     output: Output<W>,
@@ -30,10 +30,10 @@ impl<W: Write> fmt::Debug for TfRecordWriter<W> {
 }
 
 impl TfRecordWriter<BufWriter<File>> {
-    /// Creates or truncates a file, gzipped if its name ends in `.gz`.
+    /// Creates a file, or truncates an existing one. The file is gzipped if its name ends in `.gz`.
     ///
     /// # Errors
-    /// Any error of the operating system.
+    /// If the operating system cannot create the file.
     pub fn create(path: &Path) -> io::Result<Self> {
         let output = BufWriter::new(File::create(path)?);
         let packed = path.extension().is_some_and(|extension| extension == "gz");
@@ -42,12 +42,12 @@ impl TfRecordWriter<BufWriter<File>> {
 }
 
 impl<W: Write> TfRecordWriter<W> {
-    /// Makes a writer of plain records.
+    /// Creates a writer of plain records.
     pub fn plain(output: W) -> Self {
         Self { output: Output::Plain(output) }
     }
 
-    /// Makes a writer of gzipped records.
+    /// Creates a writer of gzipped records.
     pub fn gzip(output: W) -> Self {
         Self { output: Output::Gzip(GzEncoder::new(output, Compression::default())) }
     }
@@ -55,7 +55,7 @@ impl<W: Write> TfRecordWriter<W> {
     /// Writes one record.
     ///
     /// # Errors
-    /// Any error of the output; `InvalidInput` for a record longer than
+    /// If the output fails; `InvalidInput` if the record is longer than
     /// [`RECORD_BYTES_MAX`](record::RECORD_BYTES_MAX).
     pub fn write(&mut self, data: &[u8]) -> io::Result<()> {
         let output: &mut dyn Write = match &mut self.output {
@@ -68,7 +68,7 @@ impl<W: Write> TfRecordWriter<W> {
     /// Writes one example.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// The same as those of [`write`](Self::write).
     pub fn write_example(&mut self, example: &Example) -> io::Result<()> {
         self.write(&example.to_bytes())
     }
@@ -76,7 +76,7 @@ impl<W: Write> TfRecordWriter<W> {
     /// Flushes the records and returns the output.
     ///
     /// # Errors
-    /// Any error of the output.
+    /// If the output fails.
     pub fn finish(self) -> io::Result<W> {
         let mut output = match self.output {
             Output::Plain(output) => output,

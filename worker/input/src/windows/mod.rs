@@ -1,5 +1,5 @@
-//! Texts for language models, cut into windows of tokens.
-//! Knows no model; tokens are bytes.
+//! Texts for language models, cut into windows of tokens. A token is a byte.
+//! Knows no model.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,21 +13,21 @@ use super::description::Description;
 use super::unpacked::Unpacked;
 use super::{Dataset, InputError, Storage, UNPACKED_BYTES_MAX};
 
-/// The bytes read at a time if only the length of a file is needed.
+/// The number of bytes read at a time if only the length of a file is needed.
 const COUNT_BYTES: usize = 1 << 16;
 
-/// Returns the columns `features` and `labels`, each as long as the window.
+/// Returns the specs of the columns `features` and `labels`; each example is as long as the window.
 fn columns(windows: &WindowsSpec) -> [ColumnSpec; 2] {
     [FEATURES, LABELS]
         .map(|name| ColumnSpec { name: name.to_owned(), example: TensorSpec::i32([windows.length as usize]) })
 }
 
-/// Returns the part of a text of `bytes` bytes that is read, and the number of its windows.
+/// Returns the range of a text of `bytes` bytes that is read, and the number of windows in it.
 ///
-/// (A) Adjacent parts share no byte: one begins where the other ends. (B) No window, including the token that
-/// follows it, extends beyond its part.
+/// Properties: (A) Adjacent parts of a text share no byte: one part begins where the other ends. (B) No
+/// window extends beyond its part, including the token that follows the window.
 fn cut(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<(Range<u64>, u64), InputError> {
-    // There are at most 2³² bytes, which an f64 counts exactly.
+    // There are at most 2³² bytes, a number that an f64 represents exactly.
     let at = |fraction: f64| ((bytes as f64 * fraction).floor() as u64).min(bytes);
     let part = at(windows.begin)..at(windows.end);
     let (length, stride) = (u64::from(windows.length), u64::from(windows.stride));
@@ -39,7 +39,7 @@ fn cut(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<(Range<u64>, u64
     Ok((part, (got - length - 1) / stride + 1))
 }
 
-/// Cuts a text into a data set of windows; `name` describes the text in errors.
+/// Cuts a text into a data set of windows. `name` is the name that errors give to the text.
 pub(super) fn dataset(name: &str, mut text: Vec<u8>, windows: &WindowsSpec) -> Result<Dataset, InputError> {
     let (part, examples) = cut(name, text.len() as u64, windows)?;
     text.truncate(part.end as usize);
@@ -66,7 +66,7 @@ pub(super) fn load(file: &Path, windows: &WindowsSpec) -> Result<Dataset, InputE
     dataset(&input.path().display().to_string(), text, windows)
 }
 
-/// Describes the windows of a file; reads it only if its length is unknown.
+/// Describes the windows of a file. Reads the file only if its length is unknown.
 pub(super) fn describe(file: &Path, windows: &WindowsSpec) -> Result<Description, InputError> {
     let mut input = Unpacked::open(file)?;
     let bytes = match input.size() {

@@ -1,4 +1,5 @@
-//! Windows of files and of generated texts: their positions, their labels, and texts that are too short.
+//! Windows of files and of generated texts: their positions, their labels, and texts that are too short for
+//! one.
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -7,7 +8,7 @@ use super::*;
 use crate::Column;
 use crate::tests::damaged::{data_dir, gzip, write};
 
-/// Returns every example's tokens and labels.
+/// Returns the tokens and the labels of every example.
 fn examples(set: &Dataset) -> Vec<[Vec<u8>; 2]> {
     let mut columns = Vec::new();
     let bytes =
@@ -38,7 +39,8 @@ fn every_byte_is_a_token() {
 }
 
 proptest! {
-    /// (A), (B); and `description` agrees with `dataset`.
+    /// (A) and (B): parts share no byte, and no window leaves its part. Also, `description` agrees with
+    /// `dataset`.
     #[test]
     fn windows_stay_within_their_part(
         bytes in 1usize..300, length in 1u32..20, stride in 1u32..20, split in 0.0f64..1.0,
