@@ -22,10 +22,10 @@ pub enum Binary {
     Div,
 }
 
-/// Computes `dst = f(a, b)`, each repeated as `shapes` says. Threads share long results.
+/// Computes `dst = f(a, b)`, with each operand repeated as `shapes` says. Threads share long results.
 ///
 /// # Panics
-/// If the slices are not as long as `shapes` says.
+/// If a slice does not have the length that `shapes` requires.
 #[track_caller]
 pub fn binary(dst: &mut [f32], a: &[f32], b: &[f32], f: Binary, shapes: &Broadcast, threads: Threads) {
     expect_len("binary: dst", dst, shapes.len());
@@ -53,7 +53,7 @@ fn map(
             dispatch(Map { dst, a, b, shapes, rows, f: &f });
         });
     }
-    // A single row, to be cut itself.
+    // A single row is divided among the tasks itself.
     share_rows([(dst, 1)], len, tasks, &|[dst], part| {
         let of = |x: &'_ [f32], has: bool| if has { part.clone() } else { 0..x.len() };
         let (a, b) = (&a[of(a, has[0])], &b[of(b, has[1])]);
@@ -64,7 +64,7 @@ fn map(
     });
 }
 
-/// The rows `rows`, each an innermost axis long.
+/// The computation of the rows `rows`, each as long as the innermost axis.
 struct Map<'a, F> {
     dst: &'a mut [f32],
     a: &'a [f32],

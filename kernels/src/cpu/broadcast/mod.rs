@@ -1,4 +1,4 @@
-//! Arithmetic of two tensors by numpy's broadcasting rules, and sums and maxima over axes, the way back. It
+//! Arithmetic of two tensors by numpy's broadcasting rules, and its reverse: sums and maxima over axes. It
 //! must not know what the axes stand for.
 
 mod binary;

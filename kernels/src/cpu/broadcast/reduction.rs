@@ -15,19 +15,20 @@ pub enum Reduction {
     Sum,
     /// The sum divided by the number of elements.
     Mean,
-    /// The largest; a NaN if there is one.
+    /// The largest element, or NaN if there is one.
     Max,
 }
 
-/// Computes the gradient by a broadcast operand: `dst`, with the shape of that `side`, is `x`, with that of
-/// the result, reduced over the axes along which the operand is repeated.
+/// Reduces `x`, of the shape of the result, to `dst`, of the shape of the operand at `side`: over the axes
+/// along which that operand is repeated. With [`Reduction::Sum`] this is the gradient with respect to the
+/// operand.
 ///
 /// With the shape `[2, 1]` broadcast to `[2, 3]` it reduces rows, so it serves for reductions over any axes.
-/// A sum over last axes is as [`sum`](super::sum()) per row, one over others adds rows in order. Sums over
-/// nothing are 0, means NaN, maxima −∞.
+/// A sum over the last axes is computed like [`sum`](super::sum()) for each row; a sum over other axes adds
+/// rows in order. Over no elements a sum is 0, a mean NaN and a maximum −∞.
 ///
 /// # Panics
-/// If the slices are not as long as `shapes` says.
+/// If a slice does not have the length that `shapes` requires.
 #[track_caller]
 pub fn reduce(dst: &mut [f32], x: &[f32], reduction: Reduction, shapes: &Broadcast, side: Side) {
     expect_len("reduce: dst", dst, shapes.operand_len(side));
@@ -62,7 +63,7 @@ pub fn reduce(dst: &mut [f32], x: &[f32], reduction: Reduction, shapes: &Broadca
     }
 }
 
-/// Returns the larger; a NaN if either is one.
+/// Returns the larger number, or NaN if either is one.
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     if b > a || b.is_nan() { b } else { a }

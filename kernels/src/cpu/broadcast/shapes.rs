@@ -1,5 +1,5 @@
-//! Two shapes broadcast against each other, and the walk over the rows of the result. It must not know what
-//! is computed.
+//! Two shapes that are broadcast against each other, and the iteration over the rows of the result. It must
+//! not know what is computed.
 
 use std::error::Error;
 use std::fmt;
@@ -8,23 +8,23 @@ use std::ops::Range;
 /// One of the two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The left one.
+    /// The left-hand operand.
     A,
-    /// The right one.
+    /// The right-hand operand.
     B,
 }
 
-/// Shapes that do not fit together.
+/// The error for shapes that cannot be broadcast against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadShapes {
-    /// This axis, counted from the last, has different sizes, neither of them 1.
+    /// The axis `from_last` has different sizes in the two shapes, and neither of them is 1.
     Differ {
-        /// Axis, from 0 for the last.
+        /// The axis, counted from the last one, which is 0.
         from_last: usize,
-        /// Its sizes.
+        /// The sizes of this axis in the two shapes.
         sizes: [usize; 2],
     },
-    /// More axes than [`Broadcast::MAX_RANK`].
+    /// A shape has more axes than [`Broadcast::MAX_RANK`]; this is their number.
     Rank(usize),
     /// The number of elements overflows.
     TooLarge,
@@ -44,10 +44,12 @@ impl fmt::Display for BadShapes {
 
 impl Error for BadShapes {}
 
-/// Two shapes broadcast against each other: aligned at the last axis, an axis of size 1 (or none) repeats.
+/// Two shapes broadcast against each other: they are aligned at the last axis, and an axis that has size 1 or
+/// is missing in one shape is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broadcast {
-    /// The axes of the result, the last first, neighbours that repeat alike taken together; 1 beyond `rank`.
+    /// The axes of the result, the last one first; adjacent axes that repeat in the same way are merged.
+    /// Beyond `rank` they have size 1.
     pub(super) axes: [Axis; Self::MAX_RANK],
     pub(super) rank: usize,
 }
@@ -55,7 +57,7 @@ pub struct Broadcast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Axis {
     pub size: usize,
-    /// Whether each operand has this axis. Else it repeats.
+    /// Whether each operand has this axis; an operand without it is repeated along it.
     pub has: [bool; 2],
 }
 
@@ -66,7 +68,7 @@ impl Broadcast {
     /// Broadcasts the shapes `a` and `b`.
     ///
     /// # Errors
-    /// If they do not fit together.
+    /// If the shapes do not fit together.
     pub fn new(a: &[usize], b: &[usize]) -> Result<Self, BadShapes> {
         let rank = a.len().max(b.len());
         if rank > Self::MAX_RANK {
@@ -103,7 +105,7 @@ impl Broadcast {
         self.axes.iter().map(|axis| axis.size).product()
     }
 
-    /// Returns the number of elements of an operand.
+    /// Returns the number of elements of the operand at `side`.
     pub fn operand_len(&self, side: Side) -> usize {
         self.axes.iter().filter(|axis| axis.has[side as usize]).map(|axis| axis.size).product()
     }
@@ -113,13 +115,14 @@ impl Broadcast {
         (self.axes[0].size, self.axes[0].has)
     }
 
-    /// Calls `f` for each innermost row of the result, with where it starts there and in each operand.
+    /// Calls `f` for each innermost row of the result, with the row's start in the result and in each
+    /// operand.
     #[inline(always)]
     pub(in crate::cpu) fn for_each_row(&self, f: impl FnMut(usize, [usize; 2])) {
         self.for_each_row_of(0..self.len().checked_div(self.axes[0].size).unwrap_or(0), f);
     }
 
-    /// [`Broadcast::for_each_row`] of some of the rows.
+    /// Does the same as [`Broadcast::for_each_row`], for some of the rows.
     #[inline(always)]
     pub(super) fn for_each_row_of(&self, rows: Range<usize>, mut f: impl FnMut(usize, [usize; 2])) {
         if self.len() == 0 {

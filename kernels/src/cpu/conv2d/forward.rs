@@ -1,5 +1,6 @@
-//! The convolution itself, as a product of windows and kernel whose left matrix is never written down: a line
-//! of a window lies side by side in the image, and meets as many rows of the kernel.
+//! The convolution itself, computed as the product of a matrix of windows and the kernel. The matrix of
+//! windows is never stored: a line of a window is contiguous in the image, and is multiplied with as many
+//! rows of the kernel.
 
 use pulp::{Simd, WithSimd};
 
@@ -7,7 +8,7 @@ use super::geometry::Conv2d;
 use crate::cpu::epilogue::Epilogue;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, multiply_short, rectify, store};
 
-/// Output pixels `first..` of all `n · ho · wo`, as many as fill `dst`, of the padded images `x`.
+/// The output pixels from `first` on, of all `n · ho · wo`, as many as fill `dst`; `x` are the padded images.
 pub(super) struct Forward<'a> {
     pub dst: &'a mut [f32],
     pub x: &'a [f32],
@@ -36,7 +37,7 @@ impl WithSimd for Forward<'_> {
     }
 }
 
-/// `P` output pixels, from the images on from where their windows start.
+/// `P` output pixels; each slice in `x` holds the images from the start of one pixel's window on.
 struct Tile<'a, 'b, const P: usize> {
     dst: &'b mut [f32],
     x: [&'a [f32]; P],
@@ -60,7 +61,7 @@ impl<S: Simd, const P: usize> Columns<S> for Tile<'_, '_, P> {
         for (dy, kernel) in kernel.chunks_exact(run * cout).enumerate() {
             let (x, columns) = (Lines { starts: *x, offset: dy * line }, (col, len));
             match run {
-                // So short, in images of one channel, that the loop must be unrolled.
+                // In images of one channel a line is so short that the loop must be unrolled.
                 3 => multiply_short::<S, P, V, PARTIAL, 3>(simd, &mut tile, x.short(), kernel, cout, columns),
                 5 => multiply_short::<S, P, V, PARTIAL, 5>(simd, &mut tile, x.short(), kernel, cout, columns),
                 _ => multiply::<S, P, V, PARTIAL>(simd, &mut tile, x.long(run), kernel, cout, columns),
@@ -75,7 +76,7 @@ impl<S: Simd, const P: usize> Columns<S> for Tile<'_, '_, P> {
     }
 }
 
-/// One line of each of `P` windows: it starts at `offset` of each of `starts`.
+/// One line of each of `P` windows, which starts at `offset` in each slice of `starts`.
 struct Lines<'a, const P: usize> {
     starts: [&'a [f32]; P],
     offset: usize,

@@ -2,8 +2,8 @@
 
 use crate::cpu::window::{Axis, BadGeometry, Padding, volume};
 
-/// The shapes of a convolution: images `[n, h, w, cin]` with a kernel `[kh, kw, cin, cout]` give `[n, ho, wo,
-/// cout]`.
+/// The shapes of a convolution of images `[n, h, w, cin]` with a kernel `[kh, kw, cin, cout]`, whose output
+/// is `[n, ho, wo, cout]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv2d {
     pub(super) images: usize,
@@ -14,11 +14,11 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// Returns the convolution of images `input` (`[n, h, w, cin]`) with a kernel of shape `kernel` (`[kh,
-    /// kw, cin, cout]`), where `stride` is `[vertical, horizontal]`.
+    /// Returns the convolution of images of the shape `input` (`[n, h, w, cin]`) with a kernel of the shape
+    /// `kernel` (`[kh, kw, cin, cout]`); `stride` is `[vertical, horizontal]`.
     ///
     /// # Errors
-    /// If the shapes do not fit together, or a slice cannot be as long as they ask.
+    /// If the shapes do not fit together; or if they require a slice that is too long.
     pub fn new(
         input: [usize; 4],
         kernel: [usize; 4],
@@ -56,22 +56,22 @@ impl Conv2d {
         [self.images, self.vertical.output, self.horizontal.output, self.cout]
     }
 
-    /// Returns the floats of scratch that [`conv2d`](super::conv2d()) needs: a padded copy of the images, if
-    /// there is padding.
+    /// Returns the number of floats of scratch that [`conv2d`](super::conv2d()) needs: those of a padded copy
+    /// of the images, if there is padding.
     pub fn forward_scratch(&self) -> usize {
         if self.is_padded() { self.padded_len() } else { 0 }
     }
 
-    /// Returns the floats of scratch that [`conv2d_kernel_grad`](super::conv2d_kernel_grad) needs: a padded
-    /// copy of the images, if there is padding.
+    /// Returns the number of floats of scratch that [`conv2d_kernel_grad`](super::conv2d_kernel_grad) needs:
+    /// those of a padded copy of the images, if there is padding.
     pub fn kernel_grad_scratch(&self) -> usize {
         self.forward_scratch()
     }
 
-    /// Returns the floats of scratch that [`conv2d_input_grad`](super::conv2d_input_grad) needs: a transposed
-    /// copy of the kernel, and a gradient of the padded images, if there is padding.
+    /// Returns the number of floats of scratch that [`conv2d_input_grad`](super::conv2d_input_grad) needs:
+    /// those of a transposed copy of the kernel and, if there is padding, of the padded images' gradient.
     pub fn input_grad_scratch(&self) -> usize {
-        // Both are lengths of slices, below a quarter of `isize::MAX` each.
+        // Both numbers are lengths of slices, and each is below a quarter of `isize::MAX`.
         self.kernel_len() + self.forward_scratch()
     }
 
@@ -95,34 +95,34 @@ impl Conv2d {
         self.images * self.padded_image()
     }
 
-    /// Returns the elements of one padded image.
+    /// Returns the number of elements of one padded image.
     pub(super) fn padded_image(&self) -> usize {
         self.vertical.padded * self.line()
     }
 
-    /// Returns the elements of one line of a padded image.
+    /// Returns the number of elements of one line of a padded image.
     pub(super) fn line(&self) -> usize {
         self.horizontal.padded * self.cin
     }
 
-    /// Returns the elements of one line of a window, which lie side by side in the padded image; a line of
-    /// the kernel has as many rows.
+    /// Returns the number of elements of one line of a window, which are contiguous in the padded image. It
+    /// is also the number of rows of one line of the kernel.
     pub(super) fn run(&self) -> usize {
         self.horizontal.window * self.cin
     }
 
-    /// Returns the pixels of one output image.
+    /// Returns the number of pixels of one output image.
     pub(super) fn output_pixels(&self) -> usize {
         self.vertical.output * self.horizontal.output
     }
 
-    /// Returns the multiplications and additions of one product.
+    /// Returns the number of floating-point operations of one product.
     pub(super) fn flops(&self) -> usize {
         self.output_len().saturating_mul(self.vertical.window * self.run()).saturating_mul(2)
     }
 
-    /// Returns where the windows start in the padded images, from the window of output pixel `pixel` of all
-    /// `n · ho · wo` on.
+    /// Returns the starts of the windows in the padded images, from the window of output pixel `pixel` on
+    /// (counted over all `n · ho · wo`).
     pub(super) fn windows_from(&self, pixel: usize) -> Windows<'_> {
         let per_image = self.output_pixels().max(1);
         let width = self.horizontal.output.max(1);
@@ -136,13 +136,13 @@ impl Conv2d {
     }
 }
 
-/// Walks over the starts of the windows of consecutive output pixels, without end.
+/// An endless iteration over the window starts of consecutive output pixels.
 pub(super) struct Windows<'a> {
     conv: &'a Conv2d,
-    /// Position of the next output pixel in its image.
+    /// The position of the next output pixel in its image.
     row: usize,
     col: usize,
-    /// Where its padded image starts, and the first window of its row, and its own.
+    /// The starts of the next pixel's padded image, of the first window in its row, and of its own window.
     image: usize,
     line: usize,
     at: usize,
@@ -155,7 +155,7 @@ impl Windows<'_> {
         self.at = self.line;
     }
 
-    /// Returns the start of the next window.
+    /// Returns the start of the next window, and advances by one pixel.
     #[inline(always)]
     pub fn next(&mut self) -> usize {
         let start = self.at;

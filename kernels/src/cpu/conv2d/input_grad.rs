@@ -1,12 +1,12 @@
-//! The gradient by the images: every output pixel adds its row of `dy · kernelᵀ` to its window.
+//! The gradient with respect to the images: every output pixel adds its row of `dy · kernelᵀ` to its window.
 
 use pulp::{Simd, WithSimd};
 
 use super::geometry::Conv2d;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, store};
 
-/// Computes `dst[line of the window, c, q] = kernel[line of the window, q, c]`: the kernel as [`InputGrad`]
-/// reads it.
+/// Copies the kernel to the order in which [`InputGrad`] reads it: `dst[line, c, q] = kernel[line, q, c]` for
+/// each line of a window.
 pub(super) fn transpose_kernel(dst: &mut [f32], kernel: &[f32], conv: &Conv2d) {
     let (run, cout) = (conv.run(), conv.cout);
     for (dst, kernel) in dst.chunks_exact_mut(run * cout).zip(kernel.chunks_exact(run * cout)) {
@@ -18,7 +18,7 @@ pub(super) fn transpose_kernel(dst: &mut [f32], kernel: &[f32], conv: &Conv2d) {
     }
 }
 
-/// Adds the gradient of some images to `dst`, which is padded; `kernel` is transposed.
+/// Adds the gradient of some images to `dst`, which is padded; `kernel` is the transposed kernel.
 pub(super) struct InputGrad<'a> {
     pub dst: &'a mut [f32],
     pub dy: &'a [f32],
@@ -34,7 +34,8 @@ impl WithSimd for InputGrad<'_> {
         let Self { dst, dy, kernel, conv } = self;
         let cout = conv.cout;
         let images = dst.chunks_exact_mut(conv.padded_image().max(1));
-        // Image by image, so that the cut into tiles, and with it the order of additions, is always the same.
+        // The images are processed one by one, so that the division into tiles, and with it the order of
+        // additions, is always the same.
         for (dst, dy) in images.zip(dy.chunks_exact((conv.output_pixels() * cout).max(1))) {
             let mut windows = conv.windows_from(0);
             let mut tiles = dy.chunks_exact(ROWS * cout);
@@ -50,7 +51,7 @@ impl WithSimd for InputGrad<'_> {
     }
 }
 
-/// Adds the rows of `P` output pixels to their windows, which start `at`.
+/// Adds the rows of `P` output pixels to their windows, whose starts are in `at`.
 #[inline(always)]
 fn add_to_windows<S: Simd, const P: usize>(
     simd: S,
@@ -67,7 +68,7 @@ fn add_to_windows<S: Simd, const P: usize>(
     }
 }
 
-/// One line of the windows of `P` output pixels.
+/// One line of each of the windows of `P` output pixels.
 struct Lines<'a, 'b, const P: usize> {
     dst: &'b mut [f32],
     at: [usize; P],
@@ -81,7 +82,7 @@ impl<S: Simd, const P: usize> Columns<S> for Lines<'_, '_, P> {
     fn run<const V: usize, const PARTIAL: bool>(&mut self, simd: S, col: usize, len: usize) {
         let mut tile = [[simd.splat_f32s(0.0); V]; P];
         multiply::<S, P, V, PARTIAL>(simd, &mut tile, self.dy, self.kernel, self.run, (col, len));
-        // One after the other: the windows may overlap.
+        // The pixels are added one after the other, since their windows may overlap.
         for (at, row) in self.at.into_iter().zip(tile) {
             let dst = &mut self.dst[at + col..at + col + len];
             let mut sum = load::<S, V, PARTIAL>(simd, dst);

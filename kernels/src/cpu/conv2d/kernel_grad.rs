@@ -1,12 +1,13 @@
-//! The gradient by the kernel: `windowsᵀ · dy`, summed per image, the images in order.
+//! The gradient with respect to the kernel: `windowsᵀ · dy`, summed within each image, and over the images in
+//! order.
 
 use pulp::{Simd, WithSimd};
 
 use super::geometry::Conv2d;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, store};
 
-/// The rows `first..` of all `kh · kw · cin` rows of the kernel's gradient, as many as fill `dst`, from the
-/// padded images `x`. `dst` must be 0.
+/// The rows from `first` on, of all `kh · kw · cin` rows of the kernel's gradient, as many as fill `dst`,
+/// computed from the padded images `x`. `dst` must be 0 at the start.
 pub(super) struct KernelGrad<'a> {
     pub dst: &'a mut [f32],
     pub x: &'a [f32],
@@ -26,7 +27,8 @@ impl WithSimd for KernelGrad<'_> {
         for (x, dy) in images.zip(dy.chunks_exact((conv.output_pixels() * cout).max(1))) {
             let (mut row, mut dst) = (first, &mut *dst);
             while !dst.is_empty() {
-                // A tile's rows read side by side in the image, so it stays in one line of the window.
+                // The rows of a tile read adjacent elements of the image, so a tile does not extend beyond a
+                // line of the window.
                 let (line, at) = (row / run, row % run);
                 let x = &x[line * conv.line() + at..];
                 let left = (dst.len() / cout).min(run - at);
@@ -43,7 +45,8 @@ impl WithSimd for KernelGrad<'_> {
     }
 }
 
-/// `Q` rows of the kernel's gradient, from one image from where those rows read in its first window.
+/// `Q` rows of the kernel's gradient, from one image; `x` starts at the elements that those rows read in the
+/// first window.
 struct Tile<'a, 'b, const Q: usize> {
     dst: &'b mut [f32],
     x: &'a [f32],

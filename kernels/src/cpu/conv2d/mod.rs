@@ -1,16 +1,18 @@
 //! Convolutions of images (`[n, h, w, channels]`) with a kernel (`[kh, kw, cin, cout]`), and their gradients.
 //!
-//! They must not know layers. As everywhere in machine learning the kernel is not flipped: `y[i, oy, ox, o] =
-//! Σ x[i, oy · sh + ky − before, ox · sw + kx − before, c] · kernel[ky, kx, c, o]`, with 0 beyond the edges.
-//! No bit of a result depends on `threads`. As with a matrix product, some depend on the instruction set: on
-//! whether it has fused multiply-add, and in the gradient by the images also on its vectors' width.
+//! They must not know layers. As everywhere in machine learning, the kernel is not flipped: `y[i, oy, ox, o]
+//! = Σ x[i, oy · sh + ky − before, ox · sw + kx − before, c] · kernel[ky, kx, c, o]`, with 0 beyond the
+//! edges. `threads` does not affect any bit of a result. The instruction set affects some, as in a matrix
+//! product: it matters whether it has fused multiply-add and, in the gradient with respect to the images,
+//! also how wide its vectors are.
 
-// Measured on one thread of a Zen 5 with the layers of a small MNIST network (batch 64, 3×3, no padding),
-// the tiles here against `gemm` on windows that lie copied out already, in GFLOP/s: 28×28×1 → 32 forward 120
-// to 165, by the kernel 178 to 215; 13×13×32 → 64 forward 245 to 264, by the kernel 256 to 256, by the images
-// 222 to 256. With `gemm` the copying (or, by the images, the adding back) would come on top.
+// Measured on one thread of a Zen 5 with the layers of a small MNIST network (batch 64, 3×3, no padding), in
+// GFLOP/s: the first figure is that of the tiles here, the second that of `gemm` on windows that have already
+// been copied out. 28×28×1 → 32: forward 120 to 165, kernel gradient 178 to 215. 13×13×32 → 64: forward 245
+// to 264, kernel gradient 256 to 256, image gradient 222 to 256. For `gemm`, the time to copy windows out
+// (or, in the image gradient, to add them back) would have to be added.
 
-// Iterators over a tile keep it in memory instead of registers, at a fifth of the speed.
+// With iterators the compiler would keep a tile in memory instead of registers, at a fifth of the speed.
 #![allow(clippy::needless_range_loop)]
 
 mod forward;
@@ -30,11 +32,11 @@ use super::shape::expect_len;
 use super::threads::Threads;
 use super::tile;
 
-/// Computes `dst = epilogue(x ∗ kernel)`, with the shapes of `conv`; `scratch` has
-/// [`forward_scratch`](Conv2d::forward_scratch) floats at least.
+/// Computes `dst = epilogue(x ∗ kernel)`, with the shapes of `conv`; `scratch` must have at least
+/// [`forward_scratch`](Conv2d::forward_scratch) floats.
 ///
 /// # Panics
-/// If the slices are not as long as `conv` says.
+/// If a slice does not have the length that `conv` requires.
 #[track_caller]
 pub fn conv2d(
     dst: &mut [f32],
@@ -59,11 +61,12 @@ pub fn conv2d(
     });
 }
 
-/// Computes the gradient of [`conv2d`] without epilogue by its images: `dst` is `[n, h, w, cin]`, `dy` the
-/// gradient of its output; `scratch` has [`input_grad_scratch`](Conv2d::input_grad_scratch) floats at least.
+/// Computes the gradient of [`conv2d`] without epilogue with respect to its images: `dst` is `[n, h, w,
+/// cin]`, and `dy` is the gradient of the output. `scratch` must have at least
+/// [`input_grad_scratch`](Conv2d::input_grad_scratch) floats.
 ///
 /// # Panics
-/// If the slices are not as long as `conv` says.
+/// If a slice does not have the length that `conv` requires.
 #[track_caller]
 pub fn conv2d_input_grad(
     dst: &mut [f32],
@@ -89,7 +92,7 @@ pub fn conv2d_input_grad(
     }
 }
 
-/// Computes the gradient by the padded images, from the transposed kernel.
+/// Computes the gradient with respect to the padded images, from the transposed kernel.
 fn padded_input_grad(dst: &mut [f32], dy: &[f32], kernel: &[f32], conv: &Conv2d, tasks: usize) {
     let images = band(conv.images, tasks);
     let dy_image = conv.output_pixels() * conv.cout;
@@ -101,12 +104,12 @@ fn padded_input_grad(dst: &mut [f32], dy: &[f32], kernel: &[f32], conv: &Conv2d,
     });
 }
 
-/// Computes the gradient of [`conv2d`] without epilogue by its kernel: `dst` is `[kh, kw, cin, cout]`, `dy`
-/// the gradient of its output; `scratch` has [`kernel_grad_scratch`](Conv2d::kernel_grad_scratch) floats at
-/// least.
+/// Computes the gradient of [`conv2d`] without epilogue with respect to its kernel: `dst` is `[kh, kw, cin,
+/// cout]`, and `dy` is the gradient of the output. `scratch` must have at least
+/// [`kernel_grad_scratch`](Conv2d::kernel_grad_scratch) floats.
 ///
 /// # Panics
-/// If the slices are not as long as `conv` says.
+/// If a slice does not have the length that `conv` requires.
 #[track_caller]
 pub fn conv2d_kernel_grad(
     dst: &mut [f32],
@@ -128,8 +131,8 @@ pub fn conv2d_kernel_grad(
     });
 }
 
-/// Returns how many tasks to cut a product into: some for each thread, since other work may hold one up,
-/// unless it is so small that waking a thread takes longer.
+/// Returns the number of tasks to divide a product into. There are several for each thread, since other work
+/// may delay a thread. There is only one if the product is so small that waking a thread takes longer.
 fn tasks(conv: &Conv2d, threads: Threads) -> usize {
     const FLOPS_PER_TASK: usize = 1 << 20;
     match threads {
@@ -138,13 +141,13 @@ fn tasks(conv: &Conv2d, threads: Threads) -> usize {
     }
 }
 
-/// Returns how many of `count` things one of `tasks` does.
+/// Returns the number of things that one task does, if `tasks` tasks do `count` things.
 fn band(count: usize, tasks: usize) -> usize {
     count.div_ceil(tasks).max(1)
 }
 
-/// Calls `work` with each `band`-long part of `dst` and its number, in parallel if there is more than one
-/// task.
+/// Calls `work` with each part of `dst` of `band` elements and the part's number, in parallel if there are
+/// several tasks.
 fn for_each_band(dst: &mut [f32], band: usize, tasks: usize, work: &(dyn Fn(usize, &mut [f32]) + Sync)) {
     if tasks == 1 {
         dst.chunks_mut(band.max(1)).enumerate().for_each(|(i, dst)| work(i, dst));
@@ -158,7 +161,8 @@ fn expect_scratch(scratch: &[f32], len: usize) {
     assert!(scratch.len() >= len, "conv2d: scratch has {} elements, expected {len}", scratch.len());
 }
 
-/// Returns the images with zeros around them, in `scratch`; themselves if there is no padding.
+/// Copies the images to `scratch`, with zeros around them, and returns the copy. Returns the images
+/// themselves if there is no padding.
 #[track_caller]
 fn padded<'a>(x: &'a [f32], conv: &Conv2d, scratch: &'a mut [f32], tasks: usize) -> &'a [f32] {
     expect_scratch(scratch, conv.forward_scratch());
@@ -181,7 +185,7 @@ fn padded<'a>(x: &'a [f32], conv: &Conv2d, scratch: &'a mut [f32], tasks: usize)
     scratch
 }
 
-/// Takes the images out of the zeros that [`padded`] puts around them.
+/// Copies the images without the zeros that [`padded`] puts around them.
 fn crop(dst: &mut [f32], padded: &[f32], conv: &Conv2d, tasks: usize) {
     let images = band(conv.images, tasks);
     let line = conv.horizontal.input * conv.cin;

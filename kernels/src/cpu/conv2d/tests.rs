@@ -1,4 +1,4 @@
-//! The convolutions against loops in `f64` that follow the definition.
+//! Tests the convolutions against loops in `f64` that follow the definition.
 
 use proptest::prelude::*;
 use pulp::Arch;
@@ -7,7 +7,8 @@ use super::*;
 use crate::cpu::tests::{assert_close, bits, each_arch, floats};
 use crate::cpu::window::{BadGeometry, Padding};
 
-/// Calls `f` with the indices of every product: into the images, the kernel and the output.
+/// Calls `f` with the indices of the factors and the result of every product: in the images, the kernel and
+/// the output.
 fn for_each_product(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
     let [n, h, w, cin] = conv.input();
     let [kh, kw, _, cout] = conv.kernel();
@@ -30,8 +31,8 @@ fn for_each_product(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
     }
 }
 
-/// The sums of the products `a · b` that [`for_each_product`] and `at` assign to each element, and the
-/// largest sum of their magnitudes.
+/// Returns the sum of the products `a · b` for each element that [`for_each_product`] and `at` assign them
+/// to, and the largest sum of their magnitudes.
 fn reference(
     len: usize,
     conv: &Conv2d,
@@ -49,7 +50,7 @@ fn reference(
 
 fn geometry() -> impl Strategy<Value = Conv2d> {
     let image = (0usize..4, 1usize..12, 1usize..12);
-    // Channels around the vector widths and their multiples.
+    // Numbers of channels around the vector widths and their multiples.
     let channels = prop_oneof![1usize..9, 15usize..18, 31usize..36, 63usize..68];
     let kernel = (1usize..5, 1usize..5, prop_oneof![1usize..5, 7usize..18], channels);
     let padding = prop::sample::select(vec![Padding::Valid, Padding::Same]);
@@ -99,8 +100,8 @@ proptest! {
         assert_close(&dk, want, size);
     }
 
-    /// In the first two the order of the terms is the same everywhere, so only fused multiply-add makes a
-    /// difference.
+    /// In the forward pass and the kernel gradient, terms are always added in the same order, so only fused
+    /// multiply-add makes a difference.
     #[test]
     fn every_fused_instruction_set_gives_the_same_bits(conv in geometry()) {
         let x = floats(conv.padded_len(), 1);
@@ -120,7 +121,7 @@ proptest! {
     }
 }
 
-/// The narrow instruction sets cut the columns elsewhere.
+/// The narrow instruction sets divide the columns at other places than the wide ones.
 #[test]
 fn every_instruction_set_gives_the_input_gradient() {
     for (cin, cout) in [(1, 1), (3, 20), (9, 4), (13, 33), (30, 5)] {

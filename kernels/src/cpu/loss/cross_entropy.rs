@@ -11,11 +11,11 @@ use crate::cpu::shape::expect_len;
 use crate::cpu::softmax::softmax_row;
 use crate::cpu::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// Returns the mean over rows of `−log softmax(logits[row])[labels[row]]`, with `logits` `[rows, classes]`,
-/// `labels` `[rows]`.
+/// Returns the mean over rows of `−log softmax(logits[row])[labels[row]]`, where `logits` is `[rows,
+/// classes]` and `labels` is `[rows]`.
 ///
-/// Computed as `log Σ exp(logit − max) − (logit[label] − max)`, which does not overflow. 0 for no rows. NaN
-/// if a row has a NaN, +∞ or nothing but −∞.
+/// A row's loss is computed as `log Σ exp(logit − max) − (logit[label] − max)`, which does not overflow. The
+/// result is 0 if there are no rows, and NaN if a row contains a NaN or +∞, or only −∞.
 ///
 /// # Errors
 /// If a label is not in `0..classes`.
@@ -37,7 +37,8 @@ pub fn softmax_cross_entropy(
     Ok((total / labels.len() as f64) as f32)
 }
 
-/// Returns the sum of the rows' losses, of halves of halves: the cut depends on the number of rows alone.
+/// Returns the sum of the rows' losses. The rows are halved again and again, at places that depend only on
+/// their number, so the order of additions does not depend on `tasks`.
 fn total_loss(logits: &[f32], labels: &[i32], classes: usize, tasks: usize) -> f64 {
     const ROWS: usize = 64;
     if labels.len() <= ROWS {
@@ -52,7 +53,7 @@ fn total_loss(logits: &[f32], labels: &[i32], classes: usize, tasks: usize) -> f
     a + b
 }
 
-/// The sum of the rows' losses, whose labels are classes.
+/// The sum of some rows' losses; their labels have been checked.
 struct Losses<'a> {
     logits: &'a [f32],
     labels: &'a [i32],
@@ -74,13 +75,13 @@ impl WithSimd for Losses<'_> {
     }
 }
 
-/// Computes the gradient of [`softmax_cross_entropy`] by the logits, times `upstream`:
-/// `dst[row, class] = (softmax(logits[row])[class] − [class = labels[row]]) · upstream / rows`.
+/// Computes the gradient of [`softmax_cross_entropy`] with respect to the logits, times `upstream`: `dst[row,
+/// class] = (softmax(logits[row])[class] − [class = labels[row]]) · upstream / rows`.
 ///
 /// `dst` and `logits` are `[rows, classes]`, `labels` is `[rows]`.
 ///
 /// # Errors
-/// If a label is not in `0..classes`; `dst` is untouched then.
+/// If a label is not in `0..classes`; `dst` is left unchanged in that case.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -103,7 +104,7 @@ pub fn softmax_cross_entropy_grad(
     Ok(())
 }
 
-/// The gradients of some rows, whose labels are classes.
+/// The gradients of some rows; their labels have been checked.
 struct Gradients<'a> {
     dst: &'a mut [f32],
     logits: &'a [f32],
@@ -135,13 +136,13 @@ mod tests {
     use crate::cpu::tests::{assert_close, bits, floats};
     use crate::cpu::{count_correct, count_in_top_k};
 
-    /// Logits in ±`scale`, and labels that fit.
+    /// Returns logits in ±`scale`, and valid labels.
     fn batch(rows: usize, classes: usize, scale: f32, seed: u32) -> (Vec<f32>, Vec<i32>) {
         let logits = floats(rows * classes, seed.into()).into_iter().map(|x| x * scale).collect();
         (logits, (0..rows).map(|row| ((row * 7 + seed as usize % 97) % classes) as i32).collect())
     }
 
-    /// `exp(logit − max)` of a row, and the sum.
+    /// Returns `exp(logit − max)` for each logit of a row, and the sum of these.
     fn exponentials(row: &[f32]) -> (Vec<f64>, f64) {
         let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let all: Vec<f64> = row.iter().map(|&x| (f64::from(x) - f64::from(max)).exp()).collect();
@@ -171,7 +172,8 @@ mod tests {
             assert_close(&[got], [loss / rows as f64], 1.0);
             let mut dst = vec![f32::NAN; logits.len()];
             softmax_cross_entropy_grad(&mut dst, &logits, &labels, upstream, Threads::One).unwrap();
-            // The difference of two rounded logits, which may be thousands, is what the exponential sees.
+            // The tolerance grows with the scale, because the exponential amplifies the rounding of the
+            // logits' difference.
             assert_close(&dst, grad, f64::from(scale).max(4.0));
             prop_assert_eq!(count_correct(&logits, &labels), correct);
             for k in 0..classes + 2 {
@@ -180,7 +182,7 @@ mod tests {
                     order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
                     order.iter().take(k).any(|&class| class == label as usize)
                 };
-                // `total_cmp` tells the zeros of scale 0 apart by their sign.
+                // With scale 0 the logits are zeros of both signs, which `total_cmp` tells apart.
                 if scale != 0.0 {
                     let want = logits.chunks(classes).zip(&labels).filter(|&row| within(row)).count();
                     prop_assert_eq!(count_in_top_k(&logits, &labels, k), want);

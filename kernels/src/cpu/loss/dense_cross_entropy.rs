@@ -13,8 +13,8 @@ use crate::cpu::shape::{expect_len, expect_rows};
 use crate::cpu::softmax::softmax_row;
 use crate::cpu::threads::Threads;
 
-/// Returns the mean over rows of `−Σ labels[r, ·] · log softmax(logits[r, ·])`, both `[rows, classes]`; a row
-/// of labels is a distribution, or any weights. 0 for no rows.
+/// Returns the mean over rows of `−Σ labels[r, ·] · log softmax(logits[r, ·])`, where both slices are `[rows,
+/// classes]`. A row of labels is a distribution, or any weights. The result is 0 if there are no rows.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -52,8 +52,8 @@ impl WithSimd for Dense<'_> {
     }
 }
 
-/// Computes the gradient of [`softmax_cross_entropy_dense`] by the logits, times `upstream`: `dst[r, j] =
-/// (softmax[r, j] · Σ labels[r, ·] − labels[r, j]) · upstream / rows`.
+/// Computes the gradient of [`softmax_cross_entropy_dense`] with respect to the logits, times `upstream`:
+/// `dst[r, j] = (softmax[r, j] · Σ labels[r, ·] − labels[r, j]) · upstream / rows`.
 ///
 /// # Panics
 /// If the shapes do not fit.

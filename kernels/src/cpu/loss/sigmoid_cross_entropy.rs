@@ -1,5 +1,5 @@
-//! Cross-entropy of the sigmoid of logits, each a prediction of its own, and its gradient. It must not know
-//! layers.
+//! Cross-entropy of the sigmoid of logits, where each logit is a separate prediction, and its gradient. It
+//! must not know layers.
 
 use std::iter::zip;
 
@@ -11,9 +11,9 @@ use crate::cpu::rows::row_sum;
 use crate::cpu::shape::expect_len;
 use crate::cpu::threads::Threads;
 
-/// Returns the mean of `−z · log σ(x) − (1 − z) · log(1 − σ(x))`, with `x` the logits, `z` the labels in
-/// 0..=1 and `σ` the sigmoid. Computed as `max(x, 0) − x · z + log(1 + e^−|x|)`, which does not overflow. 0
-/// for no elements.
+/// Returns the mean of `−z · log σ(x) − (1 − z) · log(1 − σ(x))`, where `x` are the logits, `z` the labels in
+/// 0..=1 and `σ` is the sigmoid. It is computed as `max(x, 0) − x · z + log(1 + e^−|x|)`, which does not
+/// overflow. The result is 0 if there are no elements.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -38,7 +38,8 @@ impl WithSimd for SigmoidLosses<'_> {
         let mut losses = [0.0; BLOCK];
         let mut total = 0.0;
         for (x, z) in zip(self.logits.chunks(BLOCK), self.labels.chunks(BLOCK)) {
-            // Not a closure, which is too large to be inlined, and without that no vector.
+            // A loop instead of a closure: the closure would be too large to be inlined, and the loop would
+            // not be vectorised.
             let (losses, z) = (&mut losses[..x.len()], &z[..x.len()]);
             for i in 0..x.len() {
                 losses[i] = sigmoid_loss(x[i], z[i]);
@@ -55,8 +56,8 @@ fn sigmoid_loss(x: f32, z: f32) -> f32 {
     positive - x * z + ln_1p(exp(-x.abs()))
 }
 
-/// Computes the gradient of [`sigmoid_cross_entropy`] by the logits, times `upstream`: `dst[i] = (σ(x[i]) −
-/// z[i]) · upstream / len`.
+/// Computes the gradient of [`sigmoid_cross_entropy`] with respect to the logits, times `upstream`: `dst[i] =
+/// (σ(x[i]) − z[i]) · upstream / len`.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -4,7 +4,7 @@ use crate::cpu::dispatch::zip_map;
 use crate::cpu::reduce::total;
 use crate::cpu::threads::Threads;
 
-/// Returns the mean of `(x − target)²`; 0 for no elements.
+/// Returns the mean of `(x − target)²`, or 0 if there are no elements.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -14,8 +14,8 @@ pub fn mean_squared_error(x: &[f32], target: &[f32]) -> f32 {
     (total / x.len().max(1) as f64) as f32
 }
 
-/// Computes the gradient of [`mean_squared_error`] by `x`, times `upstream`: `dst[i] = 2 (x[i] − target[i]) ·
-/// upstream / len`.
+/// Computes the gradient of [`mean_squared_error`] with respect to `x`, times `upstream`: `dst[i] = 2 (x[i] −
+/// target[i]) · upstream / len`.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -1,5 +1,5 @@
 //! Batch norm, over all axes but the last, and its gradients. It must not know how running statistics are
-//! kept.
+//! maintained.
 
 use std::iter::zip;
 
@@ -19,9 +19,9 @@ pub fn reciprocal_stddev(dst: &mut [f32], variance: &[f32], epsilon: f32) {
     zip_map([dst], [variance], |_, [variance]| [1.0 / (variance + epsilon).sqrt()], Threads::One);
 }
 
-/// Computes `dst[r, j] = (x[r, j] − mean[j]) · rstd[j] · gamma[j] + beta[j]`: batch norm, of
-/// [`column_moments`] while training, of running statistics after. `dst` and `x` are `[rows, n]`, the others
-/// `[n]`; `rstd` is from [`reciprocal_stddev`].
+/// Computes batch norm: `dst[r, j] = (x[r, j] − mean[j]) · rstd[j] · gamma[j] + beta[j]`. In training, the
+/// statistics are those of [`column_moments`]; afterwards, running ones. `dst` and `x` are `[rows, n]`, the
+/// others `[n]`; `rstd` comes from [`reciprocal_stddev`].
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -67,8 +67,8 @@ impl WithSimd for BatchNorm<'_> {
     }
 }
 
-/// Computes the gradients of [`batch_norm`] where `mean` and `rstd` come from `x`: `dx` is `[rows, n]`,
-/// `dgamma` and `dbeta` are `[n]`; `dy` is the gradient of its output.
+/// Computes the gradients of [`batch_norm`] for a `mean` and `rstd` that were computed from `x`. `dx` is
+/// `[rows, n]`, `dgamma` and `dbeta` are `[n]`; `dy` is the gradient of the output.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -130,7 +130,7 @@ impl WithSimd for BatchNormSums<'_> {
     }
 }
 
-/// Some rows of `dx`, of `count` in all.
+/// The computation of some rows of `dx`; the whole matrix has `count` rows.
 struct BatchNormGrad<'a> {
     dx: &'a mut [f32],
     dgamma: &'a [f32],

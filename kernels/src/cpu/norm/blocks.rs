@@ -1,4 +1,4 @@
-//! The cut of rows into blocks, and the sums of each. It must not know what is summed.
+//! The division of rows into blocks, and the sums of each block. It must not know what is summed.
 
 use std::iter::zip;
 use std::ops::Range;
@@ -6,8 +6,9 @@ use std::ops::Range;
 use crate::cpu::dispatch::zip_map;
 use crate::cpu::threads::{Threads, share_rows};
 
-/// Returns the floats of scratch that [`layer_norm_grad`], [`column_moments`] and [`batch_norm_grad`] need
-/// for `[rows, n]`: two sums of each column of each block of rows, if there is more than one block.
+/// Returns the number of floats of scratch that [`layer_norm_grad`], [`column_moments`] and
+/// [`batch_norm_grad`] need for `[rows, n]`. If there are several blocks of rows, these are two sums for each
+/// column of each block; otherwise it is 0.
 pub fn norm_scratch([rows, n]: [usize; 2]) -> usize {
     match Blocks::of(rows) {
         Blocks { count: 1, .. } => 0,
@@ -15,23 +16,25 @@ pub fn norm_scratch([rows, n]: [usize; 2]) -> usize {
     }
 }
 
-/// How rows are cut into blocks.
+/// The division of rows into blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks {
-    /// Rows of each but the last.
+    /// The number of rows in each block but the last, which may have fewer.
     pub rows: usize,
     pub count: usize,
 }
 
 impl Blocks {
-    /// Few enough to be small beside the rows, and long enough for a task.
+    /// Divides `rows` rows into blocks: few, so that their sums are small compared with the rows, and each
+    /// long enough for a task.
     pub(super) fn of(rows: usize) -> Self {
         let each = rows.div_ceil(64).max(128);
         Self { rows: each, count: rows.div_ceil(each).max(1) }
     }
 
-    /// Calls `work` with two sums and the rows of each block, and that block's part of `dst`, `[rows, n]` or
-    /// empty. `first` are the sums where there is one block, else `scratch` holds them.
+    /// Calls `work` for each block, with the block's two sums, its part of `dst` (`[rows, n]` or empty) and
+    /// its range of rows. A single block writes its sums to `[first, second]`; several write theirs to
+    /// `scratch`.
     #[track_caller]
     pub(super) fn share(
         self,
@@ -61,7 +64,7 @@ impl Blocks {
         });
     }
 
-    /// Adds up the sums that [`Blocks::share`] has left in `scratch`.
+    /// Adds up the sums of the blocks that [`Blocks::share`] has left in `scratch`.
     pub(super) fn add_up(self, [first, second]: [&mut [f32]; 2], scratch: &[f32]) {
         let n = first.len();
         if self.count == 1 || n == 0 {

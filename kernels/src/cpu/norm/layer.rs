@@ -1,4 +1,4 @@
-//! Layer norm, over the last axis, and its gradients. It must not know layers.
+//! Layer norm, over the last axis, and its gradients. It must not know the layers of a network.
 
 use std::iter::zip;
 
@@ -10,9 +10,9 @@ use crate::cpu::rows::row_sum;
 use crate::cpu::shape::{expect_len, expect_rows};
 use crate::cpu::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// Computes `dst[r, j] = (x[r, j] − mean[r]) · rstd[r] · gamma[j] + beta[j]`, with `mean` and `rstd = 1 /
-/// √(variance + epsilon)` of each row, which are written too. `dst` and `x` are `[rows, n]`, `gamma` and
-/// `beta` `[n]`, `mean` and `rstd` `[rows]`.
+/// Computes `dst[r, j] = (x[r, j] − mean[r]) · rstd[r] · gamma[j] + beta[j]`, and also writes each row's
+/// `mean` and `rstd = 1 / √(variance + epsilon)`. `dst` and `x` are `[rows, n]`, `gamma` and `beta` `[n]`,
+/// `mean` and `rstd` `[rows]`.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -70,8 +70,8 @@ impl WithSimd for LayerNorm<'_> {
     }
 }
 
-/// Computes the gradients of [`layer_norm`]: `dx` is `[rows, n]`, `dgamma` and `dbeta` are `[n]`; `dy` is the
-/// gradient of its output, `mean` and `rstd` are what it has written.
+/// Computes the gradients of [`layer_norm`]: `dx` is `[rows, n]`, `dgamma` and `dbeta` are `[n]`. `dy` is the
+/// gradient of the output; `mean` and `rstd` are those that [`layer_norm`] has written.
 ///
 /// # Panics
 /// If the shapes do not fit.

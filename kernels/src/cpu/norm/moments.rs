@@ -1,4 +1,4 @@
-//! Mean and variance of each column. It must not know what they normalise.
+//! Mean and variance of each column. It must not know what is normalised with them.
 
 use std::iter::zip;
 
@@ -9,8 +9,8 @@ use crate::cpu::dispatch::{dispatch, zip_map, zip_map_loop};
 use crate::cpu::shape::{expect_len, expect_rows};
 use crate::cpu::threads::{ELEMENTS_PER_TASK, Threads};
 
-/// Returns the mean and the (biased) variance of each column of `x`, `[rows, n]`; `mean` and `variance` are
-/// `[n]`. NaN for no rows.
+/// Computes the mean and the (biased) variance of each column of `x`, `[rows, n]`; `mean` and `variance` are
+/// `[n]`. Both are NaN if there are no rows.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -46,7 +46,7 @@ pub fn column_moments(
     }
 }
 
-/// Mean and sum of squared differences from the mean, of each column.
+/// Computes the mean of each column, and the sum of squared differences from it.
 struct ColumnMoments<'a> {
     mean: &'a mut [f32],
     squares: &'a mut [f32],
@@ -58,8 +58,8 @@ impl WithSimd for ColumnMoments<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        /// Columns and rows of a part that stays in the first cache between the mean and the differences, so
-        /// that memory is read once.
+        /// The columns and rows of a part that stays in the first-level cache while first its mean and then
+        /// its differences are summed, so that memory is read only once.
         const COLS: usize = 64;
         const ROWS: usize = 64;
         let Self { mean, squares, x } = self;
@@ -75,7 +75,7 @@ impl WithSimd for ColumnMoments<'_> {
                 let (part_mean, part_squares) =
                     (&mut part_mean[..mean.len()], &mut part_squares[..mean.len()]);
                 for x in x.chunks_exact(n) {
-                    // From the first row on: columns may lie far from 0.
+                    // Differences from the first row are summed, since a column's numbers may be far from 0.
                     zip_map_loop([&mut *part_mean], [&x[cols.clone()], first], |[sum], [x, first]| {
                         [sum + (x - first)]
                     });
@@ -94,13 +94,13 @@ impl WithSimd for ColumnMoments<'_> {
     }
 }
 
-/// Moments of some rows, and of as many others.
+/// Merges the moments of two groups of rows, which have these numbers of rows.
 struct Merge {
     counts: [usize; 2],
 }
 
 impl Merge {
-    /// Merges means and sums of squared differences from the mean (Chan et al. 1979).
+    /// Merges the other group's means and sums of squared differences into `merged` (Chan et al. 1979).
     #[inline(always)]
     fn run(&self, merged: [&mut [f32]; 2], other: [&[f32]; 2]) {
         let [before, more] = self.counts.map(|count| count as f32);

@@ -8,8 +8,8 @@ use crate::cpu::tests::{assert_close, bits, floats};
 
 const EPSILON: f32 = 1e-3;
 
-/// `x` normalised over groups of elements, `group(i)` being the one of element `i`; and each group's mean
-/// and reciprocal deviation.
+/// Returns `x` normalised over groups of elements, where element `i` is in group `group(i)`; and the mean and
+/// reciprocal standard deviation of each group.
 fn normalised(x: &[f64], groups: usize, group: impl Fn(usize) -> usize) -> (Vec<f64>, Vec<[f64; 2]>) {
     let (mut count, mut moments) = (vec![0.0; groups], vec![[0.0; 2]; groups]);
     for (i, x) in x.iter().enumerate() {
@@ -52,7 +52,8 @@ proptest! {
             layer_norm(&mut y, [&mut mean, &mut rstd], &x, [&gamma, &beta], EPSILON, Threads::One);
             layer_norm_grad(&mut dx, [&mut dgamma, &mut dbeta], [&x, &dy], [&mean, &rstd], &gamma, &mut [], Threads::One);
         }
-        // Two elements may be so close that the deviation is mostly epsilon's.
+        // The tolerance is wide because two elements may be so close that the deviation consists mostly of
+        // epsilon.
         assert_close(&mean, moments.iter().map(|m| m[0]), 4.0);
         assert_close(&rstd, moments.iter().map(|m| m[1]), 40.0);
         let want = |i: usize| hat[i] * f64::from(gamma[i % n]) + f64::from(beta[i % n]);
@@ -76,13 +77,13 @@ proptest! {
     }
 }
 
-/// Rows of many blocks: the same bits on any number of threads, near those of the definition.
+/// Many blocks give the same bits on any number of threads, and these are close to the definition's numbers.
 #[test]
 fn blocks_are_summed_alike_on_any_threads() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     for (rows, n) in [(1000, 67), (20_000, 16), (127, 300), (129, 300), (9000, 1)] {
         let shape = [rows, n];
-        // Far from 0, where sums of squares would cancel.
+        // The numbers are far from 0, where a formula with sums of squares would cancel.
         let x: Vec<f32> = floats(rows * n, 1).iter().map(|x| 100.0 + x).collect();
         let (dy, gamma, beta) = (floats(rows * n, 2), floats(n, 3), floats(n, 4));
         let all = |threads| {

@@ -7,14 +7,14 @@ use super::{GradientTerms, update};
 pub struct AdagradStep {
     /// The learning rate.
     pub learning_rate: f32,
-    /// ε, which is added to the root.
+    /// ε, which is added to the square root.
     pub epsilon: f32,
 }
 
-/// Applies Adagrad (Duchi et al., JMLR 2011), with ε beside the root as in TensorFlow's `ApplyAdagradV2`:
+/// Applies Adagrad (Duchi et al., JMLR 2011), with ε outside the root as in TensorFlow's `ApplyAdagradV2`:
 /// `accumulator = accumulator + gradient²`, `next = value − learning_rate · gradient / (√accumulator + ε)`.
 ///
-/// The accumulator starts at a positive number, 0.1 in TensorFlow.
+/// The accumulator must start at a positive number; TensorFlow uses 0.1.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -5,15 +5,15 @@ use super::{GradientTerms, update};
 /// The hyperparameters of one Adam step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamStep {
-    /// α of the paper.
+    /// The learning rate, α of the paper.
     pub learning_rate: f32,
     /// The decay of the first moment.
     pub beta1: f32,
     /// The decay of the second moment.
     pub beta2: f32,
-    /// ε̂ of the paper: added to √v without bias correction.
+    /// ε̂ of the paper: the number added to √v, where v has no bias correction.
     pub epsilon: f32,
-    /// The number of this step, from 1.
+    /// The number of this step, counted from 1.
     pub step: u64,
 }
 
@@ -61,7 +61,7 @@ mod tests {
 
     const STEP: AdamStep = AdamStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, step: 1 };
 
-    /// The bias correction makes the first step as long as the learning rate, and vanishes later.
+    /// The bias correction makes the first step as long as the learning rate; its effect vanishes later.
     #[test]
     fn the_bias_is_corrected() {
         for gradient in [1.0, 1e3, 1e6] {

@@ -1,5 +1,5 @@
-//! AdamW: Adam, whose weight decay does not pass through the moments. It must not know what the numbers stand
-//! for.
+//! AdamW: Adam with a weight decay that does not pass through the moments. It must not know what the numbers
+//! stand for.
 
 use super::{AdamStep, GradientTerms, update};
 
@@ -8,15 +8,16 @@ use super::{AdamStep, GradientTerms, update};
 pub struct AdamWStep {
     /// The hyperparameters of Adam.
     pub adam: AdamStep,
-    /// λ of the paper: the value loses `learning_rate · weight_decay` of itself.
+    /// λ of the paper: each step subtracts `learning_rate · weight_decay · value` from the value.
     pub weight_decay: f32,
 }
 
-/// Applies AdamW (Loshchilov & Hutter, ICLR 2019, algorithm 2), with the decay times the learning rate, as
-/// usual: `m` and `v` of [`adam`](super::adam), `next = value · (1 − α·λ) − α·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v +
-/// ε̂)`.
+/// Applies AdamW (Loshchilov & Hutter, ICLR 2019, algorithm 2), with the decay multiplied by the learning
+/// rate, as is usual: `next = value · (1 − α·λ) − α·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v + ε̂)`, with `m` and `v` as in
+/// [`adam`](super::adam).
 ///
-/// Both moments start at 0. The decay of `terms` passes through the moments, beside this one.
+/// Both moments start at 0. A weight decay in `terms` is applied in addition, and does pass through the
+/// moments.
 ///
 /// # Panics
 /// If the slices differ in length, or if `step` is 0.

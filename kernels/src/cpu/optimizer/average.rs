@@ -1,10 +1,10 @@
-//! A moving average of values. It must not know what they are.
+//! An exponential moving average of values. It must not know what they stand for.
 
 use super::super::dispatch::zip_map;
 use super::super::threads::Threads;
 
-/// Computes the exponential moving average after one more `value`, in TensorFlow's form:
-/// `next = average − (1 − decay) · (average − value)`.
+/// Computes the exponential moving average of values, after one more `value`, in TensorFlow's form: `next =
+/// average − (1 − decay) · (average − value)`.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -7,23 +7,23 @@ use super::{GradientTerms, update};
 pub struct FtrlStep {
     /// α of the paper. It must not change from step to step, since `linear` depends on it.
     pub learning_rate: f32,
-    /// The factor of the gradient in `linear`: that of a learning rate schedule, or else 1.
+    /// The factor of the gradient in `linear`: the factor of a learning rate schedule, or 1 without one.
     pub rate: f32,
-    /// λ₁ of the paper: a value whose `linear` is not beyond it is 0.
+    /// λ₁ of the paper: a value becomes 0 if the magnitude of its `linear` is at most λ₁.
     pub l1: f32,
-    /// λ₂ of the paper, twice in the quadratic term, as in TensorFlow.
+    /// λ₂ of the paper, which counts twice in the quadratic term, as in TensorFlow.
     pub l2: f32,
 }
 
-/// Applies FTRL-proximal (McMahan et al., KDD 2013, algorithm 1) in the form of TensorFlow's `ApplyFtrl`,
-/// with its usual power of the learning rate, −½, so that the learning rates fall with the root of the
+/// Applies FTRL-proximal (McMahan et al., KDD 2013, algorithm 1) in the form of TensorFlow's `ApplyFtrl`. The
+/// power of the learning rate is TensorFlow's default, −½, so the learning rates fall with the root of the
 /// accumulator: `n = accumulator + gradient²`, `linear = linear + rate · gradient − (√n − √accumulator) / α ·
-/// value`, `next = −(linear − sign(linear)·λ₁) / (√n / α + 2·λ₂)` where `|linear| > λ₁`, or else 0;
+/// value`, `next = −(linear − sign(linear)·λ₁) / (√n / α + 2·λ₂)` if `|linear| > λ₁`, and 0 otherwise;
 /// `accumulator = n`.
 ///
-/// The accumulator starts at a positive number, 0.1 in TensorFlow, and `linear` at 0. So the first step keeps
-/// only `1 − √(accumulator / n)` of an initial value. Without λ₁ and λ₂ the step from there on is `next =
-/// value − α · rate · gradient / √n`.
+/// The accumulator must start at a positive number (TensorFlow uses 0.1), and `linear` at 0. Therefore the
+/// first step keeps only the share `1 − √(accumulator / n)` of an initial value. Without λ₁ and λ₂, each
+/// later step is `next = value − α · rate · gradient / √n`.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -64,7 +64,7 @@ mod tests {
         let (mut next, mut linear) = ([f32::NAN; 2], [0.0; 2]);
         let step = FtrlStep { learning_rate: 0.5, rate: 1.0, l1: 1.0, l2: 0.0 };
         ftrl(&mut next, &[0.0; 2], &mut [0.25; 2], &mut linear, &[0.5, -2.0], GradientTerms::PLAIN, step);
-        // The second: n is 4.25, and 2 − 1 of it is left.
+        // In the second element n is 4.25, and λ₁ leaves 2 − 1 of the magnitude of `linear`.
         assert_eq!((next[0], linear), (0.0, [0.5, -2.0]));
         assert!((next[1] - 0.5 / 4.25f32.sqrt()).abs() < 1e-6, "{next:?}");
     }

@@ -1,9 +1,9 @@
-//! Optimizer updates, element by element: the value out of place (readers may hold the old one), the slots in
-//! place, and a moving average of the values.
+//! Optimizer updates, element by element: the value is updated out of place (readers may still hold the old
+//! one), the slots in place. A moving average of the values is here too.
 //!
 //! They must not know variables, versions or how a variable is partitioned: (A) an update of any partition
-//! gives the bits that an update of the whole gives; (B) it agrees with `f64`; (C) neutral terms change no
-//! bit.
+//! gives the bits that an update of the whole gives; (B) it agrees with `f64`; (C) terms that have no effect
+//! change no bit.
 
 mod adagrad;
 mod adam;
@@ -28,18 +28,18 @@ pub use sgd::sgd;
 use super::dispatch::zip_map;
 use super::threads::Threads;
 
-/// The terms that an optimizer uses as the gradient: `scale · gradient + weight_decay · value`, in the same
-/// pass.
+/// The terms that make up the gradient that an optimizer uses: `scale · gradient + weight_decay · value`,
+/// computed in the same pass as the update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientTerms {
-    /// 1 / n for the mean of a sum of n gradients.
+    /// The factor of the gradient: 1 / n turns a sum of n gradients into their mean.
     pub scale: f32,
-    /// The factor of the value: that of an L2 penalty of half of it.
+    /// The factor of the value: the weight of an L2 penalty of half the squared value.
     pub weight_decay: f32,
 }
 
 impl GradientTerms {
-    /// The gradient as it is.
+    /// The terms that use the gradient as it is.
     pub const PLAIN: Self = Self { scale: 1.0, weight_decay: 0.0 };
 }
 
@@ -49,10 +49,11 @@ impl Default for GradientTerms {
     }
 }
 
-/// Computes `written = f(written, value, gradient)` for each element in one pass, `gradient` with its terms.
+/// Computes `written = f(written, value, gradient)` for each element in one pass, where `gradient` is the
+/// gradient after applying the terms.
 ///
-/// `f` must own its captures (`move`): the compiler must assume that a number behind a reference is one of
-/// those that are written, and would not vectorise the loop.
+/// `f` must own its captures (`move`). The compiler would have to assume that a number behind a reference may
+/// be among the written ones, and would not vectorise the loop.
 #[inline]
 #[track_caller]
 fn update<const W: usize>(
@@ -64,7 +65,8 @@ fn update<const W: usize>(
 ) {
     let GradientTerms { scale, weight_decay } = terms;
     let read = [value, gradient];
-    // A decay of 0 is left out: 0 · value is NaN where the value is infinite, and -0 + 0 is another zero.
+    // A decay of 0 is left out, since it could change bits: 0 · value is NaN if the value is infinite, and -0
+    // + 0 is +0.
     if weight_decay == 0.0 {
         zip_map(written, read, move |old, [value, gradient]| f(old, value, scale * gradient), Threads::One);
     } else {

@@ -7,11 +7,11 @@ use super::{GradientTerms, update};
 pub struct RmsPropStep {
     /// The learning rate.
     pub learning_rate: f32,
-    /// The share of the mean square that is kept.
+    /// The share of the mean square that is carried over from the previous step.
     pub decay: f32,
-    /// The share of the velocity that is kept; ignored without a velocity.
+    /// The share of the velocity that is carried over from the previous step; ignored without a velocity.
     pub momentum: f32,
-    /// ε, which is added to the mean square, under the root.
+    /// ε, which is added to the mean square before its root is taken.
     pub epsilon: f32,
 }
 
@@ -19,7 +19,7 @@ pub struct RmsPropStep {
 /// `ApplyRMSProp`: `mean_square = decay · mean_square + (1 − decay) · gradient²`, `velocity = momentum ·
 /// velocity + learning_rate · gradient / √(mean_square + ε)`, `next = value − velocity`.
 ///
-/// Without a velocity it is as if the momentum were 0. Both start at 0.
+/// Without a velocity the result is that of a momentum of 0. Mean square and velocity start at 0.
 ///
 /// # Panics
 /// If the slices differ in length.

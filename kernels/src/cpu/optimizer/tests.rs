@@ -1,4 +1,5 @@
-//! What holds for every optimizer: parts give the bits of the whole, `f64` gives the same numbers.
+//! Tests of what holds for every optimizer: updating parts gives the bits of updating the whole, and the
+//! results agree with `f64`.
 
 use proptest::prelude::*;
 
@@ -11,14 +12,14 @@ const RMSPROP: RmsPropStep = RmsPropStep { learning_rate: 0.01, decay: 0.9, mome
 const FTRL: FtrlStep = FtrlStep { learning_rate: 0.1, rate: 0.5, l1: 0.01, l2: 0.02 };
 const DECAY: f32 = 0.25;
 
-/// The terms that everything is tried with.
+/// The terms that every optimizer is tested with.
 const TERMS: [GradientTerms; 2] = [GradientTerms::PLAIN, GradientTerms { scale: 0.25, weight_decay: 0.125 }];
 
 /// The value and two slots of a variable.
 #[derive(Clone)]
 struct State([Vec<f32>; 3]);
 
-/// What is written, read and known of one update.
+/// The slices and numbers of one update.
 struct Step<'a> {
     next: &'a mut [f32],
     value: &'a [f32],
@@ -28,10 +29,10 @@ struct Step<'a> {
     step: u64,
 }
 
-/// The same for one element, in `f64`: the change of (value, slots) by (gradient, step).
+/// The same update for one element, in `f64`: changes (value, slots) by (gradient, step).
 type Model = fn(&mut f64, &mut [f64; 2], f64, i32);
 
-/// An optimizer: its kernel, the same in `f64`, and what its slots start at.
+/// An optimizer: its kernel, the same update in `f64`, and the initial numbers of its slots.
 struct Optimizer {
     kernel: fn(Step<'_>),
     model: Model,
@@ -144,7 +145,7 @@ const OPTIMIZERS: [Optimizer; 9] = [
     },
 ];
 
-/// Three steps of an optimizer, applied to the parts that `cuts` makes one after the other, and averaged.
+/// Applies three steps of an optimizer, each to the parts between successive `cuts`, and averages the values.
 fn train(optimizer: &Optimizer, terms: GradientTerms, len: usize, cuts: &[usize]) -> (State, Vec<f32>) {
     let [a, b] = optimizer.start;
     let mut state = State([floats(len, 1), vec![a; len], vec![b; len]]);
@@ -175,7 +176,8 @@ fn all_bits((State(state), averaged): (State, Vec<f32>)) -> Vec<Vec<u32>> {
 }
 
 proptest! {
-    /// (A), also where a part or all of it is empty.
+    /// (A) An update of any partition gives the bits of an update of the whole, even if a part or all of it
+    /// is empty.
     #[test]
     fn partition_does_not_change_the_bits(len in 0usize..300, cut: prop::sample::Index) {
         let cut = cut.index(len + 1);
@@ -188,7 +190,7 @@ proptest! {
         }
     }
 
-    /// (B).
+    /// (B) The updates agree with `f64`.
     #[test]
     fn agree_with_f64(len in 0usize..200) {
         for optimizer in &OPTIMIZERS {
@@ -213,7 +215,8 @@ proptest! {
     }
 }
 
-/// (C), at zeros of either sign and at infinity, which 0 · value would change.
+/// (C) Terms without effect change no bit, even at zeros of either sign and at infinity, where adding 0 ·
+/// value would.
 #[test]
 fn plain_terms_change_no_bit() {
     let (value, gradient) = ([-0.0, 0.0, f32::INFINITY, 1.0, -0.0], [-0.0, -0.0, 1.0, -0.0, 0.0]);
@@ -223,7 +226,7 @@ fn plain_terms_change_no_bit() {
     assert_eq!(bits(&next), bits(&want));
 }
 
-/// Weight decay alone takes its share of the value at every step.
+/// Weight decay alone shrinks the value by its share at every step.
 #[test]
 fn a_decay_alone_shrinks_the_value() {
     let mut next = [f32::NAN];

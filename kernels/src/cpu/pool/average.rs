@@ -8,10 +8,10 @@ use super::Pool2d;
 use crate::cpu::dispatch::{dispatch, zip_map_loop};
 use crate::cpu::threads::{Threads, share_rows};
 
-/// Computes the mean: `dst` is `[n, ho, wo, c]`, `x` is `[n, h, w, c]`.
+/// Computes the mean of each channel in each window: `dst` is `[n, ho, wo, c]`, `x` is `[n, h, w, c]`.
 ///
 /// # Panics
-/// If the slices are not as long as `pool` says.
+/// If a slice does not have the length that `pool` requires.
 #[track_caller]
 pub fn average_pool(dst: &mut [f32], x: &[f32], pool: &Pool2d, threads: Threads) {
     pool.expect(x, dst);
@@ -48,10 +48,11 @@ impl WithSimd for AveragePool<'_> {
     }
 }
 
-/// Computes the gradient of [`average_pool`]: `dst` is `[n, h, w, c]`, `dy` the gradient of its output.
+/// Computes the gradient of [`average_pool`]: `dst` is `[n, h, w, c]`, and `dy` is the gradient of the
+/// output.
 ///
 /// # Panics
-/// If the slices are not as long as `pool` says.
+/// If a slice does not have the length that `pool` requires.
 #[track_caller]
 pub fn average_pool_grad(dst: &mut [f32], dy: &[f32], pool: &Pool2d, threads: Threads) {
     pool.expect(dst, dy);

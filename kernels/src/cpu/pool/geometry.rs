@@ -1,4 +1,5 @@
-//! The shapes of a pooling, and the walk over its windows. It must not know what is computed in a window.
+//! The shapes of a pooling, and the iteration over its windows. It must not know what is computed in a
+//! window.
 
 use std::ops::Range;
 
@@ -6,7 +7,7 @@ use crate::cpu::shape::expect_len;
 use crate::cpu::threads::{ELEMENTS_PER_TASK, Threads};
 use crate::cpu::window::{Axis, BadGeometry, Padding, volume};
 
-/// The shapes of a pooling: images `[n, h, w, c]` give `[n, ho, wo, c]`.
+/// The shapes of a pooling, which turns images `[n, h, w, c]` into images `[n, ho, wo, c]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool2d {
     pub(super) images: usize,
@@ -16,12 +17,12 @@ pub struct Pool2d {
 }
 
 impl Pool2d {
-    /// Returns the pooling of images `input` (`[n, h, w, c]`), with `window` and `stride` `[vertical,
-    /// horizontal]`.
+    /// Returns the pooling of images of the shape `input` (`[n, h, w, c]`); `window` and `stride` are
+    /// `[vertical, horizontal]`.
     ///
     /// # Errors
-    /// If the shapes do not fit together, a slice cannot be as long as they ask, or a window has more than
-    /// 256 pixels.
+    /// If the shapes do not fit together; if they require a slice that is too long; or if a window has more
+    /// than 256 pixels.
     pub fn new(
         input: [usize; 4],
         window: [usize; 2],
@@ -35,7 +36,7 @@ impl Pool2d {
             return Err(BadGeometry::TooLarge);
         }
         volume(&input)?;
-        // No more windows than pixels, so the output needs no check.
+        // There are no more windows than pixels, so the size of the output needs no check.
         Ok(Self { images, vertical, horizontal, channels })
     }
 
@@ -49,7 +50,7 @@ impl Pool2d {
         [self.images, self.vertical.output, self.horizontal.output, self.channels]
     }
 
-    /// Returns the elements of one image, before and after.
+    /// Returns the number of elements of one image before and after pooling.
     pub(super) fn image(&self) -> (usize, usize) {
         (
             self.vertical.input * self.horizontal.input * self.channels,
@@ -57,12 +58,12 @@ impl Pool2d {
         )
     }
 
-    /// Returns how many tasks share the images.
+    /// Returns the number of tasks that share the images.
     pub(super) fn tasks(&self, threads: Threads) -> usize {
         threads.tasks(self.images * self.image().0, ELEMENTS_PER_TASK)
     }
 
-    /// Returns whether no pixel lies in two windows.
+    /// Returns true if no pixel is in two windows.
     pub(super) fn is_disjoint(&self) -> bool {
         self.vertical.stride >= self.vertical.window && self.horizontal.stride >= self.horizontal.window
     }
@@ -73,7 +74,8 @@ impl Pool2d {
         expect_len("pooling: output", y, self.images * self.image().1);
     }
 
-    /// Calls `f` with each window of an image: where its output is, and the pixels that lie in the image.
+    /// Calls `f` for each window of an image, with the position of its output and the pixels of the window
+    /// that are inside the image.
     #[inline(always)]
     pub(super) fn for_each_window(&self, mut f: impl FnMut(usize, Pixels)) {
         let channels = self.channels;
@@ -98,29 +100,29 @@ impl Pool2d {
     }
 }
 
-/// The pixels of a window that lie in the image.
+/// The pixels of a window that are inside the image.
 #[derive(Clone, Copy)]
 pub(super) struct Pixels {
-    /// Where the first lies in the image.
+    /// The position of the first of these pixels in the image.
     first: usize,
     line: usize,
     channels: usize,
     pub rows: usize,
     pub cols: usize,
-    /// The first one's number in the window, which is `width` pixels wide.
+    /// The number of the first of these pixels within the window, which is `width` pixels wide.
     number: usize,
     width: usize,
 }
 
 impl Pixels {
-    /// Returns where pixel `col` of row `row` lies in the image.
+    /// Returns the range of the image's elements that pixel `col` of row `row` occupies.
     #[inline(always)]
     fn at(&self, row: usize, col: usize) -> Range<usize> {
         let start = self.first + row * self.line + col * self.channels;
         start..start + self.channels
     }
 
-    /// Returns each pixel's number in the window, and where it lies in the image.
+    /// Returns each pixel's number within the window, and the range of the image's elements that it occupies.
     #[inline(always)]
     pub(super) fn each(self) -> impl Iterator<Item = (u8, Range<usize>)> {
         (0..self.rows).flat_map(move |row| {
@@ -128,7 +130,7 @@ impl Pixels {
         })
     }
 
-    /// Returns the pixels of a whole window of 2×2, the usual size.
+    /// Returns the four pixels if the window is 2×2, the usual size, and entirely inside the image.
     #[inline(always)]
     pub(super) fn two_by_two(&self) -> Option<[Range<usize>; 4]> {
         let whole = (self.rows, self.cols, self.width, self.number) == (2, 2, 2, 0);

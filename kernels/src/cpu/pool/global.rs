@@ -8,11 +8,11 @@ use crate::cpu::dispatch::{dispatch, zip_map_loop};
 use crate::cpu::shape::expect_len;
 use crate::cpu::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// Computes the mean of each channel of each image: `dst` is `[n, c]`, `x` is `[n, pixels, c]`. NaN for no
-/// pixels.
+/// Computes the mean of each channel of each image: `dst` is `[n, c]`, `x` is `[n, pixels, c]`. The mean is
+/// NaN if an image has no pixels.
 ///
 /// # Panics
-/// If the slices do not have that shape.
+/// If the slices do not have these shapes.
 #[track_caller]
 pub fn global_average_pool(
     dst: &mut [f32],
@@ -57,7 +57,7 @@ impl WithSimd for GlobalAverage<'_> {
 /// Computes the gradient of [`global_average_pool`]: `dst` is `[n, pixels, c]`, `dy` is `[n, c]`.
 ///
 /// # Panics
-/// If the slices do not have that shape.
+/// If the slices do not have these shapes.
 #[track_caller]
 pub fn global_average_pool_grad(
     dst: &mut [f32],

@@ -9,13 +9,14 @@ use crate::cpu::dispatch::dispatch;
 use crate::cpu::shape::expect_len;
 use crate::cpu::threads::{Strided, Threads, share, share_rows};
 
-/// Computes the maximum: `dst` is `[n, ho, wo, c]`, `x` is `[n, h, w, c]`, and `argmax`, `[n, ho, wo, c]`,
-/// gets each maximum's number in its window (row by row, padding included), for the gradient.
+/// Computes the maximum of each channel in each window: `dst` is `[n, ho, wo, c]`, `x` is `[n, h, w, c]`. For
+/// the gradient, `argmax`, `[n, ho, wo, c]`, receives the number of each maximum's pixel in its window
+/// (counted row by row, padding included).
 ///
-/// The first of equals is taken. A NaN in the window is the maximum.
+/// Of several equal maxima the first counts. If the window contains a NaN, the maximum is NaN.
 ///
 /// # Panics
-/// If the slices are not as long as `pool` says.
+/// If a slice does not have the length that `pool` requires.
 #[track_caller]
 pub fn max_pool(dst: &mut [f32], argmax: &mut [u8], x: &[f32], pool: &Pool2d, threads: Threads) {
     pool.expect(x, dst);
@@ -55,7 +56,7 @@ impl WithSimd for MaxPool<'_> {
                 for (number, at) in pixels.each() {
                     let x = &x[at];
                     for ((max, argmax), &x) in zip(zip(&mut *dst, &mut *argmax), x) {
-                        // The first in any case: −∞ is a maximum too.
+                        // The first pixel is taken in any case, since the maximum may be −∞.
                         let larger = first | exceeds(x, *max);
                         *max = if larger { x } else { *max };
                         *argmax = if larger { number } else { *argmax };
@@ -88,11 +89,11 @@ fn max_of_four(dst: &mut [f32], argmax: &mut [u8], x: [&[f32]; 4]) {
     }
 }
 
-/// Computes the gradient of [`max_pool`]: `dst` is `[n, h, w, c]`, `dy` the gradient of its output, `argmax`
-/// what it has recorded. A number that points beyond the image is one of no pixel.
+/// Computes the gradient of [`max_pool`]: `dst` is `[n, h, w, c]`, `dy` is the gradient of the output, and
+/// `argmax` is what [`max_pool`] has recorded. A number in `argmax` that is outside the image is ignored.
 ///
 /// # Panics
-/// If the slices are not as long as `pool` says.
+/// If a slice does not have the length that `pool` requires.
 #[track_caller]
 pub fn max_pool_grad(dst: &mut [f32], dy: &[f32], argmax: &[u8], pool: &Pool2d, threads: Threads) {
     pool.expect(dst, dy);

@@ -1,8 +1,8 @@
 //! Pooling: the maximum or the mean of each channel in windows of images (`[n, h, w, channels]`), and the
 //! gradients.
 //!
-//! A window is cut off at the image's edge: padding takes no part in a maximum, nor in a mean's count. It
-//! must not know layers.
+//! A window is cut off at the image's edge: padding counts neither in a maximum nor in a mean. It must not
+//! know layers.
 
 mod average;
 mod geometry;

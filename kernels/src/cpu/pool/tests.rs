@@ -1,4 +1,4 @@
-//! Pooling against `f64`, and on any number of threads.
+//! Tests pooling against `f64`, and on several numbers of threads.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,8 @@ fn geometry() -> impl Strategy<Value = Pool2d> {
     )
 }
 
-/// For each element of the output the number and the index of each element in its window.
+/// Returns, for each element of the output, the number in the window and the index of each element of its
+/// window.
 fn windows(pool: &Pool2d) -> Vec<Vec<(u8, usize)>> {
     let [n, h, w, c] = pool.input();
     let [_, ho, wo, _] = pool.output();
@@ -41,7 +42,7 @@ proptest! {
         let windows = windows(&pool);
         let mut x = floats(pool.input().iter().product(), seed.into());
         if coarse {
-            // Many equals.
+            // Rounding makes many elements equal.
             x.iter_mut().for_each(|x| *x = x.round());
         }
         let dy = floats(windows.len(), 1);

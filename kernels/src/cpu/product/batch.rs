@@ -6,12 +6,13 @@ use crate::cpu::epilogue::Epilogue;
 use crate::cpu::shape::expect_len;
 use crate::cpu::threads::Threads;
 
-/// Computes `dst[i] = a[i] · b[i]` for each `i` of a batch, each with the shapes of `product`. Threads share
-/// the batch if it is long enough for all of them, else each product; the bits are those of
-/// [`matmul`](super::matmul()) in either case. `scratch` has [`batched_matmul_scratch`] floats at least.
+/// Computes `dst[i] = a[i] · b[i]` for each `i` of a batch; each product has the shapes of `product`. If the
+/// batch is long enough to occupy all threads, they share the batch; otherwise they share each product. In
+/// either case the bits are those of [`matmul`](super::matmul()). `scratch` must have at least
+/// [`batched_matmul_scratch`] floats.
 ///
 /// # Panics
-/// If the slices are not as long as `batch` and `product` say.
+/// If a slice does not have the length that `batch` and `product` require.
 #[track_caller]
 pub fn batched_matmul(
     dst: &mut [f32],
@@ -39,7 +40,7 @@ pub fn batched_matmul(
     }
 }
 
-/// Returns the floats of scratch that [`batched_matmul`] needs.
+/// Returns the number of floats of scratch that [`batched_matmul`] needs.
 pub fn batched_matmul_scratch(batch: usize, product: &Product, threads: Threads) -> usize {
     match tasks(batch, product, threads) {
         1 => product.scratch(threads),
@@ -47,7 +48,7 @@ pub fn batched_matmul_scratch(batch: usize, product: &Product, threads: Threads)
     }
 }
 
-/// Returns how many tasks share the batch; with 1 threads may share each product.
+/// Returns the number of tasks that share the batch; if it is 1, threads may share each product instead.
 fn tasks(batch: usize, product: &Product, threads: Threads) -> usize {
     match threads {
         Threads::Pool(count) if batch >= count => {

@@ -1,5 +1,5 @@
-//! [`Product`]: the shapes of one matrix product, checked once, and which way it is computed. It must not
-//! know the inner loops.
+//! [`Product`]: the shapes of one matrix product, checked once, and the plan by which it is computed. It must
+//! not know the inner loops.
 
 use super::{DEPTH, FEW_ROWS, FLIP_ROWS, PANEL};
 use crate::cpu::threads::Threads;
@@ -11,15 +11,15 @@ pub struct Product {
     pub(super) m: usize,
     pub(super) k: usize,
     pub(super) n: usize,
-    /// `a` is stored `[k, m]`, not `[m, k]`.
+    /// True if `a` is stored as `[k, m]`, not as `[m, k]`.
     pub(super) transpose_a: bool,
-    /// `b` is stored `[n, k]`, not `[k, n]`.
+    /// True if `b` is stored as `[n, k]`, not as `[k, n]`.
     pub(super) transpose_b: bool,
 }
 
-/// Flops below which a task is not worth waking a thread.
+/// The number of floating-point operations below which a task is not worth waking a thread.
 pub(super) const FLOPS_PER_TASK: usize = 1 << 20;
-/// Floats to align the scratch to a cache line.
+/// The number of additional floats that let the scratch start on a cache line.
 pub(super) const ALIGN: usize = 16;
 
 impl Product {
@@ -27,7 +27,7 @@ impl Product {
     /// `[n, k]` with `transpose_b`).
     ///
     /// # Errors
-    /// If a slice cannot be as long as the shapes ask.
+    /// If the shapes require a slice that is too long.
     pub fn new([m, k, n]: [usize; 3], transpose_a: bool, transpose_b: bool) -> Result<Self, BadGeometry> {
         for sides in [[m, k], [k, n], [m, n]] {
             volume(&sides)?;
@@ -35,13 +35,13 @@ impl Product {
         Ok(Self { m, k, n, transpose_a, transpose_b })
     }
 
-    /// `[m, k, n]`.
+    /// Returns `[m, k, n]`.
     pub fn sizes(&self) -> [usize; 3] {
         [self.m, self.k, self.n]
     }
 
-    /// Returns the floats of scratch that [`matmul`](super::matmul()) needs with `threads`: a copy of an
-    /// operand in another order, if the product reads it more often than that takes.
+    /// Returns the number of floats of scratch that [`matmul`](super::matmul()) needs with `threads`. They
+    /// hold a reordered copy of an operand, which is made if it saves more time than it takes.
     pub fn scratch(&self, threads: Threads) -> usize {
         let plan = self.plan();
         let packed = if plan.packs { self.k * plan.cols } else { 0 };
@@ -51,7 +51,7 @@ impl Product {
         }
     }
 
-    /// Returns the elements of `a`, `b` and `dst`.
+    /// Returns the number of elements of `a`, `b` and `dst`.
     pub(super) fn lens(&self) -> [usize; 3] {
         [self.m * self.k, self.k * self.n, self.m * self.n]
     }
@@ -64,14 +64,15 @@ impl Product {
         threads.tasks(self.flops(), FLOPS_PER_TASK)
     }
 
-    /// Returns whether `dstᵀ = bᵀ · aᵀ` is computed, and stored transposed.
+    /// Returns true if the product is computed as `dstᵀ = bᵀ · aᵀ`, and stored transposed.
     ///
-    /// The right matrix is read in vectors along its rows, so one that is stored transposed must be
-    /// transposed first. Where transposing the other one and the result is less work, the product is flipped.
+    /// The right-hand matrix is read in vectors along its rows, so it must be transposed first if it is
+    /// stored transposed. The product is flipped if it is less work to transpose the other matrix and the
+    /// result.
     pub(super) fn is_flipped(&self) -> bool {
         let cost = |flipped: bool| {
             let cols = if flipped { self.m } else { self.n };
-            // A transposed element takes as long as a few multiplications and additions.
+            // The time to transpose an element, as a number of multiply-additions.
             const TRANSPOSED: usize = 8;
             let transposed = match flipped {
                 true if !self.transpose_a => self.m * (self.k + self.n),
@@ -86,19 +87,21 @@ impl Product {
         cost(true) < cost(false)
     }
 
-    /// How it is computed.
+    /// Returns the plan by which the product is computed.
     pub(super) fn plan(&self) -> Plan {
         let flipped = self.is_flipped();
         let (rows, cols, transposes, across) = match flipped {
             true => (self.n, self.m, !self.transpose_a, !self.transpose_b),
             false => (self.m, self.n, self.transpose_b, self.transpose_a),
         };
-        // Rows that lie far apart fall on few places of a cache. Those of the right matrix are worth a copy
-        // if many tiles read them, those of the left one if they are many.
+        // Rows that are far apart in memory compete for a few sets of the cache. Copying them side by side is
+        // worthwhile for the right-hand matrix if many tiles read it, and for the left-hand matrix if it has
+        // many such rows.
         let packs = transposes || (rows >= 192 && cols > PANEL);
         let gathers = across && !flipped && self.k >= 128 && cols > PANEL;
-        // While some rows meet one panel after the other the panels stay in the second cache, if they fit,
-        // and the result passes through; if not, many rows must meet a panel once it is there.
+        // A block of rows is multiplied with one panel after the other. If all panels fit into the
+        // second-level cache, they stay there, and the blocks may be small. If not, the blocks must be large,
+        // so that a panel is used often once it is loaded.
         const PANELS_LEN_MAX: usize = 1 << 17;
         const MANY_ROWS: usize = 96;
         let fit = self.k * cols <= PANELS_LEN_MAX;
@@ -112,22 +115,24 @@ impl Product {
     }
 }
 
-/// How a product is computed: as a left matrix times a right one, which are `a` and `b` or the other way
-/// round.
+/// The way in which a product is computed: as a left-hand matrix times a right-hand one. These are `a` and
+/// `b`, or their transposes in the opposite order.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
-    /// The left matrix is `bᵀ`, the right one `aᵀ`, and the result is transposed.
+    /// True if the left-hand matrix is `bᵀ`, the right-hand one is `aᵀ`, and the result is transposed when it
+    /// is stored.
     pub flipped: bool,
-    /// Columns of the right matrix.
+    /// The number of columns of the right-hand matrix.
     pub cols: usize,
-    /// The right matrix is stored transposed.
+    /// True if the right-hand matrix is stored transposed.
     pub transposes: bool,
-    /// The right matrix is copied into panels first.
+    /// True if the right-hand matrix is copied into panels first.
     pub packs: bool,
-    /// The left matrix is stored transposed, and some rows at a time are copied side by side.
+    /// True if the left-hand matrix is stored transposed, and a block of its rows at a time is copied side by
+    /// side.
     pub gathers: bool,
-    /// Rows of the left matrix that are multiplied with one panel after the other.
+    /// The number of rows of the left-hand matrix that are multiplied with one panel after the other.
     pub block_rows: usize,
-    /// The floats of scratch of each task.
+    /// The number of floats of scratch of each task.
     pub slot: usize,
 }

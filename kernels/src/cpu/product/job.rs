@@ -1,4 +1,5 @@
-//! A product whose operands lie as the register tiles read them. It must not know where they come from.
+//! A product whose operands are laid out as the register tiles read them. It must not know where they come
+//! from.
 
 use std::ops::Range;
 
@@ -6,20 +7,20 @@ use pulp::Arch;
 
 use super::FEW_ROWS;
 
-/// The left matrix or a part of it, `[rows, depth]`, or with `transposed` stored `[depth, rows]`.
+/// The left-hand matrix or a part of it, `[rows, depth]`; with `transposed` it is stored as `[depth, rows]`.
 #[derive(Clone, Copy)]
 pub(super) struct Left<'a> {
     pub data: &'a [f32],
     pub transposed: bool,
     pub rows: usize,
     pub depth: usize,
-    /// The start of the part.
+    /// The first row of the whole matrix that is in the part.
     pub first_row: usize,
     pub first_term: usize,
 }
 
 impl Left<'_> {
-    /// Returns a copy of a part in `slot`, side by side.
+    /// Copies a part of the matrix to `slot`, where its rows are side by side, and returns that copy.
     #[inline(always)]
     pub fn gather<'a>(&self, slot: &'a mut [f32], rows: &Range<usize>, terms: &Range<usize>) -> Left<'a> {
         debug_assert!(self.transposed);
@@ -27,7 +28,7 @@ impl Left<'_> {
         for (slot, term) in slot.chunks_exact_mut(rows.len()).zip(terms.clone()) {
             let row = &self.data[term * self.rows..][rows.clone()];
             match (slot.first_chunk_mut::<FEW_ROWS>(), row.first_chunk()) {
-                // Of known length, which is copied without a call.
+                // Slices of a length that is known to the compiler are copied without a function call.
                 (Some(slot), Some(row)) => *slot = *row,
                 _ => slot.copy_from_slice(row),
             }
@@ -37,26 +38,26 @@ impl Left<'_> {
     }
 }
 
-/// The right matrix.
+/// The right-hand matrix.
 #[derive(Clone, Copy)]
 pub(super) enum Panels<'a> {
-    /// `[depth, cols]`.
+    /// The matrix as the caller stores it, `[depth, cols]`.
     InPlace { data: &'a [f32], cols: usize },
-    /// As [`Source::pack`](super::pack::Source::pack) leaves it.
+    /// The matrix in the layout that [`Source::pack`](super::pack::Source::pack) produces.
     Packed { data: &'a [f32], depth: usize },
 }
 
-/// The start of an element's chain of additions.
+/// The number with which an element's chain of additions starts.
 #[derive(Clone, Copy)]
 pub(super) enum Start<'a> {
     Zero,
-    /// The bias of the column of `dst`.
+    /// The bias of the element's column of `dst`.
     Bias(&'a [f32]),
-    /// The contents of `dst`.
+    /// The old contents of the element in `dst`.
     Old,
 }
 
-/// `left · panels`, to be stored as it is or `flipped`.
+/// The product `left · panels`, whose result is stored as it is or, if `flipped`, transposed.
 #[derive(Clone, Copy)]
 pub(super) struct Job<'a> {
     pub left: Left<'a>,
@@ -64,11 +65,11 @@ pub(super) struct Job<'a> {
     pub start: Start<'a>,
     pub relu: bool,
     pub flipped: bool,
-    /// The rows of the left matrix that are multiplied with one panel after the other.
+    /// The number of rows of the left-hand matrix that are multiplied with one panel after the other.
     pub block_rows: usize,
-    /// Whether rows of a left matrix that is stored transposed are copied side by side first.
+    /// Whether the left-hand matrix is stored transposed and its rows are copied side by side first.
     pub gathers: bool,
-    /// The floats of scratch of each task.
+    /// The number of floats of scratch of each task.
     pub slot: usize,
     /// The instruction set to compute with.
     pub arch: Arch,

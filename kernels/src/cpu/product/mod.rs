@@ -1,8 +1,8 @@
-//! Matrix products, and many at once. They must not know which layer a matrix belongs to.
+//! Matrix products, single and in batches. They must not know which layer a matrix belongs to.
 //!
-//! Each element of a result is a chain of multiplications and additions of its terms in order, fused where
-//! the instruction set can, from 0, the bias or the old value on: its bits depend on nothing else, neither on
-//! `threads` nor on the cut into tiles.
+//! Each element of a result starts from 0, the bias or the old value, and its terms are added in order, by
+//! fused multiply-add if the instruction set has it. Its bits depend on nothing else, in particular neither
+//! on `threads` nor on the division into tiles.
 
 mod batch;
 mod geometry;
@@ -26,20 +26,21 @@ use super::epilogue::Epilogue;
 use super::shape::expect_len;
 use super::threads::Threads;
 
-/// Columns of a panel: of the right matrix, what one pass over the left one reads.
+/// The number of columns in a panel, which is the part of the right-hand matrix that one pass over the
+/// left-hand one reads.
 const PANEL: usize = 64;
-/// Rows of a panel that are read at a time, about: they stay in the second cache.
+/// The approximate number of a panel's rows that are read at a time; they stay in the second-level cache.
 const DEPTH: usize = 256;
-/// Rows of the left matrix that are multiplied with one panel after the other, at least.
+/// The least number of rows of the left-hand matrix that are multiplied with one panel after the other.
 const FEW_ROWS: usize = 24;
-/// Rows of a flipped product that are computed before they are stored transposed.
+/// The number of rows of a flipped product that are computed before they are stored transposed.
 const FLIP_ROWS: usize = 48;
 
-/// Computes `dst = epilogue(a · b)` with the shapes of `product`; `scratch` has [`Product::scratch`] floats
-/// at least.
+/// Computes `dst = epilogue(a · b)` with the shapes of `product`; `scratch` must have at least
+/// [`Product::scratch`] floats.
 ///
 /// # Panics
-/// If the slices are not as long as `product` says.
+/// If a slice does not have the length that `product` requires.
 #[track_caller]
 pub fn matmul(
     dst: &mut [f32],
@@ -60,10 +61,10 @@ pub fn matmul(
     call.compute(dst, scratch, threads, arch());
 }
 
-/// Computes `dst += a · b`, otherwise as [`matmul`].
+/// Computes `dst += a · b`; everything else is as in [`matmul`].
 ///
 /// # Panics
-/// If the slices are not as long as `product` says.
+/// If a slice does not have the length that `product` requires.
 #[track_caller]
 pub fn matmul_accumulate(
     dst: &mut [f32],
@@ -87,7 +88,7 @@ fn start<'a>(epilogue: Epilogue<'a>, product: &Product) -> Start<'a> {
     }
 }
 
-/// A product to be computed.
+/// The arguments of one product.
 struct Call<'a> {
     a: &'a [f32],
     b: &'a [f32],
@@ -118,7 +119,7 @@ impl Call<'_> {
             true => (left(b, !transpose_b, n), a),
             false => (left(a, transpose_a, m), b),
         };
-        // Whole vectors in one cache line each, whatever the scratch's alignment.
+        // The scratch starts on a cache line, so that no vector crosses one, whatever its own alignment.
         let skip = scratch.as_ptr().align_offset(64).min(geometry::ALIGN).min(scratch.len());
         let (packed, slots) = scratch[skip..].split_at_mut(if plan.packs { k * plan.cols } else { 0 });
         let panels = if plan.packs {

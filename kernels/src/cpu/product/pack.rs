@@ -1,5 +1,5 @@
-//! Copying the right matrix into panels, in which what is read together lies together. It must not know what
-//! is multiplied with it.
+//! Copies the right-hand matrix into panels, in which elements that are read together are stored together. It
+//! must not know what is multiplied with it.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use pulp::{Arch, Simd, WithSimd};
 use super::transpose::transpose;
 use super::{DEPTH, PANEL};
 
-/// The right matrix, `[depth, cols]`, or with `transposed` stored `[cols, depth]`.
+/// The right-hand matrix, `[depth, cols]`; with `transposed` it is stored as `[cols, depth]`.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub data: &'a [f32],
@@ -20,16 +20,16 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Copies it to panels of [`PANEL`] columns (the last has what is left), `[depth, width]` each, one after
-    /// the other.
+    /// Copies the matrix to panels, one after the other. Each panel has [`PANEL`] columns (the last has those
+    /// that remain) and is stored as `[depth, width]`.
     pub fn pack(self, dst: &mut [f32], tasks: usize) {
-        /// Floats below which a task is not worth waking a thread.
+        /// The number of floats below which a task is not worth waking a thread.
         const LEN_PER_TASK: usize = 1 << 15;
         let tasks = tasks.min(dst.len() / LEN_PER_TASK).max(1);
         self.share(dst, 0..self.cols, 0..self.depth, tasks);
     }
 
-    /// Columns `cols`, whole panels, and if that is one, rows `rows`.
+    /// Copies the columns `cols`, which are whole panels; if they are only one panel, just its rows `rows`.
     fn share(self, dst: &mut [f32], cols: Range<usize>, rows: Range<usize>, tasks: usize) {
         if tasks < 2 || rows.len() < 32 {
             return self.arch.dispatch(Pack { dst, source: self, cols, rows });
@@ -67,7 +67,8 @@ impl WithSimd for Pack<'_> {
             let (panel, rest) = std::mem::take(&mut dst).split_at_mut(width * rows.len());
             dst = rest;
             if transposed {
-                // A few at a time, so that the lines that are written stay in the first cache.
+                // A few rows are copied at a time, so that the cache lines that are written stay in the
+                // first-level cache.
                 for row in rows.clone().step_by(DEPTH / 4) {
                     let len = (DEPTH / 4).min(rows.end - row);
                     let panel = &mut panel[(row - rows.start) * width..];

@@ -1,7 +1,7 @@
-//! Some terms of the sums of some rows of one panel, tile by tile. It must not know where the operands come
-//! from.
+//! Computes some of the terms of a product, for some rows and one panel, tile by tile. It must not know where
+//! the operands come from.
 
-// Iterators over a tile keep it in memory instead of registers.
+// With iterators the compiler would keep a tile in memory instead of registers.
 #![allow(clippy::needless_range_loop)]
 
 use std::ops::Range;
@@ -12,17 +12,18 @@ use super::job::{Job, Left, Panels, Start};
 use super::region::Region;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, multiply_transposed, rectify, store};
 
-/// Some terms of the sums of some rows of one panel. It is dispatched by itself, so that its tiles, which are
-/// most of the code, are compiled once for each instruction set.
+/// The addition of some of the terms (`terms`), for some rows of the result and one panel. Each pass is
+/// dispatched to the instruction set separately, so that the tiles, which are most of the code, are compiled
+/// only once for each instruction set.
 pub(super) struct Pass<'a, 'r> {
     pub job: &'a Job<'a>,
     pub left: Left<'a>,
     pub terms: Range<usize>,
     pub rows: Range<usize>,
-    /// The row that the first row of the destination is.
+    /// The row of the result that is the first row of `dst`.
     pub first: usize,
     pub cols: Range<usize>,
-    /// The destination, of which the columns from `at` on are written.
+    /// The destination; the columns from `at` on are written.
     pub dst: &'a mut Region<'r>,
     pub at: usize,
 }
@@ -33,7 +34,7 @@ impl WithSimd for Pass<'_, '_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         for row in self.rows.clone().step_by(ROWS) {
-            // As few tiles as can be, all but the last as high as the registers allow.
+            // As few tiles as possible: all but the last have as many rows as the registers allow.
             match self.rows.end - row {
                 1 => self.tile::<S, 1>(simd, row),
                 2 => self.tile::<S, 2>(simd, row),
@@ -79,7 +80,7 @@ impl Pass<'_, '_> {
             let mut work = Tile::<_, P> { dst, row: row_at, at, left, right, stride, from, start, relu };
             for_columns(simd, cols.len(), &mut work);
         } else {
-            // Not `from_fn`, which the compiler does not always inline.
+            // `from_fn` is not used, since the compiler does not always inline it.
             let mut left = Along::<P>([&[]; P]);
             for p in 0..P {
                 left.0[p] = &data[(row + p) * depth..][terms.clone()];
@@ -90,7 +91,7 @@ impl Pass<'_, '_> {
     }
 }
 
-/// As [`Start`], for one tile.
+/// The start of the additions as in [`Start`], for one tile.
 enum TileStart<'a, const P: usize> {
     Zero,
     Old,
@@ -110,7 +111,7 @@ trait Rows<const P: usize> {
     );
 }
 
-/// Each is a slice.
+/// `P` rows that are stored as such; each is a slice.
 struct Along<'a, const P: usize>([&'a [f32]; P]);
 
 impl<const P: usize> Rows<P> for Along<'_, P> {
@@ -127,7 +128,7 @@ impl<const P: usize> Rows<P> for Along<'_, P> {
     }
 }
 
-/// They are neighbours in the rows of a matrix that is stored transposed.
+/// `P` rows of a matrix that is stored transposed: their elements are adjacent in each stored row.
 struct Across<'a> {
     data: &'a [f32],
     stride: usize,
@@ -149,14 +150,14 @@ impl<const P: usize> Rows<P> for Across<'_> {
     }
 }
 
-/// `P` rows of a panel's part of the product.
+/// `P` rows of the product of one panel.
 struct Tile<'a, 'r, L, const P: usize> {
     dst: &'a mut Region<'r>,
-    /// Where it lies in `dst`.
+    /// The first of the tile's rows in `dst`.
     row: usize,
     at: usize,
     left: L,
-    /// Rows of the panel, `stride` apart, the panel being their columns from `from` on.
+    /// The rows of the right-hand matrix, `stride` apart; the panel consists of their columns from `from` on.
     right: &'a [f32],
     stride: usize,
     from: usize,

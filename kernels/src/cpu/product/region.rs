@@ -1,15 +1,15 @@
 //! [`Region`]: a rectangle of a matrix that one task may write. It must not know what is written.
 //!
-//! Columns of a row-major matrix are no slice, so that safe code could give tasks only rows of their own. The
-//! unsafe code is behind a safe interface: regions that are cut apart share no element.
+//! The columns of a row-major matrix are not a slice, so safe code could only give tasks whole rows. The
+//! unsafe code is behind a safe interface: regions that were split apart share no element.
 
 use std::marker::PhantomData;
 
 /// A rectangle of a row-major matrix, borrowed mutably.
 pub(super) struct Region<'a> {
-    /// The element at the upper left; dangling if there is none.
+    /// The element at the upper left; dangling if the region is empty.
     first: *mut f32,
-    /// Distance from one row to the next.
+    /// The distance from one row's start to the next, in elements.
     stride: usize,
     rows: usize,
     cols: usize,
@@ -21,28 +21,28 @@ pub(super) struct Region<'a> {
 unsafe impl Send for Region<'_> {}
 
 impl<'a> Region<'a> {
-    /// Returns all of a `[rows, cols]` matrix.
+    /// Returns the region of a whole `[rows, cols]` matrix.
     pub fn new(matrix: &'a mut [f32], rows: usize, cols: usize) -> Self {
         assert!(rows.checked_mul(cols) == Some(matrix.len()), "the region fills the matrix");
         Self { first: matrix.as_mut_ptr(), stride: cols, rows, cols, borrow: PhantomData }
     }
 
-    /// Returns the rows before `at`, and the rest.
+    /// Splits the region into the rows before `at` and the rest.
     pub fn split_rows(self, at: usize) -> (Self, Self) {
         assert!(at <= self.rows, "the cut lies in the region");
-        // Wrapping: a region without rows may start beyond the matrix.
+        // The pointer may wrap, since a region without rows may start beyond the matrix.
         let second = self.first.wrapping_add(at * self.stride);
         (Self { rows: at, ..self }, Self { first: second, rows: self.rows - at, ..self })
     }
 
-    /// Returns the columns before `at`, and the rest.
+    /// Splits the region into the columns before `at` and the rest.
     pub fn split_cols(self, at: usize) -> (Self, Self) {
         assert!(at <= self.cols, "the cut lies in the region");
         let second = self.first.wrapping_add(at);
         (Self { cols: at, ..self }, Self { first: second, cols: self.cols - at, ..self })
     }
 
-    /// Returns a row.
+    /// Returns a row of the region.
     #[inline(always)]
     pub fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows, "the row lies in the region");

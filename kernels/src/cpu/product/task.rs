@@ -1,4 +1,4 @@
-//! The cut of a product into tasks, and the passes of each. It must not know the tiles.
+//! The division of a product into tasks, and the passes of each task. It must not know the tiles.
 
 use std::ops::Range;
 
@@ -12,17 +12,18 @@ use super::{DEPTH, FLIP_ROWS, PANEL};
 use crate::cpu::tile::ROWS;
 
 impl Job<'_> {
-    /// Returns the terms of a sum, some at a time.
+    /// Returns the ranges of terms that are added in one pass each.
     #[inline(always)]
     fn passes(&self) -> impl Iterator<Item = Range<usize>> {
         let depth = self.left.depth;
-        // Of about equal length. One of nothing, if there are no terms.
+        // The ranges have about equal length. If there are no terms, there is one empty range.
         let step = depth.div_ceil(((depth + DEPTH / 2) / DEPTH).max(1)).max(1);
         (0..depth.max(1)).step_by(step).map(move |from| from..depth.min(from + step))
     }
 
-    /// Computes the rows `rows` and columns `cols`, to `dst`, which has just those (flipped: as columns and
-    /// rows), as `tasks` tasks; `slots` has [`Job::slot`] floats for each.
+    /// Computes the rows `rows` and columns `cols` of the product in `tasks` tasks. `dst` has just these rows
+    /// and columns (if the product is flipped: as columns and rows); `slots` has [`Job::slot`] floats for
+    /// each task.
     pub fn share(
         &self,
         dst: Region<'_>,
@@ -53,7 +54,7 @@ impl Job<'_> {
     }
 }
 
-/// A region from a place on.
+/// The part of a region from a given row and column on.
 struct Corner<'a, 'r> {
     dst: &'a mut Region<'r>,
     row: usize,
@@ -67,7 +68,7 @@ impl Target for Corner<'_, '_> {
     }
 }
 
-/// One task.
+/// The part of a product that one task computes.
 struct Part<'a> {
     job: &'a Job<'a>,
     dst: Region<'a>,
@@ -136,7 +137,8 @@ impl WithSimd for Part<'_> {
     }
 }
 
-/// Returns where the parts of a flipped product start that are stored at once: columns and rows.
+/// Returns the start, as column and row, of each part of a flipped product that is transposed and stored at
+/// once.
 #[inline(always)]
 fn flips(rows: &Range<usize>, cols: &Range<usize>) -> impl Iterator<Item = (usize, usize)> {
     cols.clone().step_by(PANEL).flat_map(|col| rows.clone().step_by(FLIP_ROWS).map(move |row| (col, row)))

@@ -1,11 +1,11 @@
-//! The products against loops in `f64`.
+//! Tests the products against loops in `f64`.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::cpu::tests::{assert_close, bits, each_arch, floats};
 
-/// `a · b` in `f64`, and the largest sum of magnitudes.
+/// Returns `a · b` in `f64`, and the largest sum of the magnitudes of an element's terms.
 fn reference(a: &[f32], b: &[f32], product: &Product) -> (Vec<f64>, f64) {
     let Product { m, k, n, transpose_a, transpose_b } = *product;
     let mut size = 1.0f64;
@@ -26,7 +26,8 @@ fn scratch(product: &Product, threads: Threads) -> Vec<f32> {
     vec![f32::NAN; product.scratch(threads)]
 }
 
-/// Shapes around the tiles' and panels' sizes, and around the passes' length; among them are all plans.
+/// Draws shapes around the sizes of tiles and panels and the length of passes; every kind of plan is among
+/// them.
 fn products() -> impl Strategy<Value = Product> {
     let side = || prop_oneof![0usize..3, 3usize..20, 47usize..51, 60usize..70, 128usize..134];
     let depth = prop_oneof![0usize..3, 3usize..40, 126usize..130, 380usize..390];
@@ -38,7 +39,7 @@ fn products() -> impl Strategy<Value = Product> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// With every epilogue and on every instruction set.
+    /// The products agree with `f64` with every epilogue and on every instruction set.
     #[test]
     fn agree_with_f64(product in products(), seed: u32) {
         let [m, k, n] = product.sizes();
@@ -64,7 +65,7 @@ proptest! {
         }
     }
 
-    /// The chain of an element's terms is the same everywhere, so only fused multiply-add makes a difference.
+    /// An element's terms are always added in the same order, so only fused multiply-add makes a difference.
     #[test]
     fn layouts_and_fused_instruction_sets_give_the_same_bits(product in products()) {
         let [m, k, n] = product.sizes();
@@ -138,7 +139,7 @@ fn special_values() {
     let epilogue = Epilogue::BiasRelu(&[0.0; 17]);
     matmul(&mut y, &[f32::NAN], &[1.0; 17], &product, epilogue, &mut [], Threads::One);
     assert!(y.iter().all(|y| y.is_nan()));
-    // A sum of nothing is the bias.
+    // A sum of no terms is the bias.
     let product = Product::new([1, 0, 17], false, true).unwrap();
     matmul(
         &mut y,

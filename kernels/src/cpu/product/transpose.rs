@@ -1,17 +1,17 @@
 //! Transposing a block of a matrix. It must not know products.
 
-// Iterators over a square keep it in memory instead of registers.
+// With iterators the compiler would keep a square in memory instead of registers.
 #![allow(clippy::needless_range_loop)]
 
 use pulp::Simd;
 
-/// The destination of a matrix.
+/// The destination of a transposed matrix.
 pub(super) trait Target {
-    /// Elements `from..from + len` of row `row`.
+    /// Returns the elements `from..from + len` of row `row`.
     fn part(&mut self, row: usize, from: usize, len: usize) -> &mut [f32];
 }
 
-/// A slice and the distance of its rows.
+/// The destination is a slice, with the distance from one row's start to the next.
 impl Target for (&mut [f32], usize) {
     #[inline(always)]
     fn part(&mut self, row: usize, from: usize, len: usize) -> &mut [f32] {
@@ -33,7 +33,8 @@ pub(super) fn transpose<S: Simd>(
         return avx512::transpose(v4, dst, (src, src_stride), rows, cols);
     }
     let _ = simd;
-    /// Squares of which both sides stay in the first cache.
+    /// The side of a square block; a block fits into the first-level cache both as it is read and as it is
+    /// written.
     const BLOCK: usize = 8;
     for row in (0..rows).step_by(BLOCK) {
         for col in (0..cols).step_by(BLOCK) {
@@ -45,7 +46,7 @@ pub(super) fn transpose<S: Simd>(
     }
 }
 
-/// In squares of 16 vectors of 16.
+/// Transposes in squares of 16 vectors of 16 floats.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use super::Target;
@@ -91,18 +92,19 @@ mod avx512 {
         }
     }
 
-    /// Returns the transposed square, in four steps that each bring together twice as many neighbours.
+    /// Returns the transposed square. Each of the four steps doubles the number of elements of a column that
+    /// are adjacent.
     #[inline(always)]
     fn transpose_square(simd: V4, x: [f32x16; SIDE]) -> [f32x16; SIDE] {
         let f = simd.avx512f;
-        // Pairs of rows, element by element.
+        // The elements of pairs of rows are interleaved.
         let mut pairs = x;
         for i in (0..SIDE).step_by(2) {
             let (a, b) = (cast(x[i]), cast(x[i + 1]));
             pairs[i] = cast(f._mm512_unpacklo_ps(a, b));
             pairs[i + 1] = cast(f._mm512_unpackhi_ps(a, b));
         }
-        // Fours of rows: lane `l` of vector `i` holds column `4 l + i % 4`.
+        // Groups of four rows: lane `l` of vector `i` holds column `4 l + i % 4`.
         let mut fours = x;
         for i in (0..SIDE).step_by(4) {
             for half in 0..2 {
@@ -111,7 +113,7 @@ mod avx512 {
                 fours[i + 2 * half + 1] = cast(f._mm512_unpackhi_pd(a, b));
             }
         }
-        // Eights of rows, then all.
+        // Groups of eight rows, then all sixteen.
         let mut eights = x;
         for i in (0..SIDE).step_by(8) {
             for column in i..i + 4 {

@@ -1,4 +1,5 @@
-//! Fixtures of the tests of several kernels: inputs, comparisons, the instruction sets of this machine.
+//! Fixtures that the tests of several kernels share: inputs, comparisons, the instruction sets of this
+//! machine.
 
 use pulp::Arch;
 
@@ -11,12 +12,13 @@ pub fn floats(len: usize, stream: u64) -> Vec<f32> {
     x
 }
 
-/// Returns the bits of `x`: equal even for NaN, unequal for 0 and -0.
+/// Returns the bits of `x`, for comparisons in which equal NaNs are equal, and 0 and -0 are not.
 pub fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Checks `got` against an `f64` reference, to a few units in the last place of the reference or of `scale`.
+/// Checks `got` against an `f64` reference, with a tolerance of a few units in the last place of the
+/// reference or of `scale`.
 #[track_caller]
 pub fn assert_close(got: &[f32], want: impl IntoIterator<Item = f64>, scale: f64) {
     let want: Vec<f64> = want.into_iter().collect();

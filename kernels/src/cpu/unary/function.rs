@@ -1,9 +1,9 @@
-//! The functions of one number and their gradients, each as a type. They must not know slices.
+//! The functions of one number and their gradients, each as a named function. They must not know slices.
 
 use crate::cpu::exp::{exp, ln, sigmoid, tanh};
 use crate::cpu::relu::rectify;
 
-/// A function of one number. A NaN stays a NaN.
+/// A function of one number, which maps a NaN to a NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unary {
     /// `−x`.
@@ -26,26 +26,26 @@ pub enum Unary {
     Tanh,
     /// `max(x, 0)`; a NaN stays a NaN, so that a diverged network does not look like a dead one.
     Relu,
-    /// `x`, times this slope where it is negative.
+    /// `x`, multiplied with this slope if it is negative.
     LeakyRelu(f32),
-    /// Hendrycks & Gimpel 2016 in the form with the hyperbolic tangent: `x / 2 · (1 + tanh(√(2/π) · (x +
-    /// 0.044715 x³)))`.
+    /// The Gelu of Hendrycks & Gimpel 2016, in the form with the hyperbolic tangent: `x / 2 · (1 +
+    /// tanh(√(2/π) · (x + 0.044715 x³)))`.
     Gelu,
 }
 
-/// The value of the forward computation that a gradient needs.
+/// The value of the forward computation that a function's gradient needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
-    /// No value.
+    /// No value is needed.
     Nothing,
-    /// The input `x`.
+    /// The input `x` is needed.
     Input,
-    /// The output `y`.
+    /// The output `y` is needed.
     Output,
 }
 
 impl Unary {
-    /// Returns the value that [`unary_grad`](super::unary_grad) reads.
+    /// Returns which value of the forward computation [`unary_grad`](super::unary_grad) reads.
     pub fn saved(self) -> Saved {
         match self {
             Self::Neg => Saved::Nothing,
@@ -54,7 +54,7 @@ impl Unary {
         }
     }
 
-    /// Hands `work` the function.
+    /// Runs `work` with the function.
     #[inline(always)]
     pub(in crate::cpu) fn visit(self, work: impl UnaryWork) {
         match self {
@@ -73,7 +73,7 @@ impl Unary {
         }
     }
 
-    /// Hands `work` the gradient, a function of what is saved and `dy`.
+    /// Runs `work` with the gradient, as a function of the saved value and `dy`.
     #[inline(always)]
     pub(in crate::cpu) fn visit_grad(self, work: impl UnaryGradWork) {
         match self {
@@ -93,16 +93,17 @@ impl Unary {
     }
 }
 
-/// A loop over a [`Unary`], which it takes as a type, so that it is compiled for each.
+/// A loop that applies a [`Unary`]. It takes the function as a type parameter, and so is compiled separately
+/// for each.
 ///
-/// The functions are named, not closures: a closure would be another type in each caller, and every loop over
-/// it compiled once more.
+/// The functions are named instead of closures: a closure would be a different type in each caller, and every
+/// loop over it would be compiled once more.
 pub(in crate::cpu) trait UnaryWork {
     /// Runs the loop. Mark it `#[inline(always)]`.
     fn run(self, f: impl Fn(f32) -> f32 + Copy + Sync);
 }
 
-/// A loop over the gradient of a [`Unary`], a function of the saved value and `dy`.
+/// A loop that applies the gradient of a [`Unary`], which is a function of the saved value and `dy`.
 pub(in crate::cpu) trait UnaryGradWork {
     /// Runs the loop. Mark it `#[inline(always)]`.
     fn run(self, f: impl Fn(f32, f32) -> f32 + Copy + Sync);
@@ -184,10 +185,10 @@ fn leaky_grad(slope: f32) -> impl Fn(f32, f32) -> f32 + Copy + Sync {
     move |x, dy| if x > 0.0 { dy } else { slope * dy }
 }
 
-/// √(2/π), and the factor of the cube.
+/// √(2/π), and the factor of the cube in Gelu.
 const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
 
-/// `1 + tanh u` is twice the sigmoid of `2u`, which does not cancel.
+/// Computes Gelu with the sigmoid: `1 + tanh u` is twice the sigmoid of `2u`, which does not cancel.
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
     x * gelu_gate(x)

@@ -1,4 +1,4 @@
-//! The loops of a function of one number over slices. They must not know which functions there are.
+//! The loops that apply a function of one number to slices. They must not know which functions there are.
 
 use pulp::{Simd, WithSimd};
 
@@ -48,7 +48,7 @@ impl UnaryWork for MapInPlace<'_> {
     }
 }
 
-/// The loop of [`unary_in_place`] over one function.
+/// The loop of [`unary_in_place`], for one function.
 pub(in crate::cpu) struct InPlace<'a, F> {
     pub x: &'a mut [f32],
     pub f: F,
@@ -63,8 +63,8 @@ impl<F: Fn(f32) -> f32> WithSimd for InPlace<'_, F> {
     }
 }
 
-/// Computes `dst[i] = f′(x[i]) · dy[i]`, where `saved` is what [`Unary::saved`] names; if that is nothing,
-/// any slice as long will do. Threads share long slices.
+/// Computes `dst[i] = f′(x[i]) · dy[i]`, where `saved` is the value that [`Unary::saved`] names. If it names
+/// none, `saved` is ignored, but must have the same length. Threads share long slices.
 ///
 /// # Panics
 /// If the slices differ in length.

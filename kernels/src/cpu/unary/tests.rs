@@ -1,4 +1,4 @@
-//! The functions and their gradients against `f64`.
+//! Tests the functions and their gradients against `f64`.
 
 use proptest::prelude::*;
 
@@ -47,7 +47,7 @@ proptest! {
         let (x, dy) = (floats(len, seed.into()), floats(len, 1));
         for f in ALL {
             let mut x: Vec<f32> = x.iter().map(|x| x * scale).collect();
-            // Away from the kinks, where a difference quotient means nothing.
+            // Inputs stay away from the kinks, where a difference quotient means nothing.
             x.iter_mut().for_each(|x| *x = if x.abs() < 1e-3 { 0.5 } else { *x });
             if matches!(f, Unary::Sqrt | Unary::Rsqrt | Unary::Log) {
                 x.iter_mut().for_each(|x| *x = x.abs().max(0.05));
