@@ -1,7 +1,7 @@
-//! User-defined hooks: one ends the job as soon as its loss is good enough, one plots how a variable changes.
+//! User-defined hooks: one ends the job as soon as the loss is low enough, one plots how a variable changes.
 //!
 //! `cargo run --release --example hooks -- --summary-dir events` fits a plane as `linear_regression` does,
-//! and stops long before its last step; `tensorboard --logdir events` shows what was plotted.
+//! and stops long before its last step. `tensorboard --logdir events` shows the plots.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use pushpull::hooks::{ChiefHook, HookContext, HookError, Hooks, Plots, StepInfo,
 use pushpull::nn::{Layer, dense};
 use pushpull::{DatasetSpec, Defaults, GraphBuilder, InputSpec, TrainArgs, TrainingSnapshot, VariableId};
 
-/// A hook that is called about once a second: ends the job when the mean loss of the workers is below a
+/// A hook that is called about once a second. It ends the job when the mean loss of the workers is below a
 /// bound.
 struct StopWhenGood {
     loss_max: f32,
@@ -23,8 +23,8 @@ impl ChiefHook for StopWhenGood {
     }
 }
 
-/// A hook that every worker calls after each step: plots the first weight every 100 steps, and ends the job
-/// if it diverges.
+/// A hook that every worker calls after each step. It plots the first weight every 100 steps, and ends the
+/// job if the weight diverges.
 struct FirstWeight;
 
 impl WorkerHook for FirstWeight {

@@ -1,15 +1,15 @@
-//! A plane through noisy points, by gradient descent: a whole program in some thirty lines.
+//! Fits a plane to noisy points by gradient descent: a whole program in about thirty lines.
 //!
-//! `cargo run --release --example linear_regression` trains on points that it makes itself. Their noise has
-//! the standard deviation 0.1, so no plane comes below a mean squared error of about 0.01. Measured: 0.0102
-//! on test points.
+//! `cargo run --release --example linear_regression` trains on points that it generates. Their noise has the
+//! standard deviation 0.1, so no plane has a mean squared error much below 0.01. Measured on test points:
+//! 0.0102.
 
 use std::process::ExitCode;
 
 use pushpull::nn::{Layer, dense};
 use pushpull::{DatasetSpec, Defaults, GraphBuilder, InputSpec, TrainArgs};
 
-/// Points whose labels are 3a − 2b + 0.5c + 1, and some noise.
+/// Returns a data set of points whose labels are 3a − 2b + 0.5c + 1 plus noise.
 fn points(seed: u64, examples: u64) -> DatasetSpec {
     DatasetSpec::Linear { seed, examples, weights: vec![3.0, -2.0, 0.5], bias: 1.0, noise: 0.1 }
 }
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         let mut g = GraphBuilder::new("linear_regression");
         let features = g.input("features", [3]);
         let labels = g.input("labels", []);
-        // x·kernel + bias, [batch, 1]; then [batch], as the labels are.
+        // x·kernel + bias has the shape [batch, 1]; it is reshaped to [batch], the shape of the labels.
         let x = dense("plane", 1).apply(&mut g, features);
         let x = g.reshape(x, []);
         let loss = g.mean_squared_error(x, labels);

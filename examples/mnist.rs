@@ -1,8 +1,8 @@
-//! Handwritten digits, 28×28, 10 classes: MNIST from `--data-dir`, or drawn digits.
+//! Classifies handwritten digits, 28×28, in 10 classes: MNIST from `--data-dir`, or generated digits.
 //!
 //! `cargo run --release --example mnist -- [--model cnn] [--data-dir DIR]` trains in this process; in a
-//! cluster it runs the task that it is told to be. Test accuracy on MNIST with two workers: 97.8 % with the
-//! MLP after 3 epochs, 98.8 to 99.0 % with the CNN and adam after 2.
+//! cluster it runs the task that the command line or the environment names. Test accuracy on MNIST with two
+//! workers: 97.8 % with the MLP after 3 epochs, 98.8 to 99.0 % with the CNN and Adam after 2 epochs.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 #[command(name = "mnist", about = "Train a classifier of handwritten digits")]
-// The convolutional network needs another optimizer than the default.
+// The convolutional network does not use the default optimizer.
 #[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]
 struct Args {
     /// Model to train

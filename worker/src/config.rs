@@ -1,4 +1,4 @@
-//! The settings of a worker task. Knows nothing of how they are read.
+//! The settings of a worker task. Does not know where they come from.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,35 +16,35 @@ use crate::hooks::MakeHook;
 /// The settings of one worker task.
 #[derive(Clone)]
 pub struct WorkerConfig {
-    /// The threads that compute one step together, shared by all devices.
+    /// The number of threads that compute a step together; all devices share them.
     pub threads: usize,
-    /// The virtual devices on the host's processor, each with a clone of the graph and its part of every
-    /// batch.
+    /// The number of virtual devices on the host's CPU. Each has a clone of the graph and computes a part of
+    /// every batch.
     pub devices: usize,
-    /// Runs an operation on its clone's device even if it requests another one.
+    /// If true, an operation that requests another device runs on the device of its clone of the graph.
     pub soft_placement: bool,
-    /// Logs where every operation runs.
+    /// If true, the worker logs the devices on which every operation runs.
     pub log_placement: bool,
-    /// The directory of the data on this host, instead of the one that the job names.
+    /// The directory of the data on this host, if it is not the one that the job names.
     pub data_dir: Option<PathBuf>,
-    /// How long the worker waits for its peers to come up.
+    /// How long the worker waits for the other tasks to start.
     pub start_timeout: Duration,
-    /// How the worker deals with broken connections. It retries for longer than the chief, so that the
-    /// chief's reason comes first when a ps task is lost.
+    /// How the worker deals with broken connections. It retries for longer than the chief does, so that the
+    /// chief is first to report that a ps task is lost.
     pub retry: RetryConfig,
-    /// The maximum number of gradient bytes on their way to the ps tasks; a push beyond that waits.
+    /// The maximum number of gradient bytes on their way to the ps tasks. A push that would exceed it waits.
     pub in_flight_bytes_max: u64,
     /// The time between two reports to the chief.
     pub report_every: Duration,
-    /// Makes the replica of each device; by default one that runs our own engine.
+    /// Creates the replica of each device; by default one that runs our own engine.
     pub replica: MakeReplica,
-    /// Makes the hooks of each worker.
+    /// Creates the hooks of each worker.
     pub hooks: Vec<MakeHook>,
 }
 
-/// The maximum number of devices of one worker.
+/// The maximum number of virtual devices of one worker.
 pub const DEVICES_MAX: usize = 64;
-/// The maximum number of threads for one step.
+/// The maximum number of threads that compute a step together.
 pub const THREADS_MAX: usize = 1024;
 
 impl Default for WorkerConfig {

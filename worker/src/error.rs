@@ -1,4 +1,4 @@
-//! The reasons why a worker ends before the job's last step. Knows no cause in detail.
+//! The reasons why a worker ends before the job's last step. Knows none of the causes in detail.
 
 use pushpull_input::InputError;
 use pushpull_messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
@@ -38,60 +38,61 @@ pub enum WorkerError {
     /// The model cannot be computed.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
-    /// A bug of ours.
+    /// The thread of a device panicked, which is a bug in pushpull.
     #[error("the thread that computes gradients panicked: see above")]
     DevicePanicked,
-    /// A bug of ours.
+    /// The thread that prepares the training panicked, which is a bug in pushpull.
     #[error("the thread that prepares the training panicked: see above")]
     PreparationPanicked,
-    /// A gradient is not finite, and the job says that this ends it.
+    /// A gradient is not finite, and the job's settings say that this ends the worker.
     #[error("the gradient of variable '{variable}' is not finite at step {local_step} of this worker")]
     NotFinite {
         /// The variable's name.
         variable: String,
-        /// The steps that this worker has taken before.
+        /// The number of steps that this worker had taken before.
         local_step: LocalStep,
     },
-    /// Too many steps in a row were dropped.
+    /// Too many steps in a row were dropped because their gradients were not finite.
     #[error(
         "the gradients of {steps} steps in a row were not finite, the last time that of variable '{variable}': use a \
          smaller learning rate, or clip the gradients"
     )]
     NeverFinite {
-        /// The variable's name.
+        /// The name of the variable whose gradient was not finite the last time.
         variable: String,
-        /// The number of steps.
+        /// The number of steps in a row that were dropped.
         steps: u32,
     },
-    /// A shard is not at the job's last step after its end.
+    /// The job has ended, but a shard is not at the job's last step.
     #[error("{shard} is at version {version} after the job's end, expected {last_step}")]
     WrongVersion {
-        /// The shard.
+        /// The shard with the wrong version.
         shard: ShardId,
         /// The shard's version.
         version: Version,
         /// The job's last step.
         last_step: GlobalStep,
     },
-    /// A hook ends the worker.
+    /// A hook ended the worker with an error.
     #[error("a hook ends the training: {0}")]
     Hook(#[from] HookError),
-    /// The chief ends the job early.
+    /// The chief ended the job early, for this reason.
     #[error("the chief ends the job: {0}")]
     Stopped(String),
-    /// The chief is lost, and a step waits for another worker that may be gone too.
+    /// The chief is lost, and no shard has replied for this number of seconds, so another worker may be lost
+    /// too.
     #[error("lost the chief; no shard replied for {0} s, so another worker is probably lost too")]
     Deserted(u64),
     /// A signal told the worker to stop.
     #[error("interrupted after {local_step} steps of this worker, before the job's last step")]
     Interrupted {
-        /// The steps that this worker has taken.
+        /// The number of steps that this worker has taken.
         local_step: LocalStep,
     },
 }
 
 impl WorkerError {
-    /// Returns true if gradients that are not finite ended the worker.
+    /// Returns true if the worker ended because gradients were not finite.
     pub fn is_not_finite(&self) -> bool {
         match self {
             Self::NotFinite { .. } | Self::NeverFinite { .. } => true,

@@ -1,6 +1,6 @@
-//! An evaluation: the test examples once, in order, at given values of the variables. At the end of a job
-//! these are the values of the last step, or their moving averages if the job keeps some. Knows no
-//! connection.
+//! An evaluation: computes the loss and the metrics over all test examples at given values of the variables.
+//! At the end of a job these are the values of the last step, or their moving averages if the job keeps
+//! averages. Knows no connection.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::client::{Exchange, Parameters, Values};
 use crate::devices::Devices;
 use crate::error::WorkerError;
 
-/// The maximum number of examples in a batch, which is never larger than a training batch.
+/// The maximum number of examples in a batch of an evaluation. A batch is also never larger than in training.
 const BATCH_MAX: usize = 250;
 
 fn batch(job: &JobSpec) -> usize {
     (job.batch_size as usize).min(BATCH_MAX)
 }
 
-/// Returns the sizes of the batches in which `examples` examples are evaluated.
+/// Returns the size of each batch in which `examples` examples are evaluated.
 pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
     let batch = batch(job);
     let (whole, rest) = (examples / batch as u64, (examples % batch as u64) as usize);
@@ -30,10 +30,10 @@ pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
     whole.into_iter().chain((rest > 0).then_some(rest)).collect()
 }
 
-/// Pulls the final variables, which are those of `step`, and evaluates them.
+/// Pulls the final values of the variables, which are those after `step`, and evaluates the model at them.
 ///
 /// # Errors
-/// If a shard refuses, is gone or is at another version, or the model cannot be computed.
+/// If a shard refuses the pull, cannot be reached or is at another version; if the model cannot be computed.
 pub(crate) async fn evaluate(
     parameters: &Parameters,
     devices: &Devices,
@@ -46,7 +46,7 @@ pub(crate) async fn evaluate(
     evaluate_values(&exchange.values, devices, test, job).await
 }
 
-/// Evaluates the model at these values.
+/// Evaluates the model at the given values.
 ///
 /// # Errors
 /// If the model cannot be computed.
@@ -75,9 +75,10 @@ pub(crate) async fn evaluate_values(
     Ok(Evaluation { loss, metrics, examples, variables_crc32c })
 }
 
-/// The sums over the batches so far.
+/// The sums over the batches that have been evaluated.
 struct EvaluationTotals {
-    /// For the loss and each metric, how the values of several batches are combined, and their sum so far.
+    /// For the loss and for each metric, how the results of several batches are combined, and their sum so
+    /// far.
     sums: Vec<(MetricKind, Vec<f64>)>,
     examples: u64,
 }
@@ -89,7 +90,7 @@ impl EvaluationTotals {
         Self { sums: kinds.map(|kind| (kind, Vec::new())).collect(), examples: 0 }
     }
 
-    /// Adds the results of a batch of `examples` examples: the loss, followed by every metric's numbers.
+    /// Adds the results of a batch of `examples` examples: the loss, followed by the numbers of every metric.
     fn add(&mut self, mut results: &[f32], examples: usize) {
         for (kind, sum) in &mut self.sums {
             let (numbers, weight) = match kind {
@@ -104,7 +105,7 @@ impl EvaluationTotals {
         self.examples += examples as u64;
     }
 
-    /// Returns the loss and every metric.
+    /// Returns the loss and every metric over all batches so far.
     fn values(&self) -> (f32, Vec<f32>) {
         let value = |(kind, sum): &(MetricKind, Vec<f64>)| match kind {
             MetricKind::Mean => (sum[0] / self.examples as f64) as f32,
@@ -116,7 +117,7 @@ impl EvaluationTotals {
     }
 }
 
-/// Checks V3: every shard has applied exactly `last_step` updates.
+/// Checks that every shard has applied exactly `last_step` updates (V3).
 fn check_versions(
     parameters: &Parameters,
     exchange: &Exchange,
@@ -130,7 +131,7 @@ fn check_versions(
     Ok(())
 }
 
-/// Returns the crc32c of all variables' bytes, in the order of their names.
+/// Returns the CRC-32C of the bytes of all variables, in the order of their names.
 fn checksum(job: &JobSpec, values: &Values) -> u32 {
     let mut order: Vec<(&str, VariableId)> = job
         .graph

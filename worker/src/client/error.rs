@@ -15,7 +15,7 @@ pub enum ClientError {
     /// The cluster spec has no address for a ps task.
     #[error("the placement names {0}, which is not in the cluster spec")]
     NotInCluster(TaskId),
-    /// A call failed or was refused.
+    /// A call to a ps task failed or was refused.
     #[error(transparent)]
     Call(#[from] CallError),
     /// A shard sent slices that do not match the placement.

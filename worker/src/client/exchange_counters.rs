@@ -1,5 +1,5 @@
-//! Counters of a worker's pushes and pulls, updated with every reply. They outlive the connections, and hold
-//! none of them.
+//! Counters of a worker's pushes and pulls, updated with every reply. They remain readable after the
+//! connections are dropped, and keep no connection open.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,16 +12,16 @@ use pushpull_messages::observe::{RoundTrip, TimeHistogram, VerdictCounters, Work
 use pushpull_transport::buffer::Budget;
 use pushpull_transport::{CallsSnapshot, ReconnectingClient};
 
-/// The counters of one worker's exchanges with all shards. Clones share them.
+/// The counters of one worker's pushes to and pulls from all shards. Clones share the counters.
 #[derive(Clone, Debug)]
 pub(crate) struct ExchangeCounters(Arc<SharedCounters>);
 
 #[derive(Debug)]
 struct SharedCounters {
     credits: Budget,
-    /// The credits when none is taken.
+    /// The number of credits when no push is in flight.
     credits_max: u64,
-    /// One caller for each ps task.
+    /// The connection to each ps task.
     callers: Vec<Weak<ReconnectingClient>>,
     counts: Mutex<ExchangeCounts>,
 }
@@ -30,14 +30,14 @@ struct SharedCounters {
 struct ExchangeCounts {
     verdicts: VerdictCounters,
     staleness: StalenessHistogram,
-    /// The round trips to each shard, in the layout's order.
+    /// The round-trip times to each shard, in the order of the layout.
     round_trips: Vec<RoundTrip>,
-    /// The sum over all callers when they were last asked.
+    /// The sum of the counts of all connections, as of the last refresh.
     calls: CallsSnapshot,
 }
 
 impl ExchangeCounters {
-    /// Creates the counters for these shards. `callers` holds one caller for each ps task.
+    /// Creates the counters for these shards. `callers` holds one connection for each ps task.
     pub(crate) fn new(
         credits: Budget,
         shards: impl Iterator<Item = ShardId>,
@@ -58,13 +58,13 @@ impl ExchangeCounters {
         }
     }
 
-    /// Records that the reply to a push to the shard at `position` took `took`.
+    /// Records that the round trip of a push to the shard at `position` took `took`.
     pub(crate) fn returned(&self, position: usize, took: Duration) {
         self.0.counts.lock().round_trips[position].times.record(took);
     }
 
-    /// Updates the counts of bytes, reconnections and resends from the callers. Keeps the last counts if a
-    /// caller is gone.
+    /// Updates the numbers of bytes, reconnections and resends from the connections. If a connection has been
+    /// dropped, the last numbers remain.
     pub(crate) fn refresh(&self) {
         let mut counts = self.0.counts.lock();
         let mut calls = CallsSnapshot::default();
@@ -75,7 +75,7 @@ impl ExchangeCounters {
         counts.calls = calls;
     }
 
-    /// Copies all counters to a snapshot.
+    /// Copies all counters into a snapshot.
     pub(crate) fn show(&self, snapshot: &mut WorkerSnapshot) {
         self.refresh();
         let counts = self.0.counts.lock();

@@ -1,5 +1,5 @@
-//! The gradients of one step, one pooled buffer for each variable. A push may begin before all of them are
-//! written: its payloads are promised, and each promise is kept when its gradient is complete. Knows no
+//! The gradients of one step, in one pooled buffer for each variable. A push may begin before all gradients
+//! are computed: its payloads are promises, and each is fulfilled when its gradient is complete. Knows no
 //! graph.
 
 use std::sync::Arc;
@@ -12,43 +12,45 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
 use super::layout::Layout;
 use super::values::Values;
 
-/// Memory for every variable's gradient. Until it is written, it holds the bytes of earlier steps.
+/// The gradients of all variables. Until a gradient is written, its buffer contains the bytes of earlier
+/// steps.
 #[derive(Debug)]
 pub struct Gradients {
     layout: Arc<Layout>,
-    /// The buffer of each gradient; `None` once the gradient was complete and promised.
+    /// The buffer of each gradient; `None` after a promised gradient was completed, as its buffer is then
+    /// being sent.
     variables: Vec<Option<Buffer>>,
-    /// The promise for each gradient that is promised and not yet complete.
+    /// The promise of each gradient that is promised and not yet complete.
     promises: Vec<Option<Promise>>,
 }
 
 impl Gradients {
-    /// Takes memory for all gradients from the pool.
+    /// Takes buffers for all gradients from the pool.
     pub fn take(layout: &Arc<Layout>, pool: &BufferPool) -> Self {
         let variables = layout.variables.iter().map(|variable| Some(pool.take(variable.elements * 4)));
         Self { variables: variables.collect(), promises: Vec::new(), layout: Arc::clone(layout) }
     }
 
-    /// Returns one variable's gradient, row-major. The caller writes all of it.
+    /// Returns the gradient of one variable, row-major. The caller must overwrite all of it.
     ///
     /// # Panics
-    /// If it was promised and is complete.
+    /// If the gradient was promised and is complete.
     pub fn variable_mut(&mut self, variable: VariableId) -> &mut [f32] {
         self.variables[variable.index()].as_mut().expect("a gradient that has not been sent").as_f32_mut()
     }
 
-    /// Returns one variable's gradient, row-major.
+    /// Returns the gradient of one variable, row-major.
     ///
     /// # Panics
-    /// If it was promised and is complete.
+    /// If the gradient was promised and is complete.
     pub fn variable(&self, variable: VariableId) -> &[f32] {
         self.variables[variable.index()].as_ref().expect("a gradient that has not been sent").as_f32()
     }
 
-    /// Adds the gradients of another device.
+    /// Adds the gradients of another device to these.
     ///
     /// # Panics
-    /// If the other has another layout, or a gradient was promised and is complete.
+    /// If `other` has another layout, or if a gradient was promised and is complete.
     pub fn add(&mut self, other: &Self) {
         assert!(Arc::ptr_eq(&self.layout, &other.layout), "gradients of another layout");
         for variable in (0..self.variables.len() as u32).map(VariableId) {
@@ -56,12 +58,12 @@ impl Gradients {
         }
     }
 
-    /// Returns a payload for each shard, with one segment for each slice. The segments are promised until
-    /// each gradient is [`complete`](Self::complete). The last slice goes first, because the backward pass
-    /// ends with the first.
+    /// Returns a payload for each shard, with one segment for each slice. A segment is a promise until its
+    /// gradient is [`complete`](Self::complete). The last slice is sent first, because the backward pass
+    /// computes the gradients of the first layer last.
     ///
     /// # Panics
-    /// If they have been promised before.
+    /// If the gradients have been promised before.
     pub fn promise(&mut self) -> Vec<Payload> {
         assert!(self.promises.is_empty(), "gradients are promised once");
         let promise = |variable: &Option<Buffer>| Promise::new(variable.as_ref().map_or(0, Buffer::len));
@@ -77,8 +79,8 @@ impl Gradients {
         payloads
     }
 
-    /// Marks one gradient as final. If it is promised, it may leave now, and cannot be accessed here any
-    /// more.
+    /// Marks one gradient as final. If it is promised, sending may begin, and it can no longer be accessed
+    /// here.
     pub fn complete(&mut self, variable: VariableId) {
         if let Some(promise) = self.promises.get_mut(variable.index()).and_then(Option::take) {
             promise.keep(
@@ -94,7 +96,7 @@ impl Gradients {
         (0..self.variables.len() as u32).for_each(|variable| self.complete(VariableId(variable)));
     }
 
-    /// Returns the same numbers as values of the variables.
+    /// Converts the gradients to the values of variables, with the same numbers.
     ///
     /// # Panics
     /// If a gradient was promised and is complete.
@@ -105,7 +107,7 @@ impl Gradients {
         Values::new(self.variables.into_iter().map(whole).collect())
     }
 
-    /// Returns a payload for each shard, with all gradients complete.
+    /// Completes all gradients, and returns a payload for each shard.
     pub fn into_payloads(mut self) -> Vec<Payload> {
         let payloads = self.promise();
         self.complete_all();

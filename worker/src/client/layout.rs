@@ -1,5 +1,5 @@
-//! The slices of each shard, and the part of its variable that each slice is. Made once from the placement.
-//! Knows no tensor.
+//! The slices of each shard, and the part of a variable that each slice holds. Computed once from the
+//! placement. Knows no tensor.
 
 use std::collections::BTreeMap;
 
@@ -16,40 +16,40 @@ pub struct Layout {
     pub(crate) variables: Vec<VariableLayout>,
 }
 
-/// The slices of one shard, in the placement's order.
+/// The slices of one shard, in the order of the placement.
 #[derive(Debug)]
 pub(crate) struct ShardLayout {
     pub shard: ShardId,
     pub slices: Vec<SliceId>,
-    /// The part of a variable that each slice is.
+    /// For each slice, the part of a variable that it holds.
     pub parts: Vec<SlicePart>,
 }
 
-/// A slice as a part of its variable.
+/// The part of a variable that a slice holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlicePart {
     pub variable: VariableId,
-    /// The offset in the variable, in elements.
+    /// The offset of the part in the variable, in elements.
     pub first_element: usize,
     pub elements: usize,
 }
 
-/// The slices of one variable, and the shards they are on.
+/// The slices of one variable, and the shards that own them.
 #[derive(Debug)]
 pub(crate) struct VariableLayout {
     pub elements: usize,
-    /// The slices in the order of rows; only one if the variable is whole.
+    /// The slices in the order of the variable's rows; a single one if the variable is not split.
     pub parts: Vec<ShardPart>,
 }
 
-/// A slice as one of its shard's slices.
+/// The place of a slice among the slices of its shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShardPart {
     /// The position of the shard in the layout.
     pub shard: usize,
-    /// The position among the shard's slices.
+    /// The position of the slice among the slices of the shard.
     pub position: usize,
-    /// The offset in the variable, in elements.
+    /// The offset of the slice in the variable, in elements.
     pub first_element: usize,
     pub elements: usize,
 }
@@ -58,7 +58,7 @@ impl Layout {
     /// Creates the layout of a placement that has been validated against these variables.
     ///
     /// # Panics
-    /// If the placement was not validated against them.
+    /// If the placement does not match the variables.
     pub fn new(placement: &Placement, variables: &[VariableSpec]) -> Self {
         let mut shards: Vec<ShardLayout> = placement
             .shards

@@ -1,4 +1,4 @@
-//! The push/pull client: the values and gradients of all variables, and how they travel to and from the
+//! The push/pull client: the values and gradients of all variables, and their transfer from and to the
 //! shards. Knows no graph, no data and no device.
 
 mod config;

@@ -1,8 +1,8 @@
-//! The push/pull client: all shards of a job, as one worker sees them. Knows no graph and no device.
+//! The push/pull client: the shards of a job, as one worker uses them. Knows no graph and no device.
 //!
-//! Every push goes to every shard, including those that own nothing, so that each shard's version counts the
-//! job's steps (V3). Credits bound the bytes in flight: they are taken before a push is sent and returned
-//! with its reply.
+//! Every push goes to every shard, even to one that owns no slice, so that the version of each shard counts
+//! the job's steps. Credits bound the number of bytes in flight: a push takes them before it is sent, and its
+//! reply gives them back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use super::round_trips::{departures, timed};
 use super::traced_push::TracedPush;
 use super::values::{Values, ValuesError};
 
-/// All shards of a job, for one worker.
+/// A client of all shards of a job, for one worker.
 pub struct Parameters {
     layout: Arc<Layout>,
-    /// The caller of each shard's task, in the layout's order.
+    /// The connection to the task of each shard, in the order of the layout.
     callers: Vec<Arc<ReconnectingClient>>,
     pool: BufferPool,
     credits: Budget,
@@ -38,7 +38,8 @@ pub struct Parameters {
     identity: Identity,
     /// The sequence number of the last push to each shard.
     sequences: Vec<Sequence>,
-    /// The version with which this worker began, if its steps are versions; otherwise 0.
+    /// If each step of the job makes one version of a shard, the version at which this worker joined;
+    /// otherwise 0.
     first: GlobalStep,
     streams: bool,
 }
@@ -47,7 +48,7 @@ impl Parameters {
     /// Connects to every ps task that the placement names.
     ///
     /// # Errors
-    /// If a ps task cannot be reached in time, or is not in the cluster spec.
+    /// If a ps task cannot be reached in time, or if the cluster spec has no address for it.
     pub async fn connect(
         transport: &Arc<dyn Transport>,
         identity: &Identity,
@@ -88,12 +89,12 @@ impl Parameters {
         })
     }
 
-    /// Returns the counters of its pushes and pulls.
+    /// Returns the counters of this client's pushes and pulls.
     pub(crate) const fn counters(&self) -> &ExchangeCounters {
         &self.counters
     }
 
-    /// Returns memory for the gradients of one step. It still holds the bytes of earlier steps.
+    /// Returns buffers for the gradients of one step. They still contain the bytes of earlier steps.
     pub fn gradients(&self) -> Gradients {
         Gradients::take(&self.layout, &self.pool)
     }
@@ -103,25 +104,26 @@ impl Parameters {
         self.streams
     }
 
-    /// Returns all shards, in the order of an [`Exchange`]'s versions and verdicts.
+    /// Returns the ids of all shards, in the order of the versions and verdicts of an [`Exchange`].
     pub fn shards(&self) -> impl Iterator<Item = ShardId> + '_ {
         self.layout.shards.iter().map(|shard| shard.shard)
     }
 
-    /// Joins the job, whose policy is `sync`, and returns the values for this worker's first step.
+    /// Joins the job, whose synchronization policy is `sync`, and returns the values for this worker's first
+    /// step.
     ///
     /// # Errors
-    /// If a shard refuses, or is gone.
+    /// If a shard refuses the request, or cannot be reached.
     pub async fn join(&mut self, sync: SyncSpec) -> Result<Exchange, ClientError> {
         let (joined, first) = self.pull_at(PullAt::Join, false).await?;
         if first == GlobalStep(0) {
             return Ok(joined);
         }
-        // The job is running: its shards are at different steps, but this worker must begin at the same one
-        // on all.
+        // The job is running, so its shards are at different steps. This worker must begin at the same step
+        // on all shards.
         tracing::info!("joining the running job at step {first}");
         if matches!(sync, SyncSpec::Sync { .. }) {
-            // Only with this policy are a worker's steps a shard's versions.
+            // With this policy only, each step makes one version of a shard.
             self.first = first;
         }
         let (exchange, _) = self.pull_at(PullAt::Step(first), false).await?;
@@ -131,12 +133,12 @@ impl Parameters {
     /// Pulls the newest values of all variables, or their moving averages.
     ///
     /// # Errors
-    /// If a shard refuses, or is gone.
+    /// If a shard refuses the request, or cannot be reached.
     pub async fn pull(&self, averages: bool) -> Result<Exchange, ClientError> {
         Ok(self.pull_at(PullAt::Latest, averages).await?.0)
     }
 
-    /// Pulls from all shards. Also returns the greatest step that a shard has named.
+    /// Pulls from all shards. Also returns the greatest step that a shard named in its reply.
     async fn pull_at(&self, at: PullAt, averages: bool) -> Result<(Exchange, GlobalStep), ClientError> {
         let calls = (0..self.callers.len()).map(|position| self.pull_from(position, at, averages));
         let replies = try_join_all(calls).await?;
@@ -145,17 +147,17 @@ impl Parameters {
     }
 
     /// Pushes the gradients of one step, and pulls the values for the next step in the same round trip. The
-    /// reply takes until the job's policy lets the next step begin.
+    /// reply arrives when the job's synchronization policy lets the next step begin.
     ///
-    /// `gradients` are the payloads that [`Gradients`] makes, which may still be promised. They were computed
-    /// from values of these `versions`. `drawn` is the number of batches taken from the input so far. The
-    /// shards report when they dealt with a step that is `traced`.
+    /// `gradients` are payloads from [`Gradients`], whose segments may still be promises. They were computed
+    /// from values of these `versions`. `drawn` is the number of batches taken from the input so far. If the
+    /// step is `traced`, the shards report when they received and processed the push.
     ///
-    /// A shard may be behind the step with which this worker began, with no other worker left to bring it
-    /// there. Then only such shards are pushed to, and only their verdicts are returned.
+    /// If some shards have not reached the step at which this worker joined, and no other worker is left to
+    /// advance them, the push goes to these shards only, and only their verdicts are returned.
     ///
     /// # Errors
-    /// If a shard refuses, or is gone.
+    /// If a shard refuses the push, or cannot be reached.
     pub async fn push_pull(
         &mut self,
         gradients: Vec<Payload>,
@@ -250,7 +252,7 @@ impl Parameters {
         Ok(ShardReply { version, last_step, verdict: None, step, payload, push: None, trip: None })
     }
 
-    /// Records how long each push took, from when it could have left.
+    /// Records how long each push took, from the time at which it could be sent.
     fn record_round_trips(&self, replies: &mut [ShardReply]) {
         let task = |position: usize| self.layout.shards[position].shard.task();
         let trips = replies.iter().enumerate().map(|(position, reply)| (task(position), reply.trip));
@@ -274,7 +276,7 @@ impl Parameters {
     }
 }
 
-/// Asks the callers for their counts a last time before they are dropped.
+/// Refreshes the counters a last time before the connections are dropped.
 impl Drop for Parameters {
     fn drop(&mut self) {
         self.counters.refresh();
@@ -288,15 +290,15 @@ fn check_slices(shard: &ShardLayout, slices: &[SliceId]) -> Result<(), ValuesErr
 /// The reply of one shard to a push or a pull.
 struct ShardReply {
     version: Version,
-    /// The step at which the shard stops.
+    /// The job's last step, as this shard knows it.
     last_step: GlobalStep,
-    /// The verdict on a push.
+    /// The verdict on the push; `None` after a pull.
     verdict: Option<Verdict>,
-    /// The next step that the shard named in its reply to a pull.
+    /// The next step, which the shard names in its reply to a pull.
     step: GlobalStep,
     payload: Payload,
-    /// The push, if it is traced.
+    /// The times of the push, if the step is traced.
     push: Option<TracedPush>,
-    /// When a push's gradients were complete, and when its reply arrived.
+    /// When the gradients of the push were complete, and when its reply arrived; `None` after a pull.
     trip: Option<(Instant, Instant)>,
 }

@@ -1,4 +1,5 @@
-//! When a push could leave: its payload may still be computed when the call begins. Knows no shard.
+//! The time at which a push could be sent, which may be after the call began because its gradients are still
+//! being computed. Knows no shard.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -7,8 +8,8 @@ use std::time::Instant;
 use pushpull_messages::id::TaskId;
 use pushpull_transport::buffer::Payload;
 
-/// Awaits the reply of a call that sends `gradients`, and returns it with the time at which all of them were
-/// complete. A push may begin while its gradients are computed.
+/// Awaits the reply of a call that sends `gradients`, and returns the reply with the time at which all
+/// gradients were complete. The call may begin before they are.
 pub(super) async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) -> (T, Instant) {
     let (complete, mut call) = (pin!(gradients.ready()), pin!(call));
     tokio::select! {
@@ -20,11 +21,12 @@ pub(super) async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) 
     (call.await, complete)
 }
 
-/// Returns the time at which each push could have left. `trips` holds, for each push, the task it goes to
-/// and, if it was a push, when its gradients were complete and when its reply arrived.
+/// Returns, for each push, the time at which it could be sent, and `None` for a pull. For each call, `trips`
+/// holds the task that was called and, for a push, when its gradients were complete and when its reply
+/// arrived.
 ///
-/// Pushes to one ps task share a connection and leave one after the other: none leaves before the gradients
-/// of those before it are complete.
+/// All pushes to one ps task share a connection and are sent in order. None is sent before the gradients of
+/// those before it are complete.
 pub(super) fn departures(
     trips: impl Iterator<Item = (TaskId, Option<(Instant, Instant)>)>,
 ) -> Vec<Option<Instant>> {
@@ -33,7 +35,7 @@ pub(super) fn departures(
         let (own, back) = trip?;
         let all = complete.entry(task).or_insert(own);
         *all = own.max(*all);
-        // If the credits did not suffice for all of them at once, they may have left in another order.
+        // If the credits did not suffice for all pushes at once, they may have been sent in another order.
         Some(if *all <= back { *all } else { own })
     };
     trips.map(left).collect()
@@ -69,14 +71,14 @@ mod tests {
         let at = |ms: u64| begun + std::time::Duration::from_millis(ms);
         let trip = |ps, complete, back| (TaskId::ps(ps), Some((at(complete), at(back))));
         let trips = [
-            // The first layer is computed last. It holds up the next shard of the same task, but no other
-            // task.
+            // The gradients of the first layer are computed last. They delay the next shard of the same task,
+            // but no other task.
             trip(0, 40, 45),
             trip(0, 5, 46),
             trip(1, 7, 12),
             (TaskId::ps(1), None),
             trip(1, 9, 13),
-            // This one was answered before they were complete, so it did not wait for them.
+            // This push was answered before those gradients were complete, so it did not wait for them.
             trip(0, 6, 11),
         ];
         let expected = [40, 40, 7, 0, 9, 6].map(|ms| (ms > 0).then(|| at(ms)));

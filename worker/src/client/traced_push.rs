@@ -1,4 +1,4 @@
-//! A push of a traced step, with the times at which it left and was answered. Knows no span.
+//! A push of a traced step, with the times at which it was sent and answered. Knows no span.
 
 use std::time::Instant;
 
@@ -6,17 +6,18 @@ use pushpull_messages::id::ShardId;
 use pushpull_messages::message::PushId;
 use pushpull_messages::observe::PushTimes;
 
-/// A push that was answered.
+/// The times of a push that was answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TracedPush {
     pub shard: ShardId,
     pub id: PushId,
     /// When sending began.
     pub sent: Instant,
-    /// When all of it could have left: its gradients, and those sent before it, were computed.
+    /// When all of the push could have been sent, because its gradients and those sent before it were
+    /// computed.
     pub complete: Instant,
     /// When the reply arrived.
     pub back: Instant,
-    /// The times that the ps task reported, on its own clock.
+    /// The times that the ps task reported, on the clock of that task.
     pub times: Option<PushTimes>,
 }

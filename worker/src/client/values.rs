@@ -1,5 +1,5 @@
-//! The values of all variables as they were pulled: read where they arrived, without a copy. Knows no
-//! connection.
+//! The values of all variables as a pull returned them. Values are read in the receive buffers, without a
+//! copy. Knows no connection.
 
 use std::sync::Arc;
 
@@ -15,35 +15,35 @@ pub struct Values {
     variables: Vec<Segment>,
 }
 
-/// The error for a shard whose slices do not match the placement.
+/// The error for a reply whose slices do not match the placement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValuesError {
-    /// The number of slices differs.
+    /// The shard sent another number of slices than it owns.
     #[error("{shard} sent {got} slices, expected {expected} by the placement")]
     Count {
-        /// The shard.
+        /// The shard that sent the reply.
         shard: ShardId,
-        /// The number of slices by the placement.
+        /// The number of slices that the placement gives to the shard.
         expected: usize,
         /// The number of slices received.
         got: usize,
     },
-    /// The slices are others, or in another order.
+    /// The shard sent other slices, or its slices in another order.
     #[error("{shard} sent other slices than the placement gives it, or in another order")]
     Slices {
-        /// The shard.
+        /// The shard that sent the reply.
         shard: ShardId,
     },
-    /// A slice has another size.
+    /// A slice has another size than the placement says.
     #[error("{shard} sent {got} bytes as its slice number {position}, expected {expected} by the placement")]
     Size {
-        /// The shard.
+        /// The shard that sent the reply.
         shard: ShardId,
-        /// The slice's position among those of the shard.
+        /// The position of the slice among the slices of the shard.
         position: usize,
-        /// The bytes by the placement.
+        /// The number of bytes that the slice should have.
         expected: usize,
-        /// The bytes received.
+        /// The number of bytes received.
         got: usize,
     },
 }
@@ -54,11 +54,11 @@ impl Values {
         Self { variables }
     }
 
-    /// Assembles the values from each shard's payload, in the layout's order. A variable that is split is
-    /// copied into one buffer; the others are read where they are.
+    /// Assembles the values from the payload of each shard, in the order of the layout. A variable that is
+    /// split among shards is copied into one buffer; all others are read in the receive buffers.
     ///
     /// # Errors
-    /// If a shard's segments do not match its slices.
+    /// If the segments of a payload do not match the shard's slices.
     pub fn assemble(layout: &Layout, shards: &[Payload], pool: &BufferPool) -> Result<Self, ValuesError> {
         for (shard, payload) in layout.shards.iter().zip(shards) {
             let (expected, got) = (shard.parts.len(), payload.segments().len());
@@ -88,12 +88,12 @@ impl Values {
         Ok(Self { variables: variables.collect() })
     }
 
-    /// Returns one variable's value, row-major.
+    /// Returns the value of one variable, row-major.
     pub fn variable(&self, variable: VariableId) -> &[f32] {
         self.variables[variable.index()].as_f32()
     }
 
-    /// Returns the bytes of one variable's value.
+    /// Returns the value of one variable as bytes.
     pub fn bytes(&self, variable: VariableId) -> &[u8] {
         self.variables[variable.index()].as_bytes()
     }
@@ -117,7 +117,8 @@ mod tests {
     use crate::client::Gradients;
 
     proptest! {
-        /// On every layout, numbers that are written as gradients come back as values.
+        /// On every layout, values assembled from the payloads of gradients equal the gradients that were
+        /// written.
         #[test]
         fn gradients_and_values_agree_on_every_layout(
             variables in prop::collection::vec((1usize..6, 1usize..20, any::<u8>()), 1..6),
@@ -157,7 +158,7 @@ mod tests {
                 gradients.variable_mut(VariableId(id as u32)).copy_from_slice(&numbers);
                 expected.push(numbers);
             }
-            // Gradients are sent with the last slice first.
+            // Gradients are sent in the reverse order: the last slice first.
             let reversed = |payload: Payload| Payload::new(payload.into_segments().into_iter().rev().collect());
             let payloads: Vec<Payload> = gradients.into_payloads().into_iter().map(reversed).collect();
             let values = Values::assemble(&layout, &payloads, &pool).unwrap();

@@ -15,12 +15,12 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// Starts `threads` threads, which `devices` devices share.
+    /// Starts `threads` threads that `devices` devices share.
     ///
     /// # Errors
     /// If the operating system cannot start the threads.
     pub fn new(threads: usize, devices: usize) -> Result<Self, ReplicaError> {
-        // Rounded up: the pool bounds all devices together.
+        // Rounded up, because the pool bounds the threads of all devices together.
         let each = threads.div_ceil(devices.max(1)).max(1);
         let pool = (threads > 1 || devices > 1).then(|| {
             let named = rayon::ThreadPoolBuilder::new().thread_name(|index| format!("compute-{index}"));
@@ -31,7 +31,8 @@ impl Compute {
         Ok(Self { pool, threads: if each > 1 { Threads::Pool(each) } else { Threads::One } })
     }
 
-    /// Runs `work` on the pool if there is one: kernels fork within the pool that they are called on.
+    /// Runs `work` in the pool if there is one. Parallel kernels split their work within the pool that they
+    /// run in.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match &self.pool {
             Some(pool) => pool.install(work),
@@ -39,7 +40,7 @@ impl Compute {
         }
     }
 
-    /// Returns the threads that one device may use.
+    /// Returns the number of threads that one device may use.
     pub(crate) const fn threads(&self) -> Threads {
         self.threads
     }

@@ -1,5 +1,5 @@
-//! The actor that owns a replica. It computes on an arbiter of its own, so that nothing else waits for a
-//! step. Knows no other device.
+//! The actor that owns a replica. It computes on its own arbiter (a thread with an event loop), so that
+//! nothing else waits for a step. Knows no other device.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::error::ReplicaError;
 use super::replica::Replica;
 use crate::client::{Gradients, Values};
 
-/// A replica on a thread of its own.
+/// A replica that computes on its own thread.
 pub(crate) struct Device {
     replica: Box<dyn Replica>,
 }
@@ -24,18 +24,18 @@ impl Actor for Device {
 }
 
 impl Device {
-    /// Starts the device on an arbiter.
+    /// Starts the device on `arbiter`.
     pub(crate) fn start_on(arbiter: &ArbiterHandle, replica: Box<dyn Replica>) -> Addr<Self> {
         Self::start_in_arbiter(arbiter, move |_| Self { replica })
     }
 }
 
-/// Asks a device to compute the gradients of its part of a batch.
+/// A request to compute the gradients of this device's part of a batch.
 #[derive(actix::Message)]
 #[rtype(result = "DeviceGradients")]
 pub(crate) struct ComputeGradients {
     pub batch: Arc<Batch>,
-    /// The first example of this device's part.
+    /// The index of the first example of this device's part.
     pub first: usize,
     pub random: u64,
     pub values: Arc<Values>,
@@ -43,11 +43,12 @@ pub(crate) struct ComputeGradients {
     pub queued: Queued,
 }
 
-/// The loss and the gradients of a device's part. The device drops batch and values before it sends this.
+/// The loss and the gradients of a device's part of a batch. The device drops its references to the batch and
+/// the values before it replies.
 pub(crate) struct DeviceGradients {
     pub loss: Result<f32, ReplicaError>,
     pub gradients: Gradients,
-    /// The beginning and the end of the computation.
+    /// When the computation began and ended.
     pub took: [Instant; 2],
 }
 
@@ -64,7 +65,7 @@ impl Handler<ComputeGradients> for Device {
     }
 }
 
-/// Asks a device to add another device's gradients to `own`.
+/// A request to add the gradients of another device to `own`.
 #[derive(actix::Message)]
 #[rtype(result = "AddedGradients")]
 pub(crate) struct AddGradients {
@@ -76,7 +77,7 @@ pub(crate) struct AddGradients {
 /// The sum of two devices' gradients.
 pub(crate) struct AddedGradients {
     pub gradients: Gradients,
-    /// The beginning and the end of the addition.
+    /// When the addition began and ended.
     pub took: [Instant; 2],
 }
 
@@ -91,7 +92,7 @@ impl Handler<AddGradients> for Device {
     }
 }
 
-/// Asks a device to compute the loss and every metric of a batch.
+/// A request to compute the loss and every metric of a batch.
 #[derive(actix::Message)]
 #[rtype(result = "Result<Vec<f32>, ReplicaError>")]
 pub(crate) struct EvaluateBatch {

@@ -4,7 +4,7 @@ use actix::MailboxError;
 use pushpull_engine::{CompileError, StepError};
 use pushpull_messages::device::Device;
 
-/// The reason why a replica cannot compute.
+/// The reason why a replica cannot compute a step or an evaluation.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaError {
     /// The graph cannot be compiled.
@@ -13,17 +13,17 @@ pub enum ReplicaError {
     /// A batch does not fit the model.
     #[error(transparent)]
     Step(#[from] StepError),
-    /// A node requests a device that its clone of the graph does not run on.
+    /// An operation requests a device other than the one that its clone of the graph runs on.
     #[error(
         "{node} requests {asked}, but runs on every device of this worker, including {device}: request a kind of \
          device that all of them are, or allow soft placement"
     )]
     Device {
-        /// The node.
+        /// The name of the operation.
         node: String,
-        /// The device that it requests.
+        /// The device that the operation requests.
         asked: String,
-        /// The device that it would run on.
+        /// The device that the operation would run on.
         device: Device,
     },
     /// A batch has fewer examples than the worker has devices.
@@ -31,9 +31,9 @@ pub enum ReplicaError {
         "a batch of {examples} examples cannot be split among {devices} devices: use fewer devices, or a larger batch"
     )]
     Share {
-        /// The examples in a batch.
+        /// The number of examples in a batch.
         examples: usize,
-        /// The devices of this worker.
+        /// The number of devices of this worker.
         devices: usize,
     },
     /// The operating system refused to start threads.
@@ -41,12 +41,12 @@ pub enum ReplicaError {
     Threads {
         /// The number of threads requested.
         threads: usize,
-        /// The system's reason.
+        /// The reason that the operating system gave.
         reason: String,
     },
 }
 
-/// An error of a device while it computes.
+/// An error that occurs while a device computes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeviceError {
     /// The replica could not compute.

@@ -14,12 +14,13 @@ use super::error::ReplicaError;
 use super::replica::{Complete, Replica, ReplicaConfig};
 use crate::client::{Gradients, Values};
 
-/// A replica that runs our own engine: the graph, compiled for each batch size.
+/// A replica that runs our own engine on a graph, compiled separately for each batch size.
 pub struct GraphReplica {
     graph: GraphSpec,
     training: Executor,
     columns: Vec<ColumnSpec>,
-    /// The evaluation programs by batch size; a test set has at most two sizes.
+    /// The compiled evaluation for each batch size. A test set has at most two sizes: that of all full
+    /// batches, and that of the last one.
     evaluation: BTreeMap<usize, Executor>,
     compute: Compute,
 }
@@ -28,7 +29,7 @@ impl GraphReplica {
     /// Compiles the graph.
     ///
     /// # Errors
-    /// If the graph cannot be compiled, or the data lack one of its inputs.
+    /// If the graph cannot be compiled, or if the data lack one of its inputs.
     pub fn new(config: ReplicaConfig<'_>) -> Result<Self, ReplicaError> {
         let ReplicaConfig { graph, examples, columns, compute, .. } = config;
         let program = Program::training(graph, examples, columns, compute.threads())?;
@@ -42,7 +43,7 @@ impl GraphReplica {
     }
 }
 
-/// Gradients that call `complete` for each one that becomes final.
+/// A wrapper of gradients that calls `complete` for each gradient as soon as it is final.
 struct Announced<'a, 'c> {
     gradients: &'a mut Gradients,
     complete: &'a mut Complete<'c>,

@@ -1,5 +1,5 @@
-//! All devices of one worker. Each has a clone of the graph and its part of every batch, and their gradients
-//! are added up inside the worker, so that it pushes once. Knows no shard.
+//! All devices of one worker. Each has a clone of the graph and computes a part of every batch. Their
+//! gradients are summed inside the worker, so that it sends a single push. Knows no shard.
 
 mod compute;
 mod device;
@@ -33,25 +33,26 @@ use crate::client::{Gradients, Values};
 /// The devices of one worker, each on a thread of its own.
 pub(crate) struct Devices {
     actors: Vec<Addr<Device>>,
-    /// The meter of each device's messages.
+    /// The meter of each device's messages, which counts and times them.
     meters: Vec<Arc<Meter>>,
     arbiters: Vec<Arbiter>,
-    /// The examples of each batch that each device works on.
+    /// For each device, the range of a batch's examples that it computes.
     parts: Vec<Range<usize>>,
 }
 
-/// The result of a step on all devices.
+/// The result of a step, combined over all devices.
 pub(crate) struct Computed {
-    /// The mean loss of the batch.
+    /// The mean loss over the batch.
     pub loss: f32,
-    /// The gradients of this mean.
+    /// The gradients of the mean loss.
     pub gradients: Gradients,
-    /// The work of each device, if the step is traced.
+    /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
 }
 
 impl Devices {
-    /// Starts a device for each replica; `parts` holds the part of each, in the same order.
+    /// Starts a device for each replica. `parts` holds the range of examples of each replica, in the same
+    /// order.
     pub(crate) fn start(replicas: Vec<Box<dyn Replica>>, parts: Vec<Range<usize>>) -> Self {
         let arbiters: Vec<Arbiter> = replicas.iter().map(|_| Arbiter::new()).collect();
         let start =
@@ -61,8 +62,8 @@ impl Devices {
         Self { actors, meters, arbiters, parts }
     }
 
-    /// Computes one step on all devices. `memory` holds memory for each device's gradients. Records the work
-    /// of each device if the step is `traced`.
+    /// Computes one step on all devices. `memory` holds the buffers for the gradients of each device. If the
+    /// step is `traced`, the work of each device is recorded.
     ///
     /// # Errors
     /// If the batch does not fit the model, or a device panicked.
@@ -85,7 +86,8 @@ impl Devices {
                 queued: meter.queue(),
             })
         });
-        // All devices must reply before the first error is returned, because they hold the batch.
+        // All devices must reply before the first error is returned, because until then they hold references
+        // to the batch.
         let (mut loss, mut reduced) = (0.0, Vec::with_capacity(self.actors.len()));
         let (mut failed, mut work) = (None, Vec::new());
         for (device, (stepped, part)) in join_all(steps).await.into_iter().zip(&self.parts).enumerate() {
@@ -108,8 +110,8 @@ impl Devices {
         }
     }
 
-    /// Adds up the gradients of all devices in a tree: in each round every second one is added to the one
-    /// before it, in place, all pairs at the same time.
+    /// Sums the gradients of all devices in a tree. In each round, the gradients of every second device are
+    /// added in place to those of the device before it; all additions of a round run in parallel.
     async fn reduce(
         &self,
         mut gradients: Vec<Gradients>,
@@ -138,7 +140,7 @@ impl Devices {
         Ok(gradients.pop().expect("at least one device"))
     }
 
-    /// Computes the loss and every metric of some batches, each on another device.
+    /// Computes the loss and every metric of several batches, each on a different device.
     ///
     /// # Errors
     /// If a batch does not fit the model, or a device panicked.
@@ -167,7 +169,7 @@ impl Devices {
     }
 }
 
-/// Stops the threads, and does not wait for a computation to end.
+/// Stops the threads of the devices. Does not wait for a computation to end.
 impl Drop for Devices {
     fn drop(&mut self) {
         for arbiter in &self.arbiters {

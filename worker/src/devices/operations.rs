@@ -1,5 +1,5 @@
-//! Where operations run: on every device of the worker, since each has a clone of the whole graph. Knows no
-//! thread.
+//! The devices on which operations run: all devices of the worker, because each has a clone of the whole
+//! graph. Knows no thread.
 
 use pushpull_messages::device::{Device, DeviceKind};
 use pushpull_messages::graph::{GraphSpec, NodeSpec};
@@ -13,11 +13,11 @@ pub(crate) fn virtual_cpus(task: TaskId, count: usize) -> impl Iterator<Item = D
 }
 
 /// Checks that each operation may run on every device of this worker, because each device has a clone of all
-/// operations. With soft placement, operations that request another device run there anyway, and one warning
-/// is logged for all of them.
+/// operations. With soft placement, an operation that requests another device runs on the worker's devices,
+/// and one warning is logged for all such operations.
 ///
 /// # Errors
-/// If an operation requests another device and `soft` is false.
+/// If `soft` is false and an operation requests another device.
 pub(crate) fn check(graph: &GraphSpec, devices: &[Device], soft: bool) -> Result<(), ReplicaError> {
     let elsewhere = graph.nodes.iter().enumerate().filter_map(|(position, node)| {
         let asked = node.device?;
@@ -37,8 +37,8 @@ pub(crate) fn check(graph: &GraphSpec, devices: &[Device], soft: bool) -> Result
     Ok(())
 }
 
-/// Returns a readable table of the operations: the devices that all of them run on, then a line for each
-/// operation in the graph's order.
+/// Returns a readable table of the operations. The first line names the devices that all of them run on; then
+/// follows a line for each operation, in the order of the graph.
 pub(crate) fn table(graph: &GraphSpec, devices: &[Device]) -> String {
     let width = graph.nodes.iter().map(|node| node.name.len().min(NAME_WIDTH)).max().unwrap_or(0);
     let places: Vec<String> = devices.iter().map(Device::to_string).collect();
@@ -47,7 +47,7 @@ pub(crate) fn table(graph: &GraphSpec, devices: &[Device]) -> String {
     std::iter::once(format!("each on {}", places.join(", "))).chain(lines).collect::<Vec<_>>().join("\n")
 }
 
-/// The maximum width that names are padded to, in columns.
+/// The maximum width to which names are padded, in columns.
 const NAME_WIDTH: usize = 48;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! The part of a batch that each device works on. Knows no device.
+//! Splits a batch among the devices of a worker. Knows no device.
 
 use std::ops::Range;
 
 use super::error::ReplicaError;
 
-/// Returns the part of a batch of `examples` that each of `devices` devices works on. The parts follow each
-/// other, and their sizes differ by at most 1.
+/// Returns, for each of `devices` devices, its part of a batch of `examples` examples. The parts are
+/// consecutive ranges, and their sizes differ by at most 1.
 ///
 /// # Errors
 /// If there are fewer examples than devices.

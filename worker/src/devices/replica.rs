@@ -1,5 +1,5 @@
-//! The boundary to whatever computes gradients: our own engine, or another one behind the same trait.
-//! Knows no shard and no connection.
+//! The interface to an engine that computes gradients: our own, or another one that implements the same
+//! trait. Knows no shard and no connection.
 
 use std::sync::Arc;
 
@@ -14,20 +14,21 @@ use super::compute::Compute;
 use super::error::ReplicaError;
 use crate::client::{Gradients, Values};
 
-/// A callback that is told of each final gradient, and may take it away.
+/// A callback that is called for each gradient as soon as it is final, and that may take it away.
 pub type Complete<'a> = dyn FnMut(&mut Gradients, VariableId) + Send + 'a;
 
-/// Makes the replica for one device of a worker.
+/// A function that creates the replica for one device of a worker.
 pub type MakeReplica = Arc<dyn Fn(ReplicaConfig<'_>) -> Result<Box<dyn Replica>, ReplicaError> + Send + Sync>;
 
 /// A clone of the model on one device.
 pub trait Replica: Send {
-    /// Computes the mean loss of this replica's part of a batch at these values, and writes the gradient of
-    /// every variable. The gradients are those of this mean times the part's share of the batch, so that the
-    /// gradients of all replicas add up. Calls `complete` for each gradient as soon as it is final.
+    /// Computes the mean loss over this replica's part of a batch at these values, and writes the gradient of
+    /// every variable. Each gradient is that of this mean, multiplied by the part's share of the batch, so
+    /// that the sum over all replicas is the gradient of the mean over the batch. Calls `complete` for each
+    /// gradient as soon as it is final.
     ///
     /// # Errors
-    /// If the batch does not fit the model; the gradients must not be used then.
+    /// If the batch does not fit the model; the contents of the gradients are then unspecified.
     fn step(
         &mut self,
         feed: Feed<'_>,
@@ -42,14 +43,15 @@ pub trait Replica: Send {
     /// If the model cannot be computed on such batches.
     fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError>;
 
-    /// Computes the loss and every metric of a whole batch at these values: means over the batch, or counts.
+    /// Computes the loss and every metric over a whole batch at these values. Each result is a mean over the
+    /// batch, or counts.
     ///
     /// # Errors
     /// If the batch does not fit the model.
     fn evaluate(&mut self, batch: &Batch, values: &Values) -> Result<Vec<f32>, ReplicaError>;
 }
 
-/// The settings that a replica is made with.
+/// Everything that is needed to create a replica.
 pub struct ReplicaConfig<'a> {
     /// The model.
     pub graph: &'a GraphSpec,
@@ -59,6 +61,6 @@ pub struct ReplicaConfig<'a> {
     pub columns: &'a [ColumnSpec],
     /// The device that the replica runs on.
     pub device: Device,
-    /// The threads that do its work.
+    /// The threads that the replica computes with.
     pub compute: Compute,
 }

@@ -1,8 +1,8 @@
-//! What a device did in a traced step. Knows no span.
+//! The work of a device in a traced step. Knows no span.
 
 use std::time::Instant;
 
-/// A piece of a device's work.
+/// A piece of work that a device has done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub device: usize,
