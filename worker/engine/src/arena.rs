@@ -1,4 +1,4 @@
-//! The working memory of a program: floats that begin on a cache line. Knows nothing of what they mean.
+//! The working memory of a program: floats that begin on a cache line. It must not know what they mean.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -25,7 +25,7 @@ impl Arena {
         Self { lines: bytemuck::zeroed_vec(floats.div_ceil(LINE_FLOATS)), floats }
     }
 
-    /// Returns all floats.
+    /// Returns all floats of the arena for writing.
     pub fn floats_mut(&mut self) -> &mut [f32] {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.floats]
     }

@@ -1,5 +1,5 @@
-//! Reverse-mode differentiation ahead of time: appends the backward pass to the forward pass, as more nodes.
-//! Knows nothing of fusion or memory.
+//! Reverse-mode differentiation at compile time: appends the backward pass to the forward pass, as more
+//! nodes. It must not know fusion or memory.
 
 use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Reduction, Saved, Side, Unary};
 use pushpull_messages::graph::GraphSpec;
@@ -9,8 +9,8 @@ use super::error::CompileError;
 use super::extent::extent;
 use super::ir::{Epilogue, Factors, Ir, Kernel, Node, Value};
 
-/// Appends the nodes that compute the gradient of `loss` by every trained variable. Returns `None` for a
-/// variable that the loss does not depend on.
+/// Appends the nodes that compute the gradient of `loss` with respect to every trained variable, and returns
+/// the gradients. The gradient is `None` for a variable that the loss does not depend on.
 ///
 /// # Errors
 /// If an operation between a variable and the loss has no gradient.
@@ -43,7 +43,8 @@ pub(super) fn differentiate(
     Ok(gradients)
 }
 
-/// The growing list of nodes, and the adjoint of every forward node's first output.
+/// The list of nodes, to which the backward pass is appended, and the adjoint of each forward node's first
+/// output.
 struct Tape<'a> {
     ir: &'a mut Ir,
     graph: &'a GraphSpec,
@@ -77,7 +78,8 @@ impl Tape<'_> {
         self.depends[value.node]
     }
 
-    /// Adds to the adjoint of a forward value. A value that is used twice gets the sum of both adjoints.
+    /// Adds `adjoint` to the adjoint of a forward value. A value that is used twice gets the sum of both
+    /// adjoints.
     fn contribute(&mut self, to: Value, adjoint: Value) {
         let sum = match self.adjoints[to.node] {
             None => adjoint,
@@ -91,7 +93,8 @@ impl Tape<'_> {
 
     /// Pushes a ∘ b with the shape `output`, to which both broadcast.
     fn binary(&mut self, op: Binary, a: Value, b: Value, output: Vec<usize>) -> Value {
-        // An adjoint may have another shape with the same number of elements, as from a rule that flattens.
+        // An adjoint may have another shape with the same number of elements, for example from the rule of a
+        // flatten.
         let as_output = |tape: &Self, value: Value| match tape.ir.elements(value) {
             all if all == output.iter().product::<usize>() => output.clone(),
             _ => tape.shape(value),
@@ -106,7 +109,8 @@ impl Tape<'_> {
         self.push(Kernel::Unary(op), &[x], shape)
     }
 
-    /// Pushes the adjoint of an operand that was broadcast: the sum over all places where it was used.
+    /// Pushes the adjoint of an operand that was broadcast: the sum of `dy` over all places where the operand
+    /// was used.
     fn sum_to(&mut self, dy: Value, from: &[usize], operand: Value) -> Value {
         let to = self.shape(operand);
         match extent(&to, from) {
@@ -126,7 +130,8 @@ impl Tape<'_> {
         self.contribute(to, adjoint);
     }
 
-    /// Applies the rule of one kernel: passes the adjoint `dy` of its first output `y` on to its inputs.
+    /// Applies the gradient rule of one kernel: adds to the adjoints of its inputs, given the adjoint `dy` of
+    /// its first output `y`.
     fn backward(&mut self, y: Value, dy: Value) -> Result<(), CompileError> {
         let Node { kernel, inputs, outputs, .. } = self.ir.nodes[y.node].clone();
         match kernel {
@@ -185,7 +190,7 @@ impl Tape<'_> {
         Ok(())
     }
 
-    /// Applies the rule of a convolution or a pooling.
+    /// Applies the gradient rule of a convolution or a pooling.
     fn image_grad(&mut self, kernel: Kernel, inputs: &[Value], y: Value, dy: Value) {
         let images = inputs[0];
         match kernel {
@@ -211,7 +216,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Applies the rule of a kernel that works on rows: a normalisation, a dropout or a softmax.
+    /// Applies the gradient rule of a kernel that works on rows: a normalisation, a dropout or a softmax.
     fn row_grad(&mut self, kernel: Kernel, inputs: &[Value], y: Value, dy: Value) {
         match kernel {
             Kernel::BatchNorm => {
@@ -219,7 +224,7 @@ impl Tape<'_> {
                 let rows = self.rows(x, gamma);
                 self.norm_grad(Kernel::BatchNormGrad { rows }, [x, gamma, beta], [mean, scale], dy);
             }
-            // The rule of the whole normalisation includes the way through the statistics.
+            // The rule of the whole normalisation already includes the gradient through the statistics.
             Kernel::Moments { .. } | Kernel::ReciprocalStddev { .. } => {}
             Kernel::LayerNorm { .. } => {
                 let [x, gamma, beta] = inputs.try_into().expect("3 inputs");
@@ -237,7 +242,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Applies the rule of a loss. A metric has none.
+    /// Applies the gradient rule of a loss. A metric has no gradient.
     fn score_grad(&mut self, kernel: &Kernel, inputs: &[Value], dy: Value) -> Result<(), CompileError> {
         match *kernel {
             Kernel::SoftmaxCrossEntropy => self.loss_grad(Kernel::SoftmaxCrossEntropyGrad, inputs, dy),
@@ -263,7 +268,7 @@ impl Tape<'_> {
 
     fn unary_grad(&mut self, op: Unary, x: Value, y: Value, dy: Value) -> Value {
         let saved = match op.saved() {
-            // Only negation has the same slope everywhere.
+            // Only negation has a constant slope.
             Saved::Nothing => return self.unary(op, dy),
             Saved::Input => x,
             Saved::Output => y,
@@ -322,9 +327,9 @@ impl Tape<'_> {
         }
     }
 
-    /// Applies the rule of a product. With A and B as they were multiplied, dA = dC·Bᵀ and dB = Aᵀ·dC; a
-    /// transposed operand gets the transpose of that. The second comes first, because it is the one that a
-    /// shard waits for.
+    /// Applies the gradient rule of a product: dA = dC·Bᵀ and dB = Aᵀ·dC, where A and B are the factors as
+    /// they were multiplied. The gradient of an operand that is stored transposed is the transpose of this.
+    /// dB is computed first, because B is usually a variable, and its shard waits for the gradient.
     fn product_grad(
         &mut self,
         kernel: impl Fn(Factors) -> Kernel,
@@ -354,7 +359,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns the number of rows of gamma's length in x, and that length.
+    /// Returns the number of rows of x and their length, which is that of gamma.
     fn rows(&self, x: Value, gamma: Value) -> [usize; 2] {
         let width = self.ir.elements(gamma);
         [self.ir.elements(x) / width, width]

@@ -1,5 +1,5 @@
 //! The reasons why a graph cannot be compiled, and why a program cannot finish a step. Each names the node.
-//! Knows no batch.
+//! It must not know what a batch contains.
 
 use pushpull_kernels::cpu::{BadGeometry, BadShapes, IdOutOfRange, LabelOutOfRange};
 use pushpull_messages::graph::GraphError;
@@ -13,41 +13,41 @@ pub enum CompileError {
     /// The graph is not valid.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// The graph cannot be trained.
+    /// The graph cannot be trained, since one of its operations has no gradient for an input.
     #[error("{node} lies between a variable and the loss, but has no gradient by {input}")]
     NoGradient {
-        /// The node.
+        /// The name of the node.
         node: String,
-        /// The input without a gradient.
+        /// The name of the input that has no gradient.
         input: &'static str,
     },
-    /// The graph has an input that the data lack.
+    /// The graph has an input for which the data have no column.
     #[error("input '{name}' asks for {example} in each example, but the data have the columns {columns}")]
     NoColumn {
-        /// The node's name.
+        /// The name of the input node.
         name: String,
-        /// The tensor that it expects in each example.
+        /// The tensor that the node expects in each example.
         example: TensorSpec,
-        /// The columns of the data.
+        /// The columns that the data have.
         columns: String,
     },
-    /// The kernels cannot compute a window on images of this size.
+    /// The kernels cannot apply a window to images of this size.
     #[error("{node}: {error}")]
     Geometry {
-        /// The node.
+        /// The name of the node.
         node: String,
-        /// The kernel's reason.
+        /// The reason that the kernels report.
         error: BadGeometry,
     },
     /// The kernels cannot broadcast these shapes.
     #[error("{node}: {error}")]
     Broadcast {
-        /// The node.
+        /// The name of the node.
         node: String,
-        /// The kernel's reason.
+        /// The reason that the kernels report.
         error: BadShapes,
     },
-    /// A step needs too much memory.
+    /// A step would need more working memory than the arena may have.
     #[error(
         "{what} {examples} examples at a time needs {elements} floats of working memory, but at most \
          {ARENA_ELEMENTS_MAX} are allowed: use smaller batches; the largest output is that of {node}"
@@ -55,11 +55,11 @@ pub enum CompileError {
     TooLarge {
         /// The words `training on` or `evaluating`.
         what: &'static str,
-        /// The examples in a batch.
+        /// The number of examples in a batch.
         examples: usize,
-        /// The working memory, in floats.
+        /// The working memory that would be needed, in floats.
         elements: usize,
-        /// The node with the largest output.
+        /// The name of the node with the largest output.
         node: String,
     },
 }
@@ -68,19 +68,19 @@ pub enum CompileError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{node}: {fault}")]
 pub struct StepError {
-    /// The node that found it.
+    /// The name of the node that found the fault.
     pub node: String,
-    /// The reason.
+    /// What is wrong with the batch.
     pub fault: StepFault,
 }
 
-/// The reason why a batch does not fit a model.
+/// The way in which a batch does not fit a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepFault {
-    /// A label is none of the classes.
+    /// A label is not one of the classes.
     #[error(transparent)]
     Label(#[from] LabelOutOfRange),
-    /// An id is none of the table's rows.
+    /// An id is not a row of the table.
     #[error(transparent)]
     Id(#[from] IdOutOfRange),
 }

@@ -1,5 +1,5 @@
-//! Runs a program on batches: the instructions in order, all working memory in one arena that is there from
-//! the start. A step allocates nothing.
+//! Runs a program on batches: executes its instructions in order, with all working memory in one arena that
+//! is allocated at the start. A step allocates nothing.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::program::Program;
 use super::rest::{OUTPUTS, carve};
 use super::values::ValueSource;
 
-/// A program and its arena.
+/// A program together with its arena.
 pub struct Executor {
     program: Program,
     arena: Arena,
@@ -21,7 +21,7 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Allocates all the memory that the program needs; later steps allocate nothing.
+    /// Allocates all the memory that the program needs; steps allocate nothing.
     pub fn new(program: Program) -> Self {
         let arena = Arena::zeroed(program.arena);
         let results = Vec::with_capacity(program.results.iter().map(|(_, elements)| elements).sum());
@@ -35,16 +35,17 @@ impl Executor {
 
     /// Runs a training program forward and backward, and returns the loss.
     ///
-    /// The loss is the mean over the program's examples. The gradients are those of this mean times the share
-    /// of the batch that these examples are, so that the gradients of several devices add up to those of the
-    /// whole batch. `gradients` is told of each gradient as soon as it is complete, in the program's
-    /// [`gradient_order`](Program::gradient_order).
+    /// The loss is the mean over the program's examples. The gradients are those of this mean, multiplied by
+    /// the program's share of the examples in the batch, so that the gradients of several devices add up to
+    /// those of the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon as it is
+    /// complete, in the program's [`gradient_order`](Program::gradient_order).
     ///
     /// # Errors
-    /// If a label is none of the classes or an id none of the rows; the gradients must not be used then.
+    /// If a label is not one of the classes, or an id is not a row of its table. The gradients must not be
+    /// used then.
     ///
     /// # Panics
-    /// If the batch is not what the program was compiled for.
+    /// If the batch does not have the columns or examples that the program was compiled for.
     pub fn train(
         &mut self,
         feed: Feed<'_>,
@@ -59,19 +60,20 @@ impl Executor {
         Ok(self.results[0])
     }
 
-    /// Runs an evaluation program, and returns the loss, then each metric's numbers.
+    /// Runs an evaluation program, and returns the loss, followed by the numbers of each metric.
     ///
     /// # Errors
-    /// If a label is none of the classes or an id none of the rows.
+    /// If a label is not one of the classes, or an id is not a row of its table.
     ///
     /// # Panics
-    /// If the batch is not what the program was compiled for, or the program computes gradients.
+    /// If the batch does not have the columns or examples that the program was compiled for, or the program
+    /// computes gradients.
     pub fn evaluate(&mut self, feed: Feed<'_>, values: &dyn ValueSource) -> Result<&[f32], StepError> {
         self.run(feed, values, None)?;
         Ok(&self.results)
     }
 
-    /// Runs all instructions, and writes down the results.
+    /// Runs all instructions, and collects the results.
     fn run(
         &mut self,
         feed: Feed<'_>,
@@ -108,8 +110,9 @@ impl Executor {
     }
 }
 
-/// Returns the ranges of the arena that an instruction writes: its outputs, then its scratch memory. Empty
-/// where it has fewer outputs, or writes an output elsewhere.
+/// Returns the ranges of the arena that an instruction writes: those of its outputs, then that of its scratch
+/// memory. The range of an output is empty if the instruction does not have that output or writes it outside
+/// the arena.
 fn written(instruction: &Instruction) -> [Range<usize>; OUTPUTS + 1] {
     let mut ranges = [const { 0..0 }; OUTPUTS + 1];
     ranges[OUTPUTS] = instruction.scratch.clone();

@@ -1,10 +1,10 @@
-//! How one tensor is repeated within another, which element-wise passes and the gradients of broadcasts
-//! depend on. Knows no kernel.
+//! How one tensor is repeated within another. Element-wise passes and the gradients of broadcasts depend on
+//! it. It must not know kernels.
 
 use pushpull_kernels::cpu::Extent;
 
-/// Returns how a tensor of shape `of` is repeated within one of shape `within`, to which it broadcasts.
-/// Returns `None` if it is repeated along an inner axis.
+/// Returns how a tensor of the shape `of` is repeated when it is broadcast to the shape `within`. Returns
+/// `None` if it is repeated along an inner axis.
 pub(super) fn extent(of: &[usize], within: &[usize]) -> Option<Extent> {
     let (elements, all): (usize, usize) = (of.iter().product(), within.iter().product());
     let first = of.iter().position(|&extent| extent != 1).unwrap_or(of.len());

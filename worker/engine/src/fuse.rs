@@ -1,16 +1,16 @@
-//! Decides which kernels run, and in which order: leaves out what no target needs, takes bias and relu into
-//! the product or convolution before them, and turns successive element-wise functions into one pass over
-//! memory.
+//! Decides which kernels run, and in which order. It omits kernels that no target needs, merges bias and relu
+//! into the product or convolution before them, and merges successive element-wise functions into one pass
+//! over memory.
 //!
-//! Wanted properties: (A) every target is computed; (B) a value that no target needs is not computed; (C) no
-//! other kernel reads a value that is taken into a later kernel.
+//! Required properties: (A) every target is computed; (B) a value that no target needs is not computed; (C)
+//! if a kernel is merged into a later one, no other kernel reads its output.
 
 use pushpull_kernels::cpu::{Binary, Extent, Operand, Side, Step, Unary};
 
 use super::extent::extent;
 use super::ir::{Epilogue, Ir, Kernel, Node, Value};
 
-/// A kernel that runs, with the values that it reads. It computes the outputs of `node`.
+/// A kernel that will run, with the values that it reads. It computes the outputs of `node`.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub node: usize,
@@ -18,14 +18,15 @@ pub(super) struct Draft {
     pub inputs: Vec<Value>,
 }
 
-/// The kernels that run, and how often each value is read.
+/// The kernels that will run, and the number of times that each value is read.
 pub(super) struct Fused {
-    /// The kernels in order.
+    /// The kernels in the order in which they run.
     pub drafts: Vec<Draft>,
     pub readers: Readers,
 }
 
-/// How often each value is read, by roots. A target counts as one more read.
+/// The number of times that each value is read. A read of a view counts as a read of the value that it views,
+/// and being a target counts as one more read.
 pub(super) struct Readers(Vec<Vec<usize>>);
 
 impl Readers {
@@ -51,8 +52,8 @@ pub(super) fn fuse(ir: &Ir, targets: &[Value]) -> Fused {
     Fused { drafts, readers }
 }
 
-/// Returns the nodes that the targets need, and how often each value is read by those. Inputs stand before
-/// their readers, so one pass from the end reaches all of them.
+/// Returns which nodes the targets need, and how often each value is read by those nodes. Inputs come before
+/// their readers, so a single pass from the end reaches all of them.
 fn reach(ir: &Ir, targets: &[Value]) -> (Vec<bool>, Readers) {
     let mut live = vec![false; ir.nodes.len()];
     let mut readers: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
@@ -76,7 +77,7 @@ fn reach(ir: &Ir, targets: &[Value]) -> (Vec<bool>, Readers) {
 struct Fusion<'a> {
     ir: &'a Ir,
     readers: &'a Readers,
-    /// The draft of each node; `None` if it does not run, or runs as a part of a later one.
+    /// The draft of each node; `None` if the node does not run, or was merged into a later one.
     drafts: Vec<Option<Draft>>,
 }
 
@@ -96,7 +97,8 @@ impl Fusion<'_> {
         }
     }
 
-    /// Takes this node into the kernel before it, if no other kernel reads that one's output.
+    /// Merges this node into the kernel that computes `link.first`, if no other kernel reads that kernel's
+    /// output.
     fn join(&mut self, position: usize, link: &Link) -> Option<Draft> {
         if self.readers.of(link.first) != 1 || link.first.output != 0 {
             return None;
@@ -133,7 +135,8 @@ impl Fusion<'_> {
         Some(draft)
     }
 
-    /// Begins a pass of one step. If there is a choice, it begins with a value that may be written over.
+    /// Begins a new pass with one step. If there is a choice, the pass begins with a value that may be
+    /// overwritten.
     fn begin(&self, position: usize, links: &[Link]) -> Option<Draft> {
         let lasting = |link: &&Link| self.readers.of(link.first) != 1;
         let link = links.iter().min_by_key(lasting)?;
@@ -142,25 +145,25 @@ impl Fusion<'_> {
     }
 }
 
-/// A way to see a node as a step of a pass: from the value `first`, with an operand.
+/// A way to treat a node as one step of a pass: a function of the value `first` and, for some, an operand.
 struct Link {
     first: Value,
     function: Function,
     operand: Option<Value>,
 }
 
-/// The function of a step, before its operand has a number.
+/// The function of a step whose operand has not been given an index yet.
 #[derive(Clone, Copy)]
 enum Function {
     Unary(Unary),
     UnaryGrad(Unary),
-    /// The addition of a row, which a product or a convolution can do as well.
+    /// The addition of a row, which the epilogue of a product or a convolution can do as well.
     AddRow,
     Binary(Binary, Extent, Side),
 }
 
 impl Function {
-    /// Returns the step; its operand, if it has one, is number `index` of the pass.
+    /// Returns the step; `index` is the index of its operand, if it has one, among the operands of the pass.
     fn step(self, index: usize) -> Step {
         let operand = |extent| Operand { index, extent };
         match self {
@@ -172,7 +175,8 @@ impl Function {
     }
 }
 
-/// Returns all ways to see a node as a step of a pass. There are none for a broadcast along an inner axis.
+/// Returns all ways to treat a node as one step of a pass. There are none for a broadcast along an inner
+/// axis.
 fn links(ir: &Ir, position: usize, node: &Node, inputs: &[Value]) -> Vec<Link> {
     let within = &node.outputs[0];
     let extent = |input: usize| extent(ir.shape(ir.nodes[position].inputs[input]), within);

@@ -1,12 +1,12 @@
-//! The graph as kernels, with their shapes resolved, and the values between them. The same kernel on the same
-//! inputs is the same node, so nothing is computed twice. Knows no memory.
+//! The graph as kernels with resolved shapes, and the values between them. The same kernel on the same inputs
+//! is the same node, so nothing is computed twice. It must not know memory.
 
 use std::collections::BTreeMap;
 
 use pushpull_kernels::cpu::{AxisPart, Binary, Broadcast, Conv2d, Pool2d, Product, Reduction, Step, Unary};
 use pushpull_messages::id::{NodeId, VariableId};
 
-/// The computation of a node. The comments name its inputs and outputs, in order.
+/// The computation of a node. Each variant's comment lists its inputs → its outputs, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kernel {
     /// () → one column of the batch.
@@ -15,7 +15,7 @@ pub(super) enum Kernel {
     Variable(VariableId),
     /// () → one number.
     Constant(f32),
-    /// () → the adjoint of the loss: this device's share of the whole batch.
+    /// () → the adjoint of the loss, which is this device's share of the whole batch.
     Share,
     /// x → the same elements in another shape.
     View,
@@ -26,26 +26,27 @@ pub(super) enum Kernel {
 
     /// x → f(x).
     Unary(Unary),
-    /// The input or output that f saved, dy → dx.
+    /// The saved input or output of f, dy → dx.
     UnaryGrad(Unary),
     /// a, b → a ∘ b.
     Binary(Binary, Broadcast),
-    /// first, operands… → the result of the steps on the first. Only fusion makes this kernel.
+    /// The first value, the operands… → the result of applying the steps to the first value. Only fusion
+    /// creates this kernel.
     Chain(Vec<Step>),
-    /// x → reduced to the first shape of the two.
+    /// x → x reduced to the first of the two shapes.
     Reduce(Reduction, Broadcast),
-    /// x, its maxima, the maxima's adjoint → the adjoint of x, shared among equal maxima.
+    /// x, its maxima, the maxima's adjoint → the adjoint of x, in which equal maxima share evenly.
     MaxGrad(Broadcast),
-    /// x → repeated from the first shape to the second.
+    /// x → x repeated from the first shape to the second.
     Expand(Broadcast),
-    /// `[rows, n]` → `[n]`.
+    /// x of the shape `[rows, n]` → the sum of its rows, `[n]`.
     SumRows,
 
     Transpose {
         shape: Vec<usize>,
         axes: Vec<usize>,
     },
-    /// The parts… → all of them side by side in `shape`.
+    /// The parts… → their concatenation, a tensor of the shape `shape`.
     Concat {
         shape: Vec<usize>,
         parts: Vec<AxisPart>,
@@ -55,15 +56,15 @@ pub(super) enum Kernel {
         shape: Vec<usize>,
         part: AxisPart,
     },
-    /// x → zeros with x as a part.
+    /// x → zeros of the shape `shape`, with x in place of the part.
     Paste {
         shape: Vec<usize>,
         part: AxisPart,
     },
 
-    /// a, b, and a bias if the epilogue has one.
+    /// a, b and, if the epilogue has one, a bias → epilogue(a · b).
     Product(Factors, Epilogue),
-    /// The batch size, and the sizes of each product: a's, b's → products.
+    /// a's, b's → their products. The fields are the number of products, and the sizes of each.
     BatchedProduct(usize, Factors),
     /// Table, ids → rows.
     Gather {
@@ -74,25 +75,25 @@ pub(super) enum Kernel {
         width: usize,
     },
 
-    /// Images, kernel, and a bias if the epilogue has one.
+    /// Images, kernel and, if the epilogue has one, a bias → the convolution.
     Conv2d(Conv2d, Epilogue),
     /// Kernel, dy → the images' adjoint.
     Conv2dInputGrad(Conv2d),
     /// Images, dy → the kernel's adjoint.
     Conv2dKernelGrad(Conv2d),
-    /// Images → maxima, and the position of each, one byte for each output.
+    /// Images → maxima, and the position of each maximum in its window (one byte per output element).
     MaxPool2d(Pool2d),
     /// The positions of the maxima, dy → the images' adjoint.
     MaxPool2dGrad(Pool2d),
     AveragePool2d(Pool2d),
     AveragePool2dGrad(Pool2d),
-    /// Images, pixels, channels.
+    /// Images → the mean of each channel. The field holds the numbers of images, pixels in each, and channels.
     GlobalAveragePool([usize; 3]),
     GlobalAveragePoolGrad([usize; 3]),
 
     /// x → the mean and the variance of each channel.
     Moments {
-        /// The number of rows, and of channels in each.
+        /// The number of rows, and the number of channels in each row.
         rows: [usize; 2],
     },
     /// Variance → 1 / √(variance + epsilon).
@@ -103,7 +104,7 @@ pub(super) enum Kernel {
     BatchNorm,
     /// x, dy, mean, reciprocal stddev, gamma → dx, dgamma, dbeta.
     BatchNormGrad {
-        /// The number of rows, and of channels in each.
+        /// The number of rows, and the number of channels in each row.
         rows: [usize; 2],
     },
     /// x, gamma, beta → y, mean and reciprocal stddev of each row.
@@ -112,19 +113,19 @@ pub(super) enum Kernel {
     },
     /// x, dy, mean, reciprocal stddev, gamma → dx, dgamma, dbeta.
     LayerNormGrad {
-        /// The number of rows, and of elements in each.
+        /// The number of rows, and the number of elements in each row.
         rows: [usize; 2],
     },
     /// x → y, or dy → dx.
     Dropout {
         rate: f32,
         stream: u64,
-        /// The elements of one example, so that a device draws the same numbers for its part as the whole
-        /// batch would.
+        /// The number of elements in one example. It makes a device draw the same random numbers for its part
+        /// of the batch as for the whole batch.
         example: usize,
     },
-    /// x → y, for rows of `width` elements. If causal, only the first i + 1 elements count in row i of each
-    /// square.
+    /// x → y, for rows of `width` elements. If causal, the rows form square matrices, and only the first i +
+    /// 1 elements of row i of a square count.
     Softmax {
         width: usize,
         causal: bool,
@@ -161,15 +162,15 @@ pub(super) enum Kernel {
     MeanSquaredError,
     /// a, b, dloss → da.
     MeanSquaredErrorGrad,
-    /// Logits, labels → the share of rows whose label is among the k largest logits.
+    /// Logits, labels → the share of rows in which the label's logit is among the k largest.
     TopK {
         k: usize,
     },
-    /// Logits, labels → the counts of each class in each bin.
+    /// Logits, labels → the number of examples of each class in each bin.
     AucCounts,
 }
 
-/// The sizes of a product of `[m, k]` and `[k, n]`, and whether each factor is stored transposed.
+/// The sizes of the product of `[m, k]` and `[k, n]`, and whether each factor is stored transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Factors {
     pub m: usize,
@@ -186,7 +187,7 @@ impl Factors {
     }
 }
 
-/// The operations that a product or a convolution applies to its output.
+/// The operations that a product or a convolution applies to its output before storing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Epilogue {
     Bare,
@@ -201,18 +202,18 @@ pub(super) struct Value {
     pub output: usize,
 }
 
-/// A kernel with its inputs and outputs.
+/// A kernel with its inputs, and the shapes of its outputs.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub kernel: Kernel,
     pub inputs: Vec<Value>,
-    /// The shape of each output, in elements of 4 bytes.
+    /// The shape of each output, counted in elements of 4 bytes.
     pub outputs: Vec<Vec<usize>>,
-    /// The node of the graph that it belongs to.
+    /// The node of the graph that this node was made for.
     pub origin: NodeId,
 }
 
-/// A list of nodes, inputs first.
+/// A list of nodes, in which inputs come before their readers.
 #[derive(Debug, Default)]
 pub(super) struct Ir {
     pub nodes: Vec<Node>,
@@ -220,8 +221,8 @@ pub(super) struct Ir {
 }
 
 impl Ir {
-    /// Returns the first output of a node that computes this: an existing node if there is one, or else a new
-    /// one.
+    /// Returns the first output of a node that computes this kernel on these inputs: an existing node if
+    /// there is one, otherwise a new one.
     pub fn push(
         &mut self,
         origin: NodeId,
@@ -230,7 +231,8 @@ impl Ir {
         outputs: impl IntoIterator<Item = Vec<usize>>,
     ) -> Value {
         let outputs: Vec<Vec<usize>> = outputs.into_iter().collect();
-        // The kernels of row sums, reductions and scatters do not contain the shape of their output.
+        // The output shapes are part of the key, since row sums, reductions and scatters do not contain
+        // theirs.
         let key = (format!("{kernel:?}{outputs:?}"), inputs.to_vec());
         let next = self.nodes.len();
         let node = *self.known.entry(key).or_insert(next);
@@ -248,7 +250,8 @@ impl Ir {
         self.shape(value).iter().product()
     }
 
-    /// Returns the value whose memory a value uses: itself, or the value that it views with another shape.
+    /// Returns the value in whose memory a value is stored: the value itself or, for a view, the value that
+    /// it views.
     pub fn root(&self, mut value: Value) -> Value {
         while self.nodes[value.node].kernel == Kernel::View {
             value = self.nodes[value.node].inputs[0];

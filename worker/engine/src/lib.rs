@@ -1,6 +1,6 @@
-//! From a graph to something that runs: lowered to kernels, differentiated ahead of time, fused, given its
-//! memory once, and executed in one arena. Knows no input format, no parameter server, no thread of its own
-//! and no actor.
+//! Turns a graph into a program that runs: lowers it to kernels, differentiates and fuses them, plans their
+//! memory once, and executes them in one arena. It must not know input formats, parameter servers, actors or
+//! threads of its own.
 
 #![forbid(unsafe_code)]
 

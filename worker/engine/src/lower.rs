@@ -1,5 +1,5 @@
-//! Lowers a graph to kernels: every operation, with the shapes that it has for batches of one size.
-//! Knows nothing of gradients, fusion or memory.
+//! Lowers a graph to kernels: every operation, with the shapes that it has for batches of one size. It must
+//! not know gradients, fusion or memory.
 
 use pushpull_kernels::cpu::{
     AxisPart, BadGeometry, Binary, Broadcast, Conv2d, Padding, Pool2d, Reduction, Unary,
@@ -12,7 +12,7 @@ use pushpull_messages::tensor::{DType, TensorSpec};
 use super::error::CompileError;
 use super::ir::{Epilogue, Factors, Ir, Kernel, Value};
 
-/// The use of a program.
+/// The purpose of a program, which changes what some operations compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Normalisations use the batch's statistics, and dropout drops elements.
@@ -21,19 +21,20 @@ pub(super) enum Mode {
     Evaluation,
 }
 
-/// A graph as kernels.
+/// A graph, lowered to kernels.
 pub(super) struct Lowered {
     pub ir: Ir,
     /// The value of every node of the graph.
     pub values: Vec<Value>,
-    /// The values that are subtracted from untrained variables in each step.
+    /// For each update of an untrained variable: the variable, and the value that is subtracted from it in
+    /// each step.
     pub updates: Vec<(VariableId, Value)>,
 }
 
 /// Lowers a valid graph for batches of `batch` examples with these columns.
 ///
 /// # Errors
-/// If a column is missing, or the kernels cannot compute an operation with these shapes.
+/// If the data have no column for an input, or the kernels cannot compute an operation with these shapes.
 pub(super) fn lower(
     graph: &GraphSpec,
     batch: usize,
@@ -90,7 +91,7 @@ impl Lowering<'_> {
             Op::Conv2d(geometry) => Kernel::Conv2d(self.conv2d(id, &shapes, geometry)?, Epilogue::Bare),
             Op::MaxPool2d(geometry) => {
                 let pool = self.pool2d(id, &shapes[0], geometry)?;
-                // A byte for each output holds the position of its maximum.
+                // The position of each maximum takes one byte per output element.
                 let bytes = output.iter().product::<usize>().div_ceil(size_of::<f32>());
                 return Ok(self.push(id, Kernel::MaxPool2d(pool), &inputs, [output, vec![bytes]]));
             }
@@ -153,7 +154,7 @@ impl Lowering<'_> {
         Ok(Kernel::Reduce(reduce(reduction), self.broadcast(id, &kept, from)?))
     }
 
-    /// Returns the column that an input is fed with.
+    /// Returns the index of the column that an input reads.
     fn column(&self, name: &str, example: &TensorSpec) -> Result<usize, CompileError> {
         let found = self.columns.iter().position(|column| column.name == name && column.example == *example);
         found.ok_or_else(|| CompileError::NoColumn {
@@ -202,7 +203,7 @@ impl Lowering<'_> {
         CompileError::Geometry { node: self.graph.label(id), error }
     }
 
-    /// Lowers a batch normalisation. The moving mean and variance are untrained variables; their updates are
+    /// Lowers a batch normalisation. The moving mean and variance are untrained variables. Their updates are
     /// pushed as the values to subtract from them: (1 − momentum) · (moving − batch's).
     fn batch_norm(
         &mut self,
@@ -217,7 +218,8 @@ impl Lowering<'_> {
         let channels = self.lowered.ir.shape(gamma).to_vec();
         let [mean, variance] = match self.mode {
             Mode::Evaluation => {
-                // Updates that several workers computed from the same value may make it negative.
+                // The variance may be negative after updates that several workers computed from the same
+                // value; relu corrects that.
                 let kernel = Kernel::Unary(Unary::Relu);
                 [moving_mean, self.push(id, kernel, &[moving_variance], [channels.clone()])]
             }
@@ -226,8 +228,7 @@ impl Lowering<'_> {
                 let moments =
                     self.push(id, Kernel::Moments { rows }, &[x], [channels.clone(), channels.clone()]);
                 let batch = [moments, moments.output(1)];
-                // Each of several devices, and of several uses in the graph, contributes its part of the
-                // update.
+                // Several devices, and several uses in the graph, each contribute their share of the update.
                 let share = self.push(id, Kernel::Share, &[], [vec![]]);
                 let alike = self.broadcast(id, &channels, &channels)?;
                 let scaled = self.broadcast(id, &channels, &[])?;
@@ -253,7 +254,7 @@ impl Lowering<'_> {
         Ok(self.push(id, Kernel::BatchNorm, &[x, mean, scale, gamma, beta], [shape]))
     }
 
-    /// Returns the number of normalisations that update this moving value.
+    /// Returns the number of normalisations that update this moving mean or variance.
     fn uses(&self, moving: Value) -> usize {
         let variable = &self.graph.nodes[self.origin(moving).index()].op;
         let norms = self.graph.nodes.iter().filter(|node| matches!(node.op, Op::BatchNorm { .. }));
@@ -266,7 +267,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Returns the stride, at most the extent of the images. A larger stride gives one window too, but may
+/// Returns the stride, limited to the size of the images. A larger stride gives one window too, but might
 /// overflow.
 fn stride([down, right]: [usize; 2], [_, height, width, _]: [usize; 4]) -> [usize; 2] {
     [down.min(height), right.min(width)]

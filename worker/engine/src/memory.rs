@@ -1,5 +1,6 @@
-//! Gives every value of a program its place: in the arena, in the buffers of gradients, or where it came
-//! from. A pass over elements writes over its first input if that is not read again. Knows no operation.
+//! Assigns every value of a program its memory: in the arena, in a gradient's buffer, or where the value
+//! already is. A pass over elements overwrites its first input if that is not read again. It must not know
+//! operations.
 
 use std::ops::Range;
 
@@ -9,23 +10,23 @@ use super::fuse::{Draft, Fused};
 use super::ir::{Ir, Kernel, Value};
 use super::plan::{Lifetime, plan};
 
-/// One step of a program.
+/// One instruction of a program: a kernel, and the places of what it reads and writes.
 #[derive(Debug)]
 pub(super) struct Instruction {
     pub kernel: Kernel,
     pub inputs: Vec<Place>,
     pub outputs: Vec<Place>,
-    /// True if the first output lies where the first input did.
+    /// True if the first output is written over the first input.
     pub in_place: bool,
     /// The range of the arena that the kernel may use while it runs.
     pub scratch: Range<usize>,
-    /// The gradient that is complete after this step.
+    /// The variable whose gradient is complete after this instruction.
     pub completes: Option<VariableId>,
-    /// The node of the graph that the step belongs to.
+    /// The node of the graph that the instruction belongs to.
     pub origin: NodeId,
 }
 
-/// The place of a value.
+/// The memory that holds a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A range of the arena, in floats.
@@ -35,7 +36,7 @@ pub(super) enum Place {
     Column(usize),
 }
 
-/// The steps of a program, with all places.
+/// The instructions of a program, with a place for each value.
 pub(super) struct Memory {
     pub instructions: Vec<Instruction>,
     /// The size of the arena, in floats.
@@ -44,9 +45,9 @@ pub(super) struct Memory {
     pub results: Vec<Place>,
 }
 
-/// Gives every value a place. `results` are read at the end. `gradients` are written to the variables' own
-/// memory, without a copy if no other kernel reads them. `scratch` returns the scratch memory that a kernel
-/// needs, in floats.
+/// Assigns every value a place. `results` are read at the end of a step. `gradients` are written to the
+/// variables' own memory, without a copy if no other kernel reads them. The callback `scratch` returns the
+/// number of floats of scratch memory that a kernel needs.
 pub(super) fn lay_out(
     ir: &Ir,
     fused: Fused,
@@ -60,7 +61,7 @@ pub(super) fn lay_out(
         .iter()
         .map(|&(variable, value)| Target { variable, value: ir.root(value), placed: false })
         .collect();
-    // For every step, the variable whose gradient it writes.
+    // For every step, the variable whose gradient the step writes.
     let mut writes: Vec<Option<VariableId>> = Vec::with_capacity(steps.capacity());
     let copy = |value: Value| Draft { node: value.node, kernel: Kernel::Copy, inputs: vec![value] };
     for target in targets.iter_mut().filter(|target| is_given(ir, target.value)) {
@@ -86,7 +87,7 @@ pub(super) fn lay_out(
     place(ir, &steps, &writes, results, scratch)
 }
 
-/// A gradient, and whether a step writes it already.
+/// A variable's gradient, and whether a step already writes it to its place.
 struct Target {
     variable: VariableId,
     value: Value,
@@ -98,7 +99,8 @@ fn is_given(ir: &Ir, value: Value) -> bool {
     matches!(ir.nodes[value.node].kernel, Kernel::Column(_) | Kernel::Variable(_))
 }
 
-/// Returns, for each output of each node, the time of its last read; results are read at the end.
+/// Returns, for each output of each node, the index of the last step that reads it; results are read after
+/// the last step.
 fn last_reads(ir: &Ir, steps: &[Draft], results: &[Value]) -> Vec<Vec<usize>> {
     let mut last_read: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
     for (time, step) in steps.iter().enumerate() {
@@ -113,16 +115,17 @@ fn last_reads(ir: &Ir, steps: &[Draft], results: &[Value]) -> Vec<Vec<usize>> {
     last_read
 }
 
-/// The pieces of memory that values need, before they have a place. Values that are written one over the
-/// other share a home, which lives from the first one's start to the last one's end.
+/// The blocks of memory that values need, before they are placed in the arena; each is called a home. Values
+/// that overwrite each other share a home, which is needed from the step that writes the first value to the
+/// last read of the last one.
 struct Homes {
-    /// The home of each output of each node, if it is computed into the arena.
+    /// The index of the home of each output of each node; `None` if it is not computed into the arena.
     of_values: Vec<Vec<Option<usize>>>,
-    /// The home of each step's scratch memory.
+    /// The index of the home of each step's scratch memory; `None` if it needs none.
     of_scratch: Vec<Option<usize>>,
     /// True for each step whose first output is written over its first input.
     in_place: Vec<bool>,
-    /// The lifetime of each home.
+    /// The size of each home, and the steps during which it is needed.
     lifetimes: Vec<Lifetime>,
 }
 
@@ -161,7 +164,7 @@ impl Homes {
         homes
     }
 
-    /// Adds a home that lives at `time` only.
+    /// Adds a home that is needed during step `time` only, and returns its index.
     fn add(&mut self, elements: usize, time: usize) -> usize {
         self.lifetimes.push(Lifetime { elements, first: time, last: time });
         self.lifetimes.len() - 1
@@ -213,8 +216,8 @@ fn place(
     }
 }
 
-/// Returns the value that a pass over elements may write over: its first input, if it has the size of the
-/// output and is not read again, in this step or later.
+/// Returns the value that a pass over elements may overwrite: its first input, if that is as large as the
+/// output and is not read again in this step or later.
 fn written_over(ir: &Ir, step: &Draft, time: usize, last_read: &[Vec<usize>]) -> Option<Value> {
     let works_in_place = matches!(step.kernel, Kernel::Chain(_) | Kernel::Dropout { .. });
     let first = *step.inputs.first().filter(|_| works_in_place)?;

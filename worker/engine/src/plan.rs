@@ -1,8 +1,8 @@
-//! The memory plan: the place of each value in one arena. Values that never live at the same time share
-//! memory. Knows no kernel.
+//! The memory plan: the place of each value in one arena. Values that are never needed at the same time may
+//! share memory. It must not know kernels.
 //!
-//! Wanted properties: (A) two values that live at the same time do not overlap; (B) every value begins on a
-//! cache line; (C) the arena is never larger than all values side by side.
+//! Required properties: (A) two values that are needed at the same time do not overlap; (B) every value
+//! begins on a cache line; (C) the arena is never larger than all values side by side.
 
 use std::ops::Range;
 
@@ -14,22 +14,22 @@ const LINE: usize = 16;
 pub(super) struct Lifetime {
     /// The size, in floats.
     pub elements: usize,
-    /// The instruction that writes it.
+    /// The index of the instruction that writes the value.
     pub first: usize,
-    /// The last instruction that reads it; at least `first`.
+    /// The index of the last instruction that reads the value; at least `first`.
     pub last: usize,
 }
 
 /// The places of all values.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The range of each lifetime, in floats, in the same order.
+    /// The range of each value in the arena, in floats, in the order of the lifetimes.
     pub places: Vec<Range<usize>>,
     /// The size of the arena, in floats.
     pub arena: usize,
 }
 
-/// Lays out values, the largest first, each at the lowest place that is free for its whole lifetime. The
+/// Places values, the largest first, each at the lowest address that is free for its whole lifetime. The
 /// largest come first because small values fit into the gaps between large ones.
 pub(super) fn plan(lifetimes: &[Lifetime]) -> Plan {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();

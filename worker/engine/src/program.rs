@@ -1,5 +1,5 @@
 //! A compiled graph, for batches of one size on one device: the instructions in order, and the place of every
-//! value. Knows no data.
+//! value. It must not know the data.
 
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::GraphSpec;
@@ -16,21 +16,22 @@ use super::ir::{Kernel, Value};
 use super::lower::{Lowered, Mode, lower};
 use super::memory::{Instruction, Memory, Place, lay_out};
 
-/// A compiled graph.
+/// A graph that was compiled for batches of one size.
 #[derive(Debug)]
 pub struct Program {
     pub(super) instructions: Vec<Instruction>,
     /// The size of the arena, in floats.
     pub(super) arena: usize,
-    /// The place and the number of elements of the loss, then of each metric in the graph's order.
+    /// The place and the number of elements of each result: the loss, then each metric in the graph's order.
     pub(super) results: Vec<(Place, usize)>,
-    /// The variables whose gradient is zero, because the loss does not depend on them.
+    /// The variables whose gradients are zero, because the loss does not depend on them.
     pub(super) unused: Vec<VariableId>,
-    /// The elements of one example of each column and their type; `None` if no instruction reads it.
+    /// For each column, the number of elements of one example and their type; `None` if no instruction reads
+    /// the column.
     pub(super) columns: Vec<Option<(usize, DType)>>,
     pub(super) batch: usize,
     pub(super) threads: Threads,
-    /// The labels of the nodes that can fail, for error messages.
+    /// The labels of the nodes that can fail, for use in error messages.
     labels: Vec<(NodeId, String)>,
 }
 
@@ -52,7 +53,7 @@ impl Program {
         let mut gradients: Vec<Option<Value>> = trained;
         for (VariableId(variable), update) in updates {
             let so_far = &mut gradients[variable as usize];
-            // One normalisation may be used twice.
+            // Two normalisations may update the same variable.
             *so_far = Some(match *so_far {
                 None => update,
                 Some(before) => add(&mut ir, before, update),
@@ -147,12 +148,12 @@ impl Program {
         self.batch
     }
 
-    /// Returns the bytes of working memory that a step needs, beside values and gradients.
+    /// Returns the number of bytes of working memory that a step needs, in addition to values and gradients.
     pub const fn arena_bytes(&self) -> usize {
         self.arena * 4
     }
 
-    /// Returns the variables in the order in which their gradients are complete.
+    /// Returns the variables in the order in which their gradients become complete.
     pub fn gradient_order(&self) -> impl Iterator<Item = VariableId> + '_ {
         let computed = self.instructions.iter().filter_map(|instruction| instruction.completes);
         self.unused.iter().copied().chain(computed)
@@ -164,7 +165,7 @@ impl Program {
     }
 }
 
-/// Returns true if a kernel reads integers that may be out of range.
+/// Returns true if the kernel reads integers that may be out of range.
 const fn can_fail(kernel: &Kernel) -> bool {
     matches!(
         kernel,

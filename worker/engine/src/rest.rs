@@ -1,12 +1,12 @@
-//! The arena while an instruction runs: the ranges that it writes are cut out, and the rest can be read.
-//! Knows no instruction.
+//! The arena while an instruction runs: the ranges that it writes are split off, and the rest can be read. It
+//! must not know instructions.
 
 use std::ops::Range;
 
 /// The maximum number of outputs of one kernel.
 pub(super) const OUTPUTS: usize = 3;
 
-/// Cuts the ranges that an instruction writes out of the arena, and returns the rest for reading.
+/// Splits the ranges that an instruction writes off the arena. Returns them, and the rest for reading.
 ///
 /// # Panics
 /// If the ranges overlap, which the memory plan prevents.
@@ -34,12 +34,12 @@ pub(super) fn carve<'a, const N: usize>(
     (cut, Rest { gaps })
 }
 
-/// The maximum number of gaps around the ranges that are cut out.
+/// The maximum number of gaps between the ranges that are split off, and before and behind them.
 const GAPS: usize = OUTPUTS + 2;
 
 /// The arena without the ranges that are being written.
 pub(super) struct Rest<'a> {
-    /// The start of each gap in the arena, and its floats, in order.
+    /// The gaps in order: the position of each in the arena, and its floats.
     gaps: [(usize, &'a [f32]); GAPS],
 }
 

@@ -1,18 +1,18 @@
-//! Where the executor reads the values of variables. Knows neither how they came here nor how they are
-//! stored.
+//! The source from which the executor reads the values of variables. It must know neither where they come
+//! from nor how they are stored.
 
 use pushpull_messages::id::VariableId;
 
 /// A source of every variable's value.
 pub trait ValueSource {
-    /// Returns one variable's value, row-major.
+    /// Returns one variable's value, in row-major order.
     ///
     /// # Panics
     /// May panic if the graph has no such variable.
     fn variable(&self, variable: VariableId) -> &[f32];
 }
 
-/// One vector for each variable, in the graph's order.
+/// Provides one vector for each variable, in the graph's order.
 impl ValueSource for Vec<Vec<f32>> {
     fn variable(&self, variable: VariableId) -> &[f32] {
         &self[variable.index()]

@@ -1,4 +1,4 @@
-//! Kernels that work on single elements, or move them. Knows no place in memory.
+//! Kernels that work on single elements, reduce them or move them. It must not know where values are stored.
 
 use pushpull_kernels::cpu::{self, Side, Step};
 
@@ -53,7 +53,7 @@ pub(super) fn run(call: &Call<'_>, outputs: Outputs<'_>) {
     }
 }
 
-/// Runs the steps of a pass; the operands follow its first value among the inputs.
+/// Runs the steps of a pass. Among the inputs the first value comes first, then the operands.
 fn chain(output: &mut [f32], steps: &[Step], call: &Call<'_>) {
     let mut inputs = (0..call.instruction.inputs.len()).map(|position| call.input(position));
     let first = if call.instruction.in_place { None } else { inputs.next() };

@@ -1,5 +1,5 @@
-//! Runs one instruction: calls its kernel on its places in memory, and knows how much scratch memory that
-//! takes. Knows no graph.
+//! Runs one instruction: calls its kernel on its places in memory, and knows how much scratch memory the
+//! kernel needs. It must not know the graph.
 
 mod elements;
 mod products;
@@ -30,9 +30,10 @@ pub(super) struct Sources<'a> {
     pub rest: Rest<'a>,
     pub values: &'a dyn ValueSource,
     pub feed: Feed<'a>,
-    /// The elements of one example of each column and their type; `None` if no instruction reads it.
+    /// For each column, the number of elements of one example and their type; `None` if no instruction reads
+    /// the column.
     pub columns: &'a [Option<(usize, DType)>],
-    /// The examples in this device's part of the batch.
+    /// The number of examples in this device's part of the batch.
     pub batch: usize,
     pub threads: Threads,
 }
@@ -60,7 +61,7 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// Returns the part of a column with this device's examples.
+    /// Returns the part of a column that holds this device's examples.
     fn share<T>(&self, column: usize, numbers: &'a [T]) -> &'a [T] {
         let (elements, _) = self.columns[column].expect("a column that is read");
         let first = self.feed.first * elements;
@@ -68,7 +69,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Returns the scratch memory that a kernel needs, in floats.
+/// Returns the number of floats of scratch memory that a kernel needs.
 pub(super) fn scratch(kernel: &Kernel, threads: Threads) -> usize {
     match kernel {
         Kernel::Product(factors, _) => factors.product().scratch(threads),
@@ -113,7 +114,7 @@ impl<'a> Call<'a> {
 /// Runs one instruction.
 ///
 /// # Errors
-/// If a label is none of the classes or an id none of the rows.
+/// If a label is not one of the classes, or an id is not a row of its table.
 pub(super) fn execute(call: &Call<'_>, outputs: Outputs<'_>) -> Result<(), StepFault> {
     match &call.instruction.kernel {
         kernel @ (Kernel::Column(_) | Kernel::Variable(_) | Kernel::View) => {

@@ -1,4 +1,5 @@
-//! Kernels that multiply: products, embeddings, convolutions and poolings. Knows no place in memory.
+//! Kernels that multiply: products, embeddings, convolutions and poolings. It must not know where values are
+//! stored.
 
 use pushpull_kernels::cpu::{self};
 
@@ -9,7 +10,7 @@ use crate::ir::Kernel;
 /// Runs a product, an embedding, a convolution or a pooling.
 ///
 /// # Errors
-/// If an id is none of the table's rows.
+/// If an id is not a row of its table.
 pub(super) fn run(call: &Call<'_>, outputs: Outputs<'_>) -> Result<(), StepFault> {
     let Outputs { output, more: [second, _], scratch } = outputs;
     let threads = call.sources.threads;

@@ -1,4 +1,4 @@
-//! Kernels that work on rows: normalisations, dropout and softmax. Knows no place in memory.
+//! Kernels that work on rows: normalisations, dropout and softmax. It must not know where values are stored.
 
 use pushpull_kernels::cpu::{self, Key};
 

@@ -1,4 +1,4 @@
-//! Kernels of losses and metrics. Knows no place in memory.
+//! Kernels of losses and metrics. It must not know where values are stored.
 
 use pushpull_kernels::cpu::{self};
 
@@ -9,7 +9,7 @@ use crate::ir::Kernel;
 /// Runs a loss, its gradient or a metric.
 ///
 /// # Errors
-/// If a label is none of the classes.
+/// If a label is not one of the classes.
 pub(super) fn run(call: &Call<'_>, outputs: Outputs<'_>) -> Result<(), StepFault> {
     let Outputs { output, .. } = outputs;
     let threads = call.sources.threads;
