@@ -1,6 +1,7 @@
-//! Writes one checkpoint: every shard writes its part of the same version, and the chief puts the manifest
-//! last, when it sees all parts. Knows no other checkpoint. Wanted property: (C1) a checkpoint without a
-//! manifest does not count, and one with a manifest has every file that the manifest names.
+//! Writes one checkpoint: every shard writes its part of the same version, and the chief writes the manifest
+//! last, when all parts are in the store. Other checkpoints are not touched. Wanted property: (C1) a
+//! checkpoint without a manifest does not count, and one with a manifest has every file that the manifest
+//! names.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::launch::PsTasks;
 
-/// A writer of the checkpoints of one life of the chief.
+/// A writer of the checkpoints that one incarnation of the chief makes.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckpointWriter {
     catalog: Catalog,
@@ -26,24 +27,24 @@ pub(crate) struct CheckpointWriter {
     life: Incarnation,
 }
 
-/// A checkpoint that was committed.
+/// A committed checkpoint: one whose manifest has been written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommittedCheckpoint {
     pub name: CheckpointName,
-    /// When it was saved, in milliseconds since 1970.
+    /// When the checkpoint was saved, in milliseconds since 1970.
     pub saved_ms: u64,
-    /// The size of the shards' files.
+    /// The total size of the shards' files, in bytes.
     pub bytes: u64,
-    /// The time of the slowest shard, and of the manifest.
+    /// The time that the slowest shard took, plus the time to write the manifest.
     pub took: Duration,
 }
 
-/// Why a checkpoint was not made.
+/// The reason for which a checkpoint was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SaveError {
-    /// A shard was already beyond the version, at this one.
+    /// A shard had already passed the requested version and was at this one.
     Late(Version),
-    /// The save failed for this reason.
+    /// The save failed, for the reason given as text.
     Failed(String),
 }
 
@@ -60,7 +61,7 @@ impl CheckpointWriter {
         &self.catalog
     }
 
-    /// Makes the checkpoint of version `at`, when all shards reach it.
+    /// Writes the checkpoint of version `at` once all shards have reached that version.
     pub(super) async fn run(
         &self,
         ps: &PsTasks,
@@ -91,8 +92,8 @@ impl CheckpointWriter {
             }
         }
         files.sort_unstable_by_key(|file| file.shard);
-        // Workers that have not pushed yet have a record, too, since the records show how many workers there
-        // are.
+        // Workers that have not pushed yet get a record, too, because the number of records is read as the
+        // number of workers.
         for worker in 0..self.cluster.addresses(JobName::Worker).len() as u32 {
             workers.entry(worker).or_insert(WorkerRecord::new(worker, 0));
         }
@@ -136,8 +137,8 @@ impl CheckpointWriter {
     }
 }
 
-/// Merges the records of all shards: shards may have taken pushes in different orders, and the latest of each
-/// worker counts.
+/// Merges a shard's record of a worker into those of the other shards. Shards may have taken pushes in
+/// different orders; the record of the latest push counts.
 fn merge(workers: &mut BTreeMap<u32, WorkerRecord>, record: WorkerRecord) {
     let known = workers.entry(record.worker).or_insert(record);
     let drawn = known.drawn.max(record.drawn);

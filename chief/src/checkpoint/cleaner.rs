@@ -1,6 +1,6 @@
-//! Deletes what a store does not need any more once a checkpoint has been committed: checkpoints that are not
-//! kept, and the remains of saves that failed. Wanted property: (C1) neither the newest committed checkpoint
-//! nor what another chief may be writing is ever touched.
+//! Deletes files that a store no longer needs once a checkpoint has been committed: checkpoints beyond those
+//! to keep, and the remains of failed saves. Wanted property: (C1) neither the newest committed checkpoint
+//! nor a file that another chief may be writing is ever deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,16 +12,16 @@ use tracing::{debug, warn};
 
 use super::retention::to_delete;
 
-/// The cleaner of one life of the chief.
+/// A cleaner that is used by one incarnation of the chief.
 #[derive(Debug)]
 pub(super) struct Cleaner {
     catalog: Catalog,
     life: Incarnation,
     keep: usize,
     keep_every: Option<Duration>,
-    /// The checkpoints that are known to be valid, and when they were made, in milliseconds since 1970.
+    /// The time at which each checkpoint that is known to be valid was made, in milliseconds since 1970.
     known: BTreeMap<CheckpointName, u64>,
-    /// The broken checkpoints that have been logged.
+    /// The broken checkpoints that have already been logged; they are not deleted.
     left_alone: BTreeSet<CheckpointName>,
     /// Whether a checkpoint was committed since the last cleaning.
     due: bool,
@@ -51,8 +51,8 @@ impl Cleaner {
         self.due = true;
     }
 
-    /// Deletes what can go, if a checkpoint was committed since the last call. What cannot be deleted now is
-    /// deleted later. Must not be called while a save of this life is under way.
+    /// Deletes unneeded files if a checkpoint was committed since the last call. A file that cannot be
+    /// deleted now is deleted by a later call. Must not be called while this chief is saving a checkpoint.
     pub(super) async fn clean_if_due(&mut self) {
         if self.due {
             if let Err(error) = self.clean().await {
@@ -74,8 +74,8 @@ impl Cleaner {
                 CheckpointState::Committed(manifest) => {
                     self.known.insert(name, manifest.saved_ms);
                 }
-                // It was committed once: another version of this program may have made it, or an operator may
-                // mend it.
+                // It was committed once: another version of this program may have written it, or an operator
+                // may repair it.
                 CheckpointState::Broken(reason) => {
                     if self.left_alone.insert(name) {
                         warn!(checkpoint = %name, reason, "broken checkpoint was left alone");
@@ -92,7 +92,8 @@ impl Cleaner {
         }
         let committed: Vec<_> = self.known.iter().map(|(&name, &saved_ms)| (name, saved_ms)).collect();
         for name in to_delete(committed, self.keep, self.keep_every) {
-            // The manifest goes first, so that the rest is no checkpoint if it cannot be deleted.
+            // The manifest is deleted first, so that the remains do not count as a checkpoint if the rest
+            // cannot be deleted.
             self.catalog.store().delete(&name.manifest()).await?;
             self.known.remove(&name);
             self.catalog.store().delete_folder(&name.to_string()).await?;

@@ -1,4 +1,4 @@
-//! The settings of checkpoints, with their limits. Knows no store.
+//! The settings of checkpoints, with their limits. Accesses no store.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,52 +9,56 @@ use pushpull_messages::out_of_range::OutOfRange;
 
 /// The largest number of recent checkpoints that are kept.
 pub const KEEP_MAX: usize = 10_000;
-/// The longest time that a job may take to end when it is told to.
+/// The largest value of [`CheckpointConfig::drain_timeout`].
 pub const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
-/// Where checkpoints are stored, when they are made, which are kept, and which one the job begins with.
+/// The settings of checkpoints: where they are stored, when they are made, which are kept, and which one the
+/// job begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointConfig {
-    /// A directory that all hosts share, or a bucket, as [`Store::open`](pushpull_storage::Store::open) takes
-    /// it.
+    /// The store: a directory that all hosts share, or a bucket, in the notation of
+    /// [`Store::open`](pushpull_storage::Store::open).
     pub location: String,
-    /// Makes a checkpoint at every multiple of this many steps.
+    /// Makes a checkpoint at every multiple of this number of steps.
     pub save_steps: Option<u64>,
-    /// Makes a checkpoint after this much time, instead.
+    /// Makes a checkpoint whenever this time has passed; used instead of `save_steps`.
     pub save_secs: Option<Duration>,
-    /// How many of the newest checkpoints are kept.
+    /// The number of newest checkpoints that are kept.
     pub keep: usize,
-    /// Beside these, one checkpoint is kept for ever in each interval of this length.
+    /// In addition to the `keep` newest ones, one checkpoint in each interval of this length is kept for
+    /// ever.
     pub keep_every: Option<Duration>,
-    /// The checkpoint that the job begins with.
+    /// The choice of the checkpoint that the job begins with.
     pub restore: RestoreChoice,
-    /// How long the job may take to end when a signal asks for it, and the last save in any case. Workers
-    /// have three fifths of it to finish, and the rest is left for the save.
+    /// The time that the job has to end after a signal. Workers have three fifths of it to finish, and the
+    /// rest is left for the last save. Without a signal, the same time limits the last save of a job that
+    /// fails.
     pub drain_timeout: Duration,
 }
 
 /// The choice of the checkpoint that a job begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestoreChoice {
-    /// The newest valid one, with a warning about broken newer ones; initial values where there is none at
-    /// all.
+    /// The newest valid checkpoint, with a warning about broken newer ones; initial values if there is no
+    /// checkpoint at all.
     #[default]
     LatestValid,
-    /// The newest one, or an error where that is broken; initial values where there is none.
+    /// The newest checkpoint; an error if it is broken, and initial values if there is none.
     Latest,
-    /// None: initial values.
+    /// No checkpoint: the job begins with initial values.
     None,
-    /// The one of this step.
+    /// The checkpoint of this step.
     Step(GlobalStep),
 }
 
-/// The error for a text that is no choice of a checkpoint.
+/// The error for a text that does not name a [`RestoreChoice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no choice of a checkpoint: expected latest-valid, latest, none, or the number of a step")]
 pub struct RestoreChoiceError(String);
 
 impl CheckpointConfig {
-    /// Returns the default settings for this location: a checkpoint is made only at the end.
+    /// Returns the default settings for this location, with which a checkpoint is made only at the end of the
+    /// job.
     pub fn new(location: impl Into<String>) -> Self {
         Self {
             location: location.into(),
@@ -70,7 +74,7 @@ impl CheckpointConfig {
     /// Checks the settings.
     ///
     /// # Errors
-    /// Returns the first setting that is out of range.
+    /// Returns an error that names the first setting that is out of range.
     pub fn validate(&self) -> Result<(), OutOfRange> {
         let wrong = |key, expected: String, got: String| Err(OutOfRange::new(key, expected, got));
         let short = |time: Option<Duration>| time.is_some_and(|time| time < Duration::from_secs(1));

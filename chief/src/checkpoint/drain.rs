@@ -1,12 +1,12 @@
-//! How the time of a drain is shared between the workers, which finish their steps, and the last save. Knows
-//! no clock.
+//! Divides the time of a drain between the workers, which finish their steps, and the last save. Reads no
+//! clock.
 //!
-//! Wanted properties: (A) both shares together are the whole time; (B) the workers have three fifths of it,
+//! Wanted properties: (A) the two shares add up to the whole time; (B) the workers have three fifths of it,
 //! rounded down.
 
 use std::time::Duration;
 
-/// The shares of a drain.
+/// The two shares of the drain timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DrainShares {
     /// The time that workers have to finish.
@@ -16,8 +16,8 @@ pub(crate) struct DrainShares {
 }
 
 impl DrainShares {
-    /// Splits the drain timeout, which [`CheckpointConfig::validate`](super::CheckpointConfig::validate) has
-    /// bounded.
+    /// Splits the drain timeout, whose limit
+    /// [`CheckpointConfig::validate`](super::CheckpointConfig::validate) has checked.
     pub(crate) fn of(drain_timeout: Duration) -> Self {
         let workers = drain_timeout * 3 / 5;
         Self { workers, save: drain_timeout - workers }

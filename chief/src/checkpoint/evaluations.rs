@@ -1,4 +1,5 @@
-//! Reads what evaluators have found of this life's checkpoints, and passes it on once. Knows no evaluator.
+//! Reads the results that evaluators store for the checkpoints of this run, and passes each on once. Never
+//! talks to an evaluator.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -12,13 +13,14 @@ use pushpull_storage::{EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, Store};
 use pushpull_storage::Catalog;
 use tracing::{debug, warn};
 
-/// The time between two looks at the store.
+/// The time between two listings of the store.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long the store may take to answer.
+/// How long the store may take to respond.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Passes on every record of a checkpoint of this life, in the order of steps. Records of other lives belong
-/// to another job or to a run that this one does not go on from. Never ends.
+/// Passes on every evaluation that is stored for a checkpoint of this incarnation of the chief, in the order
+/// of steps. Evaluations of other incarnations' checkpoints are ignored: they belong to another job, or to a
+/// run that this one does not continue. Never returns.
 pub(crate) async fn follow(
     catalog: &Catalog,
     life: Incarnation,
@@ -34,7 +36,7 @@ pub(crate) async fn follow(
             }
             let record = EvaluationRecord::file(name);
             let read = tokio::time::timeout(PATIENCE, store.get(&record, RECORD_BYTES_MAX)).await;
-            // A record that cannot be read now is tried again.
+            // An evaluation that cannot be read now is read again later.
             let Ok(Ok(bytes)) = read else { continue };
             known.insert(name);
             match EvaluationRecord::decode(&bytes) {
@@ -47,7 +49,7 @@ pub(crate) async fn follow(
     }
 }
 
-/// Returns the checkpoints that have a record, in the order of steps.
+/// Returns the names of the checkpoints that have a stored evaluation, in the order of steps.
 async fn names(store: &Store) -> Vec<CheckpointName> {
     let files = match tokio::time::timeout(PATIENCE, store.files(EVALUATIONS)).await {
         Ok(Ok(files)) => files,

@@ -1,5 +1,5 @@
 //! The chief's part of checkpoints: which one a job begins with, when others are made, and which are kept.
-//! Reads manifests and no tensors.
+//! The chief reads manifests, never tensors.
 
 mod checkpoint_writer;
 mod cleaner;

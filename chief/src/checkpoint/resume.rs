@@ -1,13 +1,13 @@
-//! Decides where every worker goes on in its input after a checkpoint. Knows no store. Wanted properties: (A)
-//! the same number of workers with the same batch size go on exactly where they were; (B) otherwise the
-//! workers share the examples that were read evenly, and none is counted twice.
+//! Decides where each worker continues in its input after a checkpoint. Accesses no store. Wanted properties:
+//! (A) if the number of workers and the batch size are unchanged, each worker continues exactly where it was;
+//! (B) otherwise the examples that were read are divided evenly among the workers, and none is counted twice.
 
 use pushpull_messages::checkpoint::WorkerRecord;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
 use pushpull_storage::ManifestSpec;
 
-/// Returns the position of each worker in its input, by the worker's index.
+/// Returns the position at which each worker continues in its input, by the worker's index.
 pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> Vec<Resume> {
     let (records, batch_size) = (&manifest.workers, u64::from(job.batch_size));
     let same = manifest.job.batch_size == job.batch_size
@@ -19,12 +19,13 @@ pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> V
     let sum = |sum: u64, record: &WorkerRecord| sum.saturating_add(record.drawn);
     let read = records.iter().fold(0, sum).saturating_mul(u64::from(manifest.job.batch_size));
     let examples = read / u64::from(workers.max(1));
-    // Whole batches of the new size, so that every later life finds its position by their number alone.
+    // Positions are whole batches of the new size, so that each later run can tell its position from their
+    // number alone.
     vec![after(examples / batch_size); workers as usize]
 }
 
-/// Returns what the shards should remember of each worker: its last push, where the worker was there before,
-/// and its position.
+/// Returns the records that the shards should keep of the workers: the position of each worker in its input,
+/// and the worker's last push if the checkpoint has one.
 pub(super) fn records(manifest: &ManifestSpec, resumes: &[Resume]) -> Vec<WorkerRecord> {
     let known = |worker: u32, drawn: u64| {
         let found = manifest.workers.iter().find(|record| record.worker == worker);
@@ -68,7 +69,7 @@ mod tests {
             let resumed: u64 = resumes.iter().map(|resume| resume.examples).sum();
             prop_assert!(resumed <= read && read - resumed < u64::from(workers * (now + 1)), "(B)");
             prop_assert!(resumes.iter().all(|resume| resume.examples == resume.drawn * u64::from(now)));
-            // (A) holds for the next life, whatever was before.
+            // (A) holds for the next run, whatever was before.
             manifest.workers = records(&manifest, &resumes);
             manifest.job.batch_size = now;
             let next = super::resumes(&manifest, &JobSpec { batch_size: now, ..job() }, workers);

@@ -1,13 +1,14 @@
-//! Decides which checkpoints are deleted when another one has been made. Knows no store. Wanted properties:
-//! (A) the newest `keep` stay; (B) of all that there ever were, one of every `keep_every` stays for ever; (C)
-//! what has stayed once stays as long as no newer one comes.
+//! Decides which checkpoints are deleted after another one has been made. Accesses no store. Wanted
+//! properties: (A) the newest `keep` checkpoints stay; (B) of all checkpoints ever made, one in every
+//! interval of `keep_every` stays for ever; (C) without a new checkpoint, one that was kept before is kept
+//! again.
 
 use std::time::Duration;
 
 use pushpull_messages::checkpoint::CheckpointName;
 
-/// Returns the checkpoints to delete, of committed ones with the times of their saves, in milliseconds since
-/// 1970.
+/// Returns the names of the checkpoints to delete. The input is the committed checkpoints, with the time of
+/// each save in milliseconds since 1970.
 pub(super) fn to_delete(
     committed: impl IntoIterator<Item = (CheckpointName, u64)>,
     keep: usize,
@@ -42,7 +43,7 @@ mod tests {
     use crate::checkpoint::tests::named;
 
     proptest! {
-        /// One more checkpoint is made, and others are deleted, again and again.
+        /// Repeatedly makes one more checkpoint and deletes others.
         #[test]
         fn the_newest_stay_and_one_of_every_interval(
             pauses in prop::collection::vec(0u64..100, 1..60),
@@ -55,7 +56,7 @@ mod tests {
             let (mut life, mut step, mut now) = (1, 0, 1000);
             for (turn, pause) in pauses.into_iter().enumerate() {
                 if restarts.contains(&turn) {
-                    // The job goes on from an earlier checkpoint.
+                    // The job continues from an earlier checkpoint.
                     (life, step) = (life + 1, step / 2);
                 }
                 (step, now) = (step + 1, now + pause);

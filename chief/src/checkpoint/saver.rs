@@ -1,5 +1,6 @@
-//! Makes checkpoints beside the training, which never waits for them, and the last one when it has ended. The
-//! files beside this one decide when they are due, how one is made, and which are deleted.
+//! Makes checkpoints concurrently with the training, which never waits for them, and the last one after it
+//! has ended. Other files of this folder decide when a checkpoint is due, how it is made, and which ones are
+//! deleted.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, Incarnation, Version};
@@ -19,39 +20,39 @@ use super::schedule::{NextSave, Schedule};
 use crate::launch::PsTasks;
 use crate::report::JobProgress;
 
-/// How often shards that have not reached the same version are observed again.
+/// The largest number of times that the shards are observed until all have reached the same version.
 const LOOKS_MAX: u32 = 5;
-/// The time after which an unfinished save is logged, again and again.
+/// The time after which an unfinished save is logged; the log line is repeated at this interval.
 const SLOW: Duration = Duration::from_secs(60);
-/// The time between two such observations.
+/// The time between two observations of shards that have not reached the same version.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The status of all saves so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SaveStatus {
-    /// Checkpoints that were committed.
+    /// The number of checkpoints that were committed.
     pub saves: u64,
-    /// Saves that failed.
+    /// The number of saves that failed.
     pub failed: u64,
-    /// The newest valid checkpoint, even of an earlier life.
+    /// The newest valid checkpoint, including those of earlier runs.
     pub last: Option<CheckpointName>,
-    /// The times of the committed saves.
+    /// A histogram of the times that the committed saves took.
     pub took: TimeHistogram,
-    /// The time of the last committed save.
+    /// The time that the last committed save took.
     pub last_took: Duration,
 }
 
 /// A command to the saver.
 #[derive(Debug)]
 pub(crate) enum SaverCommand {
-    /// The shards have their variables.
+    /// Starts the schedule: the shards have their variables.
     Begin(StartingPoint),
     /// Makes one more checkpoint, as soon as possible.
     Save,
-    /// All workers have finished at this step; makes a checkpoint of it.
+    /// Makes a checkpoint of this step, at which all workers have finished.
     Trained(GlobalStep),
-    /// The job ends; makes the last checkpoint, of `step` or, without one, of the version that all shards
-    /// have reached.
+    /// Ends the job with its last checkpoint: that of `step` or, if `step` is `None`, of the version that all
+    /// shards have reached.
     End { step: Option<GlobalStep>, deadline: Option<Instant> },
 }
 
@@ -60,11 +61,11 @@ pub(crate) enum SaverCommand {
 pub(crate) struct StartingPoint {
     pub placement: Placement,
     pub version: Version,
-    /// The checkpoint that the job goes on from, if any.
+    /// The checkpoint that the job continues from, if any.
     pub from: Option<CheckpointName>,
 }
 
-/// What makes the checkpoints of one life of the chief.
+/// An object that makes the checkpoints of one incarnation of the chief.
 #[derive(Debug)]
 pub(crate) struct Saver {
     config: CheckpointConfig,
@@ -74,9 +75,9 @@ pub(crate) struct Saver {
 }
 
 impl Saver {
-    /// Creates the saver of a chief. Its checkpoints belong to the chief's life or, if the store has
-    /// checkpoints of later lives because the clock was set back, to one after these, so that what is saved
-    /// now is the newest.
+    /// Creates the saver of a chief. Its checkpoints carry the chief's incarnation number. If the store has
+    /// checkpoints of later incarnations, because the clock was set back, they carry a number after those, so
+    /// that the checkpoints saved now count as the newest.
     ///
     /// # Errors
     /// Returns an error if the store cannot be listed.
@@ -95,12 +96,12 @@ impl Saver {
         Ok(Self { config, writer, cleaner, status })
     }
 
-    /// Returns the existing checkpoints, and which of them the job begins with.
+    /// Returns a catalog of the existing checkpoints, and the choice of the one that the job begins with.
     pub(crate) fn checkpoints(&self) -> (Catalog, RestoreChoice) {
         (self.writer.catalog().clone(), self.config.restore)
     }
 
-    /// Returns the life whose checkpoints are made.
+    /// Returns the incarnation number that the checkpoints carry.
     pub(crate) const fn life(&self) -> Incarnation {
         self.writer.life()
     }
@@ -110,11 +111,11 @@ impl Saver {
         self.status.subscribe()
     }
 
-    /// Makes checkpoints until the end, and then the last one. Returns the last one, even if it was made
-    /// before.
+    /// Makes checkpoints until the job ends, and then the last one. Returns the name of the last checkpoint,
+    /// even if it had been made before the end.
     ///
     /// # Errors
-    /// Returns why the last checkpoint could not be made.
+    /// Returns the reason if the last checkpoint could not be made.
     pub(crate) async fn run(
         mut self,
         ps: &PsTasks,
@@ -142,8 +143,8 @@ impl Saver {
         self.finish(ps, &start.placement, end).await
     }
 
-    /// Does what the schedule names next, until that is done or a command changes it. Returns the end of the
-    /// job if that was commanded.
+    /// Carries out the next step of the schedule, until it is done or a command changes the schedule. Returns
+    /// the end of the job if that was commanded.
     async fn save_next(
         &mut self,
         training: &Training<'_>,
@@ -175,7 +176,7 @@ impl Saver {
                     Some(SaverCommand::Trained(step)) => schedule.trained(Version(step.0), under_way),
                     Some(SaverCommand::Begin(_)) => false,
                     Some(SaverCommand::End { step, deadline }) => {
-                        // A save of a step that the shards will never reach is given up.
+                        // A save of a step that the shards will never reach is abandoned.
                         let last = step.map_or(training.seen(), |step| Version(step.0));
                         let comes = under_way.is_some_and(|at| at <= last);
                         let work = async { if comes { work.await } else { None } };
@@ -216,7 +217,7 @@ impl Saver {
         }
     }
 
-    /// Makes the last checkpoint, and deletes those that are not kept, as far as the deadline allows.
+    /// Makes the last checkpoint, and then deletes those that are not to be kept, until the deadline.
     async fn finish(
         &mut self,
         ps: &PsTasks,
@@ -234,7 +235,7 @@ impl Saver {
         last
     }
 
-    /// Makes the checkpoint of `step` or, without one, of the version that all shards have reached.
+    /// Makes the checkpoint of `step` or, if `step` is `None`, of the version that all shards have reached.
     async fn save_last(
         &mut self,
         ps: &PsTasks,
@@ -294,14 +295,14 @@ impl Saver {
     }
 }
 
-/// The end of a job, as the saver was told.
+/// The end of a job, as the command [`SaverCommand::End`] gave it.
 #[derive(Clone, Copy, Debug)]
 struct End {
     step: Option<GlobalStep>,
     deadline: Option<Instant>,
 }
 
-/// The training that checkpoints are made of.
+/// The shards and the progress of the training whose checkpoints are made.
 struct Training<'a> {
     ps: &'a PsTasks,
     placement: &'a Placement,
@@ -315,8 +316,8 @@ impl Training<'_> {
         Version(self.progress.borrow().global_step.0)
     }
 
-    /// Makes the next checkpoint or waits until the schedule has to be asked again, after deleting what is
-    /// not kept.
+    /// Deletes checkpoints that are not to be kept, and then makes the next checkpoint or waits until the
+    /// schedule must be consulted again.
     async fn work(
         &self,
         writer: &CheckpointWriter,
@@ -329,7 +330,7 @@ impl Training<'_> {
             NextSave::AtTime(due) => tokio::time::sleep_until(self.began + due).await,
             NextSave::Seen(version) => {
                 let mut progress = self.progress.clone();
-                // Without a sender of reports nothing is trained any more.
+                // Once the sender of reports is gone, nothing is trained any more.
                 if progress.wait_for(|now| now.global_step.0 >= version.0).await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -341,7 +342,7 @@ impl Training<'_> {
 }
 
 impl SaveStatus {
-    /// Names the newest checkpoint, for people.
+    /// Returns the name of the newest checkpoint as text for people.
     pub(crate) fn newest(&self) -> String {
         match self.last {
             Some(last) => format!("the newest checkpoint is {last}"),
@@ -350,7 +351,7 @@ impl SaveStatus {
     }
 }
 
-/// Returns the result of `work`, or `None` where the deadline comes first.
+/// Returns the result of `work`, or `None` if the deadline comes first.
 async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
     match deadline {
         Some(deadline) => tokio::time::timeout_at(deadline, work).await.ok(),
@@ -358,7 +359,7 @@ async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> 
     }
 }
 
-/// Returns the version that all shards have reached.
+/// Returns the version of the shards, or an error if they are not all at the same one.
 async fn same_version(ps: &PsTasks) -> Result<Version, String> {
     let shards = ps.observe().await.map_err(|error| error.to_string())?;
     let versions = shards.iter().map(|(_, snapshot)| snapshot.version);

@@ -1,15 +1,15 @@
-//! Decides at which step the next checkpoint is made. Knows neither clock nor store: times count from the
-//! job's begin. Wanted properties: (A) no step is named twice; (B) every named step is beyond all that were
-//! seen, or the last one; (C) with `save_steps` it is a multiple of that, unless one was requested; (D) where
-//! shards are always beyond the named step, the margin grows until they are not; (E) after a failed save the
-//! next multiple is not named before a shard has reached the failed one.
+//! Decides at which step the next checkpoint is made. Accesses neither clock nor store; times count from the
+//! start of the job. Wanted properties: (A) no step is chosen twice; (B) every chosen step is after all that
+//! were seen, or is the last one; (C) with `save_steps` it is a multiple of that, unless a save was
+//! requested; (D) if shards keep being past the chosen step, the margin grows until they are not; (E) after a
+//! failed save the next multiple is not chosen before a shard has reached the failed one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pushpull_messages::id::Version;
 
-/// The largest margin; no shard makes that many updates while a message travels.
+/// The largest margin, in updates; no shard makes this many while a message travels.
 const MARGIN_MAX: u64 = 1 << 32;
 
 /// What to do next.
@@ -17,16 +17,16 @@ const MARGIN_MAX: u64 = 1 << 32;
 pub(super) enum NextSave {
     /// Save when the shards have reached this version.
     At(Version),
-    /// Ask again at this time.
+    /// Consult the schedule again at this time.
     AtTime(Duration),
-    /// Ask again when a shard is known to have reached this version.
+    /// Consult the schedule again when a shard is known to have reached this version.
     Seen(Version),
-    /// Do nothing until something else happens.
+    /// Do nothing until another event changes the schedule.
     Nothing,
 }
 
 impl NextSave {
-    /// Returns the version that is saved, if any.
+    /// Returns the version to save, if there is one.
     pub(super) const fn at(self) -> Option<Version> {
         match self {
             Self::At(at) => Some(at),
@@ -35,33 +35,33 @@ impl NextSave {
     }
 }
 
-/// The schedule of one job.
+/// The schedule of one job's checkpoints.
 #[derive(Debug)]
 pub(super) struct Schedule {
     every_steps: Option<u64>,
     every: Option<Duration>,
-    /// The last version, once all workers have finished at it.
+    /// The last version, set once all workers have finished at it.
     trained: Option<Version>,
     /// The greatest version that any shard is known to have reached.
     seen: Version,
-    /// The versions that were named and are not behind `seen`.
+    /// The versions that were chosen and are not before `seen`.
     named: BTreeSet<Version>,
-    /// The version that a fresh job begins with, until it is saved or past.
+    /// The version that a fresh job begins with, until it is saved or passed.
     first: Option<Version>,
     margin: u64,
-    /// When the next save is due, with `every`.
+    /// The time at which the next save is due; used only with `every`.
     due: Duration,
-    /// The version of the last failed save; the shards may not have reached it.
+    /// The version of the last failed save, which the shards may not have reached.
     failed: Version,
-    /// Whether a save is requested as soon as possible.
+    /// Whether a save was requested and is still to be made, as soon as possible.
     requested: bool,
-    /// Whether the version that was named last had been requested.
+    /// Whether the version chosen last was chosen because of a request.
     urgent: bool,
 }
 
 impl Schedule {
-    /// Creates the schedule of a job whose shards begin with version `began`; it is `fresh` if no checkpoint
-    /// has that version.
+    /// Creates the schedule of a job whose shards begin with version `began`. The job is `fresh` if no
+    /// checkpoint has that version.
     pub(super) fn new(
         every_steps: Option<u64>,
         every: Option<Duration>,
@@ -89,12 +89,13 @@ impl Schedule {
         self.named = self.named.split_off(&self.seen);
     }
 
-    /// Requests one more save. Returns whether that changes what has to be done next, since the save under
-    /// way may wait for a distant step.
+    /// Requests one more save. Returns whether that changes what must be done next: the save that is under
+    /// way may be waiting for a distant step.
     pub(super) fn request(&mut self, under_way: Option<Version>) -> bool {
         let far = |named: Version| named.0 > self.seen.0.saturating_add(self.margin);
         let changes = under_way.is_none_or(far);
-        // A save that waits for the very next step will do; one that is being written has an earlier step.
+        // A save that waits for the very next step satisfies the request; one that is being written has an
+        // earlier step.
         self.requested |= changes || under_way.is_some_and(|named| named <= self.seen);
         changes
     }
@@ -107,7 +108,7 @@ impl Schedule {
         under_way.is_none_or(|named| named > version)
     }
 
-    /// Returns what to do at the time `now`, when no save is under way.
+    /// Returns what to do at the time `now`. Must be called only when no save is under way.
     pub(super) fn next(&mut self, now: Duration) -> NextSave {
         if self.first.take() == Some(self.seen) {
             return self.name(self.seen);
@@ -141,21 +142,21 @@ impl Schedule {
         NextSave::At(at)
     }
 
-    /// Records that the save came too late, since a shard has already reached `version`.
+    /// Records that the save was too late because a shard had already reached `version`.
     pub(super) fn was_late(&mut self, version: Version) {
         self.saw(version);
         self.margin = (2 * self.margin).min(MARGIN_MAX);
         self.requested |= self.urgent;
     }
 
-    /// Records that the save of version `at` has failed. The next one is made when it is due, and not at
-    /// once.
+    /// Records that the save of version `at` has failed. It is not repeated at once: the next save is made
+    /// when it is due.
     pub(super) fn failed(&mut self, at: Version, now: Duration) {
         self.failed = at;
         self.ended(now);
     }
 
-    /// Records that a save has ended.
+    /// Records that a save has ended, successfully or not.
     pub(super) fn ended(&mut self, now: Duration) {
         self.margin = (self.margin / 2).max(1);
         if let Some(every) = self.every {
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(schedule.next(seconds(0)), NextSave::At(Version(0)));
         schedule.ended(seconds(1));
         assert_eq!(schedule.next(seconds(1)), NextSave::At(Version(100)));
-        // A request comes first, and the named multiple is left out.
+        // A request takes precedence, and the multiple that was chosen before is left out.
         schedule.saw(Version(40));
         assert!(schedule.request(Some(Version(100))));
         assert_eq!(schedule.next(seconds(2)), NextSave::At(Version(41)));

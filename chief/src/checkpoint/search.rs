@@ -1,7 +1,7 @@
-//! Searches for the checkpoint that a job begins with, the newest first. Knows no store. Wanted properties:
-//! (A) `latest-valid` takes the newest valid one, and reports broken newer ones; (B) no job begins anew where
-//! there is a checkpoint, valid or broken, unless it is told to; (C) `latest` and a step take that checkpoint
-//! or none.
+//! Searches for the checkpoint that a job begins with, the newest first. Accesses no store. Wanted
+//! properties: (A) `latest-valid` takes the newest valid checkpoint, and reports broken newer ones; (B) if
+//! there is a checkpoint, valid or broken, a job never begins with initial values unless it is told to; (C)
+//! `latest` and a step take exactly that checkpoint or none.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
@@ -12,23 +12,23 @@ use super::config::RestoreChoice;
 use super::error::{BrokenCheckpoint, RestoreError};
 use pushpull_storage::newest_first;
 
-/// The largest number of steps that an error names.
+/// The largest number of steps that an error lists.
 const NAMED_MAX: usize = 20;
 
-/// A search for the checkpoint to begin with.
+/// A search for the checkpoint that a job begins with.
 #[derive(Debug)]
 pub(super) struct CheckpointSearch {
     restore: RestoreChoice,
     location: String,
-    /// The checkpoints that have not been examined, the newest last.
+    /// The checkpoints that have not been examined yet, the newest last.
     left: Vec<CheckpointName>,
     broken: Vec<BrokenCheckpoint>,
-    /// The steps of the checkpoints that were not requested.
+    /// The steps of the checkpoints that do not have the requested step, for the error message.
     others: Vec<GlobalStep>,
 }
 
 impl CheckpointSearch {
-    /// Begins a search among checkpoints of these names, finished or not.
+    /// Begins a search among the checkpoints of these names, whether or not their saves were finished.
     pub(super) fn new(restore: RestoreChoice, mut names: Vec<CheckpointName>, location: &str) -> Self {
         newest_first(&mut names);
         names.reverse();
@@ -46,7 +46,7 @@ impl CheckpointSearch {
         Self { restore, location: location.to_owned(), left: names, broken: Vec::new(), others }
     }
 
-    /// Returns the next checkpoint to examine. An unfinished one can be skipped.
+    /// Returns the next checkpoint to examine. The caller may skip an unfinished one.
     pub(super) fn next(&mut self) -> Option<CheckpointName> {
         self.left.pop()
     }
@@ -56,10 +56,10 @@ impl CheckpointSearch {
         self.broken.push(BrokenCheckpoint { name, reason });
     }
 
-    /// Takes a valid checkpoint.
+    /// Accepts a valid checkpoint as the one to begin with.
     ///
     /// # Errors
-    /// Returns an error if a broken one was requested instead.
+    /// Returns an error if the requested checkpoint was another one, which is broken.
     pub(super) fn accept(&self, name: CheckpointName) -> Result<(), RestoreError> {
         match self.broken.first() {
             Some(broken) if self.restore != RestoreChoice::LatestValid => {
@@ -69,7 +69,7 @@ impl CheckpointSearch {
         }
     }
 
-    /// Ends a search that found no valid checkpoint.
+    /// Ends a search that found no valid checkpoint, so that the job begins with initial values.
     ///
     /// # Errors
     /// Returns an error if the job must not begin with initial values.
@@ -94,10 +94,10 @@ impl CheckpointSearch {
     }
 }
 
-/// Checks that a job can go on from a checkpoint: only the variables have to be the same.
+/// Checks that a job can continue from a checkpoint; only the variables have to be the same.
 ///
 /// # Errors
-/// Returns the first difference.
+/// Returns an error that names the first difference, or that the checkpoint is beyond the job's last step.
 pub(super) fn fits(name: CheckpointName, manifest: &ManifestSpec, job: &JobSpec) -> Result<(), RestoreError> {
     let misfit = |difference| Err(RestoreError::Misfit { name, difference });
     let (own, saved) = (&job.graph.variables, &manifest.job.graph.variables);
@@ -147,7 +147,7 @@ mod tests {
 
     type Store = Vec<(CheckpointName, Kind)>;
 
-    /// Returns checkpoints of several lives, not in order.
+    /// Returns checkpoints of several incarnations, in any order.
     fn there() -> impl Strategy<Value = Store> {
         let made = prop_oneof![Just(Kind::Valid), Just(Kind::Broken), Just(Kind::Unfinished)];
         prop::collection::btree_map((1u64..4, 0u64..6), made, 0..8)

@@ -1,6 +1,6 @@
-//! Initializes the shards with a checkpoint, with values of another job, or with initial values. The search
-//! decides which; this file reads the stores and asks the shards. Wanted property: (C2) no shard begins with
-//! a checkpoint that another shard cannot read completely.
+//! Initializes the shards from a checkpoint, from another job's values, or with initial values. The search
+//! for the checkpoint is elsewhere; this file reads the stores and sends the requests to the shards. Wanted
+//! property: (C2) no shard begins with a checkpoint that another shard cannot read completely.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,30 +23,30 @@ use crate::error::ChiefError;
 use crate::launch::{CreateError, PsTasks};
 use pushpull_storage::{Catalog, CheckpointState};
 
-/// What initializes the shards of a job.
+/// An initializer of the shards of a job.
 pub(crate) struct ShardInitializer<'a> {
     pub ps: &'a PsTasks,
     pub job: &'a JobSpec,
     pub workers: u32,
-    /// The job's own checkpoints, if it makes any, and which of them it begins with.
+    /// The job's own checkpoints, if it makes any, and the choice of the one that it begins with.
     pub checkpoints: Option<(&'a Catalog, RestoreChoice)>,
     pub warm_start: Option<&'a WarmStartConfig>,
 }
 
-/// How often a checkpoint that cannot be read is examined again.
+/// The number of times that a checkpoint that cannot be read is examined.
 const LOOKS: u32 = 3;
-/// The time between two such examinations.
+/// The time between two examinations of the same checkpoint.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The state that the job begins with.
 #[derive(Debug)]
 pub(crate) struct InitialState {
     pub start: StartingPoint,
-    /// The position of each worker in its input, by the worker's index.
+    /// The position at which each worker continues in its input, by the worker's index.
     pub resumes: Vec<Resume>,
 }
 
-/// The purpose of a checkpoint.
+/// The purpose for which a checkpoint is read.
 #[derive(Clone, Copy)]
 enum Purpose<'a> {
     Resume,
@@ -54,7 +54,7 @@ enum Purpose<'a> {
 }
 
 impl ShardInitializer<'_> {
-    /// Initializes all shards, with variables as `placement` says.
+    /// Initializes all shards; each gets the variables that `placement` assigns to it.
     pub(crate) async fn run(&self, placement: Placement) -> Result<InitialState, ChiefError> {
         if let Some((catalog, restore)) = self.checkpoints
             && let Some((name, manifest, version)) =
@@ -81,7 +81,7 @@ impl ShardInitializer<'_> {
         Ok(InitialState { start: StartingPoint { placement, version, from: None }, resumes })
     }
 
-    /// Initializes the shards with the chosen checkpoint; returns `None` where there is none.
+    /// Initializes the shards from the chosen checkpoint; returns `None` if there is none.
     async fn begin_with(
         &self,
         catalog: &Catalog,
@@ -99,7 +99,7 @@ impl ShardInitializer<'_> {
                     search.reject(name, reason);
                     continue;
                 }
-                // A store that does not answer is no reason to go on from an older checkpoint.
+                // If a store does not respond, the job must not continue from an older checkpoint.
                 CheckpointState::Unreadable(reason) => {
                     return Err(RestoreError::Unreadable { checkpoint: name, reason }.into());
                 }
@@ -128,7 +128,7 @@ impl ShardInitializer<'_> {
                     info!("{done} {name} in {:.3} s", began.elapsed().as_secs_f32());
                     return Ok(Some((name, manifest, version)));
                 }
-                // The checkpoint looked valid, and is not.
+                // The checkpoint looked valid, but a shard could not read it.
                 Err(CreateError::Unavailable { shard, reason }) => {
                     search.reject(name, format!("{shard} cannot read it: {reason}"));
                 }
@@ -140,7 +140,7 @@ impl ShardInitializer<'_> {
     }
 }
 
-/// Examines a checkpoint, several times if the store does not answer.
+/// Examines a checkpoint, repeatedly if the store does not respond.
 async fn look_patiently(catalog: &Catalog, name: CheckpointName) -> CheckpointState {
     for _ in 0..LOOKS {
         match catalog.look(name).await {
@@ -154,7 +154,7 @@ async fn look_patiently(catalog: &Catalog, name: CheckpointName) -> CheckpointSt
     catalog.look(name).await
 }
 
-/// Formats the age of a checkpoint for people.
+/// Returns the age of a checkpoint as text for people.
 fn age(saved_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     match now.saturating_sub(Duration::from_millis(saved_ms)).as_secs() {

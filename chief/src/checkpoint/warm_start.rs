@@ -1,6 +1,6 @@
-//! Selects the variables of a new job that take their values from another job's checkpoint, and finds them
-//! there. Knows no store. Wanted properties of a pattern: (A) without `*` it matches itself alone; (B) a text
-//! matches every pattern that results when parts of the text are replaced by `*`.
+//! Selects the variables of a new job that take their values from another job's checkpoint, and finds them in
+//! it. Accesses no store. Wanted properties of a pattern: (A) without `*` it matches only itself; (B) a text
+//! matches every pattern that results from replacing parts of the text by `*`.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,28 @@ use tracing::info;
 
 use super::error::RestoreError;
 
-/// The checkpoint that a job takes values from when it has none of its own.
+/// The settings of a warm start: the checkpoint that a job takes initial values from when it has none of its
+/// own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WarmStartConfig {
-    /// The store of the checkpoint.
+    /// The location of the store that has the checkpoint.
     pub location: String,
-    /// The step of the checkpoint; without one, the newest valid checkpoint is taken.
+    /// The step of the checkpoint. If `None`, the newest valid checkpoint is taken.
     pub checkpoint: Option<GlobalStep>,
-    /// A pattern for the variables of the job, such as `conv*/kernel`, where `*` stands for any letters.
-    /// Without one, all variables that the checkpoint has with the same name and shape.
+    /// A pattern for the names of the job's variables, such as `conv*/kernel`, where `*` stands for any
+    /// number of letters. If `None`, all variables that the checkpoint has with the same name and shape are
+    /// taken.
     pub variables: Option<String>,
-    /// Variables that have another name in the checkpoint: the job's name, and the checkpoint's.
+    /// The variables that have another name in the checkpoint, as pairs of the job's name and the
+    /// checkpoint's.
     pub rename: Vec<(String, String)>,
 }
 
 impl WarmStartConfig {
-    /// Checks what can be checked without the job.
+    /// Checks the settings as far as possible without the job.
     ///
     /// # Errors
-    /// Returns the first setting that is out of range.
+    /// Returns an error that names the first setting that is out of range.
     pub fn validate(&self) -> Result<(), OutOfRange> {
         let wrong = |key, expected: &str, got: &str| Err(OutOfRange::new(key, expected, got));
         if self.location.is_empty() {
@@ -50,7 +53,8 @@ impl WarmStartConfig {
         }
     }
 
-    /// Returns the source of each variable that takes its value from the checkpoint, in the order of the job.
+    /// Returns the source of each variable that takes its value from the checkpoint, in the job's order of
+    /// variables.
     pub(crate) fn sources(
         &self,
         job: &JobSpec,
@@ -71,7 +75,7 @@ impl WarmStartConfig {
                 Some(found) if found.shape == variable.shape => {
                     sources.push(SourceSpec { variable: VariableId(id), source: source.to_owned() });
                 }
-                // This variable was not asked for by name.
+                // The settings do not name this variable, so it keeps its initial value.
                 _ if !named && other.is_none() => {
                     let variable = &variable.name;
                     info!(variable, "warm start: variable is not in the checkpoint; using initial values");
@@ -96,7 +100,7 @@ impl WarmStartConfig {
     }
 }
 
-/// Returns whether the text matches the pattern, in which `*` stands for any letters.
+/// Returns whether the text matches the pattern, in which `*` stands for any number of letters.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().expect("there is one part at least");
@@ -104,7 +108,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     let mut parts: Vec<&str> = parts.collect();
     let Some(last) = parts.pop() else { return rest.is_empty() };
     for part in parts {
-        // The first occurrence leaves most of the text for the parts that follow.
+        // The first occurrence leaves the most text for the parts that follow.
         match rest.find(part) {
             Some(at) => rest = &rest[at + part.len()..],
             None => return false,
@@ -141,7 +145,7 @@ mod tests {
             prop_assert_eq!(matches(&pattern, &text), pattern == text, "(A)");
         }
 
-        /// Compared with the plain recursion.
+        /// Compares the result with that of a plain recursion.
         #[test]
         fn matching_follows_the_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,7}") {
             fn defined(pattern: &[u8], text: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! A store that stops working after a number of operations, before or after the last one takes effect.
+//! A store that stops working after a given number of operations; the last operation may still take effect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use futures_util::stream::BoxStream;
 use object_store::path::Path;
 use object_store::*;
 
-/// The number of operations until the store fails.
+/// A countdown of operations until the store fails.
 #[derive(Debug)]
 pub(super) struct Fuse {
     left: AtomicU64,
-    /// Whether the failing operation takes effect, and only its result is lost.
+    /// Whether the failing operation takes effect, so that only its result is lost.
     late: bool,
 }
 
-/// A store that fails.
+/// A store that fails after a number of operations.
 #[derive(Clone, Debug)]
 pub(super) struct FailingStore {
     inner: Arc<dyn ObjectStore>,
@@ -30,7 +30,7 @@ impl FailingStore {
         Self { inner, fuse: Arc::new(Fuse { left: AtomicU64::new(operations), late }) }
     }
 
-    /// Returns the operations that are left.
+    /// Returns the number of operations that are left before the failure.
     pub(super) fn left(&self) -> u64 {
         self.fuse.left.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! Checkpoints as a job trains, on a store that works and on one that stops working at any operation.
+//! Tests checkpoints as a job trains, on a store that works and on stores that fail at any operation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn split(job: JobSpec) -> JobSpec {
     JobSpec { placement: PlacementSpec { partitioner, ..job.placement.clone() }, ..job }
 }
 
-/// Returns a directory as a store that does not wait for the disk.
+/// Returns a store in a directory that does not wait for the disk.
 fn directory(path: &TempDir) -> Arc<LocalFileSystem> {
     Arc::new(LocalFileSystem::new_with_prefix(path.path()).unwrap())
 }
@@ -52,7 +52,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, future).await.expect("it is done in time") })
 }
 
-/// A life of the chief that only makes checkpoints.
+/// One incarnation of the chief that only makes checkpoints.
 struct ChiefLife {
     cluster: FakeCluster,
     tasks: PsTasks,
@@ -61,7 +61,7 @@ struct ChiefLife {
     job: JobSpec,
 }
 
-/// The result of such a life.
+/// The result of one incarnation.
 struct LifeResult {
     last: Result<CheckpointName, String>,
     status: SaveStatus,
@@ -125,8 +125,8 @@ impl ChiefLife {
     }
 }
 
-/// Returns the steps of the valid checkpoints, the oldest first, after reading every tensor, and the number
-/// of unfinished ones.
+/// Reads every tensor of the valid checkpoints. Returns the steps of these checkpoints, the oldest first, and
+/// the number of unfinished checkpoints.
 async fn found(store: &Store) -> (Vec<u64>, usize) {
     let (mut whole, mut others) = (Vec::new(), 0);
     for (name, state) in Catalog::new(store.clone()).list().await.unwrap() {
@@ -150,7 +150,7 @@ fn another_job_goes_on_from_the_last_checkpoint() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
         let store = Store::create(location(&path)).unwrap();
-        // The remains of an earlier life, and what another program may be writing.
+        // These are the remains of an earlier run, and a file that another program may be writing.
         store.put("step-3-0000000000000001/ps-0-shard-0.safetensors", "half").await.unwrap();
         store.put("step-4-0000000000000001/manifest.json", "{}").await.unwrap();
         store.put("other/file", "of somebody else").await.unwrap();
@@ -170,7 +170,7 @@ fn another_job_goes_on_from_the_last_checkpoint() {
         let lived = ChiefLife::new(store.clone(), config()).await.live().await;
         assert_eq!((lived.last, lived.status.saves), (Ok(named(10, 5)), 0));
 
-        // A job that goes on from an earlier checkpoint makes the newest ones.
+        // The checkpoints of a job that continues from an earlier checkpoint count as the newest.
         let earlier = CheckpointConfig { restore: RestoreChoice::Step(GlobalStep(8)), ..config() };
         let life = ChiefLife::new(store.clone(), earlier).await;
         let beginning = life.begin().await.unwrap();
@@ -252,8 +252,8 @@ fn a_warm_start_takes_values_and_no_steps() {
     });
 }
 
-/// (C1): the store fails at every operation in turn. The last committed checkpoint stays valid, and the next
-/// life goes on from there and leaves nothing behind.
+/// (C1): the store fails at each operation in turn. The last committed checkpoint stays valid, and the next
+/// run continues from there and leaves no unfinished files.
 #[test]
 fn the_last_checkpoint_survives_any_store_failure() {
     let often = CheckpointConfig { save_steps: Some(1), ..config() };
@@ -347,7 +347,7 @@ fn differing_shards_are_not_saved_at_the_end() {
         };
         let (last, ()) = tokio::join!(saver.run(&life.tasks, progress, ordered), lead);
         assert_eq!(last.unwrap_err(), "the shards are not at the same step, but between 0 and 1");
-        // A step that the shards never reach is waited for until the deadline only.
+        // A step that the shards never reach is waited for only until the deadline.
         let saver = life.saver().await.unwrap();
         let start = life.begin().await.unwrap().start;
         let (_tell, progress) = watch::channel(JobProgress::default());

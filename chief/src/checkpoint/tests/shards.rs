@@ -1,4 +1,4 @@
-//! A fake ps task whose shards hold no values: they count, and save and stop when they are told to.
+//! A fake ps task whose shards hold no values: they count updates, and save and stop when they are told to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use pushpull_transport::{
 
 use crate::launch::PsTasks;
 
-/// Long enough for any machine.
+/// A timeout that is long enough on any machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ struct FakeShard {
     began: u64,
     end: u64,
     armed: Option<(Save, Reply)>,
-    /// Every start that the shard was created with.
+    /// The start of each request to create the shards, in order.
     starts: Vec<StartSpec>,
 }
 
@@ -50,11 +50,11 @@ struct FakePsState {
     shards: Vec<FakeShard>,
     /// The checkpoints that the second shard cannot read.
     unreadable: Vec<CheckpointName>,
-    /// The updates by which each shard advances whenever it gets a request.
+    /// The number of updates by which each shard advances whenever it receives a request.
     ahead: u64,
-    /// The shard that does not answer queries.
+    /// The shard that does not answer queries, if any.
     silent: Option<u32>,
-    /// The queries that wait for the silent shard.
+    /// The queries that the silent shard has not answered.
     unanswered: Vec<(u32, Reply)>,
 }
 
@@ -66,7 +66,7 @@ impl FakePs {
         self.0.lock()
     }
 
-    /// Trains every shard to `version` or to its end, and saves on the way.
+    /// Trains every shard to `version`, or to its last step if that is earlier, and saves on the way.
     pub(crate) fn train(&self, version: u64) {
         let shards = 0..self.lock().shards.len();
         shards.for_each(|shard| self.train_one(shard, version));
@@ -84,7 +84,7 @@ impl FakePs {
         self.lock().unreadable.push(name);
     }
 
-    /// Advances each shard by this many updates whenever it gets a request.
+    /// Advances each shard by this number of updates whenever it receives a request.
     pub(super) fn run_ahead(&self, by: u64) {
         self.lock().ahead = by;
     }
@@ -236,12 +236,12 @@ impl Service for FakePs {
     }
 }
 
-/// A serving ps task with two shards, and the addresses of the other tasks.
+/// A running ps task with two shards, and the addresses of the other tasks.
 pub(crate) struct FakeCluster {
     pub transport: InProcess,
     pub identity: Identity,
     pub ps: FakePs,
-    /// Serves until it is dropped.
+    /// The server, which serves until it is dropped.
     _server: Server,
 }
 
@@ -280,7 +280,7 @@ impl FakeCluster {
         Self { transport, identity: identity(TaskId::CHIEF, 5), ps, _server: server }
     }
 
-    /// Returns the connection of a life of a worker to the chief.
+    /// Returns a connection to the chief from an incarnation of a worker.
     pub(crate) async fn worker(&self, index: u32, life: u64) -> Connection {
         let (task, incarnation) = (TaskId::worker(index), Incarnation(life));
         let identity = Identity { task, incarnation, ..self.identity.clone() };
@@ -298,7 +298,7 @@ impl FakeCluster {
     }
 }
 
-/// Reads every tensor of a manifest, and checks that all are of one version.
+/// Reads every tensor of a manifest, and checks that all are of the same version.
 pub(super) async fn read_all(store: &Store, name: CheckpointName, manifest: &ManifestSpec) {
     for (variable, id) in manifest.job.graph.variables.iter().zip(0u32..) {
         for piece in manifest.pieces(VariableId(id), Part::Value, 0..variable.rows() as u64) {
