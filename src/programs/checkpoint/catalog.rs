@@ -7,11 +7,11 @@ use pushpull_storage::{Catalog, CheckpointState, StoreError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub name: CheckpointName,
-    /// The time at which it was committed, in milliseconds since 1970.
+    /// The time at which the checkpoint was committed, in milliseconds since 1970; `None` unless it is whole.
     pub saved_ms: Option<u64>,
     /// The bytes of all shard files that exist.
     pub bytes: u64,
-    /// The number of these files.
+    /// The number of shard files that exist.
     pub files: usize,
     pub state: State,
 }
@@ -44,7 +44,7 @@ async fn entry(catalog: &Catalog, name: CheckpointName) -> Result<Entry, StoreEr
         if file.ends_with(".safetensors") {
             match store.size(&name.file(&file)).await {
                 Ok(size) => bytes = bytes.saturating_add(size),
-                // The file was deleted just now.
+                // The file was deleted after it was listed.
                 Err(StoreError::Missing { .. }) => continue,
                 Err(error) => return Err(error),
             }
@@ -55,7 +55,7 @@ async fn entry(catalog: &Catalog, name: CheckpointName) -> Result<Entry, StoreEr
         CheckpointState::Committed(manifest) => (Some(manifest.saved_ms), State::Whole),
         CheckpointState::Unfinished => (None, State::Unfinished),
         CheckpointState::Broken(reason) | CheckpointState::Unreadable(reason) => {
-            // The table names the checkpoint already.
+            // The table names the checkpoint in a column of its own.
             let reason = reason.strip_prefix(&format!("{name}/")).unwrap_or(&reason).to_owned();
             (None, State::Broken(reason))
         }

@@ -1,4 +1,4 @@
-//! The whole model of a checkpoint as one safetensors file, independent of its placement.
+//! Writes the whole model of a checkpoint as one safetensors file, independent of its placement.
 //!
 //! (A) The file holds the values bit for bit, for every placement. (B) It appears complete or not at all.
 
@@ -16,16 +16,16 @@ use crate::programs::shown::plain;
 pub(crate) struct Export<'a> {
     pub name: CheckpointName,
     pub manifest: &'a ManifestSpec,
-    /// The moving averages of trained variables instead of their values.
+    /// Whether the moving averages of trained variables are written instead of their values.
     pub averages: bool,
     pub variables: Vec<VariableId>,
 }
 
-/// Returns the variables that match any of the patterns, in the graph's order; all variables where there is
-/// no pattern. `*` stands for any letters, including slashes, and `?` for one.
+/// Returns the variables that match at least one pattern, in the graph's order; all variables if there is no
+/// pattern. `*` stands for any number of letters, including slashes, and `?` for one letter.
 ///
 /// # Errors
-/// Returns an error where a pattern matches no variable.
+/// Returns an error if a pattern matches no variable.
 pub(crate) fn chosen(manifest: &ManifestSpec, patterns: &[String]) -> anyhow::Result<Vec<VariableId>> {
     let variables = &manifest.job.graph.variables;
     let named =
@@ -40,8 +40,8 @@ pub(crate) fn chosen(manifest: &ManifestSpec, patterns: &[String]) -> anyhow::Re
     Ok(ids.map(|(_, id)| VariableId(id)).collect())
 }
 
-/// Returns true when a pattern matches a name. Only the last `*` is tried again, so the time is at most the
-/// product of both lengths.
+/// Returns true when the pattern matches the whole name. Only the last `*` is tried again, so the time is at
+/// most proportional to the product of both lengths.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut again) = (0, 0, None);
     while n < name.len() {
@@ -61,7 +61,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 impl Export<'_> {
-    /// Returns the places of a variable's values, or of its averages.
+    /// Returns the slices that hold a variable's values, or its averages, and where each lies in the files.
     fn pieces(&self, id: VariableId) -> anyhow::Result<Vec<Piece<'_>>> {
         let variable = &self.manifest.job.graph.variables[id.index()];
         let averaged = self.averages && variable.trainable;
@@ -73,13 +73,13 @@ impl Export<'_> {
     }
 }
 
-/// Writes the file. Gives its length.
+/// Writes the file, and returns its length in bytes.
 ///
-/// Memory: a few blocks.
+/// Holds only a few blocks in memory at a time.
 ///
 /// # Errors
-/// Where the checkpoint keeps no averages and these are asked for, it cannot be read, or the file cannot be
-/// written; then what was there before is there still.
+/// Returns an error if averages are requested and the checkpoint has none, if the checkpoint cannot be read,
+/// or if the file cannot be written. An existing file is then left unchanged.
 pub(crate) async fn export(from: &Store, what: &Export<'_>, to: &Store, file: &str) -> anyhow::Result<u64> {
     let variables = &what.manifest.job.graph.variables;
     if what.averages && what.manifest.job.average.is_none() {
@@ -113,7 +113,7 @@ async fn copy(
 ) -> anyhow::Result<()> {
     let mut start = piece.from.start;
     while start < piece.from.end {
-        // The blocks are those of the checksums, so that none is read twice.
+        // Reads in the blocks that the checksums cover, so that none is read twice.
         let end = piece.from.end.min((start / BLOCK_BYTES as u64 + 1) * BLOCK_BYTES as u64);
         let mut block = vec![0; (end - start) as usize];
         read_piece(from, name, &Piece { from: start..end, ..piece.clone() }, &mut block).await?;
@@ -129,7 +129,7 @@ mod tests {
 
     use super::matches;
 
-    /// Matches by the definition.
+    /// Matches as `*` and `?` are defined, without regard to speed.
     fn slowly(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,

@@ -1,5 +1,5 @@
-//! A safetensors file as a checkpoint of a job, with one shard. Slots and moving averages have their initial
-//! values. Importing an exported file gives the same values.
+//! Makes a checkpoint of a job, with one shard, from a safetensors file. Slots and moving averages get their
+//! initial values. Importing an exported file gives the same values.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,16 +17,16 @@ use crate::programs::shown::plain;
 
 /// The only shard of an imported checkpoint.
 const SHARD: ShardId = ShardId::new(0, 0);
-/// The number of tensors that an error lists at most.
+/// The maximum number of tensors that an error lists.
 const NAMES_SHOWN: usize = 4;
 
-/// The checkpoint that is made of a file.
+/// The checkpoint to make from a file.
 pub(crate) struct Import {
     pub name: CheckpointName,
     pub job: JobSpec,
-    /// The time of its creation, in milliseconds since 1970.
+    /// The time that the manifest names as that of the save, in milliseconds since 1970.
     pub saved_ms: u64,
-    /// Whether tensors that the model does not have are left out.
+    /// Whether tensors that the model does not have are left out instead of being an error.
     pub allow_extra: bool,
 }
 
@@ -40,20 +40,20 @@ struct Planned {
     source: Source,
 }
 
-/// Where the bytes of a tensor come from.
+/// The source of a tensor's bytes.
 enum Source {
-    /// The offset in the file.
+    /// They are in the file, from this offset.
     File(u64),
-    /// The same number for every element.
+    /// Every element is this number.
     Constant(f32),
 }
 
-/// Makes the checkpoint. Takes the memory of a few blocks.
+/// Makes the checkpoint. Holds only a few blocks in memory at a time.
 ///
 /// # Errors
-/// Returns an error where the file is not in the format, lacks a variable, has one of another shape or type,
-/// or has tensors that the model does not have; or where the checkpoint cannot be written. Then there is
-/// none.
+/// Returns an error if the file is not in the format, lacks a variable, has one of another shape or type, or
+/// has tensors that the model does not have; or if the checkpoint cannot be written. No checkpoint is then
+/// left behind.
 pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -> anyhow::Result<()> {
     let (name, last_step) = (what.name, what.job.last_step);
     ensure!(name.step <= last_step, "step {} is beyond the job's last step, {last_step}", name.step);
@@ -61,13 +61,13 @@ pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -
     let planned = plan(&what, &found, file)?;
     let written = write(from, file, what, &planned, to).await;
     if written.is_err() {
-        // A folder without a manifest is no checkpoint, so an error of this deletion changes nothing.
+        // A folder without a manifest is no checkpoint, so a failed deletion does no harm.
         let _ = to.delete_folder(&name.to_string()).await;
     }
     written
 }
 
-/// Returns every tensor of the checkpoint, in the order of its file.
+/// Returns every tensor of the checkpoint in the order in which the checkpoint's file holds them.
 fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<Planned>> {
     let Import { job, allow_extra, .. } = what;
     let by_name: BTreeMap<&str, &FoundTensor> =
@@ -107,7 +107,7 @@ fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<
     Ok(planned)
 }
 
-/// Returns `words` followed by some of the names, or nothing where there are none.
+/// Returns `words` followed by the first names; an empty text if there are no names.
 fn listed(words: &str, names: &[&str]) -> String {
     if names.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! The choice of a checkpoint: by its step, by its name, or the latest.
+//! Chooses a checkpoint by its step, by its name, or as the latest.
 
 use anyhow::bail;
 use pushpull_messages::checkpoint::CheckpointName;
@@ -6,14 +6,14 @@ use pushpull_storage::{Catalog, Store};
 
 use crate::programs::shown::plain;
 
-/// The number of steps that an error lists at most.
+/// The maximum number of steps that an error lists.
 const STEPS_SHOWN: usize = 8;
 
-/// Returns the checkpoint of that step or name, or the latest. An unfinished one is only returned by its
-/// name.
+/// Returns the checkpoint with this step or name; without either, the latest. An unfinished checkpoint is
+/// returned only if it is requested by its name.
 ///
 /// # Errors
-/// Returns an error where there is none.
+/// Returns an error if there is no such checkpoint.
 pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result<CheckpointName> {
     let catalog = Catalog::new(store.clone());
     let mut there = catalog.names().await?;
@@ -44,10 +44,10 @@ pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result
     }
 }
 
-/// Lists the last steps that exist.
+/// Returns a list of the last steps that exist, for an error.
 fn steps(there: &[CheckpointName]) -> String {
     let mut steps: Vec<u64> = there.iter().map(|name| name.step.0).collect();
-    // Another life may have saved the same step again.
+    // An earlier run may have saved the same step, too.
     steps.sort_unstable();
     steps.dedup();
     let left_out = steps.len().saturating_sub(STEPS_SHOWN);

@@ -1,5 +1,5 @@
-//! The tool's work on checkpoints that the tests make: whatever the placement was, a model leaves and comes
-//! back as it is.
+//! The tool works on checkpoints that the tests make. Whatever the placement was, an exported model is
+//! imported unchanged.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ use super::*;
 
 const FILE: &str = "model.safetensors";
 
-/// A model of these variables: shape, and whether it is trained.
+/// Returns a job whose model has these variables; each has a shape and is trained or not.
 fn job(variables: &[(Shape, bool)], average: Option<f32>, optimizer: OptimizerSpec) -> JobSpec {
     let mut g = GraphBuilder::new("several");
     let x = g.input("features", [1]);
@@ -50,7 +50,8 @@ fn bytes_of(numbers: &[f32]) -> Bytes {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>().into()
 }
 
-/// Every variable in so many slices at most, one shard after the other.
+/// Returns a placement that splits every variable into at most `slices_max` slices and gives them to the
+/// shards in turn.
 fn placement(job: &JobSpec, shards: u32, slices_max: u64) -> Placement {
     let shards: Vec<ShardId> = (0..shards).map(|ps| ShardId::new(ps, 0)).collect();
     let mut slices: Vec<PlacedSlice> = Vec::new();
@@ -106,7 +107,7 @@ async fn save(store: &Store, step: u64, job: &JobSpec, placement: &Placement, pa
     store.put(&name(step.0).manifest(), manifest.encode().unwrap()).await.unwrap();
 }
 
-/// All of a file by name.
+/// Returns the name, shape and bytes of every tensor in a checkpoint file.
 async fn contents(store: &Store, file: &str) -> Vec<(String, Shape, Bytes)> {
     let mut all = Vec::new();
     for tensor in read_header(store, file).await.unwrap() {
@@ -127,7 +128,7 @@ async fn import_into(store: &Store, job: &JobSpec, allow_extra: bool) -> anyhow:
     import(store, FILE, what, store).await
 }
 
-/// The bytes of a part of a variable.
+/// Returns the bytes of one part of a variable, such as its value or its average.
 async fn part(store: &Store, manifest: &ManifestSpec, id: usize, part: Part) -> Vec<u8> {
     let variable = &manifest.job.graph.variables[id];
     let pieces = manifest.pieces(VariableId(id as u32), part, 0..variable.rows() as u64);
@@ -164,8 +165,8 @@ fn shapes() -> impl Strategy<Value = Vec<(Shape, bool)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the placement was, the exported file holds the values, or averages, bit for bit; imported
-    /// again it is a whole checkpoint of these values, with slots and averages as they begin.
+    /// Whatever the placement was, the exported file holds the values, or averages, bit for bit. Imported
+    /// again, it is a whole checkpoint of these values, with initial slots and averages.
     #[test]
     fn a_model_leaves_and_comes_back_as_it_is(
         variables in shapes(), shards in 1u32..4, slices in 1u64..5, seed: u32, averages: bool,
@@ -173,7 +174,7 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let store = store(directory.path());
         let job = job(&variables, Some(0.5), adagrad());
-        // Any bits, also of what is no number.
+        // Values have any bits, including those of NaN.
         let mut bits = seed;
         let mut numbers = || -> Vec<Vec<f32>> {
             let mut next = || { bits = bits.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15); f32::from_bits(bits) };
@@ -250,7 +251,8 @@ fn every_change_of_a_file_is_found() {
                 changed[at] ^= 1 << (at % 7);
                 std::fs::write(&path, &changed).unwrap();
                 if verify(&store, name(3)).await.faults.is_empty() {
-                    // A change may leave the same in another spelling, such as an escape or another blank.
+                    // A changed byte may spell the same JSON in another way, for example by an escape or
+                    // other white space.
                     assert_eq!(
                         Catalog::new(store.clone()).manifest(name(3)).await.unwrap(),
                         sound,
@@ -332,7 +334,7 @@ fn a_catalog_says_what_is_whole_broken_and_unfinished() {
     });
 }
 
-/// Makes a file with a header and this number of bytes behind it.
+/// Makes a safetensors file with this header and this number of bytes after it.
 fn file(header: &str, bytes: usize) -> Vec<u8> {
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.as_bytes());

@@ -1,7 +1,7 @@
-//! The check of every byte of a checkpoint.
+//! Checks every byte of a checkpoint.
 //!
 //! (A) A changed byte of a manifest or a tensor, a truncated file, and a header that disagrees with the
-//! manifest are faults. (B) A checkpoint as it was written has no fault.
+//! manifest are reported as faults. (B) A checkpoint has no fault as long as it is as it was written.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ use serde::Serialize;
 
 use crate::programs::shown::plain;
 
-/// A part of a checkpoint that is not as it was written.
+/// A fault: a part of a checkpoint that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Fault {
     /// The file within the checkpoint's folder.
     pub file: String,
-    /// The tensor, where the fault is in one.
+    /// The tensor; `None` if the fault is not in a tensor.
     pub tensor: Option<String>,
     pub what: String,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Verified {
     pub bytes: u64,
 }
 
-/// Reads a whole checkpoint, and returns all its faults. Takes the memory of a few blocks.
+/// Reads a whole checkpoint, and returns all its faults. Holds only a few blocks in memory at a time.
 pub(crate) async fn verify(store: &Store, name: CheckpointName) -> Verified {
     let mut verified = Verified { faults: Vec::new(), files: 0, tensors: 0, bytes: 0 };
     match Catalog::new(store.clone()).manifest(name).await {
@@ -101,7 +101,7 @@ async fn verify_file(
     faults
 }
 
-/// Returns what the file's header should say about a tensor.
+/// Returns the entry that the file's header should have for a tensor.
 fn expected(manifest: &ManifestSpec, file: &FileSpec, tensor: &SavedTensorSpec) -> Option<FoundTensor> {
     let slice = manifest.placement.slices.get(tensor.slice.index())?.slice;
     let mut shape: Shape = manifest.job.graph.variables.get(slice.variable.index())?.shape.clone();
@@ -137,7 +137,8 @@ fn verify_header(manifest: &ManifestSpec, file: &FileSpec, found: &[FoundTensor]
     faults
 }
 
-/// Returns a fault that names the first wrong block and the number of the others.
+/// Reads a tensor and compares its checksums. Returns a fault that names the first wrong block and the number
+/// of other wrong blocks.
 async fn verify_tensor(
     store: &Store,
     name: CheckpointName,

@@ -26,7 +26,7 @@ impl Fields {
         fields
     }
 
-    /// Returns them on one line.
+    /// Returns the message and the fields on one line.
     pub(super) fn text(self) -> String {
         self.fields.into_iter().fold(self.message, |text, (name, value)| format!("{text} {name}={value}"))
     }
@@ -71,7 +71,7 @@ impl Visit for Fields {
 /// An extension of a span: the task that everything within the span belongs to.
 pub(super) struct OfTask(pub(super) String);
 
-/// Notes the task of a new span, if it is the span of one.
+/// Stores the task of a new span, if it is the span of a task.
 pub(super) fn remember<S>(attributes: &Attributes<'_>, id: &Id, context: &Context<'_, S>)
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

@@ -1,5 +1,5 @@
-//! The layer that keeps the last lines: each goes to the log whose span it is in, else to the process's own
-//! log.
+//! Keeps the last log lines. A line that is logged within the span of a log goes to that log, any other line
+//! to the process's own log.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use super::recent::{LINE_BYTES_MAX, LogLine, Recent};
 pub(super) struct Keeper {
     task: String,
     format: LogFormat,
-    /// The log of lines that are in no log's span, if they are kept.
+    /// The log that takes lines outside of every log's span; without one, such lines are not kept.
     home: Option<Arc<Recent>>,
 }
 
@@ -26,7 +26,8 @@ pub(super) struct Keeper {
 struct OfLog(Arc<Recent>);
 
 impl Keeper {
-    /// Keeps the lines of a process that runs `task`. `home` takes those that are in no log's span.
+    /// Makes the layer of a process that runs `task`. `home` takes the lines that are logged outside of every
+    /// log's span; without it they are not kept.
     pub(super) fn new(task: &str, format: LogFormat, home: Option<Arc<Recent>>) -> Self {
         Self { task: task.to_owned(), format, home }
     }
@@ -40,7 +41,8 @@ impl Keeper {
 pub(super) fn span_of(task: &str, recent: &Arc<Recent>) -> Span {
     let span = tracing::error_span!(parent: None, "log");
     span.with_subscriber(|(id, log)| {
-        // Another application's log may have no registry; it keeps no lines for the endpoint either.
+        // The log that an embedding application has set up may have no registry. Then no lines are kept for
+        // the endpoint.
         if let Some(span) = log.downcast_ref::<Registry>().and_then(|registry| registry.span(id)) {
             let mut extensions = span.extensions_mut();
             extensions.insert(OfTask(task.to_owned()));

@@ -12,7 +12,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::fields::{Fields, task_of};
 
-/// The format for people: time of day in UTC, the level unless it is INFO, the task, the message.
+/// The format for people: the time of day in UTC, the level unless it is INFO, the task, and the message.
 pub(super) struct Human {
     task: String,
     /// Whether lines name this process's own task.
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// The format for programs: one object a line.
+/// The format for programs: one JSON object on each line.
 pub(super) struct Json {
     task: String,
 }

@@ -1,5 +1,5 @@
-//! Log lines: time, level, task, message. They go to standard error, for people or as JSON, filtered by
-//! `RUST_LOG`; the last ones are kept for readers of the endpoint.
+//! Log lines with time, level, task and message. They go to standard error, for people or as JSON, filtered
+//! by `RUST_LOG`; the last ones are also kept for the endpoint.
 
 mod fields;
 mod keeper;
@@ -32,7 +32,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// The log of one run: of a task's process, or of a cluster within a process.
+/// The log of one run, either of a task's process or of a cluster within a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     /// The last lines that were logged within [`Log::span`].
@@ -48,8 +48,8 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Returns the span of the run. What is logged within it, or within a span below it, belongs to this log
-    /// alone.
+    /// Returns the span of the run. What is logged within it, or within a span below it, goes to this log and
+    /// to no other.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
@@ -65,7 +65,7 @@ pub(crate) fn start_within(task: &str, format: LogFormat) -> Log {
     start_with(task, format, false)
 }
 
-/// Starts to log as `task`. The first log of a process decides the format.
+/// Starts to log as `task`. All logs of a process are written in the format of the first one.
 fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
     let recent = Arc::<Recent>::default();
     let home = keeps_all.then(|| Arc::clone(&recent));
@@ -87,11 +87,11 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
     Log { recent, span }
 }
 
-/// Returns the filter that `RUST_LOG` asks for. The HTTP server's own events, and those of its clients, are
-/// left out: they say nothing about the job.
+/// Returns the filter that `RUST_LOG` requests. Events of the HTTP server and client libraries are left out,
+/// because they say nothing about the job.
 fn filter(told: Option<&str>) -> EnvFilter {
     let with = |told: &str| EnvFilter::try_new(format!("actix_server=warn,actix_http=off,{told}")).ok();
-    // An empty variable counts as unset: a manifest may leave the value open.
+    // An empty variable counts as unset, because a manifest may pass it without a value.
     told.filter(|told| !told.trim().is_empty())
         .and_then(with)
         .or_else(|| with("info"))

@@ -1,4 +1,4 @@
-//! The last log lines of one log: a bounded number of bounded lines. Knows nothing of how they are logged.
+//! The last lines of one log, bounded in number and length. Does not know how lines are logged.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use serde::Serialize;
 
 /// The number of lines that are kept.
 const LINES_MAX: usize = 200;
-/// The greatest length of a line.
+/// The greatest length of a line, in bytes.
 pub(super) const LINE_BYTES_MAX: usize = 2000;
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct LogLine {
-    /// Milliseconds since 1970.
+    /// The time at which the line was logged, in milliseconds since 1970.
     pub at_ms: u64,
     /// The level: INFO, WARN or ERROR.
     pub level: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct LogLine {
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Mutex<Ring>);
 
-/// Lines, and how many there have been.
+/// The lines that are kept, and the number of lines that were ever logged.
 #[derive(Debug, Default)]
 struct Ring {
     lines: VecDeque<LogLine>,
@@ -59,13 +59,13 @@ impl Recent {
         self.0.lock().since(0)
     }
 
-    /// Returns how many lines there have been.
+    /// Returns the number of lines that were ever logged.
     pub(crate) fn newest(&self) -> u64 {
         self.0.lock().count
     }
 
-    /// Returns the lines after the first `known`, as far as they are still kept, and how many there have
-    /// been.
+    /// Returns the lines after the first `known`, without those that are no longer kept, and the number of
+    /// lines that were ever logged.
     pub(crate) fn since(&self, known: u64) -> (Vec<LogLine>, u64) {
         let ring = self.0.lock();
         (ring.since(known), ring.count)

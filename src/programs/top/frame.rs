@@ -1,7 +1,9 @@
-//! A job as lines of text: the same snapshot always gives the same frame. Knows no terminal and no clock.
+//! Draws a job as lines of text: the same snapshot always gives the same frame. Knows neither the terminal
+//! nor the clock.
 //!
-//! Wanted properties: (A) no line is wider, and no frame higher, than asked; (B) who is in trouble is shown
-//! where not all can be; (C) no text of the snapshot reaches the terminal as anything but text.
+//! Wanted properties: (A) no line is wider and no frame is higher than requested; (B) where not all tasks
+//! fit, those in trouble are shown; (C) text from the snapshot reaches the terminal only as text, never as
+//! control characters.
 
 use std::collections::BTreeSet;
 
@@ -12,27 +14,28 @@ use super::number::{ago, clock, micros, rate, real, whole};
 use super::table::{Align, Cell, Column, Table};
 use crate::programs::shown::bytes_shown;
 
-/// How much room there is.
+/// The size of the screen, in characters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) columns: usize,
     pub(super) rows: usize,
 }
 
-/// Findings are not to push everything else off a small screen.
+/// The maximum number of findings that are shown, so that they do not push everything else off a small
+/// screen.
 const FINDINGS_MAX: usize = 5;
 const BAR_MAX: usize = 60;
-/// From then on a shard is as good as overloaded.
+/// The share of its time from which a busy shard is marked as almost overloaded.
 const BUSY_HIGH: f64 = 0.85;
 
-/// The job, and what is wrong with the connection if anything is.
+/// Draws the job, with `trouble` on a line of its own if the connection to the chief has any.
 pub(super) fn frame(job: &ChiefSnapshot, trouble: Option<&str>, size: Size) -> Vec<Line> {
     let mut lines = head(job, size.columns);
     lines.extend(trouble.map(|trouble| Line::new().with(format!("as it was: {trouble}"), Tone::Bad)));
     lines.extend(findings(job));
     let foot = foot(job);
     let (workers, shards) = (workers(job), shards(job));
-    // A table has an empty line before it and a head.
+    // Each of the two tables also takes an empty line and a head.
     let taken = lines.len() + foot.len() + 4;
     let room = size.rows.saturating_sub(taken);
     let for_shards = shards.len().min((room / 3).max(room.saturating_sub(workers.len())));

@@ -1,10 +1,11 @@
-//! One line of a frame: pieces of text, each with its tone. Knows how wide text is, and nothing of jobs.
+//! One line of a frame: pieces of text, each with its tone. Measures the width of text; knows nothing of
+//! jobs.
 
 use console::Style;
 
 use crate::programs::shown::clean;
 
-/// What a piece of text is like.
+/// The meaning of a piece of text, which decides its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tone {
     #[default]
@@ -32,7 +33,7 @@ impl Tone {
     }
 }
 
-/// A line.
+/// A line, as pieces of text and their tones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line(Vec<(String, Tone)>);
 
@@ -41,14 +42,14 @@ impl Line {
         Self::default()
     }
 
-    /// With a piece more, whatever is in its text.
+    /// Appends a piece of text, without its control characters.
     #[must_use]
     pub(super) fn with(mut self, text: impl AsRef<str>, tone: Tone) -> Self {
         self.0.push((clean(text.as_ref()), tone));
         self
     }
 
-    /// At most so wide; what is cut off is shown as an ellipsis.
+    /// Cuts the line to `columns` columns; an ellipsis takes the place of the rest.
     #[must_use]
     pub(super) fn cut(mut self, columns: usize) -> Self {
         let mut room = columns;
@@ -64,7 +65,7 @@ impl Line {
         self
     }
 
-    /// As text for a terminal, with colours or without.
+    /// Returns the line as text for a terminal, with colours or without.
     pub(super) fn print(&self, colours: bool) -> String {
         let piece = |(text, tone): &(String, Tone)| match colours {
             true => tone.style().apply_to(text).to_string(),
@@ -75,7 +76,8 @@ impl Line {
     }
 }
 
-/// The first columns of a text, an ellipsis among them where it is longer.
+/// Returns the text if it fits into `columns` columns, else its beginning with an ellipsis at the end, which
+/// counts as one of the columns.
 pub(super) fn cut(text: &str, columns: usize) -> String {
     if console::measure_text_width(text) <= columns {
         return text.to_owned();

@@ -1,5 +1,5 @@
-//! `pushpull top`: a job on a terminal, as its chief tells it over HTTP. Knows nothing of the cluster but
-//! that address.
+//! `pushpull top`: shows a job on a terminal, from the snapshots that its chief serves over HTTP. Of the
+//! cluster it knows only that address.
 
 mod frame;
 mod line;
@@ -18,28 +18,29 @@ use self::source::Source;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::shown::clean;
 
-/// A chief that does not answer for so long is gone,
+/// The time without an answer after which the chief counts as gone, if [`TRIES`] requests have failed as
+/// well.
 const GONE_AFTER: Duration = Duration::from_secs(5);
-/// when it has been asked so often.
+/// The number of failed requests after which the chief counts as gone, if [`GONE_AFTER`] has passed as well.
 const TRIES: u32 = 3;
 
-/// What is watched, and how.
+/// A job to watch, and how to show it.
 #[derive(Debug)]
 pub(crate) struct Top {
     /// The chief's HTTP address, `host:port` or a URL.
     pub(crate) chief: String,
-    /// Between two frames.
+    /// The time between two frames.
     pub(crate) every: Duration,
-    /// One frame only.
+    /// Whether to print one frame and end.
     pub(crate) once: bool,
 }
 
 impl Top {
-    /// Draws frames until the job has ended, or the chief is gone: the latter is an error where the job had
-    /// not ended.
+    /// Draws frames until the job has ended or the chief is gone. Returns an error if the chief is gone and
+    /// the job had not ended.
     pub(crate) fn run(&self) -> Outcome {
         match self.draw() {
-            // Whoever reads has seen enough.
+            // The reader closed the pipe: it has seen enough.
             Err(Failure::Error(error)) if is_closed(&error) => Ok(()),
             outcome => outcome,
         }
@@ -49,7 +50,7 @@ impl Top {
         let source = Source::new(&self.chief).map_err(Failure::usage)?;
         let screen = Screen { term: Term::buffered_stdout(), whole: self.once };
         let mut last = source.fetch().map_err(|error| Failure::Error(error.into()))?;
-        // Since when it does not answer, and how often.
+        // When the chief began not to answer, and the number of requests that have failed since then.
         let mut silent: Option<(Instant, u32)> = None;
         screen.draw(&last, None)?;
         while !self.once && last.phase != JobPhase::Ended {
@@ -78,26 +79,28 @@ impl Top {
     }
 }
 
-/// Whether a chief that is gone after that has done what it was there for.
+/// Returns true when the job was over, or about to end, in the chief's last snapshot, so that a chief that is
+/// gone now is no error.
 fn is_over(last: &ChiefSnapshot) -> bool {
     match last.phase {
         JobPhase::Ended => true,
         JobPhase::Failing => false,
-        // With a reason it was told to end early.
+        // A reason says that the job was told to end early.
         JobPhase::Starting | JobPhase::Training | JobPhase::Evaluating => {
             last.reason.is_some() || (last.last_step.0 > 0 && last.step >= last.last_step)
         }
     }
 }
 
-/// Whether a chief that does not answer once more has had its time, however seldom it is asked.
+/// Counts one more failed request. Returns true when the chief counts as gone; both bounds must be reached,
+/// so that a long interval between requests does not decide it alone.
 fn is_gone(silent: &mut Option<(Instant, u32)>) -> bool {
     let (since, tries) = silent.get_or_insert((Instant::now(), 0));
     *tries += 1;
     *tries >= TRIES && since.elapsed() >= GONE_AFTER
 }
 
-/// Whether nobody reads any more what is drawn.
+/// Returns true when the error says that the reader of the output has closed it.
 fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(|error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
@@ -108,22 +111,22 @@ fn how_it_ended(last: &ChiefSnapshot) -> String {
     format!("the job has {how} at step {} of {}{reason}", last.step, last.last_step)
 }
 
-/// Where frames are drawn: over each other on a terminal, one after the other elsewhere.
+/// The output. A terminal shows each frame in place of the one before; elsewhere frames follow each other.
 struct Screen {
     term: Term,
-    /// All rows, however many.
+    /// Whether all rows are drawn, even if they do not fit on the terminal.
     whole: bool,
 }
 
 impl Screen {
     fn draw(&self, snapshot: &ChiefSnapshot, trouble: Option<&str>) -> std::io::Result<()> {
         let in_place = self.term.is_term() && !self.whole;
-        // Programs and files take lines of any length.
+        // Where the output is no terminal, lines may have any length.
         let (rows, columns) = self
             .term
             .size_checked()
             .map_or((usize::MAX, usize::MAX), |(rows, columns)| (rows.into(), columns.into()));
-        // The cursor stands on the last row.
+        // The cursor takes the last row.
         let rows = if in_place { rows.saturating_sub(1) } else { usize::MAX };
         let lines = frame(snapshot, trouble, Size { columns, rows });
         if in_place {

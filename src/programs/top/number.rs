@@ -1,6 +1,6 @@
-//! Numbers as people read them at a glance.
+//! Formats numbers so that people can read them at a glance.
 
-/// With a space between thousands.
+/// Formats a whole number, with a space between thousands.
 pub(super) fn whole(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -13,7 +13,7 @@ pub(super) fn whole(value: u64) -> String {
     text
 }
 
-/// So many a second.
+/// Formats a rate per second; `-` if it is not finite.
 pub(super) fn rate(value: f64) -> String {
     match value {
         value if !value.is_finite() => "-".to_owned(),
@@ -25,7 +25,7 @@ pub(super) fn rate(value: f64) -> String {
     }
 }
 
-/// A loss or a metric.
+/// Formats a loss or a metric.
 pub(super) fn real(value: f32) -> String {
     let size = value.abs();
     match size {
@@ -36,7 +36,7 @@ pub(super) fn real(value: f32) -> String {
     }
 }
 
-/// From microseconds.
+/// Formats a duration that is given in microseconds, such as `2.50 ms`.
 pub(super) fn micros(us: u64) -> String {
     match us as f64 {
         us if us < 1e3 => format!("{us:.0} µs"),
@@ -46,7 +46,8 @@ pub(super) fn micros(us: u64) -> String {
     }
 }
 
-/// From milliseconds, as a clock shows it.
+/// Formats a duration that is given in milliseconds: `m:ss` below an hour, `h:mm:ss` below a day, then days
+/// and hours.
 pub(super) fn clock(ms: u64) -> String {
     let s = ms / 1000;
     match s {
@@ -56,7 +57,7 @@ pub(super) fn clock(ms: u64) -> String {
     }
 }
 
-/// How long ago, from milliseconds.
+/// Formats an age that is given in milliseconds.
 pub(super) fn ago(ms: u64) -> String {
     match ms / 1000 {
         0 => "now".to_owned(),

@@ -1,5 +1,5 @@
-//! Where snapshots come from: the chief's HTTP endpoint, asked with bounds on time and size. Knows not how
-//! they are shown.
+//! Fetches snapshots from the chief's HTTP endpoint, with bounds on time and size. Does not know how they are
+//! shown.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use ureq::http::Uri;
 
 use crate::programs::shown::clean;
 
-/// An answer takes at most so long, all in all.
+/// The time within which the whole answer must arrive.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// A snapshot of thousands of tasks is smaller.
+/// The greatest size of an answer, in bytes. A snapshot of thousands of tasks is smaller.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// An address that cannot be asked.
+/// The address is not one of a chief's HTTP endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{given}' is no chief to watch: {reason}; expected HOST:PORT or http://HOST:PORT, as its --http-addr says"
@@ -24,32 +24,32 @@ pub(super) struct BadAddress {
     reason: String,
 }
 
-/// Why there is no snapshot.
+/// The reason why no snapshot could be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
-    /// Nobody answers there.
+    /// The address does not answer.
     #[error(
         "nobody answers at {url}: {reason}; expected the HTTP address of a running chief, as its --http-addr says"
     )]
     Unreachable {
-        /// What was asked.
+        /// The URL that was requested.
         url: String,
-        /// What came instead.
+        /// What went wrong.
         reason: String,
     },
-    /// Somebody answers who is no chief.
+    /// A server answers, but it is not a chief.
     #[error(
         "{url} does not show a job: {reason}; expected the HTTP address of a chief, as its --http-addr says"
     )]
     NoChief {
-        /// What was asked.
+        /// The URL that was requested.
         url: String,
-        /// What came instead.
+        /// What went wrong.
         reason: String,
     },
 }
 
-/// A chief that can be asked.
+/// The HTTP endpoint of a chief.
 #[derive(Debug)]
 pub(super) struct Source {
     agent: Agent,
@@ -57,7 +57,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The chief at `host:port`, or at a URL.
+    /// Makes the source for a chief at `host:port` or at a URL.
     pub(super) fn new(chief: &str) -> Result<Self, BadAddress> {
         let bad = |reason: String| BadAddress { given: clean(chief), reason: clean(&reason) };
         let url = if chief.contains("://") { chief.to_owned() } else { format!("http://{chief}") };
@@ -86,9 +86,9 @@ impl Source {
         Ok(Self { agent, url: format!("http://{authority}{path}/job") })
     }
 
-    /// The job's state now.
+    /// Fetches the job's current snapshot.
     pub(super) fn fetch(&self) -> Result<ChiefSnapshot, SourceError> {
-        // What a stranger answers goes to a terminal.
+        // The error is shown on a terminal, and the server may be any program.
         let url = || clean(&self.url);
         let unreachable =
             |error: ureq::Error| SourceError::Unreachable { url: url(), reason: clean(&error.to_string()) };
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// What comes of one answer.
+    /// Fetches a snapshot from a server that gives this answer.
     fn answered(answer: &'static str) -> Result<ChiefSnapshot, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -1,12 +1,12 @@
-//! A table of as many columns as fit, the first ones first, and of as many rows, those in trouble first.
-//! Knows no job.
+//! A table that shows as many columns and rows as fit: the first columns, and preferably the rows in trouble.
+//! Knows nothing of jobs.
 
 use super::line::{Line, Tone, cut};
 use super::number::whole;
 
-/// Between two columns.
+/// The number of spaces between two columns.
 const GAP: usize = 2;
-/// No cell is wider: names may be anything.
+/// The maximum width of a cell. Names may be of any length.
 const CELL_MAX: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Cell {
         Self::new(whole(value), if value == 0 { Tone::Quiet } else { Tone::Plain })
     }
 
-    /// Of what had better not happen.
+    /// Makes a cell for a count that should be 0; any other value is a warning.
     pub(super) fn worry(value: u64) -> Self {
         Self::new(whole(value), if value == 0 { Tone::Quiet } else { Tone::Warning })
     }
@@ -63,7 +63,7 @@ impl Table {
         Self { columns: columns.to_vec(), noun, rows: Vec::new() }
     }
 
-    /// A row, and whether it must be seen.
+    /// Appends a row. If not all rows fit, those in trouble are preferred.
     pub(super) fn push(&mut self, troubled: bool, cells: Vec<Cell>) {
         self.rows.push((troubled, cells));
     }
@@ -72,7 +72,8 @@ impl Table {
         self.rows.len()
     }
 
-    /// A head and at most so many lines; where not all rows fit, the last line says how many are left out.
+    /// Returns a head and at most `rows` lines; if not all rows fit, the last line says how many are left
+    /// out.
     pub(super) fn lines(&self, columns: usize, rows: usize) -> Vec<Line> {
         let all = self.rows.len() <= rows;
         let shown = if all { self.rows.len() } else { rows.saturating_sub(1) };
@@ -92,7 +93,7 @@ impl Table {
         lines
     }
 
-    /// Of the columns that fit.
+    /// Returns the widths of the columns that fit; `order` lists the rows that are shown.
     fn widths(&self, order: &[usize], columns: usize) -> Vec<usize> {
         let mut widths = Vec::new();
         let mut taken = 0;
@@ -100,7 +101,7 @@ impl Table {
             let cells = order.iter().map(|&row| console::measure_text_width(&self.rows[row].1[at].text));
             let width = cells.chain([column.name.len()]).max().unwrap_or(0);
             let with_gap = if at == 0 { width } else { width + GAP };
-            // The first is shown in any case, cut off if need be.
+            // The first column is always shown, cut off if it is too wide.
             if at > 0 && taken + with_gap > columns {
                 break;
             }

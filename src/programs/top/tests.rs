@@ -160,7 +160,7 @@ fn control_characters_are_shown_harmlessly() {
     );
 }
 
-/// JSON has no NaN.
+/// A loss that is NaN is `null` in JSON, which has no NaN.
 #[test]
 fn a_model_that_has_diverged_is_still_shown() {
     let mut job = job(1, 1);
