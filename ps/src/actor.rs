@@ -1,5 +1,5 @@
-//! The actor around a shard's state machine: hands it each request, sends the answers that are due, and
-//! passes on its requests for files.
+//! The actor around a shard's state machine: passes each request to the state machine, sends the answers that
+//! are due, and passes the machine's file requests to the checkpoint thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::shard::{Answer, Reader, ShardState};
 use crate::traced_reply::{Trace, TracedReply};
 use crate::view::{Publisher, Refresh};
 
-/// The capacity of a shard's mailbox, in requests; each connection has its own, smaller bound.
+/// The capacity of a shard's mailbox, in requests. Each connection has its own, smaller limit.
 const SHARD_REQUESTS_MAX: usize = 1 << 14;
 
-/// The actor that owns slices.
+/// The actor that owns the slices of one shard.
 pub(crate) struct Shard {
     state: ShardState<TracedReply>,
     checkpoints: Checkpoints,
@@ -27,15 +27,15 @@ pub(crate) struct Shard {
     publisher: Publisher,
     leaving: CancellationToken,
     on_panic: Box<dyn Fn(String) + Send>,
-    /// How long the written parts of checkpoints took.
+    /// The times that it took to write the shard's parts of checkpoints.
     saving: TimeHistogram,
     saves_failed: u64,
 }
 
 impl Shard {
-    /// Returns the actor around `state`. `checkpoints` reads and writes its files, `clock` times traced
-    /// pushes, and its snapshots report `leaving` once that is cancelled. `on_panic` is called once if the
-    /// state machine panics, which is a bug; the shard then ends.
+    /// Returns the actor around `state`. `checkpoints` reads and writes its files, and `clock` times traced
+    /// pushes. Once `leaving` is cancelled, the shard's snapshots say that the task is leaving. If the state
+    /// machine panics, which is a bug, `on_panic` is called once and the shard ends.
     pub(crate) fn new(
         state: ShardState<TracedReply>,
         checkpoints: Checkpoints,
@@ -73,19 +73,21 @@ impl Shard {
         }
     }
 
-    /// Publishes a snapshot of the shard to its views.
+    /// Publishes a snapshot of the shard, which its views then show.
     fn publish(&self) {
         self.publisher.publish(self.state.stage(), self.snapshot());
     }
 
-    /// Calls the state machine, sends the answers, and passes on its requests for files.
+    /// Calls the state machine, sends the answers that are due, and passes its file requests to the
+    /// checkpoint thread.
     fn act(
         &mut self,
         ctx: &mut Context<Self>,
         change: impl FnOnce(&mut ShardState<TracedReply>) -> Vec<Answer<TracedReply>>,
     ) {
         let state = &mut self.state;
-        // A half-applied update must not be trained on: a panic here ends the whole task.
+        // A panic may leave an update half applied, and training must not continue with that, so a panic here
+        // ends the whole task.
         match catch_unwind(AssertUnwindSafe(|| change(state))) {
             Ok(answers) => answers.into_iter().for_each(|answer| self.send(answer)),
             Err(panic) => {
@@ -109,7 +111,7 @@ impl Shard {
             Ok((message, payload)) => reply.send(message, payload),
             Err(refusal) => {
                 let shard = self.state.id();
-                // A request that comes too early or too late is no reason for a person to act.
+                // A request that is too early or too late is normal, so no person needs to see it in the log.
                 if matches!(refusal.code, RefusalCode::Unavailable | RefusalCode::Superseded) {
                     tracing::debug!(%shard, "refused: {refusal}");
                 } else {
@@ -130,13 +132,13 @@ impl Actor for Shard {
 }
 
 impl Drop for Shard {
-    /// Publishes the final snapshot, which its views keep.
+    /// Publishes the final snapshot, which the shard's views show from then on.
     fn drop(&mut self) {
         self.publish();
     }
 }
 
-/// A request for one shard, with the right to answer it.
+/// A request for one shard, with the handle to answer it.
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct ShardRequest {
@@ -146,11 +148,12 @@ pub(crate) struct ShardRequest {
     pub payload: Payload,
     /// The worker that sent it, if a worker did.
     pub reader: Option<Reader>,
-    /// The number of the task's connection; later ones have greater numbers.
+    /// The number, on this task, of the connection on which the request arrived; later connections have
+    /// greater numbers.
     pub connection: u64,
-    /// The reply to send.
+    /// The handle to answer the request.
     pub reply: Reply,
-    /// Counts the time it waits in the mailbox.
+    /// Measures how long the request waits in the mailbox.
     pub queued: Queued,
 }
 

@@ -11,13 +11,14 @@ use pushpull_transport::ServerConfig;
 pub struct PsConfig {
     /// The number of shards, each on a thread of its own.
     pub shards: u32,
-    /// How long to wait for the chief to connect.
+    /// How long to wait for the chief to connect for the first time.
     pub start_timeout: Duration,
-    /// How long to wait for a connection once the chief is gone without notice and no other peer is
-    /// connected.
+    /// How long to wait for a connection when the chief has gone without ending the job and no other peer is
+    /// connected either.
     pub deserted_timeout: Duration,
-    /// How long to keep serving after a signal, with the chief connected, so that the job can be saved. The
-    /// chief bounds the save itself; this is longer than any bound it may be given.
+    /// How long to keep serving after a signal while the chief is connected, so that the chief can save the
+    /// job. The chief has its own time limit for that save, and this one is longer than the longest allowed
+    /// there.
     pub drain_timeout: Duration,
     /// The limits on connections and requests.
     pub server: ServerConfig,
@@ -39,7 +40,7 @@ impl PsConfig {
     /// Checks the settings.
     ///
     /// # Errors
-    /// Names the setting that is out of range.
+    /// If a setting is out of range; the error names it.
     pub fn validate(&self) -> Result<(), OutOfRange> {
         if (1..=SHARDS_PER_TASK_MAX).contains(&self.shards) {
             Ok(())

@@ -1,5 +1,5 @@
-//! The parameter server: the only code that changes a variable.
-//! Knows nothing of losses, batches or devices, nor of how placement is decided.
+//! The parameter server: the only code that changes a variable. Losses, batches and devices are the workers'
+//! matter, and the chief decides on the placement.
 
 #![forbid(unsafe_code)]
 

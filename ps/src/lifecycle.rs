@@ -1,4 +1,4 @@
-//! Which peers are connected to a ps task, and how the task is to end. Knows neither shards nor requests.
+//! Records which peers are connected to a ps task, and how the task is to end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 /// How a task is to end.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    /// The chief ended the job.
+    /// The chief ended the job, for this reason.
     Stop(StopReason),
     /// A shard panicked, with this message.
     Panic(ShardId, String),
@@ -20,26 +20,25 @@ pub(crate) enum End {
 #[derive(Debug, Default)]
 struct Status {
     chief_seen: bool,
-    /// The connections of the chief among all.
+    /// The number of connections from the chief, which `connections` includes.
     chief_connections: usize,
     connections: usize,
     end: Option<End>,
 }
 
 impl Status {
-    /// Returns whether the chief left without ending the job, and no peer that might still train is
-    /// connected.
+    /// Returns whether the chief was connected once, and no peer at all is connected now.
     const fn is_deserted(&self) -> bool {
         self.chief_seen && self.connections == 0
     }
 }
 
-/// The shared record of a task's connections and its end.
+/// A shared record of a task's connections and of how the task is to end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lifecycle(Arc<watch::Sender<Status>>);
 
 impl Lifecycle {
-    /// Notes a new connection from `task`.
+    /// Records a new connection from `task`.
     pub(crate) fn connected(&self, task: TaskId) {
         self.0.send_modify(|status| {
             status.connections += 1;
@@ -50,7 +49,7 @@ impl Lifecycle {
         });
     }
 
-    /// Notes the end of a connection from `task`.
+    /// Records that a connection from `task` has ended.
     pub(crate) fn disconnected(&self, task: TaskId) {
         self.0.send_modify(|status| {
             status.connections -= 1;
@@ -58,7 +57,7 @@ impl Lifecycle {
         });
     }
 
-    /// Ends the task.
+    /// Records that the task is to end, and how.
     pub(crate) fn end(&self, end: End) {
         self.0.send_modify(|status| status.end = Some(end));
     }
@@ -74,8 +73,9 @@ impl Lifecycle {
         self.wait_within(limit, |status| status.chief_seen || status.end.is_some()).await
     }
 
-    /// Waits until the task is to end, and returns how. Returns `None` once the task has been deserted for
-    /// `limit`: connections may break, all at the same time, and come again.
+    /// Waits until the task is to end, and returns how. Returns `None` if, without interruption for `limit`,
+    /// no peer has been connected after the chief had left. A shorter time does not count, because all
+    /// connections may break at once and be made again.
     pub(crate) async fn ended(&self, limit: Duration) -> Option<End> {
         loop {
             self.wait(|status| status.end.is_some() || status.is_deserted()).await;
@@ -88,7 +88,7 @@ impl Lifecycle {
         }
     }
 
-    /// Waits until the chief has been disconnected for `limit`.
+    /// Waits until the chief has been disconnected without interruption for `limit`.
     pub(crate) async fn chief_leaves(&self, limit: Duration) {
         loop {
             self.wait(|status| status.chief_connections == 0).await;
@@ -99,7 +99,7 @@ impl Lifecycle {
     }
 
     async fn wait(&self, holds: impl FnMut(&Status) -> bool) {
-        // It cannot fail: this is the sender.
+        // This cannot fail, because the sender, which it belongs to, exists.
         let _ = self.0.subscribe().wait_for(holds).await;
     }
 

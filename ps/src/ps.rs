@@ -1,4 +1,5 @@
-//! The ps task: starts its shards, serves until the chief ends the job, and then stops in good order.
+//! The ps task: starts its shards, serves until the chief ends the job, and then stops without losing
+//! replies.
 
 use std::sync::Arc;
 
@@ -22,23 +23,24 @@ use crate::router::Router;
 use crate::shard::{ShardLimits, ShardState};
 use crate::view::{EndGuard, Observation, Phase, PsView, ShardView};
 
-/// A ps task that serves.
+/// A running ps task.
 pub struct Ps {
     server: Server,
     arbiters: Vec<Arbiter>,
     lifecycle: Lifecycle,
-    /// Cancelled by a signal: the shards' snapshots then tell the chief, which has the job saved.
+    /// Cancelled when a signal arrives. The shards' snapshots then say that the task is leaving, so that the
+    /// chief saves the job.
     leaving: CancellationToken,
-    /// Ends the thread that reads and writes checkpoints.
+    /// Ends the checkpoint thread when dropped.
     _files: DropGuard,
     view: PsView,
-    /// The view shows the task as ended once this is dropped.
+    /// When dropped, makes the view show the task as ended.
     _end_guard: EndGuard,
     config: PsConfig,
     identity: Identity,
 }
 
-/// The shards of a task, by index.
+/// The shards of a task, in the order of their indices.
 struct Shards {
     /// The actors, each with the meter of its mailbox.
     addresses: Vec<(Addr<Shard>, Arc<Meter>)>,
@@ -58,8 +60,8 @@ impl Shards {
     ) -> Self {
         let limits = ShardLimits {
             values_bytes_max: config.server.limits.payload_bytes_max,
-            // At most half of what the task has in flight: the other half is for the gradients that are
-            // missing.
+            // Held gradients may take at most half of the task's bytes in flight. The other half is for the
+            // gradients that are still to arrive.
             gradients_bytes_max: config.server.in_flight_bytes_max / 2 / u64::from(config.shards),
         };
         let clock = Clock::start();
@@ -92,7 +94,7 @@ impl Ps {
     /// Returns [`PsError::Config`] if a setting is out of range.
     ///
     /// # Panics
-    /// Outside of an actix system.
+    /// If called outside an actix system.
     pub fn start(
         config: PsConfig,
         identity: Identity,
@@ -108,7 +110,8 @@ impl Ps {
             Shards::start(task, &config, pool, &checkpoints, &lifecycle, &leaving);
         let shards = addresses.iter().map(|(address, _)| address.clone().recipient()).collect();
         let service = Arc::new(Router { task, shards: addresses, lifecycle: lifecycle.clone() });
-        // Saves are answered late: the chief must be able to send every shard other requests meanwhile.
+        // A save is answered when it is written; until then the chief must be able to send every shard other
+        // requests.
         let requests_max = config.server.requests_max.max(4 * config.shards);
         let server_config = ServerConfig { shards: config.shards, requests_max, ..config.server.clone() };
         let server = serve(listener, identity.clone(), service, server_config);
@@ -152,35 +155,35 @@ impl Ps {
         &self.arbiters[shard]
     }
 
-    /// Serves until the chief ends the job. When `interrupt` is cancelled, a connected chief gets
-    /// [`PsConfig::drain_timeout`] to save the job first and to end it.
+    /// Serves until the chief ends the job. If `interrupt` is cancelled while the chief is connected, keeps
+    /// serving for at most [`PsConfig::drain_timeout`], so that the chief can save and end the job.
     ///
     /// # Errors
     /// Returns an error if the chief never connects, is lost, or reports that the job failed; if a shard
     /// panics; or if the task is interrupted.
     pub async fn run(self, interrupt: CancellationToken) -> Result<(), PsError> {
         let result = tokio::select! {
-            // What the chief says counts more than that it leaves.
+            // If the chief has ended the job and left, the former is the result.
             biased;
             result = self.serve() => result,
             () = self.drain(interrupt) => Err(PsError::Interrupted),
         };
         self.view.stop();
-        // A shard that stops refuses the requests that wait in it.
+        // A shard that stops refuses the requests that are waiting in it.
         for arbiter in self.arbiters {
             arbiter.stop();
         }
         self.server.stop().await;
-        // Only now are the counts in the view final.
+        // From now on, the counts in the view do not change.
         self.view.wait_for_end().await;
         match result {
-            // The task was told to stop, and the job could not be saved.
+            // A signal told the task to stop, and the job failed because it could not be saved.
             Err(PsError::JobFailed(_)) if self.leaving.is_cancelled() => Err(PsError::Interrupted),
             result => result,
         }
     }
 
-    /// Waits for the end of the job.
+    /// Waits until the chief ends the job, or a shard panics, or the chief is lost.
     async fn serve(&self) -> Result<(), PsError> {
         let PsConfig { start_timeout, deserted_timeout, .. } = self.config;
         if !self.lifecycle.chief_arrives(start_timeout).await {
@@ -196,7 +199,7 @@ impl Ps {
         }
     }
 
-    /// Waits for an interrupt, and then for as long as the chief may still save the job.
+    /// Waits for an interrupt, and then until the time for the chief to save the job is over.
     async fn drain(&self, interrupt: CancellationToken) {
         let PsConfig { drain_timeout, deserted_timeout, .. } = self.config;
         interrupt.cancelled().await;

@@ -1,4 +1,5 @@
-//! Routes each request of a peer to the shard that it names, and refuses what the peer may not ask.
+//! Routes each request of a peer to the shard that the request names. Refuses requests that this kind of peer
+//! may not send.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub(crate) struct Router {
     pub lifecycle: Lifecycle,
 }
 
-/// Returns the shard that a request is for, if this peer may send it.
+/// Returns the index of the shard that a request is for; `None` if this peer may not send the request.
 fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
     let from_chief = peer.task.job == JobName::Chief;
     match message {

@@ -1,4 +1,5 @@
-//! The reply to a shard's request; for a traced push it also reports when the push was where.
+//! The reply to a shard's request. For a traced push, the reply also reports when the push arrived, left the
+//! mailbox, was applied and was answered.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -8,15 +9,15 @@ use pushpull_messages::observe::{Clock, Micros, PushTimes};
 use pushpull_transport::Reply;
 use pushpull_transport::buffer::Payload;
 
-/// A reply that adds the times of a traced push.
+/// A handle to answer a request, which adds the times to the answer of a traced push.
 #[derive(Debug)]
 pub(crate) struct TracedReply {
     reply: Reply,
     trace: Option<Arc<Trace>>,
 }
 
-/// The moments of a traced push. Shared, since a push may be answered before the shard is done with it, or
-/// after.
+/// The times of a traced push. They are shared between the shard and the reply, because a push may be
+/// answered either before or after the shard has finished with it.
 #[derive(Debug)]
 pub(crate) struct Trace {
     clock: Clock,
@@ -31,12 +32,12 @@ impl Trace {
         Arc::new(Self { clock, received, taken, done_us: OnceLock::new() })
     }
 
-    /// Notes that the shard is done with the push.
+    /// Records that the shard has finished with the push.
     pub(crate) fn done(&self) {
         self.done_us.get_or_init(|| self.clock.now());
     }
 
-    /// Returns the times of a push that is answered now.
+    /// Returns the times of the push, with the current time as that of the answer.
     fn times(&self) -> PushTimes {
         let answered_us = self.clock.now();
         PushTimes {

@@ -36,7 +36,7 @@ pub trait Service: Send + Sync + 'static {
     /// Handles a request. The reply may be sent at any time, from anywhere.
     fn call(&self, peer: &Peer, message: Message, payload: Payload, reply: Reply);
 
-    /// Called when the connection of an admitted peer has ended.
+    /// Handles the end of an admitted peer's connection.
     fn disconnected(&self, peer: &Peer) {
         let _ = peer;
     }

@@ -1,6 +1,6 @@
-//! A shard's part of a checkpoint: writes cuts, and reads the values that a shard begins with, on a thread of
-//! its own, so that neither training nor the network waits for files. It decides neither when a save is due
-//! nor what a shard does with what was read.
+//! A shard's part of a checkpoint: writes a shard's cut (the snapshot of its state for a save), and reads the
+//! values that a shard begins with. A separate thread does this, so that neither training nor the network
+//! waits for files. When a save is due, and what a shard does with what was read, is decided elsewhere.
 
 mod read;
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Reads what a shard begins with from a checkpoint of any placement: the rows of its slices, from whichever
-//! files have them, straight into the buffers that it will train in. Wanted properties: (A) what was saved is
-//! read bit for bit (C2), with any other placement; (B) what is missing, truncated or changed is refused, and
-//! the file named; (C) what does not fit the job is refused, and the variable named.
+//! Reads the state that a shard begins with from a checkpoint, which may have been saved with another
+//! placement: the rows of the shard's slices, from whichever files contain them, directly into the buffers
+//! that the shard trains in. Wanted properties: (A) what was saved is restored bit for bit (C2), with any
+//! placement; (B) if a file is missing, truncated or changed, the restore is refused and names the file; (C)
+//! if a variable does not fit the job, the restore is refused and names the variable.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use pushpull_transport::buffer::{Buffer, BufferPool};
 
 use crate::shard::{Restored, SliceState, slot_names};
 
-/// Reads what a shard begins with.
+/// Reads the state that a shard begins with from the checkpoint that `create` names.
 ///
 /// # Errors
-/// Refuses if the checkpoint cannot be read, or does not fit the shard.
+/// If the checkpoint cannot be read, or if it does not fit the shard.
 pub(super) async fn read(create: &CreateShard, pool: &BufferPool) -> Result<Restored, Refusal> {
     let restored = match &create.start {
         StartSpec::Initialise => Ok(Restored::default()),
@@ -75,7 +76,7 @@ impl From<StoreError> for RestoreError {
 impl RestoreError {
     const fn code(&self) -> RefusalCode {
         match self {
-            // The store may recover: its failure is no reason to continue from an older checkpoint.
+            // The store may recover, so this error must not make the chief continue from an older checkpoint.
             Self::File(FileError::Store(StoreError::Failed { .. } | StoreError::Directory { .. })) => {
                 RefusalCode::Overloaded
             }
@@ -121,7 +122,8 @@ impl Source {
         Err(RestoreError::Shape { variable, expected, source_name, checkpoint, got })
     }
 
-    /// Returns the checkpoint's variable for each of the job's. Both must have the same variables.
+    /// Returns, for each variable of the job, the same variable in the checkpoint. The job and the checkpoint
+    /// must have the same variables.
     fn same_variables(&self, variables: &[VariableSpec]) -> Result<Vec<VariableId>, RestoreError> {
         let mut known: HashMap<&str, VariableId> = HashMap::new();
         for (spec, id) in self.variables().iter().zip(0..) {
@@ -141,7 +143,8 @@ impl Source {
     }
 }
 
-/// A slice of the job, and the pieces of a checkpoint that its parts are read from.
+/// A slice of the job, and the pieces of the checkpoint from which its parts (value, average, slots) are
+/// read.
 struct Wanted<'a> {
     id: SliceId,
     bytes: usize,
@@ -150,7 +153,8 @@ struct Wanted<'a> {
     slots: Vec<Vec<Piece<'a>>>,
 }
 
-/// Returns the pieces that a part of a slice is read from, if the checkpoint has all of it.
+/// Returns the pieces of the checkpoint from which a part of a slice is read. Returns `None` unless the
+/// pieces contain the whole part.
 fn find<'a>(
     index: &Index<'a>,
     variable: VariableId,
@@ -159,7 +163,7 @@ fn find<'a>(
     bytes: usize,
 ) -> Option<Vec<Piece<'a>>> {
     let pieces = index.pieces(variable, part, slice.row..slice.row + slice.rows);
-    // The pieces are disjoint.
+    // The pieces do not overlap, so their lengths add up to what was found.
     let found: u64 = pieces.iter().map(|piece| piece.from.end - piece.from.start).sum();
     (found == bytes as u64).then_some(pieces)
 }
@@ -233,8 +237,8 @@ async fn warm_start(
     Ok(Restored { slices, ..Restored::default() })
 }
 
-/// Reads the slices. Each kind of part has a reader of its own, since the next slice's part often continues
-/// in the same block of the file.
+/// Reads the slices. There is one reader for each kind of part: the same part of the next slice often begins
+/// in the block that the reader has cached.
 async fn read_all(
     source: &Source,
     wanted: Vec<Wanted<'_>>,

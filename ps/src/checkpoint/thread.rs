@@ -1,5 +1,5 @@
-//! The thread that carries out the shards' file requests, one at a time: the disk is not faster for two.
-//! Knows neither the format of files nor what they mean.
+//! The thread that executes the shards' file requests, one at a time, because a disk is not faster with two.
+//! The format of the files is defined elsewhere.
 
 use std::sync::Arc;
 
@@ -18,22 +18,22 @@ use crate::shard::{FileRequest, Restored};
 #[derive(Debug, actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct FileDone {
-    /// The result.
+    /// The result of the file request.
     pub result: FileResult,
-    /// Counts the time it waits in the shard's mailbox.
+    /// Measures how long the message waits in the shard's mailbox.
     pub queued: Queued,
 }
 
 /// The result of a file request.
 #[derive(Debug)]
 pub(crate) enum FileResult {
-    /// The values read, or why they could not be.
+    /// The values that were read, or the reason why they could not be read.
     Read(Result<Restored, Refusal>),
-    /// The file written, or why it could not be.
+    /// The file that was written, or the reason why it could not be written.
     Write(SaveResult),
 }
 
-/// A handle to the checkpoint thread of a task.
+/// A handle to a task's checkpoint thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoints {
     requests: mpsc::Sender<QueuedRequest>,
@@ -45,13 +45,14 @@ struct QueuedRequest {
     request: FileRequest,
     queued: Queued,
     recipient: Recipient<FileDone>,
-    /// The meter of the recipient's mailbox.
+    /// The meter of the mailbox to which the result is sent.
     recipient_meter: Arc<Meter>,
 }
 
 impl Checkpoints {
-    /// Starts the thread for a task with this number of shards. It ends when `end` is cancelled and abandons
-    /// the request it is at: an unfinished file does not count as one.
+    /// Starts the thread for a task with this number of shards. The thread ends when `end` is cancelled, and
+    /// then abandons the request that it is executing; a file that is not finished never appears in the
+    /// store.
     ///
     /// # Panics
     /// If the system cannot start a thread.
@@ -73,10 +74,11 @@ impl Checkpoints {
         &self.meter
     }
 
-    /// Submits a request; its result is sent to `recipient`, whose mailbox has the meter `recipient_meter`.
+    /// Submits a file request. The result will be sent to `recipient`, whose mailbox has the meter
+    /// `recipient_meter`.
     ///
     /// # Panics
-    /// If a shard has more than one request of a kind.
+    /// If a shard has more than one read or more than one write in progress.
     pub(crate) fn submit(
         &self,
         request: FileRequest,
@@ -85,7 +87,8 @@ impl Checkpoints {
     ) {
         let (queued, recipient_meter) = (self.meter.queue(), Arc::clone(recipient_meter));
         match self.requests.try_send(QueuedRequest { request, queued, recipient, recipient_meter }) {
-            // Once the thread has ended, the task ends too and refuses all open requests.
+            // If the thread has ended, the task is ending too, and will refuse all requests that are not
+            // answered yet.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
                 unreachable!("a shard has one file request of a kind at a time")
@@ -98,7 +101,8 @@ async fn serve(mut queue: mpsc::Receiver<QueuedRequest>, pool: BufferPool) {
     while let Some(QueuedRequest { request, queued, recipient, recipient_meter }) = queue.recv().await {
         let handling = queued.handle();
         let pool = pool.clone();
-        // In a task of its own, so that a panic becomes a result too: the shard is unaffected.
+        // The request runs in a task of its own, so that a panic becomes a failed result and does not affect
+        // the shard.
         let result = match request {
             FileRequest::Read(create) => {
                 let read = tokio::spawn(async move { read::read(&create, &pool).await }).await;

@@ -1,5 +1,5 @@
-//! Writes a cut to a file: which tensors it has, and their names. No needless copies: the file is written
-//! from the buffers that the shard trained in.
+//! Writes a shard's cut to a file, and defines the file's tensors and their names. Makes no copies: the file
+//! is written from the buffers that the shard trained in.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use pushpull_transport::buffer::Buffer;
 
 use crate::shard::{Cut, SliceState, slot_names};
 
-/// Writes a cut, and returns once the file is durable or the write has failed.
+/// Writes a cut. Returns when the file is durable or the write has failed.
 pub(super) async fn write(cut: Cut) -> SaveResult {
     let (shard, checkpoint) = (cut.created.shard, cut.save.checkpoint);
     match write_shard(cut).await {
@@ -65,7 +65,7 @@ async fn write_shard(cut: Cut) -> Result<SaveResult, StoreError> {
     Ok(SaveResult::Written { file, workers, took_ms })
 }
 
-/// A buffer as the bytes of a file; it returns to its pool when these are dropped.
+/// A buffer, lent as the bytes of a file. When the bytes are dropped, the buffer goes back to its pool.
 struct Shared(Arc<Buffer>);
 
 impl AsRef<[u8]> for Shared {
@@ -74,7 +74,8 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// Iterates over the parts of a slice, each with its name's suffix and its buffer.
+/// Iterates over the parts of a slice (value, average, slots), each with the suffix of its tensor's name and
+/// its buffer.
 fn parts(
     state: SliceState,
     slots: &'static [&'static str],
@@ -86,8 +87,9 @@ fn parts(
     [(Part::Value, None, value)].into_iter().chain(average).chain(slots)
 }
 
-/// Returns a tensor's name, such as `dense1/kernel`, `dense1/kernel[0:100]` for some rows, and
-/// `dense1/kernel:momentum` for a slot. A variable's name has neither ':' nor '['.
+/// Returns the name of a tensor in the file: `dense1/kernel` for a whole variable, `dense1/kernel[0:100]` for
+/// a range of rows, and `dense1/kernel:momentum` for a slot. A variable's name contains neither ':' nor '[',
+/// so the names are unambiguous.
 fn tensor_name(variable: &VariableSpec, slice: &SliceSpec, suffix: Option<&str>) -> String {
     let mut name = variable.name.clone();
     if slice.rows != variable.rows() as u64 {
@@ -101,7 +103,7 @@ fn tensor_name(variable: &VariableSpec, slice: &SliceSpec, suffix: Option<&str>)
 
 fn shape(variable: &VariableSpec, slice: &SliceSpec) -> Shape {
     let mut shape = variable.shape.clone();
-    // A scalar has no axis 0.
+    // A scalar has no axis 0, and so no rows.
     if let Some(rows) = shape.0.first_mut() {
         *rows = slice.rows as usize;
     }

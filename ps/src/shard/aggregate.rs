@@ -1,8 +1,8 @@
-//! Gradients of several workers that are held to become one update.
+//! Gradients of several workers that are held until they become one update.
 //!
-//! Wanted properties: (A) the total is the sum of all gradients that were added; (B) summed in the order of
-//! workers, its bits do not depend on the order of arrival; (C) summed in the order of arrival, it takes no
-//! more memory than one gradient and a sum.
+//! Wanted properties: (A) the total is the sum of all gradients that were added; (B) if the gradients are
+//! summed in the order of workers, the bits of the total do not depend on the order of arrival; (C) if they
+//! are summed in the order of arrival, they never take more memory than one gradient and one sum.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 /// The gradients held for the next update.
 #[derive(Debug, Default)]
 pub(super) struct Aggregate {
-    /// Whether they are summed in the order of their workers.
+    /// Whether the gradients are summed in the order of their workers, and not in the order of arrival.
     in_order: bool,
-    /// The gradients that are not in the sum yet, by worker.
+    /// The gradients that have not been added to the sum yet, by worker.
     held: BTreeMap<u32, Payload>,
     sum: Option<Vec<Buffer>>,
     count: u32,
@@ -29,7 +29,7 @@ pub(super) enum Total {
 }
 
 impl Total {
-    /// Iterates over the slices' sums, in the order of the gradients' segments.
+    /// Iterates over the sum of each slice, in the order in which the slices are in a gradient's payload.
     pub(super) fn slices(&self) -> Box<dyn Iterator<Item = &[f32]> + '_> {
         match self {
             Self::One(payload) => Box::new(payload.segments().iter().map(Segment::as_f32)),
@@ -39,7 +39,8 @@ impl Total {
 }
 
 impl Aggregate {
-    /// Returns an empty aggregate; with `in_order`, it sums in the order of workers.
+    /// Returns an empty aggregate. If `in_order`, it sums in the order of workers, otherwise in the order of
+    /// arrival.
     pub(super) fn new(in_order: bool) -> Self {
         Self { in_order, ..Self::default() }
     }
@@ -52,7 +53,7 @@ impl Aggregate {
         self.count += 1;
         let before = self.held.insert(worker, gradient);
         assert!(before.is_none(), "a second gradient of worker/{worker} for one update");
-        // A single one stays as it is: it may be the only one.
+        // A single gradient is not copied into a sum, because it may be the only one of the update.
         if !self.in_order && self.held.len() + usize::from(self.sum.is_some()) > 1 {
             self.accumulate(pool);
         }
@@ -80,13 +81,13 @@ impl Aggregate {
         }
     }
 
-    /// Returns the bytes of the held gradients and their sum.
+    /// Returns the number of bytes that the held gradients and their sum take.
     pub(super) fn bytes(&self) -> usize {
         let held: usize = self.held.values().map(Payload::bytes).sum();
         held + self.sum.iter().flatten().map(Buffer::len).sum::<usize>()
     }
 
-    /// Removes and returns the total with the number of its gradients; `None` if there are none.
+    /// Removes all gradients, and returns their sum and their number; `None` if there are none.
     pub(super) fn take(&mut self, pool: &BufferPool) -> Option<(Total, u32)> {
         let count = std::mem::take(&mut self.count);
         if self.held.len() + usize::from(self.sum.is_some()) > 1 {

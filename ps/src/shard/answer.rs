@@ -1,16 +1,15 @@
-//! Answers to a shard's requests: when a later request supersedes an earlier one, and how a request is
-//! refused.
+//! The answers to a shard's requests, the rule by which one request supersedes another, and the refusals.
 
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::{Message, Refusal, RefusalCode};
 use pushpull_transport::buffer::Payload;
 
-/// An answer that is due, and where it goes.
+/// An answer that is due, with the handle by which it is sent.
 #[derive(Debug)]
 pub struct Answer<R> {
-    /// The caller's handle to the reply.
+    /// The caller's handle by which the answer is sent.
     pub reply: R,
-    /// The message with its payload, or why the request is refused.
+    /// The message with its payload, or the reason why the request is refused.
     pub result: Result<(Message, Payload), Refusal>,
 }
 
@@ -30,23 +29,25 @@ impl<R> Answer<R> {
 pub struct Reader {
     /// The index of the worker task.
     pub worker: u32,
-    /// The life of that worker.
+    /// The incarnation of that worker: a new one for each start.
     pub incarnation: Incarnation,
-    /// The number of the task's connection; later ones have greater numbers.
+    /// The number, on this task, of the connection on which the request arrived; later connections have
+    /// greater numbers.
     pub connection: u64,
 }
 
-/// A peer that waits for an answer which takes time.
+/// A peer that waits for the answer to a request which takes time, such as a save.
 #[derive(Debug)]
 pub(super) struct Asker<R> {
     pub reply: R,
-    /// The number of the task's connection; later ones have greater numbers.
+    /// The number, on this task, of the connection on which the request arrived; later connections have
+    /// greater numbers.
     pub connection: u64,
 }
 
 impl<R> Asker<R> {
-    /// Replaces the asker by one that asked the same again, and returns the answer to the superseded request:
-    /// the one on the earlier connection.
+    /// Handles a repetition of the request, sent by `newer`. Of the two copies, the one on the later
+    /// connection stays and will get the answer. Returns the refusal of the other copy, as superseded.
     pub(super) fn supersede(&mut self, newer: Self) -> Answer<R> {
         let overtaken = self.connection > newer.connection;
         let older = if overtaken { newer } else { std::mem::replace(self, newer) };
@@ -59,7 +60,7 @@ pub(super) fn misfit(reason: String) -> Refusal {
     Refusal::new(RefusalCode::Misfit, reason)
 }
 
-/// Returns the refusal of a request that cannot be served now, or no longer.
+/// Returns the refusal of a request that cannot be served yet, or can no longer be served.
 pub(super) fn unavailable(reason: String) -> Refusal {
     Refusal::new(RefusalCode::Unavailable, reason)
 }

@@ -1,5 +1,5 @@
-//! What a shard holds once the chief has created it: its slices at one version, and all that decides what
-//! becomes of a push. Checks change nothing. Knows neither replies nor counts.
+//! The contents of a shard that the chief has created: its slices at one version, and the state that decides
+//! what becomes of a push. A check changes nothing. Replies and counts are kept elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,20 +29,20 @@ pub(super) struct Contents {
     pub ledger: Ledger,
     pub slices: Vec<Slice>,
     pub version: Version,
-    /// The version with which it was created.
+    /// The version with which the shard was created.
     pub began: Version,
-    /// The step at which it stops: the job's last step, or an earlier one.
+    /// The step at which the shard stops: the job's last step, or an earlier one.
     pub end: GlobalStep,
-    /// Whether it reached its end and the end was then moved: some workers may have continued before their
-    /// turn.
+    /// Whether the end was moved to a later step after the shard had reached it. At the end, all waiting
+    /// workers were released, so some may have a step that has not begun.
     pub reopened: bool,
-    /// Whether a worker has pushed or pulled.
+    /// Whether a worker has pushed to the shard or pulled from it.
     pub touched: bool,
 }
 
 impl Contents {
-    /// Returns the contents that `create` describes; slices that are not in `restored` get their initial
-    /// values.
+    /// Returns the contents that `create` describes. Slices get the state in `restored`, or their initial
+    /// values if they are not in it.
     pub(super) fn new(create: Arc<CreateShard>, restored: Restored, pool: &BufferPool) -> Self {
         let Restored { version, slices, workers } = restored;
         let mut found: BTreeMap<SliceId, _> = slices.into_iter().map(|state| (state.id, state)).collect();
@@ -76,20 +76,21 @@ impl Contents {
         ShardCreated { slices: self.slices.len() as u64, bytes, version: self.version }
     }
 
-    /// Takes the cut for `save`, sharing all buffers.
+    /// Returns the snapshot of the current state that `save` is to write. It shares all buffers and copies
+    /// none.
     pub(super) fn cut(&self, save: Save) -> Cut {
         debug_assert_eq!(save.at, self.version);
         let slices = self.slices.iter().map(Slice::state).collect();
         Cut { save, created: Arc::clone(&self.created), slices, workers: self.ledger.records() }
     }
 
-    /// Returns whether the last step is reached.
+    /// Returns whether the shard has reached the step at which it stops.
     pub(super) fn is_complete(&self) -> bool {
         self.version.0 >= self.end.0
     }
 
-    /// Moves the end to `step`, or to the job's last step where that comes first. Does nothing if the version
-    /// is past `step` already.
+    /// Sets the step at which the shard stops to `step`, or to the job's last step if that is smaller. Does
+    /// nothing if the shard's version is already greater than `step`.
     pub(super) fn stop_at(&mut self, step: GlobalStep) {
         if self.version.0 > step.0 {
             return;
@@ -99,7 +100,8 @@ impl Contents {
         self.reopened |= was_complete && !self.is_complete();
     }
 
-    /// Returns the values for a pull; with `averages`, the moving averages where they are kept.
+    /// Returns the values for a pull. If `averages`, returns the moving average instead of the value for each
+    /// slice that has one.
     pub(super) fn values(&self, averages: bool) -> Values {
         let snapshot = if averages { Slice::averaged } else { Slice::snapshot };
         let ids = self.slices.iter().map(Slice::id).collect();
@@ -111,7 +113,7 @@ impl Contents {
         }
     }
 
-    /// Checks that the peer has the same placement (P2).
+    /// Checks that the peer uses the same placement as this shard (P2).
     pub(super) fn check_placement(&self, epoch: PlacementEpoch, digest: u32) -> Result<(), Refusal> {
         let (expected_epoch, expected) = (self.created.placement.epoch, self.placement_digest);
         if (epoch, digest) == (expected_epoch, expected) {
@@ -122,7 +124,8 @@ impl Contents {
         )))
     }
 
-    /// Checks that a push has one gradient of the right size for every slice, from no later version.
+    /// Checks that a push has exactly one gradient of the right size for every slice, and that the version of
+    /// the values from which they were computed is not greater than the shard's version.
     pub(super) fn check_gradients(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
         if push.version > self.version {
             return Err(misfit(format!(
@@ -154,7 +157,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Returns whether the worker's next step has begun.
+    /// Returns whether the worker may push now, because its next step has begun.
     pub(super) fn may_push(&self, worker: u32) -> bool {
         self.policy.may_push(worker, self.version, &self.members)
     }

@@ -1,5 +1,5 @@
-//! The state of a shard at one version, as data: what a save writes, and what a shard continues from. The
-//! buffers are shared and never change. Knows no file.
+//! The state of a shard at one version, as plain data: what a save writes to a file, and what a shard
+//! continues from. The buffers are shared with the shard and never change.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use pushpull_messages::id::{SliceId, Version};
 use pushpull_messages::message::{CreateShard, Save};
 use pushpull_transport::buffer::Buffer;
 
-/// The state of a shard at the version of a save: all its slices, and what it remembers of every worker.
+/// The snapshot of a shard that a save writes: all its slices at one version, and its records of the workers.
 #[derive(Debug)]
 pub struct Cut {
-    /// The save that was requested.
+    /// The save for which the snapshot was taken.
     pub save: Save,
-    /// The creation of the shard.
+    /// The request by which the shard was created.
     pub created: Arc<CreateShard>,
     /// The slices, in the placement's order.
     pub slices: Vec<SliceState>,
-    /// The last push of every worker, by worker.
+    /// The record of every worker's last push, in the order of workers.
     pub workers: Vec<WorkerRecord>,
 }
 
 /// The state that a shard begins with instead of initial values.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// The updates that are in it.
+    /// The number of updates that the state contains.
     pub version: Version,
     /// The slices, in the placement's order; those left out begin with their initial values.
     pub slices: Vec<SliceState>,
-    /// The last push of every worker.
+    /// The record of every worker's last push.
     pub workers: Vec<WorkerRecord>,
 }
 
@@ -37,10 +37,10 @@ pub struct Restored {
 pub struct SliceState {
     /// The slice's number in the placement.
     pub id: SliceId,
-    /// The value.
+    /// The value of the slice's elements.
     pub value: Arc<Buffer>,
-    /// The moving average of the value, where one is kept.
+    /// The moving average of the value, if the job keeps averages and the variable is trained.
     pub average: Option<Arc<Buffer>>,
-    /// The optimizer's slots beside it; empty where they begin with their initial values.
+    /// The optimizer's slots of the slice; empty if they begin with their initial values.
     pub slots: Vec<Arc<Buffer>>,
 }

@@ -1,4 +1,4 @@
-//! Initial values, which do not depend on how a variable is split and where its slices live.
+//! Initial values, which do not depend on how a variable is split and on which shards its slices are.
 
 use pushpull_kernels::cpu::{Key, fill_normal, fill_truncated_normal, fill_uniform};
 use pushpull_messages::placement::SliceSpec;

@@ -1,9 +1,9 @@
-//! The exactly-once memory: each worker's last push, and its verdict. Wanted properties: (A) a push is new
-//! once; every retry of it is a duplicate with the first verdict. (B) Pushes of one incarnation are accepted
-//! in order, without a gap. (C) A later incarnation starts afresh, and an earlier one is refused from then
-//! on. (D) There is one entry per worker, however long the job runs. (E) A ledger made from another's records
-//! equals it. (F) A worker's position in its input is that of its last push that is neither still held nor
-//! after the last step.
+//! Remembers each worker's last push and its verdict, so that every push counts exactly once. Wanted
+//! properties: (A) a push is new once, and every retry is a duplicate with the first verdict; (B) pushes of
+//! one incarnation are accepted in order, without a gap; (C) a later incarnation starts again from its first
+//! push, and earlier ones are refused from then on; (D) there is one entry per worker; (E) a ledger made from
+//! another's records equals it; (F) a worker's position in its input is that of its last push, leaving out
+//! pushes still held or after the last step.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,23 @@ use pushpull_messages::checkpoint::WorkerRecord;
 use pushpull_messages::id::Sequence;
 use pushpull_messages::message::{PushId, Verdict};
 
-/// The last push of every worker, and its verdict.
+/// The record of every worker's last push and its verdict.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     records: BTreeMap<u32, WorkerRecord>,
-    /// For workers with a held gradient, the examples drawn when it was pushed.
+    /// For each worker with a held gradient: the number of examples that it had drawn when it pushed the
+    /// gradient.
     held: BTreeMap<u32, u64>,
 }
 
-/// How a push relates to those before it from the same worker.
+/// How a push relates to the earlier pushes of the same worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// It is the worker's next push.
+    /// The push is the worker's next one.
     New,
-    /// It is the worker's last push once more; holds the first verdict.
+    /// The push is a repetition of the worker's last one; holds the first verdict.
     Duplicate(Verdict),
-    /// It is neither; holds the reason.
+    /// The push is neither the next nor the last one; holds the reason for its refusal.
     OutOfOrder(String),
 }
 
@@ -56,9 +57,9 @@ impl Ledger {
         }
     }
 
-    /// Remembers the verdict of a new push, and how much of its input the worker had drawn. Examples whose
-    /// gradient is still held, or came after the last step, are drawn again by a job that continues from
-    /// here.
+    /// Records the verdict of a new push, and the number of examples that the worker had drawn from its
+    /// input. Examples whose gradient is still held, or came after the last step, are not counted as drawn: a
+    /// job that continues from the records draws them again.
     pub(super) fn record(&mut self, id: &PushId, verdict: Verdict, drawn: u64) {
         debug_assert_eq!(self.classify(id), Delivery::New);
         let &PushId { worker, incarnation, sequence } = id;
@@ -74,16 +75,16 @@ impl Ledger {
         self.records.insert(worker, WorkerRecord { worker, incarnation, sequence, verdict, drawn });
     }
 
-    /// Notes that the held gradients have become an update.
+    /// Records that the held gradients have been applied as an update.
     pub(super) fn updated(&mut self) {
         for (worker, drawn) in std::mem::take(&mut self.held) {
             let record = self.records.get_mut(&worker).expect("a held push was recorded");
-            // A later push, which came too late for its update, may have been recorded since.
+            // A later push of the worker may have been recorded meanwhile as stale, with more examples drawn.
             record.drawn = drawn.max(record.drawn);
         }
     }
 
-    /// Returns the last push of every worker, by worker.
+    /// Returns the record of every worker's last push, in the order of workers.
     pub(super) fn records(&self) -> Vec<WorkerRecord> {
         self.records.values().copied().collect()
     }
@@ -121,7 +122,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A)–(D) and (F) against a plain list of all accepted pushes; (E) at any moment.
+        /// Checks (A) to (D) and (F) against a plain list of all accepted pushes, and (E) after any of them.
         #[test]
         fn a_push_is_new_exactly_once(
             pushes in prop::collection::vec((0u32..3, 1u64..4, 1u64..6, any::<bool>()), 0..200),
@@ -131,7 +132,7 @@ mod tests {
             let verdicts = [Verdict::Applied, Verdict::Stopped, Verdict::Held];
             let mut ledger = Ledger::default();
             let mut accepted: Vec<PushId> = Vec::new();
-            // For each worker: the examples drawn, and those drawn with what is held.
+            // For each worker: the number of examples drawn, and that number including the held gradient.
             let (mut drawn, mut held) = ([0; 3], [0; 3]);
             for (number, (worker, incarnation, sequence, update)) in (1..).zip(pushes) {
                 if number == restored {

@@ -1,4 +1,4 @@
-//! How much a shard may hold, and the check of a new shard against it.
+//! How much memory a shard may hold, and the check of a new shard against these limits.
 
 use pushpull_messages::message::{CreateShard, Refusal};
 
@@ -7,10 +7,10 @@ use super::answer::misfit;
 /// Upper bounds on what a shard holds.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardLimits {
-    /// Bytes of values: all of them must fit into one frame.
+    /// The largest size of all values together, in bytes. They must fit into one frame.
     pub values_bytes_max: u64,
-    /// Bytes of gradients that wait for others. They count against the bytes the whole task may have in
-    /// flight.
+    /// The largest size of the gradients that are held until others arrive, in bytes. They count against the
+    /// bytes that the whole task may have in flight.
     pub gradients_bytes_max: u64,
 }
 
@@ -18,7 +18,8 @@ impl ShardLimits {
     /// Checks whether the shard that `create` describes stays within these limits.
     ///
     /// # Errors
-    /// Refuses a shard with too many bytes of values, or of gradients to hold for an update.
+    /// If the shard would have too many bytes of values, or would have to hold too many bytes of gradients
+    /// for an update.
     pub(super) fn check(&self, create: &CreateShard) -> Result<(), Refusal> {
         let (id, bytes) = (create.shard, create.bytes());
         let Self { values_bytes_max, gradients_bytes_max } = *self;
@@ -27,8 +28,8 @@ impl ShardLimits {
                 "{id} would hold {bytes} bytes of values, but may hold at most {values_bytes_max}; use more ps tasks"
             )));
         }
-        // A held gradient keeps its memory. With all of it in use, the gradient that is missing could not
-        // arrive.
+        // A held gradient keeps its credit for bytes in flight. If held gradients took all of it, the
+        // gradients that are missing could not arrive.
         let kept = if create.deterministic { create.workers } else { 1 };
         let held = bytes.saturating_mul(u64::from(kept));
         if create.sync.gradients_per_update(create.workers) > 1 && held > gradients_bytes_max {

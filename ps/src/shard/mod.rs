@@ -1,5 +1,5 @@
-//! A shard's state machine: slices, their updates, and who waits for them. Knows neither actor nor clock nor
-//! socket.
+//! A shard's state machine: its slices, their updates, and the workers that wait for them. It uses no actor,
+//! clock or socket.
 
 mod aggregate;
 mod answer;

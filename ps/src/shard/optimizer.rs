@@ -1,4 +1,5 @@
-//! The kernel that applies a gradient for each optimizer, and the slots it keeps beside each value.
+//! The kernel of each optimizer that applies a gradient, and the slots that the optimizer keeps for each
+//! value.
 
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use pushpull_transport::buffer::Buffer;
 
 use super::update::Update;
 
-/// Returns the initial value of each slot that an optimizer keeps beside each slice: momentum's velocity,
-/// Adam's two moments, Adagrad's sum of squares, RMSProp's mean square and velocity, FTRL's sum of squares
-/// and linear term.
+/// Returns the initial value of each slot that an optimizer keeps for a slice: momentum's velocity, Adam's
+/// two moments, Adagrad's sum of squares, RMSProp's mean square and velocity, FTRL's sum of squares and
+/// linear term.
 pub(super) fn slots(optimizer: &OptimizerSpec) -> Vec<f32> {
     match *optimizer {
         OptimizerSpec::Sgd { .. } => vec![],
@@ -25,8 +26,8 @@ pub(super) fn slots(optimizer: &OptimizerSpec) -> Vec<f32> {
     }
 }
 
-/// Returns the slots' names in a checkpoint, in the same order. An optimizer takes over what another one
-/// saved under the same name.
+/// Returns the names of the slots in a checkpoint, in the order of [`slots`]. If a job changes its optimizer,
+/// a slot continues with the values that the earlier optimizer saved under the same name.
 pub(crate) fn slot_names(optimizer: &OptimizerSpec) -> &'static [&'static str] {
     match *optimizer {
         OptimizerSpec::Sgd { .. } => &[],
@@ -44,15 +45,15 @@ pub fn initial_slots(optimizer: &OptimizerSpec) -> Vec<(&'static str, f32)> {
     slot_names(optimizer).iter().copied().zip(slots(optimizer)).collect()
 }
 
-/// Returns a slot for writing; its slice has made sure that nothing else holds it.
+/// Returns a slot for writing. The caller has made sure that nothing else shares the slot's buffer.
 fn own(slot: &mut Arc<Buffer>) -> &mut [f32] {
     Arc::get_mut(slot).expect("a slot that is changed has one owner").as_f32_mut()
 }
 
-/// Writes the value after this update into `next`, and changes the slots in place.
+/// Computes the value after this update into `next`, and changes the slots in place.
 ///
 /// # Panics
-/// If something else holds a slot, or their number does not fit the optimizer.
+/// If the buffer of a slot is shared, or if the number of slots is not the optimizer's.
 pub(super) fn apply(
     update: &Update<'_>,
     next: &mut [f32],

@@ -1,7 +1,7 @@
-//! The saves that the chief requested: one that is still to come, and one that is being written. Knows
-//! neither slices nor files. Wanted properties: (A) every request is answered once, and of two equal ones the
-//! newer with the result; (B) a cut is of the version that was requested; (C) there are at most two cuts; (D)
-//! what was written is not written again.
+//! The saves that the chief requested: the next one, and the one that is being written. A cut is the snapshot
+//! of the shard that a save writes. Wanted properties: (A) every request is answered once; of two equal
+//! requests, the newer one gets the result; (B) a cut has the version that was requested; (C) there are at
+//! most two cuts; (D) a save that was written is not written again.
 
 use pushpull_messages::id::Version;
 use pushpull_messages::message::{Save, SaveResult, Saved};
@@ -14,7 +14,7 @@ use super::cut::Cut;
 pub(super) struct Saves<R> {
     next: Option<Next<R>>,
     writing: Option<(Save, Asker<R>)>,
-    /// The last one that was written to its file.
+    /// The last save that was written to its file, with its result.
     written: Option<(Save, SaveResult)>,
 }
 
@@ -22,7 +22,8 @@ pub(super) struct Saves<R> {
 struct Next<R> {
     save: Save,
     asker: Asker<R>,
-    /// Taken when the shard reaches the save's version; waits here while another save is being written.
+    /// The snapshot that the save writes, taken when the shard reaches the save's version. It waits here
+    /// while another save is being written.
     cut: Option<Cut>,
 }
 
@@ -33,8 +34,9 @@ impl<R> Default for Saves<R> {
 }
 
 impl<R> Saves<R> {
-    /// Accepts a request to save a shard that is at `version`. Returns the answer that is due: to this
-    /// request, to an older one for the same save, or to the request for the save that this one replaces.
+    /// Accepts a request to save a shard that is at `version`. Returns the answer that is then due, if any:
+    /// to this request, to an older request for the same save, or to the request for another save that this
+    /// one replaces.
     pub(super) fn request(&mut self, save: Save, asker: Asker<R>, version: Version) -> Option<Answer<R>> {
         if let Some((_, result)) = self.written.as_ref().filter(|(written, _)| *written == save) {
             return Some(saved(asker, result.clone()));
@@ -50,19 +52,20 @@ impl<R> Saves<R> {
         self.next.replace(Next { save, asker, cut: None }).map(Next::replaced)
     }
 
-    /// Returns the save for which a cut is to be taken at `version`.
+    /// Returns the save for which a cut has to be taken now, at `version`.
     pub(super) fn due(&self, version: Version) -> Option<&Save> {
         let next = self.next.as_ref().filter(|next| next.cut.is_none())?;
         debug_assert!(version <= next.save.at, "version {version} is past {:?}", next.save);
         (next.save.at == version).then_some(&next.save)
     }
 
-    /// Stores the cut for the save that is due.
+    /// Stores the cut of the save that [`due`](Self::due) returned.
     pub(super) fn store(&mut self, cut: Cut) {
         self.next.as_mut().expect("a save is due").cut = Some(cut);
     }
 
-    /// Returns the cut that is to be written now, unless another one is being written.
+    /// Begins to write the next save, and returns its cut. Returns `None` if that cut has not been taken yet,
+    /// or if another one is being written.
     pub(super) fn begin(&mut self) -> Option<Cut> {
         if self.writing.is_some() {
             return None;
@@ -75,14 +78,15 @@ impl<R> Saves<R> {
     /// Ends the save that is being written, and returns the answer with its result.
     pub(super) fn finish(&mut self, result: SaveResult) -> Answer<R> {
         let (save, asker) = self.writing.take().expect("a save is being written");
-        // A save that failed may be tried again.
+        // A save that failed is not remembered, so that it can be requested again.
         if matches!(result, SaveResult::Written { .. }) {
             self.written = Some((save, result.clone()));
         }
         saved(asker, result)
     }
 
-    /// Drops the save that is still to come, since the shard begins anew. Returns the answer to its request.
+    /// Drops the next save, because the shard is created again. Returns the answer to the request for it, if
+    /// any.
     pub(super) fn abandon(&mut self) -> Option<Answer<R>> {
         self.written = None;
         self.next.take().map(Next::replaced)

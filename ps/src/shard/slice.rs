@@ -1,5 +1,5 @@
-//! A slice as its shard holds it: the current value and its moving average, which never change once they can
-//! be read, and the slots, which change in place unless a save holds them.
+//! A slice as its shard holds it. The buffers of the current value and of its moving average never change; an
+//! update replaces them. The slots change in place, unless a save shares them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::cut::SliceState;
 use super::update::Update;
 use super::{initial, optimizer};
 
-/// A slice with the optimizer's slots beside it.
+/// A slice: its value, its moving average and the optimizer's slots.
 pub(super) struct Slice {
     id: SliceId,
     /// The variable's name, for error messages.
@@ -22,13 +22,15 @@ pub(super) struct Slice {
     value: Arc<Buffer>,
     /// The moving average, if the job keeps averages and the variable is trained.
     average: Option<Arc<Buffer>>,
-    /// Whether the optimizer turns a gradient into an update; otherwise the gradient is the update.
+    /// Whether the optimizer computes the update from what is pushed. If not, what is pushed is subtracted as
+    /// it is.
     trainable: bool,
     slots: Vec<Arc<Buffer>>,
 }
 
 impl Slice {
-    /// Returns a slice with the state that was found, or else with its initial value.
+    /// Returns a slice with the state `found`, which was read from a checkpoint, or with its initial value if
+    /// that is `None`.
     pub(super) fn new(
         id: SliceId,
         slice: &SliceSpec,
@@ -80,29 +82,31 @@ impl Slice {
         self.value.len()
     }
 
-    /// Returns the bytes kept beside the value: slots and moving average.
+    /// Returns the number of bytes that the slots and the moving average take.
     pub(super) fn slot_bytes(&self) -> usize {
         self.slots.iter().chain(&self.average).map(|beside| beside.len()).sum()
     }
 
-    /// Returns the current value. The segment never changes, whatever is applied meanwhile.
+    /// Returns the current value. The segment's content never changes, even if updates are applied meanwhile.
     pub(super) fn snapshot(&self) -> Segment {
         Segment::whole(Arc::clone(&self.value))
     }
 
-    /// Returns the current moving average, or the value where none is kept; it never changes either.
+    /// Returns the current moving average, or the value if the slice has no average. The segment's content
+    /// never changes.
     pub(super) fn averaged(&self) -> Segment {
         Segment::whole(Arc::clone(self.average.as_ref().unwrap_or(&self.value)))
     }
 
-    /// Returns the slice's state. Its buffers never change, as those of a snapshot.
+    /// Returns the slice's current state. The contents of its buffers never change.
     pub(super) fn state(&self) -> SliceState {
         let Self { id, value, average, slots, .. } = self;
         SliceState { id: *id, value: Arc::clone(value), average: average.clone(), slots: slots.clone() }
     }
 
-    /// Applies a gradient out of place: the next value is written beside the current one, which others may be
-    /// reading, and then replaces it. The old one returns to the pool with its last reader.
+    /// Applies a gradient out of place: computes the next value into another buffer, because the current one
+    /// may be being read, and then replaces the current one. The old buffer goes back to the pool when its
+    /// last reader drops it.
     pub(super) fn apply(&mut self, gradient: &[f32], update: &Update<'_>, pool: &BufferPool) {
         let untrained = update.untrained();
         let update = if self.trainable { update } else { &untrained };
@@ -133,10 +137,10 @@ mod tests {
     use super::*;
 
     const LAST_STEP: GlobalStep = GlobalStep(8);
-    /// The gradients summed for each update.
+    /// The number of gradients that are summed for each update.
     const GRADIENTS: u32 = 3;
 
-    /// One element in `f64`, with its slots and average.
+    /// The reference model: one element in `f64`, with its slots and average.
     struct Model {
         value: f64,
         slots: [f64; 2],

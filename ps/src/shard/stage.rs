@@ -1,16 +1,16 @@
-//! The stages of a shard's life.
+//! The stages of a shard, from an empty one to one that has reached its last step.
 
-/// How far a shard is in its life.
+/// The stage that a shard has reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It has not been given its variables.
+    /// The chief has not created the shard's variables yet.
     #[default]
     Empty,
-    /// The values it begins with are being read from a checkpoint.
+    /// The values that the shard begins with are being read from a checkpoint.
     Restoring,
-    /// It accepts gradients.
+    /// The shard accepts gradients.
     Serving,
-    /// It has reached its last step.
+    /// The shard has reached its last step.
     Complete,
 }
 

@@ -1,19 +1,20 @@
-//! How long a shard's updates take. Has no clock of its own: the caller passes one in.
+//! Measures how long a shard's updates take, with a clock that the caller supplies.
 //!
-//! Wanted properties: (A) every update counts once; (B) its time includes that of aggregating its gradients.
+//! Wanted properties: (A) every update counts once; (B) the time of an update includes the time of
+//! aggregating its gradients.
 
 use std::time::Duration;
 
 use pushpull_messages::observe::TimeHistogram;
 
-/// A function that calls its argument once and returns how long that took.
+/// A function that calls its argument once and returns how long the call took.
 pub type Measure = fn(&mut dyn FnMut()) -> Duration;
 
 /// A timer for the updates of one shard.
 #[derive(Debug)]
 pub(super) struct UpdateTimer {
     pub measure: Measure,
-    /// The time that the next update has taken already.
+    /// The time spent so far on aggregating gradients for the next update.
     aggregating: Duration,
     times: TimeHistogram,
 }
@@ -30,19 +31,19 @@ impl Default for UpdateTimer {
 }
 
 impl UpdateTimer {
-    /// Returns how long the updates took.
+    /// Returns the times that the updates took.
     pub(super) const fn times(&self) -> TimeHistogram {
         self.times
     }
 
-    /// Times the aggregation of a gradient, as part of the next update.
+    /// Measures the aggregation of a gradient; its time counts as part of the next update.
     pub(super) fn aggregate(&mut self, aggregate: impl FnOnce()) {
         let mut aggregate = Some(aggregate);
         self.aggregating +=
             (self.measure)(&mut || aggregate.take().into_iter().for_each(|aggregate| aggregate()));
     }
 
-    /// Times an update; it counts only if `update` returns true.
+    /// Measures an update. Its time counts only if `update` returns true.
     pub(super) fn update(&mut self, update: impl FnOnce() -> bool) {
         let (mut update, mut updated) = (Some(update), false);
         let took = (self.measure)(&mut || updated = update.take().is_some_and(|update| update()));
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B).
+        /// (A) and (B): an update counts once, including the time of aggregating its gradients.
         #[test]
         fn an_update_includes_the_time_of_its_aggregation(calls in prop::collection::vec(0u8..3, 0..50)) {
             let measure: Measure = |work| {

@@ -1,5 +1,4 @@
-//! The parameters of one update besides the gradient, the same for all slices of a shard. Knows no slice and
-//! no push.
+//! The parameters of one update besides the gradient. They are the same for all slices of a shard.
 //!
 //! Wanted properties: (A) a sum of n gradients counts as their mean; (B) the learning rate is the
 //! optimizer's, times the schedule's factor, times the caller's; (C) the average's decay never exceeds the
@@ -12,7 +11,7 @@ use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
 /// The parameters of one update of all slices.
 pub(super) struct Update<'a> {
     pub optimizer: &'a OptimizerSpec,
-    /// The factor on the optimizer's learning rate.
+    /// The factor by which the optimizer's learning rate is multiplied.
     pub learning_rate_factor: f32,
     /// The number of this update, from 1.
     pub step: u64,
@@ -22,8 +21,9 @@ pub(super) struct Update<'a> {
 }
 
 impl<'a> Update<'a> {
-    /// Builds the update that is applied to `version`, of the sum of `gradients` gradients.
-    /// `learning_rate_factor` multiplies the scheduled learning rate, as for stale gradients.
+    /// Builds the update that is applied to `version`, for the sum of `gradients` gradients. The scheduled
+    /// learning rate is multiplied by `learning_rate_factor`, which is less than 1 for stale gradients in
+    /// some jobs.
     pub(super) fn new(
         spec: &'a UpdateSpec,
         version: Version,
@@ -33,8 +33,8 @@ impl<'a> Update<'a> {
     ) -> Self {
         debug_assert!(gradients > 0, "an update of no gradients");
         let applied = version.0;
-        // As in TensorFlow's ExponentialMovingAverage with num_updates: the first values lose their weight
-        // soon.
+        // As in TensorFlow's ExponentialMovingAverage with num_updates: the first values, which are far from
+        // the final ones, soon lose their weight.
         let young = ((1.0 + applied as f64) / (10.0 + applied as f64)) as f32;
         Self {
             optimizer: &spec.optimizer,
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A)–(C).
+        /// (A) to (C): the parameters of an update follow from the job and the version.
         #[test]
         fn parameters_follow_from_the_job_and_the_version(
             version in 0u64..1000,

@@ -1,5 +1,5 @@
-//! Pulls that wait for their step to begin, alone or as part of a push. There is at most one per worker, so
-//! there are no more than workers.
+//! Pulls that wait until their worker's step may begin. A pull is a request of its own or part of a push. At
+//! most one pull waits per worker.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl Values {
     }
 }
 
-/// What became of a push.
+/// The verdict on a push, and its staleness.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PushOutcome {
     pub verdict: Verdict,
@@ -40,15 +40,15 @@ pub(super) struct PushOutcome {
 pub(super) struct Wait<R> {
     pub reply: R,
     pub reader: Reader,
-    /// What became of the push that the pull came with.
+    /// The outcome of the push that this pull is part of; `None` for a pull of its own.
     pub push: Option<PushOutcome>,
-    /// The worker's step for which it wants the values.
+    /// The step for which the worker needs the values.
     pub step: GlobalStep,
     pub averages: bool,
 }
 
 impl<R> Wait<R> {
-    /// Returns the answer with these values.
+    /// Returns the answer to the waiting worker, with these values.
     pub(super) fn answer(self, values: Values) -> Answer<R> {
         let Some(PushOutcome { verdict, staleness }) = self.push else {
             return values.pulled(self.reply, self.step);
@@ -74,8 +74,8 @@ impl<R> Waiting<R> {
         self.0.len()
     }
 
-    /// Adds a pull, and returns the answer to the worker's earlier one, which is superseded: the one on the
-    /// earlier connection.
+    /// Adds a pull. If the worker already has one, the pull on the later connection stays. Returns the
+    /// refusal of the other one, as superseded.
     pub(super) fn add(&mut self, wait: Wait<R>) -> Option<Answer<R>> {
         let worker = wait.reader.worker;
         let overtaken = |waiting: &Wait<R>| waiting.reader.connection > wait.reader.connection;
@@ -84,7 +84,7 @@ impl<R> Waiting<R> {
         earlier.map(|earlier| Answer::refused(earlier.reply, Refusal::superseded()))
     }
 
-    /// Removes a worker that has left, and returns the answer to its pull.
+    /// Removes the pull of a worker that has left, and returns the answer to it.
     pub(super) fn leave(&mut self, worker: u32) -> Option<Answer<R>> {
         let Wait { reply, reader, .. } = self.0.remove(&worker)?;
         let Reader { worker, incarnation, .. } = reader;
@@ -92,7 +92,7 @@ impl<R> Waiting<R> {
         Some(Answer::refused(reply, unavailable(reason)))
     }
 
-    /// Removes the pull of an earlier life of the worker, and returns the answer to it.
+    /// Removes the pull of an earlier incarnation of the worker, and returns the answer to it.
     pub(super) fn outlive(&mut self, reader: Reader) -> Option<Answer<R>> {
         let earlier = |wait: &Wait<R>| wait.reader.incarnation < reader.incarnation;
         if self.0.get(&reader.worker).is_some_and(earlier) { self.leave(reader.worker) } else { None }

@@ -1,8 +1,8 @@
 //! Asynchronous: each push is applied as it arrives, and no worker waits for another.
 //!
 //! Wanted properties: (A) every push is applied; (B) every step may begin at once; (C) with `staleness_lr`, a
-//! push that is stale by s is applied with 1 / (1 + s) of the learning rate (Zhang et al., IJCAI 2016), and
-//! otherwise with all of it.
+//! push with staleness s is applied with the learning rate divided by 1 + s (Zhang et al., IJCAI 2016), and
+//! otherwise with the full learning rate.
 
 use pushpull_messages::id::{GlobalStep, Version};
 

@@ -1,8 +1,9 @@
 //! Bounded staleness (SSP): each push is applied as it arrives, and a worker may begin step t only when every
 //! member has pushed its step t − S − 1 (Ho et al., NIPS 2013). Wanted properties: (A) every push is applied;
-//! (B) when a gradient is applied, no other member has had a gradient applied that is more than S steps ahead
-//! (S2); (C) hence, with n members that stay, the version has grown by at most (n − 1)(2S + 1) since it was
-//! read; (D) the slowest member never waits; (E) no worker waits for one that has left.
+//! (B) when a member's gradient for step t is applied, no gradient of another member for a step after t + S
+//! has been applied (S2); (C) hence, if n members stay, a gradient is applied at most (n − 1)(2S + 1)
+//! versions after the one from which it was computed; (D) the slowest member never waits; (E) no worker waits
+//! for one that has left.
 
 use pushpull_messages::id::{GlobalStep, Version};
 
@@ -40,7 +41,7 @@ impl Policy for Bounded {
     }
 
     fn first_step(&self, _: u32, _: Version, members: &Members) -> GlobalStep {
-        // With no other member, it begins behind none of what has been applied.
+        // If there is no other member, the worker begins at the greatest step that has been applied.
         members.slowest().unwrap_or(members.furthest())
     }
 }

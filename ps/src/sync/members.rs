@@ -1,8 +1,8 @@
-//! The membership of a job, and each member's next step. The chief decides who leaves; workers join on their
-//! own. Wanted properties: (A) a life of a worker that is over, by the chief's decision or because a later
-//! one has joined, is never a member again. (B) A member's next step never decreases. (C) A worker that has
-//! not arrived yet counts as a member at step 0 until it leaves. (D) There is one entry per worker, however
-//! often it restarts.
+//! The membership of a job, and each member's next step. The chief decides which worker leaves; workers join
+//! on their own. Wanted properties: (A) an incarnation of a worker that has ended, by the chief's decision or
+//! because a later one has joined, is never a member again; (B) a member's next step never decreases; (C) a
+//! worker that has not joined yet counts as a member at step 0 until it leaves; (D) there is one entry per
+//! worker, however often it restarts.
 
 use pushpull_messages::id::{GlobalStep, Incarnation};
 
@@ -16,18 +16,18 @@ pub(crate) struct Members {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
-    /// It has not arrived yet, and the others wait for it.
+    /// The worker has not joined yet, and the others wait for it.
     Expected,
     Here {
         incarnation: Incarnation,
         next: GlobalStep,
     },
-    /// It has left; holds the last life that is over.
+    /// The worker has left; holds its last incarnation that has ended.
     Gone(Incarnation),
 }
 
 impl Members {
-    /// Returns the membership of a job with `workers` workers, all of them expected.
+    /// Returns the membership of a job with `workers` workers, none of which has joined yet.
     pub(crate) fn new(workers: u32) -> Self {
         Self { workers: vec![Member::Expected; workers as usize], furthest: GlobalStep(0) }
     }
@@ -41,17 +41,18 @@ impl Members {
         })
     }
 
-    /// Returns the number of members, those expected included.
+    /// Returns the number of members, including workers that have not joined yet.
     pub(crate) fn count(&self) -> usize {
         self.steps().count()
     }
 
-    /// Counts the members whose next step is at most `step`, leaving out those for which `except` holds.
+    /// Returns the number of members whose next step is at most `step`, not counting those for which `except`
+    /// returns true.
     pub(crate) fn not_beyond(&self, step: GlobalStep, except: impl Fn(u32) -> bool) -> usize {
         self.steps().filter(|&(worker, next)| next <= step && !except(worker)).count()
     }
 
-    /// Returns the least of all next steps, or `None` without members.
+    /// Returns the smallest of all members' next steps; `None` if there are no members.
     pub(crate) fn slowest(&self) -> Option<GlobalStep> {
         self.steps().map(|(_, next)| next).min()
     }
@@ -69,23 +70,24 @@ impl Members {
         }
     }
 
-    /// Notes that a gradient for a member's next step was accepted; `next` is the step after it.
+    /// Records that a gradient for a member's next step was accepted; `next` is the step after that one.
     pub(crate) fn pushed(&mut self, worker: u32, next: GlobalStep) {
         self.furthest = self.furthest.max(self.next(worker));
         self.raise(worker, next);
     }
 
-    /// Raises a member's next step to `step`, unless it is there or beyond already.
+    /// Raises a member's next step to `step`, unless it is already at least `step`.
     pub(crate) fn raise(&mut self, worker: u32, step: GlobalStep) {
         if let Member::Here { next, .. } = &mut self.workers[worker as usize] {
             *next = step.max(*next);
         }
     }
 
-    /// Accepts a request from this life of a worker if it is a member; an expected worker becomes one.
+    /// Accepts a request from this incarnation of a worker if it is a member. A worker that is still expected
+    /// becomes a member.
     ///
     /// # Errors
-    /// Returns the reason where this life is over or has yet to join.
+    /// Returns the reason if this incarnation has ended or has not joined yet.
     pub(crate) fn admit(&mut self, worker: u32, incarnation: Incarnation) -> Result<(), String> {
         match self.member(worker)? {
             Member::Expected => {}
@@ -105,11 +107,12 @@ impl Members {
         Ok(())
     }
 
-    /// Makes this life of a worker a member, unless it is one already, and returns its next step: 0 where the
-    /// worker was expected, and otherwise the step that `first` returns.
+    /// Makes this incarnation of a worker a member, unless it is one already, and returns its next step. A
+    /// worker that was still expected begins at step 0; any other new incarnation begins at the step that
+    /// `first` returns.
     ///
     /// # Errors
-    /// Returns the reason where this life is over.
+    /// Returns the reason if this incarnation has ended.
     pub(crate) fn join(
         &mut self,
         worker: u32,
@@ -122,7 +125,7 @@ impl Members {
             Member::Gone(over) => incarnation > over,
         };
         if later {
-            // The earlier life must not count any more when the first step is chosen.
+            // The earlier incarnation must no longer count when the first step is chosen.
             self.workers[worker as usize] = Member::Gone(incarnation);
             let next = first(self);
             self.workers[worker as usize] = Member::Here { incarnation, next };
@@ -131,7 +134,7 @@ impl Members {
         Ok(self.next(worker))
     }
 
-    /// Ends this life of a worker and every earlier one. Returns whether that changes anything.
+    /// Ends this incarnation of a worker and every earlier one. Returns whether that changes anything.
     pub(crate) fn leave(&mut self, worker: u32, incarnation: Incarnation) -> bool {
         let Ok(member) = self.member(worker) else { return false };
         let over = match member {
@@ -186,7 +189,7 @@ mod tests {
             events in prop::collection::vec(event(), 0..100),
         ) {
             let mut members = Members::new(3);
-            // For each worker: the life that is a member, and the greatest that is over.
+            // For each worker: the incarnation that is a member, and the greatest one that has ended.
             let mut here = [None::<u64>; 3];
             let mut over = [0u64; 3];
             let mut expected = [true; 3];

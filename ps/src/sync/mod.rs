@@ -1,6 +1,6 @@
 //! Synchronisation policies: plain state machines that decide what becomes of a push, when held gradients
-//! make an update, and when a worker may begin its next step. They carry nothing out, and know neither
-//! gradients nor replies.
+//! become an update, and when a worker may begin its next step. They only decide: the shard applies gradients
+//! and sends replies.
 
 mod asynchronous;
 mod bounded;

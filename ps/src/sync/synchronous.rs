@@ -1,8 +1,9 @@
-//! Synchronous: gradients computed at one version are applied together, those of all members or the first K;
-//! the others are then backup workers (Chen et al., 2016). Wanted properties: (A) all gradients of an update
-//! were computed at the version before it (S1); (B) there is one from each member, or K of them; (C) a push
-//! is stale exactly when it arrives later; (D) a step begins when the update before it is made, or no other
-//! member is left to make it; (E) no worker waits for one that has left.
+//! Synchronous: the gradients computed at one version are applied together, either those of all members or
+//! the first K that arrive; the members beyond K are backup workers (Chen et al., 2016). Wanted properties:
+//! (A) all gradients of an update were computed at the version before it (S1); (B) an update has one gradient
+//! of each member, or K gradients; (C) a push is stale exactly if it arrives after its update; (D) a step
+//! begins when the update before it is made, or when no other member is left to make that; (E) no worker
+//! waits for one that has left.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use super::{Admission, Candidate, Members, Policy};
 /// The policy that collects gradients of one version into one update.
 #[derive(Debug)]
 pub(super) struct Synchronous {
-    /// K; every member's gradient where it is `None`.
+    /// The number K of gradients in an update; `None` for one of every member.
     aggregate: Option<u32>,
     /// The workers whose gradients are held for the next update.
     held: BTreeSet<u32>,
@@ -55,14 +56,14 @@ impl Policy for Synchronous {
     }
 
     fn may_begin(&self, step: GlobalStep, version: Version, members: &Members) -> bool {
-        // Where all members that would have made the earlier versions are gone, the one that begins here
-        // makes them.
+        // If all members that could have made the earlier versions have left, the member that begins here
+        // makes those versions.
         let is_the_slowest = || self.held.is_empty() && members.slowest() == Some(step);
         step.0 <= version.0 || is_the_slowest()
     }
 
     fn first_step(&self, worker: u32, version: Version, _: &Members) -> GlobalStep {
-        // An earlier life of the worker may have pushed its gradient for this update already.
+        // An earlier incarnation of the worker may have pushed its gradient for this update already.
         GlobalStep(version.0 + u64::from(self.held.contains(&worker)))
     }
 }
@@ -102,7 +103,7 @@ mod tests {
                     prop_assert!(step > simulation.version(), "(D)");
                     prop_assert!(simulation.is_member(worker), "(E)");
                 }
-                // At least one member can always continue: not all of them wait.
+                // At least one member can always continue: never do all of them wait.
                 let waiting = simulation.waiting().len();
                 prop_assert!(simulation.members() == 0 || waiting < simulation.members(), "(E): {:?}", simulation);
             }

@@ -1,8 +1,9 @@
-//! A ps task as it can be observed: asks all shards at once, and waits for none that is busy.
+//! A view of a ps task for observers: requests snapshots of all shards at once, without waiting for busy ones.
 //!
-//! Wanted properties: (A) a shard is not asked again before it has answered; (B) a busy shard is shown as it
-//! last was, with how long it has been busy, and no observer waits for it longer than [`ANSWER_WITHIN`]; (C)
-//! after the end the view shows the final state of every shard.
+//! Wanted properties: (A) no further snapshot is requested from a shard before the last request has been
+//! answered; (B) a busy shard is shown by its last snapshot and the time for which it has been busy, and no
+//! observer waits for it longer than [`ANSWER_WITHIN`]; (C) after the end of the task the view shows the
+//! final state of every shard.
 
 mod shard_view;
 #[cfg(test)]
@@ -28,16 +29,18 @@ use crate::lifecycle::Lifecycle;
 use crate::shard::Stage;
 pub(crate) use shard_view::{Publisher, Refresh, ShardView};
 
-/// How long an observer waits for a shard; one that takes longer is shown as it last was.
+/// How long an observer waits for a shard's snapshot. A shard that takes longer is shown by its last
+/// snapshot.
 const ANSWER_WITHIN: Duration = Duration::from_millis(50);
-/// How long stopped shards may take to end; one that takes longer publishes its final state when it does.
+/// How long the task waits for its stopped shards to end. A shard that takes longer publishes its final state
+/// when it ends.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// A view of a ps task, which stays usable after the task has ended.
 #[derive(Clone, Debug)]
 pub struct PsView(Arc<Observation>);
 
-/// The sources of a view.
+/// The sources of the data that a view shows.
 #[derive(Debug)]
 pub(crate) struct Observation {
     pub task: TaskId,
@@ -47,15 +50,15 @@ pub(crate) struct Observation {
     pub checkpoints: Arc<Meter>,
     pub server: ServerObserver,
     pub lifecycle: Lifecycle,
-    /// Cancelled when a signal tells the task to stop.
+    /// Cancelled when a signal has told the task to stop.
     pub leaving: CancellationToken,
     pub phase: Mutex<Phase>,
 }
 
-/// What a view needs from a task that runs, and keeps of one that has ended.
+/// The data that a view uses of a running task, or keeps of one that has ended.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The shards can be asked.
+    /// The task is running, and snapshots can be requested from its shards.
     Running { shards: Vec<Recipient<Refresh>>, pool: BufferPool, stopping: bool },
     /// The task has ended, with this many bytes in its pool.
     Ended { pool_bytes: u64 },
@@ -78,7 +81,7 @@ impl PsView {
         }
     }
 
-    /// Waits until all shards have ended, at most [`END_WITHIN`].
+    /// Waits until all shards have ended, but no longer than [`END_WITHIN`].
     pub(crate) async fn wait_for_end(&self) {
         let all = join_all(self.0.shards.iter().map(ShardView::wait_for_end));
         if timeout(END_WITHIN, all).await.is_err() {
@@ -86,7 +89,7 @@ impl PsView {
         }
     }
 
-    /// Asks all shards to publish a snapshot, and waits for those that are not busy.
+    /// Requests a snapshot from each shard, and waits until those that are not busy have published it.
     async fn refresh(&self) {
         let recipients = match &*self.0.phase.lock() {
             Phase::Running { shards, .. } => shards.clone(),
@@ -97,7 +100,8 @@ impl PsView {
         join_all(shards.map(|(shard, recipient)| shard.refresh(recipient, deadline))).await;
     }
 
-    /// Returns the task's state and the bytes in its pool, given the stages of its shards.
+    /// Returns the task's state, which depends on the stages of its shards, and the number of bytes in its
+    /// pool.
     fn state(&self, mut stages: impl Iterator<Item = Stage>) -> (TaskState, u64) {
         match &*self.0.phase.lock() {
             Phase::Ended { pool_bytes } => (TaskState::Ended, *pool_bytes),

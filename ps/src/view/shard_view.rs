@@ -1,8 +1,8 @@
-//! One shard as other threads see it: its last snapshot, and what is known even while it is busy. Knows
-//! nothing of what a shard does.
+//! One shard as other threads see it: its last snapshot, and the state of its mailbox, which is known even
+//! while the shard is busy.
 //!
-//! Wanted properties: (A) a shard is asked for a snapshot only after it has handled or lost the request
-//! before; (B) after the shard has ended, its last snapshot is the final one.
+//! Wanted properties: (A) a snapshot is requested only after the shard has handled, or lost, the previous
+//! request; (B) after the shard has ended, the view has its final snapshot.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::shard::Stage;
 
-/// A request that a shard publish a snapshot.
+/// A request to a shard to publish a snapshot.
 #[derive(Debug, actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct Refresh {
-    /// True while this request exists, so that there is no other.
+    /// True while this request exists; no other is made until then.
     pending: Arc<AtomicBool>,
 }
 
@@ -36,7 +36,7 @@ struct Published {
     snapshot: Arc<ShardSnapshot>,
 }
 
-/// The shard's own end of its view.
+/// The shard's end of its view, with which it publishes snapshots.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     meter: Arc<Meter>,
@@ -55,7 +55,7 @@ impl Publisher {
     }
 }
 
-/// A view of one shard.
+/// A view of one shard: the observers' end.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardView {
     id: ShardId,
@@ -78,16 +78,16 @@ impl ShardView {
         &self.meter
     }
 
-    /// Asks the shard to publish a snapshot, unless it is asked already, and waits for one until the
-    /// deadline.
+    /// Requests a snapshot from the shard, unless an earlier request is still pending, and waits for a
+    /// snapshot until the deadline.
     pub(crate) async fn refresh(&self, shard: &Recipient<Refresh>, deadline: Instant) {
         let mut published = self.published.clone();
         published.mark_unchanged();
         if !self.pending.swap(true, Ordering::AcqRel) {
-            // A request that cannot be sent is dropped, and may be sent later.
+            // If the request cannot be sent it is dropped, and the next call can make another.
             let _ = shard.try_send(Refresh { pending: Arc::clone(&self.pending) });
         }
-        // A shard that is late, or has ended, keeps its last snapshot.
+        // If the shard is late or has ended, the view keeps the last snapshot.
         let _ = timeout_at(deadline, published.changed()).await;
     }
 
@@ -97,7 +97,7 @@ impl ShardView {
         while published.changed().await.is_ok() {}
     }
 
-    /// Returns the shard's last snapshot, with its mailbox as it is now.
+    /// Returns the shard's last stage and snapshot, with the current state of its mailbox.
     pub(crate) fn snapshot(&self) -> (Stage, ShardId, ShardSnapshot) {
         let Published { stage, snapshot } = self.published.borrow().clone();
         let actor = self.meter.snapshot(self.id, stage.as_str());

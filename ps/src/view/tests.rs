@@ -1,4 +1,4 @@
-//! Tests of a view whose shards are busy, asked often, or gone.
+//! Tests of a view whose shards are busy, are observed often, or have ended.
 
 use std::sync::mpsc;
 
@@ -11,7 +11,7 @@ use pushpull_transport::{Identity, InProcess, Transport};
 use super::*;
 use crate::{Ps, PsConfig};
 
-/// A limit that only a test that hangs exceeds.
+/// A time limit that only a hanging test exceeds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a test on an actix system, within the limit.
@@ -38,11 +38,11 @@ fn a_busy_shard_is_shown_as_busy_and_delays_no_observer() {
             let queued = view.0.shards[1].meter().queue();
             ps.arbiter(1).spawn_fn(move || {
                 let _handling = queued.handle();
-                // It ends when the other end is dropped.
+                // The call returns when the other end of the channel is dropped.
                 let _ = until.map(|until: mpsc::Receiver<()>| until.recv());
             });
         }
-        // (B): until it is released, below, only this thread continues.
+        // (B): the shard stays busy until it is released below.
         let seen = loop {
             let seen = view.observe().await;
             if seen.actors[1].busy_us.is_some() {
@@ -73,7 +73,8 @@ fn a_busy_shard_is_shown_as_busy_and_delays_no_observer() {
     });
 }
 
-/// An actor that counts how often it is asked, and stays busy with the first request until it is released.
+/// An actor that counts the snapshot requests that it gets, and stays busy with the first one until it is
+/// released.
 struct Counting {
     publisher: Publisher,
     asked: u32,
@@ -124,14 +125,14 @@ fn a_shard_that_has_not_answered_is_asked_once() {
             let RoleSnapshot::Ps(shown) = seen.role else { panic!("a ps shows the role of a ps") };
             (seen.state, shown.shards[0].1.pulls)
         };
-        // While it is busy it is asked once, however often it is observed.
+        // While the shard is busy it gets one request, however often it is observed.
         for _ in 0..20 {
             for seen in join_all((0..100).map(|_| observe())).await {
                 assert_eq!(seen, (TaskState::Starting, 0));
             }
         }
         drop(release);
-        // It was asked once, and the next observers see that snapshot.
+        // The shard got one request, and the next observers see the snapshot that it published for it.
         while observe().await.1 == 0 {}
         assert!(observe().await.1 <= 3, "(A)");
         assert_eq!(observe().await.0, TaskState::Ready);

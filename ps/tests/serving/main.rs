@@ -23,10 +23,10 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 use pushpull_transport::{CallError, Connection, Identity, InProcess, Patience, Transport, dial};
 use tokio_util::sync::CancellationToken;
 
-/// A limit that only a test that hangs exceeds.
+/// A time limit that only a hanging test exceeds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A ps task with two shards, and what it takes to reach it.
+/// A ps task with two shards, and the means to connect to it, observe it and interrupt it.
 struct Task {
     transport: Arc<dyn Transport>,
     cluster: ClusterSpec,
@@ -127,7 +127,7 @@ async fn create_for(
     Ok(versions)
 }
 
-/// Returns a worker's push of that number to a shard, computed from the initial values.
+/// Returns a worker's push to a shard, with the sequence number `number`, computed from the initial values.
 fn push_of(worker: u32, shard: u32, number: u64) -> Push {
     Push {
         shard,
@@ -168,7 +168,7 @@ fn name(step: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: Incarnation(1) }
 }
 
-/// Saves every shard at that version while `meanwhile` runs, and writes the manifest.
+/// Saves every shard at the version `at` while `meanwhile` runs, and then writes the manifest.
 async fn save(chief: &Connection, store: &str, at: u64, meanwhile: impl Future<Output = ()>) -> ManifestSpec {
     let save = |shard| Save { shard, store: store.to_owned(), checkpoint: name(at), at: Version(at) };
     let saves = async {
@@ -225,7 +225,7 @@ fn a_task_continues_from_what_another_saved_in_training() {
 
         let other = Task::start(PATIENCE).await;
         let (chief, worker) = (other.call(TaskId::CHIEF).await, other.call(TaskId::worker(0)).await);
-        // The newest checkpoint cannot be read while a file of it is away.
+        // The newest checkpoint cannot be read while one of its files is missing.
         let file = directory.path().join(name(3).file("ps-0-shard-1.safetensors"));
         let away = directory.path().join("away");
         std::fs::rename(&file, &away).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of what a ps task shows of itself while it runs and after it has ended, and of the times of a traced
+//! Tests of the view of a ps task while the task runs and after it has ended, and of the times of a traced
 //! push.
 
 use pushpull_messages::observe::{
@@ -12,7 +12,7 @@ fn shown(seen: &TaskSnapshot) -> &PsSnapshot {
     shown
 }
 
-/// Returns the first snapshot for which `wanted` holds.
+/// Observes the task until `wanted` returns true for a snapshot, and returns that snapshot.
 async fn seen_once(view: &PsView, wanted: impl Fn(&TaskSnapshot) -> bool) -> TaskSnapshot {
     loop {
         let seen = view.observe().await;
@@ -23,7 +23,7 @@ async fn seen_once(view: &PsView, wanted: impl Fn(&TaskSnapshot) -> bool) -> Tas
     }
 }
 
-/// Compares the last snapshot with what the test below sends.
+/// Compares the last snapshot's counts with the requests that the test below sends.
 fn assert_final_counts(ended: &TaskSnapshot) {
     let PsSnapshot { server, shards, chief_connected, .. } = shown(ended);
     assert!(!chief_connected);
@@ -40,7 +40,7 @@ fn assert_final_counts(ended: &TaskSnapshot) {
         assert_eq!(*actor, shard.actor);
         assert_eq!((actor.name.clone(), actor.state.as_str()), (id.to_string(), "serving"));
         assert_eq!((actor.queue, actor.busy_us), (0, None));
-        // Besides pushes, it handles its creation, and each save with its result.
+        // Besides pushes, the shard handles its creation, and for each save the request and the result.
         let saves = 1 + u64::from(index == 0);
         assert_eq!(actor.handling.count(), 6 + 1 + 2 * saves);
         assert_eq!(actor.waited.count(), actor.handling.count());

@@ -1,5 +1,5 @@
 //! Tests of saving and restoring: shards of any other placement continue from what was saved, bit for bit
-//! (C2), and files that are damaged or do not fit are refused by name.
+//! (C2), and files that are damaged or do not fit are refused with an error that names them.
 
 mod shards;
 
@@ -49,7 +49,8 @@ fn any_world() -> impl Strategy<Value = (JobSpec, Placement, Placement)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Holds (A); what is saved is of one version, whatever is pushed before it is written.
+    /// Property (A), any placement continues bit for bit. All that is saved is of one version, whatever is
+    /// pushed before it is written.
     #[test]
     fn another_placement_continues_bit_for_bit(
         (job, one, other) in any_world(),
@@ -67,7 +68,8 @@ proptest! {
             cuts = shards.cuts();
         }
         prop_assert_eq!(cuts.len(), one.shards.len());
-        // A twin that gets the same pushes, to compare with while the first trains on.
+        // A second set of shards gets the same pushes; it stays at the saved version while the first one
+        // trains on.
         let mut twin = Shards::new(&job, &one, &StartSpec::Initialise).unwrap();
         (1..=before).for_each(|number| twin.push(number));
         (before + 1..=before + after).for_each(|number| shards.push(number));
@@ -83,7 +85,7 @@ proptest! {
         prop_assert_eq!(restored.contents(), shards.contents());
     }
 
-    /// Holds (B).
+    /// Property (B): a damaged file is refused with an error that names it.
     #[test]
     fn a_damaged_file_is_refused_and_named(
         place in any::<prop::sample::Index>(),
@@ -117,7 +119,8 @@ proptest! {
                 prop_assert_eq!(refusal.code, RefusalCode::Unavailable);
                 prop_assert!(refusal.reason.contains(&name(1).file(file)), "{}", refusal);
             }
-            // The header of a tensor file and the spelling of a manifest do not affect what is read.
+            // A change in the header of a tensor file, or in how a manifest spells the same content, does not
+            // affect what is read.
             Ok(mut restored) => {
                 prop_assert!(which < 2, "cut at {place}");
                 prop_assert!(which == 1 || (place as u64) < manifest.files[0].tensors[0].offset);
@@ -127,7 +130,7 @@ proptest! {
     }
 }
 
-/// Trains some steps of a job and saves it in a directory.
+/// Trains a job for some steps and saves it in a directory.
 fn saved(job: &JobSpec, directory: &Path, steps: u64) -> (Shards, StartSpec) {
     let store = directory.to_str().unwrap().to_owned();
     let mut shards = Shards::new(job, &whole(job), &StartSpec::Initialise).unwrap();
@@ -283,7 +286,7 @@ fn a_failing_store_costs_a_save_and_nothing_else() {
     let reason = fail(&mut shards, 0);
     assert!(reason.contains("ps/0/shard/0") && reason.contains("later is not a directory"), "{reason}");
     std::fs::create_dir(&store).unwrap();
-    // A file where the checkpoint's folder would be.
+    // A file that has the name of the checkpoint's folder.
     std::fs::write(Path::new(&store).join(name(1).to_string()), "in the way").unwrap();
     let reason = fail(&mut shards, 1);
     assert!(reason.contains(&format!("{}/ps-0-shard-0.safetensors", name(1))), "{reason}");

@@ -1,4 +1,5 @@
-//! The shards of a job without their actors, and what the tests of checkpoints need to save and restore them.
+//! The shards of a job without their actors, and the helpers that the tests of checkpoints use to save and
+//! restore them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ pub(super) fn job(
     }
 }
 
-/// Returns the placement with every variable whole, on one shard.
+/// Returns the placement that has every variable on one shard, not split.
 pub(super) fn whole(job: &JobSpec) -> Placement {
     let shard = ShardId::new(0, 0);
     let slices = job.graph.variables.iter().zip(0..);
@@ -70,7 +71,7 @@ pub(super) fn whole(job: &JobSpec) -> Placement {
 /// Generates placements of these variables.
 pub(super) fn any_placement(variables: Vec<VariableSpec>) -> impl Strategy<Value = Placement> {
     let all: usize = variables.iter().map(VariableSpec::rows).sum();
-    // For each row, whether a slice begins there, and the shard that then has it.
+    // For each row: whether a slice begins there, and the shard that gets the slice.
     (1u32..6, prop::collection::vec((any::<bool>(), any::<u32>()), all)).prop_map(move |(shards, rows)| {
         let shards: Vec<_> = (0..shards).map(|index| ShardId::new(index / 2, index % 2)).collect();
         let (mut slices, mut rows) = (Vec::<PlacedSlice>::new(), rows.into_iter());
@@ -96,7 +97,7 @@ pub(super) struct Shards {
     pub(super) states: Vec<ShardState<u32>>,
 }
 
-/// Every part of every variable, whole, as bits.
+/// Every part of every variable, with all rows, as the bits of its elements.
 pub(super) type Bits = BTreeMap<(u32, Part), Vec<u32>>;
 
 impl Shards {
@@ -167,7 +168,7 @@ impl Shards {
         }
     }
 
-    /// Requests a save of all shards, and returns the cuts to be written now.
+    /// Requests a save of all shards, and returns the cuts that are to be written now.
     pub(super) fn arm(&mut self, save: &Save) -> Vec<Cut> {
         let ask = |state: &mut ShardState<u32>| {
             let save = Save { shard: state.id().shard, ..save.clone() };
@@ -223,7 +224,7 @@ impl Shards {
         versions[0]
     }
 
-    /// Returns what all shards hold and remember now.
+    /// Returns the values of all shards and their records of the workers, as they are now.
     pub(super) fn contents(&mut self) -> (Bits, Vec<WorkerRecord>) {
         let at = self.version();
         let checkpoint = CheckpointName { step: GlobalStep(at.0), life: Incarnation(99) };

@@ -1,5 +1,5 @@
-//! How a shard gets its variables: with initial values, or with those of a checkpoint, which the caller
-//! reads.
+//! How a shard gets its variables: with initial values, or with the values of a checkpoint, which the caller
+//! of the state machine reads.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::shard::answer::{Answer, Asker, misfit, unavailable};
 use crate::shard::contents::Contents;
 use crate::shard::cut::Restored;
 
-/// A creation whose values are read from a checkpoint.
+/// A creation of the shard that waits until its values have been read from a checkpoint.
 pub(super) struct Creating<R> {
     pub(super) create: Arc<CreateShard>,
     asker: Asker<R>,
-    /// Whether the read has been requested.
+    /// Whether the caller has been given the request to read the values.
     pub(super) requested: bool,
 }
 
 impl<R> ShardState<R> {
-    /// Creates the shard's slices with their initial values, or requests that their values be read from a
-    /// checkpoint. The same request once more changes nothing; a different one replaces the shard as long as
-    /// no worker has used it. Refuses if the shard serves another job, would hold too much, or is not the one
-    /// named.
+    /// Creates the shard's slices with their initial values, or first requests that their values be read from
+    /// a checkpoint. A repetition of the request changes nothing. A different request replaces the contents,
+    /// as long as no worker has pushed or pulled. The request is refused if a worker has, if other variables
+    /// are still being read, if the shard would exceed its limits, or if the request names another shard.
     pub fn create(&mut self, create: CreateShard, connection: u64, reply: R) -> Vec<Answer<R>> {
         if let Some(creating) = self.creating.as_mut().filter(|creating| *creating.create == create) {
             return vec![creating.asker.supersede(Asker { reply, connection })];
@@ -34,7 +34,8 @@ impl<R> ShardState<R> {
         if let Err(refusal) = self.check_create(&create) {
             return vec![Answer::refused(reply, refusal)];
         }
-        // Before anything new is allocated: both may not fit.
+        // The old contents are freed before the new ones are allocated, because there may not be enough
+        // memory for both.
         self.contents = None;
         let mut answers: Vec<_> = self.saves.abandon().into_iter().collect();
         let create = Arc::new(create);
@@ -61,7 +62,8 @@ impl<R> ShardState<R> {
         self.limits.check(create)
     }
 
-    /// Continues a creation with what was read from the checkpoint, or refuses it.
+    /// Completes a creation with the values that were read from the checkpoint, or refuses it if they could
+    /// not be read.
     ///
     /// # Panics
     /// If no read was requested.

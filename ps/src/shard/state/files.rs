@@ -1,4 +1,5 @@
-//! The work on files that a shard requests from its caller, and the saves that lead to it. Knows no file.
+//! The reading and writing of files, which a shard requests from its caller, and the saves for which it does
+//! so.
 
 use std::sync::Arc;
 
@@ -8,17 +9,19 @@ use super::{ShardState, created};
 use crate::shard::answer::{Answer, Asker};
 use crate::shard::cut::Cut;
 
-/// Work on files that a shard requests; at most one of each kind at a time. The caller hands the result back.
+/// A read or write of a file that a shard requests from its caller; at most one of each kind at a time. The
+/// caller passes the result back to the shard.
 #[derive(Debug)]
 pub enum FileRequest {
-    /// Read the values that the shard begins with, and hand them to [`ShardState::restored`].
+    /// Read the values that the shard begins with, and pass them to [`ShardState::restored`].
     Read(Arc<CreateShard>),
-    /// Write the cut to a file, and hand the result to [`ShardState::written`].
+    /// Write the cut to a file, and pass the result to [`ShardState::written`].
     Write(Cut),
 }
 
 impl<R> ShardState<R> {
-    /// Returns the next request for work on files. The caller asks after every request until there is none.
+    /// Returns the next file request, or `None`. The caller must call this after every request to the shard,
+    /// until it returns `None`.
     pub fn take_file_request(&mut self) -> Option<FileRequest> {
         if let Some(creating) = self.creating.as_mut().filter(|creating| !creating.requested) {
             creating.requested = true;
@@ -27,7 +30,7 @@ impl<R> ShardState<R> {
         self.saves.begin().map(FileRequest::Write)
     }
 
-    /// Accepts a request to save the shard at a version.
+    /// Accepts a request to save the shard when it reaches the version that `save` names.
     pub fn save(&mut self, save: Save, connection: u64, reply: R) -> Vec<Answer<R>> {
         let contents = match created(&mut self.contents, self.id) {
             Ok(contents) => contents,
@@ -38,7 +41,7 @@ impl<R> ShardState<R> {
         answer.into_iter().collect()
     }
 
-    /// Ends the save whose cut was written, or could not be.
+    /// Ends the save whose cut was being written; `result` says whether that succeeded.
     ///
     /// # Panics
     /// If no cut was being written.
@@ -46,8 +49,8 @@ impl<R> ShardState<R> {
         vec![self.saves.finish(result)]
     }
 
-    /// Takes the cut of a save for the current version; called at the end of every request that may make a
-    /// version.
+    /// If a save of the current version was requested, takes the snapshot of the shard that the save will
+    /// write. Called at the end of every request that may make a new version.
     pub(super) fn cut_if_due(&mut self) {
         let Some(contents) = &self.contents else { return };
         if let Some(save) = self.saves.due(contents.version) {

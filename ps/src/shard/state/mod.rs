@@ -1,7 +1,8 @@
-//! A shard without its actor: what it holds, who waits, and what was counted. Nothing changes unless all of a
-//! push fits. `R` is the caller's handle to a reply, since an answer may be due later than its request; work
-//! on files is requested from the caller. Wanted properties: (V1) the version never decreases; (V2) every
-//! push is counted under exactly one verdict; (V3) exactly `last_step` updates are applied.
+//! The state of a shard: its contents, the workers that wait, and its counts. A push that does not fit in
+//! every respect changes no value. `R` is the caller's handle by which an answer is sent, since an answer may
+//! be due later than its request; reading and writing files is requested from the caller. Wanted properties:
+//! (V1) the version never decreases; (V2) every push is counted under exactly one verdict; (V3) exactly
+//! `last_step` updates are applied.
 
 mod create;
 mod files;
@@ -26,8 +27,8 @@ use super::waiting::Waiting;
 use create::Creating;
 pub use files::FileRequest;
 
-/// A shard as a state machine. Each request returns the answers that are then due, to that request and to
-/// others.
+/// A shard as a state machine. Each function that handles a request returns the answers that are then due,
+/// both to that request and to earlier ones.
 pub struct ShardState<R> {
     id: ShardId,
     pool: BufferPool,
@@ -35,7 +36,7 @@ pub struct ShardState<R> {
     /// The creation whose values are still being read.
     creating: Option<Creating<R>>,
     contents: Option<Contents>,
-    /// The lives of workers that are over, kept also while the shard is empty.
+    /// The last incarnation of each worker that has left. It is recorded even while the shard is empty.
     over: BTreeMap<u32, Incarnation>,
     saves: Saves<R>,
     waiting: Waiting<R>,
@@ -68,7 +69,7 @@ impl<R> ShardState<R> {
         }
     }
 
-    /// Returns this shard with its updates timed by `measure`.
+    /// Sets the function that measures how long updates take.
     #[must_use]
     pub fn measured_by(mut self, measure: Measure) -> Self {
         self.timer.measure = measure;
@@ -80,7 +81,7 @@ impl<R> ShardState<R> {
         self.id
     }
 
-    /// Ends a life of a worker, so that no worker waits for it any more.
+    /// Ends an incarnation of a worker, so that no other worker waits for it any more.
     pub fn leave(&mut self, leave: &Leave, reply: R) -> Vec<Answer<R>> {
         let &Leave { worker, incarnation, .. } = leave;
         if worker < WORKERS_MAX {
@@ -99,8 +100,8 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Moves the last step to the one named, or to the job's own where that comes first, unless the shard is
-    /// past it.
+    /// Sets the step at which the shard stops to the one that `stop` names, or to the job's last step if that
+    /// is smaller. Changes nothing if the shard's version is already greater.
     pub fn stop_at(&mut self, stop: &StopAt, reply: R) -> Vec<Answer<R>> {
         let contents = match created(&mut self.contents, self.id) {
             Ok(contents) => contents,
@@ -114,7 +115,7 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Answers every pull whose step may begin.
+    /// Returns the answers to all waiting pulls whose step may begin now.
     fn release(&mut self) -> Vec<Answer<R>> {
         let Some(contents) = &self.contents else { return Vec::new() };
         let may_begin = |step| {
@@ -131,7 +132,7 @@ impl<R> ShardState<R> {
             .collect()
     }
 
-    /// Returns how far the shard is in its life.
+    /// Returns the stage that the shard has reached.
     pub(crate) fn stage(&self) -> Stage {
         match &self.contents {
             _ if self.creating.is_some() => Stage::Restoring,
@@ -141,7 +142,8 @@ impl<R> ShardState<R> {
         }
     }
 
-    /// Returns a snapshot of the shard; what only the actor knows is left at its default.
+    /// Returns a snapshot of the shard. Fields that only the actor knows, such as those of its mailbox, have
+    /// their default values.
     pub fn observe(&self) -> ShardSnapshot {
         let contents = self.contents.as_ref();
         let slices = contents.map_or(&[][..], |contents| &contents.slices);
@@ -166,7 +168,7 @@ impl<R> ShardState<R> {
     }
 }
 
-/// Returns the contents, or a refusal while the shard is empty.
+/// Returns the contents, or a refusal if the shard is still empty.
 fn created(contents: &mut Option<Contents>, id: ShardId) -> Result<&mut Contents, Refusal> {
     contents.as_mut().ok_or_else(|| unavailable(format!("{id} has not been given its variables yet")))
 }

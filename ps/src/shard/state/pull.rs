@@ -1,4 +1,4 @@
-//! How a shard answers a pull: at once, or when the worker's step may begin.
+//! How a shard answers a pull: at once, or when the worker may begin its step.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::{Pull, PullAt, Refusal};
@@ -9,7 +9,8 @@ use crate::shard::waiting::Wait;
 use crate::sync::Members;
 
 impl<R> ShardState<R> {
-    /// Accepts a pull of all slices at one version. `reader` is the worker that sends it, if a worker does.
+    /// Accepts a pull of all slices at one version. `reader` is the worker that sends the pull; `None` for
+    /// other peers.
     pub fn pull(&mut self, pull: &Pull, reader: Option<Reader>, reply: R) -> Vec<Answer<R>> {
         let answers = self.answer_pull(pull, reader, reply);
         self.cut_if_due();
@@ -30,7 +31,7 @@ impl<R> ShardState<R> {
                 let step = member.map_or(GlobalStep(contents.version.0), |(_, step)| step);
                 self.pulls += 1;
                 let mut answers = vec![contents.values(pull.averages).pulled(reply, step)];
-                // A new life of a worker ends the earlier one, and may let others continue.
+                // A new incarnation of a worker ends the earlier one, which may let other workers continue.
                 answers.extend(member.and_then(|(reader, _)| self.waiting.outlive(reader)));
                 answers.extend(self.release());
                 answers
@@ -38,8 +39,9 @@ impl<R> ShardState<R> {
         }
     }
 
-    /// Checks a pull and applies what it says of the worker. Returns the worker with its next step, if it is
-    /// a member and not merely a reader of the latest values.
+    /// Checks a pull, and updates the membership with what the pull says about its worker. Also returns the
+    /// worker with its next step, or `None` if the pull only reads the latest values and its sender is not a
+    /// member.
     fn begin_pull(
         &mut self,
         pull: &Pull,
@@ -65,7 +67,8 @@ impl<R> ShardState<R> {
                 contents.update_if_due(&mut self.timer, &self.pool);
                 step
             }
-            // The job's end, not the shard's own: that may still move on, and another shard may be past it.
+            // Compares with the job's last step, not the shard's own end: that end may still move, and
+            // another shard may be past it already.
             PullAt::Step(step) if step > contents.created.last_step => {
                 let last_step = contents.created.last_step;
                 return Err(misfit(format!("step {step} is beyond the job's last step, {last_step}")));

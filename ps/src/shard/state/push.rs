@@ -1,4 +1,4 @@
-//! How a shard applies a push, and answers it. Every check comes before the first change.
+//! How a shard applies a push and answers it. All checks are made before the first change.
 
 use pushpull_messages::message::{Push, PushId, Pushed, Refusal, RefusalCode, Verdict};
 use pushpull_transport::buffer::{Payload, Segment};
@@ -11,9 +11,9 @@ use crate::shard::waiting::{PushOutcome, Wait};
 use crate::sync::{Admission, Candidate};
 
 impl<R> ShardState<R> {
-    /// Accepts a push that arrived on that connection. Returns the answers that are due: to this push, unless
-    /// the policy lets its worker wait, and to others that waited for it. A push that does not fit changes no
-    /// value.
+    /// Accepts a push that arrived on the connection of that number. Returns the answers that are then due:
+    /// to this push, unless its worker has to wait for its next step, and to other workers that waited for
+    /// this push. A push that does not fit changes no value.
     pub fn push(&mut self, push: &Push, gradients: Payload, connection: u64, reply: R) -> Vec<Answer<R>> {
         self.counters.received += 1;
         let mut answers = match self.accept(push, gradients) {
@@ -106,23 +106,24 @@ impl<R> ShardState<R> {
 
 /// What becomes of a push that is new and fits.
 enum Decision {
-    /// It comes after the last step.
+    /// The push comes after the last step and is not applied.
     Stopped,
-    /// It is what the policy says.
+    /// The policy has decided what becomes of the push.
     Admitted(Admission),
 }
 
 /// Decides about a push that is new and fits. Changes nothing but the policy and the members.
 ///
 /// # Errors
-/// Refuses a push that comes before its worker's turn, or is not finite.
+/// If the push was sent before its step began, or if its gradients are not finite.
 fn decide(contents: &mut Contents, push: &Push, gradients: &Payload) -> Result<Decision, Refusal> {
     let candidate = Candidate { worker: push.id.worker, read: push.version };
     if contents.is_complete() {
         return Ok(Decision::Stopped);
     }
     if contents.reopened && !contents.may_push(candidate.worker) {
-        // It was released at an end that has been moved since; now it waits for its turn, as the others do.
+        // Its worker was released when the shard had reached its end, and the end was moved later. The push
+        // is dropped as stale, and its worker waits for its step like the others.
         let by = contents.version.0 - push.version.0;
         return Ok(Decision::Admitted(Admission::Stale { by }));
     }

@@ -1,4 +1,4 @@
-//! The invariants V1–V3 of a shard, driven by pushes of every kind.
+//! The invariants V1 to V3 of a shard (see its state machine), under pushes of every kind.
 
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ fn variable(name: &str, rows: usize, initializer: InitializerSpec) -> VariableSp
     VariableSpec { name: name.into(), shape: [rows, 2].into(), initializer, trainable: true, device: None }
 }
 
-/// Two variables, the first split after its second row; `ps/0/shard/0` owns all slices but the second.
+/// Returns the creation of a shard of a job with two variables, the first of which is split after its second
+/// row. `ps/0/shard/0` owns all slices except the second.
 fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
     let placed = |variable, row, rows, ps| PlacedSlice {
         slice: SliceSpec { variable: VariableId(variable), row, rows },
@@ -259,7 +260,7 @@ fn a_shard_that_a_worker_used_refuses_another_job() {
 }
 
 proptest! {
-    /// V1–V3 under pushes that are new, repeated, misfitting and too late, in any order.
+    /// V1 to V3 hold under pushes that are new, repeated, unfit or too late, in any order.
     #[test]
     fn versions_never_decrease_and_counts_add_up(
         last_step in 1u64..20,

@@ -1,5 +1,5 @@
 //! Saves of a shard that keeps training: whatever is pushed and requested, every request is answered once,
-//! and every cut is of the version that was requested.
+//! and every cut (the snapshot that a save writes) has the version that was requested.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::shard::{Answer, Cut, FileRequest, Restored, ShardLimits, ShardState};
 
 const LAST_STEP: u64 = 30;
 
-/// A shard whose value is minus its version, with a plain model of its saves.
+/// A shard, with a plain model of its saves. The shard's only value is the negative of its version.
 struct Saving {
     state: ShardState<u32>,
     digest: u32,
     pushes: u64,
-    /// By version, the examples drawn that the push which made it reported.
+    /// For each version, the number of drawn examples that the push which made the version reported.
     drawn: Vec<u64>,
-    /// The number of the last request.
+    /// The number of the last save request.
     asked: u32,
     open: BTreeSet<u32>,
-    /// The cut being written, and the last request for it.
+    /// The cut that is being written.
     writing: Option<Cut>,
     writing_asked: u32,
-    /// The save to come, and the last request for it.
+    /// The next save, and the number of the last request for it.
     next: Option<(Save, u32)>,
     written: Option<Save>,
 }
@@ -128,7 +128,7 @@ impl Saving {
         self.take_cut();
     }
 
-    /// Ends the write, with success or not.
+    /// Ends the write of the current cut, successfully or not.
     fn finish(&mut self, success: bool) {
         let Some(cut) = self.writing.take() else { return };
         let at = cut.save.at.0;
@@ -167,7 +167,8 @@ fn told(answer: &Answer<u32>) -> &'static str {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Push,
-    /// Requests a save this many versions ahead, less one, in the checkpoint of that number.
+    /// Requests a save. The first number, minus one, is the distance from the current version to the save's;
+    /// the second is the checkpoint's number.
     Ask(u64, u64),
     Again,
     Finish(bool),
@@ -185,7 +186,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Holds (A) to (D) of saves.
+    /// Properties (A) to (D) of saves hold for any order of events.
     #[test]
     fn every_save_is_answered_once_at_its_version(
         events in prop::collection::vec(any_event(), 0..150),
@@ -196,7 +197,7 @@ proptest! {
             match event {
                 Event::Push => saving.push(),
                 Event::Ask(further, number) => {
-                    // This includes a version that has passed.
+                    // The version may be the one before the current one, which has passed.
                     let wanted = save(number, (saving.version() + further).saturating_sub(1));
                     last = Some(wanted.clone());
                     saving.ask(wanted, 1);
@@ -216,7 +217,7 @@ proptest! {
             let waiting = usize::from(saving.writing.is_some()) + usize::from(saving.next.is_some());
             prop_assert_eq!(saving.open.len(), waiting, "(A)");
         }
-        // A request that is still open is answered when its version is reached.
+        // A request that has not been answered yet is answered when the shard reaches its version.
         let stop = StopAt { shard: 0, step: GlobalStep(LAST_STEP) };
         saving.state.stop_at(&stop, u32::MAX);
         while saving.version() < LAST_STEP {
@@ -248,7 +249,7 @@ fn a_shard_created_anew_abandons_its_next_save() {
     assert!(saving.state.take_file_request().is_none());
 }
 
-/// A creation whose values have to be read from a checkpoint.
+/// Returns a creation whose values have to be read from a checkpoint.
 fn resume(step: u64) -> CreateShard {
     let checkpoint = CheckpointName { step: GlobalStep(step), life: Incarnation(1) };
     let start = StartSpec::Resume { store: "memory://".into(), checkpoint, workers: Vec::new() };
@@ -274,14 +275,14 @@ fn a_shard_that_is_restoring_refuses_other_requests() {
         refused(&state.stop_at(&StopAt { shard: 0, step: GlobalStep(5) }, 5)),
         RefusalCode::Unavailable
     );
-    // No worker waits afterwards for one that leaves meanwhile.
+    // A worker leaves while the values are being read. Afterwards, no other worker waits for it.
     let leave = Leave { shard: 0, worker: 1, incarnation: Incarnation(8) };
     assert_eq!(state.leave(&leave, 6).len(), 1);
     assert!(state.take_file_request().is_none(), "the read is requested once");
     let unreadable = Refusal::new(RefusalCode::Unavailable, "the file is missing");
     let answers = state.restored(Err(unreadable));
     assert_eq!((answers[0].reply, refused(&answers)), (2, RefusalCode::Unavailable));
-    // An older checkpoint can be read.
+    // The chief then tries an older checkpoint, which can be read.
     assert!(state.create(resume(3), 1, 7).is_empty());
     assert!(matches!(state.take_file_request(), Some(FileRequest::Read(_))));
     let answers = state.restored(Ok(Restored { version: Version(3), ..Restored::default() }));

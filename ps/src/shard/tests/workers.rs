@@ -1,5 +1,5 @@
-//! A shard with workers that push, repeat pushes, leave and rejoin in any order, under every policy, against
-//! a plain model of its values.
+//! Compares a shard with a plain model of its values, while workers push, repeat pushes, leave and rejoin in
+//! any order, under every policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,19 +44,19 @@ pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_ste
     }
 }
 
-/// A worker as the shard sees it.
+/// A worker as the test simulates it.
 #[derive(Clone, Debug)]
 struct Worker {
     life: u64,
     sequence: u64,
-    /// The version of its values; `None` while it waits for an answer.
+    /// The version of the worker's values; `None` while the worker waits for an answer.
     read: Option<u64>,
     last: Option<Push>,
-    /// The verdict of its last push, if it was answered.
+    /// The verdict of the worker's last push, if that was answered.
     told: Option<Verdict>,
 }
 
-/// A reply handle: the worker, its life and a number.
+/// A reply handle: the worker's index, its incarnation, and the number of the request.
 type Handle = (u32, u64, u64);
 
 /// A shard with its workers.
@@ -65,10 +65,10 @@ struct Shard {
     digest: u32,
     workers: BTreeMap<u32, Worker>,
     handles: u64,
-    /// The handles that are not answered yet.
+    /// The handles of the requests that have not been answered yet.
     open: Vec<Handle>,
-    /// The gradients that are in the value, or may be where no answer arrived, each with the version it was
-    /// read at.
+    /// The gradients that are in the value, or may be in it because their push was not answered. Each has the
+    /// version of the values from which it was computed.
     gradients: Vec<(u64, f64)>,
     lives: u64,
 }
@@ -116,7 +116,7 @@ impl Shard {
             _ => None,
         });
         self.receive(answers);
-        // The values for its first step may not exist yet.
+        // The values for the worker's first step may not exist yet.
         self.workers.get_mut(&worker).unwrap().read = None;
         let handle = self.handle(worker);
         let at = PullAt::Step(first.expect("a join is answered at once"));
@@ -150,7 +150,7 @@ impl Shard {
         self.send(&push);
     }
 
-    /// Sends the last push once more, whether it was answered or not.
+    /// Sends the worker's last push again, whether or not that was answered.
     fn repeat(&mut self, worker: u32) {
         let last = self.workers.get(&worker).and_then(|entry| entry.last.clone());
         if let Some(push) = last {
@@ -163,7 +163,8 @@ impl Shard {
                 "a retry changes nothing"
             );
             assert_eq!(before.pushes.duplicate + 1, after.pushes.duplicate);
-            // The first answer counts as lost: where the end has moved since, the answer is no longer due.
+            // The first answer counts as lost. If the end has been moved meanwhile, the repeated push need
+            // not be answered at once.
             let entry = self.workers.get_mut(&worker).unwrap();
             if self.open.iter().any(|&(of, life, _)| (of, life) == (worker, entry.life)) {
                 entry.read = None;
@@ -272,7 +273,7 @@ enum Event {
     Repeat(u32),
     Leave(u32),
     Join(u32),
-    /// Stops at the version plus this many steps, less two.
+    /// Sets the step at which the shard stops to its version, plus this number, minus two.
     StopAt(u64),
 }
 
@@ -296,8 +297,8 @@ fn any_sync() -> impl Strategy<Value = (SyncSpec, bool)> {
 }
 
 proptest! {
-    /// V1 to V3, S1, S2 and exactly-once hold, and no worker is left waiting, for any policy and order of
-    /// events.
+    /// For any policy and order of events: V1 to V3 hold, the staleness bounds of the policies hold (S1, S2),
+    /// every push counts exactly once, and no worker is left waiting.
     #[test]
     fn every_gradient_counts_once_whatever_happens(
         (sync, deterministic) in any_sync(),
@@ -319,7 +320,7 @@ proptest! {
                 Event::Leave(worker) => shard.leave(worker % workers),
                 Event::Join(worker) => {
                     let worker = worker % workers;
-                    // The chief admits a new life only when the earlier one is over.
+                    // The chief admits a new incarnation only when the earlier one has left.
                     shard.leave(worker);
                     shard.join(worker);
                 }
@@ -340,7 +341,7 @@ proptest! {
                 }
                 SyncSpec::Sync { .. } => prop_assert_eq!(seen.staleness.max, 0, "S1"),
             }
-            // Every worker either computes or waits, and not all of them wait.
+            // Every worker is either computing or waiting, and at least one is computing.
             let waiting = shard.workers.values().filter(|worker| worker.read.is_none()).count();
             prop_assert_eq!(waiting, seen.waiting as usize);
             prop_assert_eq!(waiting, shard.open.len());
@@ -352,7 +353,8 @@ proptest! {
         if !held_left {
             let expected: f64 = -shard.gradients.iter().map(|(_, gradient)| gradient).sum::<f64>();
             let told = shard.state.observe().pushes.applied as usize;
-            // All gradients in the value are in the list; where their numbers are equal, so are the sums.
+            // The list contains all gradients that are in the value. If the counts are equal, so are the
+            // sums.
             prop_assert!(told <= shard.gradients.len());
             if shard.gradients.len() == told {
                 let value = shard.value();
@@ -398,7 +400,7 @@ fn a_worker_too_far_ahead_waits_for_the_slowest() {
     for leaves in [false, true] {
         let mut shard = Shard::new(create(SyncSpec::Bounded { staleness: 2 }, false, 2, 100));
         (0..5).for_each(|_| shard.push(1));
-        // Steps 0, 1 and 2 are within the bound; it waits for the values of step 3.
+        // Steps 0, 1 and 2 are within the bound; the worker waits for the values of step 3.
         assert_eq!((shard.state.observe().version, shard.state.observe().waiting), (Version(3), 1));
         if leaves {
             shard.leave(0);
@@ -433,8 +435,8 @@ fn the_only_worker_advances_a_shard_that_is_behind_it() {
         incarnation: Incarnation(shard.workers[&worker].life),
         connection: 1,
     };
-    // Worker 1 wants step 2, as on another shard that is at 2 already; while worker 0 may still push step 0,
-    // it waits.
+    // Worker 1 requests step 2, because another shard is at step 2 already. It waits as long as worker 0 may
+    // still push step 0.
     let raise = |shard: &mut Shard, worker: u32| {
         let (pull, handle) = (shard.ask(PullAt::Step(GlobalStep(2))), shard.handle(worker));
         let answers = shard.state.pull(&pull, Some(reader(shard, worker)), handle);
@@ -502,7 +504,7 @@ fn an_end_holds_until_a_later_one_is_named() {
         assert!(seen.pushes.stopped > 0);
         assert_eq!(shard.stop_at(version).0, version + 4, "the shard is past that step");
         assert_eq!(shard.last_step(), version + 4);
-        // Now it continues, up to the job's own end.
+        // Now the shard continues, up to the job's last step.
         shard.stop_at(1000);
         assert_eq!(shard.last_step(), 50);
         (0..100).for_each(|_| round(&mut shard));
@@ -521,7 +523,8 @@ fn reaching_the_end_releases_waiting_workers() {
         shard.stop_at(seen.version.0);
         assert_eq!(shard.state.observe().waiting, 0);
         assert!(shard.workers[&0].read.is_some());
-        // It was released at that end; once the end has moved it waits for the other worker, as before.
+        // The worker was released when the shard reached that end. Once the end has been moved, the worker
+        // waits for the other one as before.
         shard.stop_at(40);
         shard.push(0);
         let after = shard.state.observe();

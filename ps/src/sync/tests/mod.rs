@@ -1,3 +1,3 @@
-//! What the policies' tests share.
+//! The simulation that the tests of all policies share.
 
 pub(super) mod simulation;

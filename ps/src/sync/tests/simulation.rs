@@ -1,4 +1,5 @@
-//! A simulated shard and its workers, without gradients: carries out what a policy decides, and records it.
+//! A simulated shard and its workers, without gradients. It executes the decisions of a policy, and records
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +9,12 @@ use pushpull_messages::sync::SyncSpec;
 
 use super::super::{Admission, Candidate, Members, Policy, policy};
 
-/// What a worker does, if it can: a worker that waits cannot push.
+/// An action of a worker. It has no effect if the worker cannot do it: a worker that waits cannot push.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Push(u32),
     Leave(u32),
-    /// Joins in a new life.
+    /// The worker joins as a new incarnation.
     Join(u32),
 }
 
@@ -36,22 +37,22 @@ pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
     ]
 }
 
-/// A push that was accepted.
+/// A push on which the policy has decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub worker: u32,
     pub read: u64,
-    /// The shard's version when it arrived.
+    /// The shard's version when the push arrived.
     pub version: u64,
     pub learning_rate_factor: f32,
-    /// How many steps the furthest other member was ahead.
+    /// The number of steps by which the furthest other member was ahead.
     pub behind: u64,
 }
 
-/// The gradients that became one update.
+/// The pushes that became one update.
 #[derive(Debug)]
 pub(crate) struct Update {
-    /// The version before it.
+    /// The version to which the update was applied.
     pub version: u64,
     pub gradients: Vec<Taken>,
 }
@@ -60,9 +61,9 @@ pub(crate) struct Update {
 #[derive(Clone, Copy, Debug)]
 struct Worker {
     life: u64,
-    /// The version of the values it computes with; `None` while it waits for them.
+    /// The version of the values with which the worker computes; `None` while it waits for values.
     read: Option<u64>,
-    /// The last step for which its gradient was accepted.
+    /// The last step for which the worker's gradient was accepted.
     pushed: Option<u64>,
 }
 
@@ -167,7 +168,7 @@ impl Simulation {
         self.settle();
     }
 
-    /// Joins a worker in a new life, which ends the earlier one.
+    /// Lets a worker join as a new incarnation, which ends its earlier one.
     pub(crate) fn join(&mut self, worker: u32) {
         self.has_left |= self.workers.contains_key(&worker);
         self.lives += 1;
@@ -180,7 +181,7 @@ impl Simulation {
         self.settle();
     }
 
-    /// Makes the update that is due, and hands values to every worker that may have them.
+    /// Makes the update if it is due, and gives values to every worker that waits for them and may have them.
     fn settle(&mut self) {
         while self.policy.is_due(Version(self.version), &self.members) {
             self.policy.updated();
