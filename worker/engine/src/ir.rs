@@ -87,7 +87,8 @@ pub(super) enum Kernel {
     MaxPool2dGrad(Pool2d),
     AveragePool2d(Pool2d),
     AveragePool2dGrad(Pool2d),
-    /// Images → the mean of each channel. The field holds the numbers of images, pixels in each, and channels.
+    /// Images → the mean of each channel. The field holds the numbers of images, pixels per image, and
+    /// channels.
     GlobalAveragePool([usize; 3]),
     GlobalAveragePoolGrad([usize; 3]),
 

@@ -1,8 +1,8 @@
-//! Another engine as the oracle: what candle computes forward and backward, operation by operation. It has no
-//! other idea of what an operation means than the field has, which the interpreter, written beside ours,
-//! might.
+//! Compares the engine with another one, candle: the results of each operation, forward and backward. Our
+//! interpreter was written together with the engine, and might share its misunderstandings of an operation;
+//! candle does not.
 //!
-//! Tolerance: 10⁻⁵ of the largest number of each tensor, and at least of 1; both engines compute in f32.
+//! Tolerance: 10⁻⁵ of the largest number of each tensor (but at least 10⁻⁵); both engines compute in f32.
 
 use candle_core::{Device, Result, Tensor, Var};
 use candle_nn::{loss, ops};
@@ -26,12 +26,12 @@ mod interpreter;
 #[path = "../../src/tests/trial.rs"]
 mod trial;
 
-/// The batch that a builder infers for: with labels, rows are as many.
+/// The number of examples for which a builder infers shapes; columns of labels have this number of rows.
 const EXAMPLES: usize = 2;
 const ROUNDS: u64 = 6;
 
-/// Holds a computation of some variables against candle's: the mean of the squares of what comes out, or,
-/// where that is one number, the number; and its gradient by every variable.
+/// Compares a computation on some variables with candle's: the mean of the squares of its result (or the
+/// result itself if it is a single number), and the gradient with respect to every variable.
 fn compare(
     what: &str,
     shapes: &[&[usize]],
@@ -57,7 +57,7 @@ fn compare(
     }
     let graph = g.finish(y, &[]).unwrap();
     let bounds = Bounds::from([("labels".into(), 3), ("ids".into(), 3), ("shares".into(), 1)]);
-    // The same numbers in both, away from kinks.
+    // Both engines get the same numbers, away from kinks.
     let trial = Trial::smooth(&graph, &bounds, EXAMPLES, seed).unwrap();
     let trained = trial.train();
 
@@ -98,13 +98,13 @@ fn close(what: &str, got: &[f32], wanted: &[f32]) {
     }
 }
 
-/// A few extents from 1 up.
+/// Returns sizes in 1..=`most`.
 fn extents<const N: usize>(seed: u64, most: usize) -> [usize; N] {
     let mut numbers = Numbers::new(seed);
     [(); N].map(|()| 1 + numbers.below(most))
 }
 
-/// A column of a trial, as candle has it.
+/// Returns a column of integers of a trial as a candle tensor.
 fn integers(trial: &Trial, shape: &[usize]) -> Result<Tensor> {
     let column = trial.batch.columns.iter().find_map(Column::i32).expect("a column of integers");
     Tensor::from_vec(column.iter().map(|&label| label as u32).collect::<Vec<u32>>(), shape, &Device::Cpu)
@@ -145,14 +145,14 @@ fn convolutions() {
             (1, Padding::Same, 3),
             (1, Padding::Same, 1),
         ] {
-            // With a stride, candle's gradient needs windows that end where the image does.
+            // With a stride, candle's gradient needs windows that end at the image's edge.
             let [h, w] = [h, w].map(|extent| 2 * extent + 3);
             let shapes: [&[usize]; 2] = [&[images, h, w, cin], &[size, size, cin, cout]];
             let around = if padding == Padding::Same { size / 2 } else { 0 };
             let ours = |g: &mut GraphBuilder, v: &[NodeId]| {
                 g.conv2d(v[0], v[1], Stride { stride: [stride, stride], padding })
             };
-            // Channels first there, last here.
+            // Channels are the first axis in candle, and the last one here.
             compare("conv2d", &shapes, seed, ours, |v, _| {
                 let images = v[0].permute((0, 3, 1, 2))?.contiguous()?;
                 let kernel = v[1].permute((3, 2, 0, 1))?.contiguous()?;
@@ -172,8 +172,8 @@ fn pools() {
         let last = |x: Tensor| x.permute((0, 2, 3, 1))?.contiguous();
         let window = Window::tiles(size);
         let ours = |g: &mut GraphBuilder, v: &[NodeId]| g.max_pool2d(v[0], window);
-        // The gradient of candle's own pooling is divided by the pixels of the window: maxima of two axes are
-        // not.
+        // The gradient of candle's own pooling is divided by the number of pixels in a window; that of maxima
+        // over two axes is not.
         compare("max_pool2d", &[shape], seed, ours, |v, _| {
             let windows = v[0].reshape((images * h, size, w, size, channels))?;
             windows.max_keepdim(3)?.max_keepdim(1)?.reshape((images, h, w, channels))
@@ -301,7 +301,7 @@ fn arithmetic_that_repeats_operands() {
         ];
         for (op, theirs) in all {
             for shapes in shapes {
-                // Away from a division by 0, for both.
+                // The divisor stays away from 0 in both engines.
                 let ours = |g: &mut GraphBuilder, v: &[NodeId]| {
                     let under = g.unary(UnaryOp::Exp, v[1]);
                     g.binary(op, v[0], under)
@@ -367,7 +367,7 @@ fn operations_that_move_elements() {
     }
 }
 
-/// A head of attention with what is around it: products, scale, softmax, residual and a layer's
+/// An attention head with the operations around it: products, scale, softmax, residual and layer
 /// normalisation.
 #[test]
 fn attention() {

@@ -1,7 +1,7 @@
-//! Several devices: what each computes of its part of a batch adds up to what one computes of the whole,
-//! however the batch is cut.
+//! Tests of several devices: the results of the parts of a batch add up to the result of the whole batch,
+//! however the batch is divided.
 //!
-//! Tolerance: 10⁻⁴ of the largest gradient, since sums are taken in another order.
+//! Tolerance: 10⁻⁴ of the largest gradient, since the sums are taken in another order.
 
 use proptest::prelude::*;
 use pushpull_messages::graph::GraphBuilder;
@@ -12,7 +12,7 @@ use super::gradients::any_choices;
 use super::sketch::Sketch;
 use super::trial::{Bounds, Trained, Trial};
 
-/// The parts of a batch, one behind the other.
+/// Returns consecutive ranges of examples, which together are the whole batch.
 fn parts(examples: usize, cuts: &[prop::sample::Index]) -> Vec<std::ops::Range<usize>> {
     let mut bounds: Vec<usize> = cuts.iter().map(|cut| cut.index(examples + 1)).collect();
     bounds.extend([0, examples]);
@@ -63,8 +63,8 @@ proptest! {
     }
 }
 
-/// A part draws the mask that the whole batch would: bit by bit, the sum of the parts' gradients has the same
-/// zeros.
+/// A device draws the same mask for its part as one device would for the whole batch: the sum of the parts'
+/// gradients has exactly the same zeros.
 #[test]
 fn a_device_drops_what_the_whole_batch_would() {
     const EXAMPLES: usize = 9;
@@ -76,7 +76,7 @@ fn a_device_drops_what_the_whole_batch_would() {
     let loss = g.reduce(pushpull_messages::graph::ReductionOp::Mean, dropped, &[0, 1], false);
     let graph = g.finish(loss, &[]).unwrap();
     let mut trial = Trial::new(&graph, &Bounds::new(), EXAMPLES, 1.0, 11);
-    // Each element is another power of two, so that the sum tells which ones are there.
+    // Each element contributes a different power of two, so the sum shows which elements were kept.
     trial.variables[0] = vec![1.0];
     let bits: Vec<f32> =
         (0..EXAMPLES * 5).map(|i| if i % 3 == 0 { 2f32.powi(i as i32 / 3) } else { 0.0 }).collect();
@@ -88,7 +88,8 @@ fn a_device_drops_what_the_whole_batch_would() {
     assert_ne!(trial.train().gradients, whole.gradients, "every step draws others");
 }
 
-/// Each device takes its share off the moving statistics, so that all of them together take one step.
+/// Each device contributes its share of the update of the moving statistics, so all of them together take one
+/// step.
 #[test]
 fn moving_statistics_take_one_step_for_all_devices_together() {
     let mut g = GraphBuilder::new("norm");
@@ -101,7 +102,7 @@ fn moving_statistics_take_one_step_for_all_devices_together() {
     let loss = g.l2_loss(y);
     let graph = g.finish(loss, &[]).unwrap();
     let mut trial = Trial::new(&graph, &Bounds::new(), 6, 1.0, 5);
-    // The same example again and again: each part's mean is the whole's, and there is no variance.
+    // All examples are equal: the mean of each part is that of the whole batch, and there is no variance.
     trial.batch.columns[0] = Column::F32([0.5, -0.25].repeat(6));
     let parts: Vec<Trained> = [0..1, 1..3, 3..6].map(|part| trial.train_part(part)).into();
     for channel in 0..2 {

@@ -1,4 +1,4 @@
-//! Everything that a graph or a batch is refused for names the node.
+//! Tests of the reasons for which a graph or a batch is rejected: each error names the node.
 
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::{GraphBuilder, GraphSpec, Op, Stride};
@@ -12,7 +12,7 @@ use crate::{CompileError, Executor, Feed, Program, StepError, StepFault};
 
 const ZEROS: InitializerSpec = InitializerSpec::Zeros;
 
-/// Logits of a table's rows and a column of floats, three classes.
+/// A graph with the logits of three classes, computed from a table's rows and a column of floats.
 fn classifier() -> GraphSpec {
     let mut g = GraphBuilder::new("classifier");
     let x = g.input("x", [2]);
@@ -134,7 +134,7 @@ fn fault(column: usize, integers: Vec<i32>) -> [Result<(), StepError>; 2] {
         training.train(feed, &values, &mut gradients).map(|_| ()),
         evaluation.evaluate(feed, &values).map(|_| ()),
     ];
-    // What has failed once runs again with data that fits.
+    // An executor whose step failed runs again with valid data.
     let good = self::trial();
     let feed = good.feed();
     assert!(training.train(feed, &values, &mut gradients).is_ok());
@@ -160,7 +160,7 @@ fn labels_and_ids_out_of_range_fail_the_step_and_name_the_node() {
             assert!(text.contains("(embedding 'embedding')") && text.contains(&wrong.to_string()), "{text}");
         }
     }
-    // In training a metric is not computed, and takes no offence.
+    // In training the metric is not computed, so its labels cause no error.
     let [training, evaluation] = fault(3, vec![0, 1, 0, 1, 0, 2]);
     assert!(training.is_ok());
     let error = evaluation.unwrap_err();
@@ -168,7 +168,8 @@ fn labels_and_ids_out_of_range_fail_the_step_and_name_the_node() {
     assert!(error.to_string().contains("(auc 'auc')"), "{error}");
 }
 
-/// A program is made for batches of one size: a smaller batch is our own mistake.
+/// A program is compiled for batches of one size; passing a smaller batch is a bug of the caller, not a data
+/// error.
 #[test]
 #[should_panic(expected = "the program was compiled for a larger batch")]
 fn a_batch_that_is_too_small_is_never_read_beyond_its_end() {

@@ -1,9 +1,9 @@
-//! G1: every gradient agrees with central finite differences, taken in f64 of the interpreter; and the
-//! compiled program computes what the interpreter does, whatever was fused and written over.
+//! G1: every gradient agrees with central finite differences, taken in f64 with the interpreter, and the
+//! compiled program computes what the interpreter does, whatever was fused or overwritten.
 //!
-//! Tolerances: a loss 10⁻⁴ of itself (and at least of 1), a gradient 3·10⁻⁴ of the largest gradient of the
-//! graph (and at least of 0.1): what f32 leaves of numbers below 100. The differences themselves are right to
-//! 10⁻⁸.
+//! Tolerances: for a loss, 10⁻⁴ of its magnitude (but at least 10⁻⁴); for a gradient, 3·10⁻⁴ of the largest
+//! gradient of the graph (but at least 3·10⁻⁵). This is the accuracy of f32 for numbers below 100. The finite
+//! differences themselves are accurate to 10⁻⁸.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use super::trial::{Bounds, Numbers, Trained, Trial};
 /// The step of a central difference.
 const STEP: f64 = 1e-5;
 
-/// Holds a training step against the interpreter.
+/// Compares a training step with the interpreter.
 fn check(trial: &Trial, seed: u64) -> Result<(), TestCaseError> {
     let Trained { loss, gradients, order } = trial.train();
     let expected = trial.interpret(Pass::Training);
@@ -113,7 +113,7 @@ fn check_differences(trial: &Trial, gradients: &[Vec<f32>], seed: u64) -> Result
     Ok(())
 }
 
-/// Holds an evaluation against the interpreter: the loss, and the means of some nodes.
+/// Compares an evaluation with the interpreter: the loss, and the means of some nodes.
 fn check_evaluation(trial: &Trial) -> Result<(), TestCaseError> {
     let results = trial.evaluate();
     let expected = trial.interpret(Pass::Evaluation).values;
@@ -131,7 +131,8 @@ pub(super) fn any_choices(length: std::ops::Range<usize>) -> impl Strategy<Value
     prop::collection::vec((0..KINDS, any::<[u8; 6]>()), length)
 }
 
-/// Cases of which too many lie at a kink would check nothing: one for every five may.
+/// Configures the number of cases. A case too near a kink is rejected and checks nothing, so there may be at
+/// most one such rejection for every five cases.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { max_global_rejects: cases / 5, ..ProptestConfig::with_cases(cases) }
 }
@@ -167,7 +168,7 @@ proptest! {
     }
 }
 
-/// Every operation by itself, near the loss, so that none is missed by chance.
+/// Tests every operation by itself, directly before the loss, so that none is missed by chance.
 #[test]
 fn every_operation_alone_agrees_with_finite_differences() {
     let mut seen = BTreeSet::new();
@@ -178,7 +179,7 @@ fn every_operation_alone_agrees_with_finite_differences() {
             let picks = [(); 6].map(|()| numbers.below(256) as u8);
             let end = [(); 6].map(|()| numbers.below(256) as u8);
             let examples = 1 + round as usize % 3;
-            // The last node is the one that the loss is made of.
+            // The loss is computed from the last node.
             let end = [end[0], 1, end[2], 0, 0, end[5]];
             let (graph, bounds) = Sketch::new(examples, false).draw(&[(kind, picks)], end);
             let Some(trial) = Trial::smooth(&graph, &bounds, examples, round) else { continue };
@@ -206,7 +207,7 @@ fn every_name() -> Vec<&'static str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Metrics that count: all that the classes and places allow, ties included.
+    /// Tests the metrics that count, for several numbers of classes and ranks `k`, and with ties.
     #[test]
     fn metrics_count_as_the_interpreter_does(
         examples in 1usize..9,
@@ -229,7 +230,7 @@ proptest! {
         let bounds = Bounds::from([("labels".into(), classes), ("clicks".into(), 2)]);
         let mut trial = Trial::new(&graph, &bounds, examples, 4.0, seed);
         if coarse {
-            // Ties.
+            // Equal variables cause ties.
             trial.variables[0].fill(0.0);
             for column in &mut trial.batch.columns {
                 if let Column::F32(numbers) = column {
@@ -306,7 +307,7 @@ fn unused_variables_have_zero_gradients_and_reused_ones_sums() {
     trial.variables.iter_mut().for_each(|variable| variable.fill(0.0));
     trial.batch.columns[0] = Column::F32(vec![1.0, 2.0]);
     let trained = trial.train();
-    // softmax is even, so dlogits = (−1/2, 1/2), and the kernel is there twice.
+    // The softmax is uniform, so dlogits = (−1/2, 1/2), and the kernel is used twice.
     assert_eq!(trained.gradients, [vec![-1.0, 1.0, -2.0, 2.0], vec![0.0; 4]]);
     assert_eq!(trained.order, [VariableId(1), VariableId(0)]);
 }
@@ -323,7 +324,7 @@ fn a_loss_that_is_a_variable_itself_runs() {
     assert_eq!(trial.evaluate(), [2.5]);
 }
 
-/// Of equal elements none is before the others: each has its share of the gradient of their maximum.
+/// Elements that are equally large share the gradient of their maximum evenly.
 #[test]
 fn equal_maxima_share_the_gradient() {
     let mut g = GraphBuilder::new("ties");
@@ -336,10 +337,11 @@ fn equal_maxima_share_the_gradient() {
     assert_eq!(trial.train().gradients[0], [0.5, 0.5, 0.0, 1.0]);
 }
 
-/// The same kernel on the same inputs gives another shape where it is asked for one: these are not one value.
+/// The same kernel on the same inputs may have outputs of different shapes; these must remain separate
+/// values.
 #[test]
 fn nodes_that_differ_in_shape_alone_are_distinct() {
-    // The adjoint of both sums is the same, and one bias has 3 elements, the other 6.
+    // The adjoint of both sums is the same, but one bias has 3 elements, the other 6.
     let mut g = GraphBuilder::new("rows");
     let x = g.input("x", [2, 3]);
     let narrow = g.variable("narrow", [3], InitializerSpec::Zeros);
@@ -349,7 +351,7 @@ fn nodes_that_differ_in_shape_alone_are_distinct() {
     let loss = g.l2_loss(sum);
     let rows = g.finish(loss, &[]).unwrap();
 
-    // So it is of both rows, and one table has 2, the other 4.
+    // The adjoint of both gathered rows is the same, but one table has 2 rows, the other 4.
     let mut g = GraphBuilder::new("tables");
     let ids = g.ids("ids", [2]);
     let short = g.variable("short", [2, 3], InitializerSpec::Zeros);
@@ -359,7 +361,7 @@ fn nodes_that_differ_in_shape_alone_are_distinct() {
     let loss = g.l2_loss(sum);
     let tables = g.finish(loss, &[]).unwrap();
 
-    // One column, which is added to columns, and one row, which is added to rows.
+    // One column, which is added to each column, and one row, which is added to each row.
     let mut g = GraphBuilder::new("sides");
     let square = g.variable("square", [3, 3], InitializerSpec::Zeros);
     let row = g.reduce(pushpull_messages::graph::ReductionOp::Sum, square, &[1], false);
@@ -375,8 +377,8 @@ fn nodes_that_differ_in_shape_alone_are_distinct() {
     }
 }
 
-/// A stride that no image is as large as leaves one window, whatever the stride is multiplied with on the
-/// way.
+/// If the stride is larger than the image there is one window, even if the stride is so large that
+/// multiplying it would overflow.
 #[test]
 fn a_stride_beyond_the_image_leaves_one_window() {
     for padding in [Padding::Valid, Padding::Same] {

@@ -1,4 +1,4 @@
-//! Images, and where the pixels of every window lie in them. It knows no operation.
+//! Images, and the positions of every window's pixels in them. It must not know operations.
 
 use pushpull_messages::graph::Padding;
 
@@ -21,7 +21,8 @@ impl Images {
         stride: [usize; 2],
         padding: Padding,
     ) -> Vec<Vec<Option<usize>>> {
-        // TensorFlow's rule: with `same` as many windows as strides, and the odd pixel of padding at the end.
+        // TensorFlow's rule: with `same` there are as many windows as strides, and the odd pixel of padding
+        // is at the end.
         let along = |axis: usize| match padding {
             Padding::Valid => ((self.extents[axis] - window[axis]) / stride[axis] + 1, 0),
             Padding::Same => {

@@ -1,4 +1,4 @@
-//! Positions in a tensor, visited one by one. Knows no operation.
+//! Positions in a tensor, visited one by one. It must not know operations.
 
 /// An iterator over all positions in a shape, in row-major order.
 pub(super) struct Index<'a> {
@@ -36,7 +36,8 @@ impl Iterator for Index<'_> {
     }
 }
 
-/// Returns the offset of the operand's element that a position of the result reads, by NumPy's rule.
+/// Returns the offset of the operand's element that is read at a position of the result, by NumPy's
+/// broadcasting rule.
 pub(super) fn broadcast(operand: &[usize], at: &[usize]) -> usize {
     let own = &at[at.len() - operand.len()..];
     operand.iter().zip(own).fold(0, |flat, (&extent, &at)| flat * extent + if extent == 1 { 0 } else { at })

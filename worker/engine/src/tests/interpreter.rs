@@ -1,5 +1,6 @@
-//! The oracle: every node's value in f64, computed from the graph alone in the plainest way, for one batch.
-//! It knows nothing of kernels, but for the mask of a dropout, which is the kernel's own.
+//! The reference that the engine is tested against: every node's value in f64, computed from the graph alone
+//! in the plainest way, for one batch. It must not know kernels, except that it takes the mask of a dropout
+//! from the kernel.
 
 use pushpull_kernels::cpu::{self, Key};
 use pushpull_messages::graph::{BinaryOp, GraphSpec, Op, ReductionOp, UnaryOp};
@@ -11,17 +12,17 @@ use super::index::{Index, broadcast};
 
 /// The result of interpreting a graph.
 pub(super) struct Interpretation {
-    /// The value of every node; integers are floats, too.
+    /// The value of every node; integers are stored as floats, too.
     pub values: Vec<Vec<f64>>,
     /// The values that each batch norm subtracts from its moving mean and variance.
     pub updates: Vec<(VariableId, Vec<f64>)>,
-    /// How far the nearest kink is: the least distance of a number from 0 where a relu bends, or of the
-    /// largest from the second one where a maximum is taken. Where the distance is 0 both sides are the same
-    /// function, since the numbers are random: a kink is there, and the slope is the same.
+    /// The distance to the nearest kink: how far the nearest input of a relu is from 0, or the largest
+    /// element from the second largest where a maximum is taken. A distance of exactly 0 is ignored: the
+    /// numbers are random, so it means that both sides are the same function and have the same slope.
     pub margin: f64,
 }
 
-/// The inputs of an interpretation, beside the graph.
+/// The inputs of an interpretation, in addition to the graph.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
     pub columns: &'a [Column],
@@ -31,7 +32,7 @@ pub(super) struct Given<'a> {
     pub pass: Pass,
 }
 
-/// The use of a graph; some operations differ.
+/// The purpose of a run of the graph, which changes what some operations compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     Training,
@@ -51,7 +52,7 @@ pub(super) fn interpret(graph: &GraphSpec, given: Given<'_>) -> Interpretation {
         interpreter.found.values.push(value);
     }
     let mut found = interpreter.found;
-    // Several uses of one moving value move it towards the mean of their targets.
+    // If several normalisations update the same moving value, it moves towards the mean of their targets.
     let of: Vec<VariableId> = found.updates.iter().map(|&(variable, _)| variable).collect();
     for (variable, update) in &mut found.updates {
         let uses = of.iter().filter(|other| *other == variable).count() as f64;
@@ -77,7 +78,7 @@ impl<'a> Interpreter<'a> {
         &self.shapes[self.graph.nodes[self.node].inputs[position].index()]
     }
 
-    /// The input cut into rows of its last axis.
+    /// Returns the rows of an input, along its last axis.
     fn rows(&self, position: usize) -> std::slice::Chunks<'_, f64> {
         self.input(position).chunks(*self.shape(position).last().unwrap())
     }
@@ -86,7 +87,7 @@ impl<'a> Interpreter<'a> {
         &self.shapes[self.node]
     }
 
-    /// Records the distance of a number from a kink; exactly on it does not count.
+    /// Records the distance of a number from a kink; a distance of exactly 0 is ignored.
     fn kink(&mut self, distance: f64) {
         if distance != 0.0 {
             self.found.margin = self.found.margin.min(distance.abs());
@@ -96,7 +97,7 @@ impl<'a> Interpreter<'a> {
     fn largest(&mut self, numbers: impl Iterator<Item = f64>) -> f64 {
         let mut sorted: Vec<f64> = numbers.collect();
         sorted.sort_by(|a, b| b.total_cmp(a));
-        // Equal largest numbers are skipped.
+        // Numbers equal to the largest one are skipped.
         if let Some(second) = sorted.iter().find(|&&number| number != sorted[0]) {
             self.kink(sorted[0] - second);
         }
@@ -152,7 +153,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The value of an operation that moves elements.
+    /// Returns the value of an operation that moves elements.
     fn moved(&self) -> Vec<f64> {
         let graph: &'a GraphSpec = self.graph;
         match &graph.nodes[self.node].op {
@@ -187,7 +188,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The value of a convolution or a pooling.
+    /// Returns the value of a convolution or a pooling.
     fn image(&mut self) -> Vec<f64> {
         let graph: &'a GraphSpec = self.graph;
         match &graph.nodes[self.node].op {
@@ -238,7 +239,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The value of a normalisation, a dropout or a softmax.
+    /// Returns the value of a normalisation, a dropout or a softmax.
     fn row(&mut self) -> Vec<f64> {
         let graph: &'a GraphSpec = self.graph;
         match &graph.nodes[self.node].op {
@@ -279,7 +280,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The value of a loss or a metric.
+    /// Returns the value of a loss or a metric.
     fn score(&self) -> Vec<f64> {
         let graph: &'a GraphSpec = self.graph;
         match &graph.nodes[self.node].op {
@@ -302,7 +303,7 @@ impl<'a> Interpreter<'a> {
                 vec![mean(self.input(0).iter().zip(self.input(1)).map(|(a, b)| (a - b).powi(2)))]
             }
             Op::Accuracy => {
-                // The first of equal logits counts.
+                // Of equal logits, the first one is the prediction.
                 let right = |(row, &label): (&[f64], &f64)| {
                     let label = label as usize;
                     let first = row[..label].iter().all(|&x| x < row[label]);
@@ -331,7 +332,8 @@ impl<'a> Interpreter<'a> {
     }
 
     fn column(&self, name: &str) -> Vec<f64> {
-        // A column has its node's name; the trial holds them in the order of the graph's inputs.
+        // A column has the name of its input node; the trial stores columns in the order of the graph's
+        // inputs.
         let inputs = self.graph.nodes.iter().filter(|node| matches!(node.op, Op::Input { .. }));
         let position = inputs.map(|node| &node.name).position(|other| other == name).unwrap();
         match &self.given.columns[position] {
@@ -389,7 +391,7 @@ impl<'a> Interpreter<'a> {
             statistics = [means, variances];
         }
         let [means, mut variances] = statistics;
-        // Updates of several workers may have made it negative.
+        // The variance may be negative after updates by several workers.
         variances.iter_mut().for_each(|variance| *variance = variance.max(0.0));
         let norm = |row: &[f64]| -> Vec<f64> {
             let channel = |channel: usize| {
@@ -435,7 +437,7 @@ fn mean(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
     numbers.sum::<f64>() / count
 }
 
-/// Mean and biased variance.
+/// Returns the mean and the biased variance.
 fn moments(numbers: impl ExactSizeIterator<Item = f64> + Clone) -> (f64, f64) {
     let center = mean(numbers.clone());
     (center, mean(numbers.map(|x| (x - center).powi(2))))

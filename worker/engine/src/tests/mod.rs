@@ -1,5 +1,5 @@
-//! The compiled graph against oracles: an interpreter in f64 and its finite differences; and what it is
-//! compiled to, step by step. The package pushpull-engine-oracle compares it with another engine.
+//! Tests of the compiled graph: against an interpreter in f64 and finite differences of it, and of the
+//! instructions that it is compiled to. The package pushpull-engine-oracle compares it with another engine.
 
 mod devices;
 mod errors;

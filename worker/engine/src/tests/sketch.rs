@@ -1,5 +1,5 @@
-//! Random graphs over all operations: a list of choices becomes nodes that fit each other. It knows shapes
-//! and ranges, and computes nothing.
+//! Random graphs over all operations: turns a list of choices into nodes whose shapes fit each other. It
+//! knows shapes and ranges, and computes nothing.
 
 use pushpull_messages::graph::{
     BinaryOp, GraphSpec, MetricSpec, NodeSpec, Op, Padding, ReductionOp, Stride, UnaryOp, Window,
@@ -13,26 +13,26 @@ use super::trial::Bounds;
 /// The number of kinds of steps.
 pub(super) const KINDS: u8 = 26;
 
-/// A step: its kind, and the choices within it.
+/// A step: its kind, and the choices that it depends on.
 pub(super) type Choice = (u8, [u8; 6]);
 
-/// A graph that is being drawn.
+/// A random graph that is being built.
 pub(super) struct Sketch {
     graph: GraphSpec,
     shapes: Vec<Vec<usize>>,
-    /// Which nodes are made of data, and not of variables alone.
+    /// For each node, whether it depends on data (and not on variables alone).
     of_data: Vec<bool>,
     examples: usize,
-    /// Nodes of floats, which can be worked on.
+    /// The nodes of floats, which later steps may use as inputs.
     pool: Vec<NodeId>,
     bounds: Bounds,
-    /// Gamma, beta, moving mean and moving variance, to be shared.
+    /// Gamma, beta, moving mean and moving variance of earlier normalisations, which later ones may share.
     norms: Vec<[NodeId; 4]>,
-    /// Whether only what keeps examples apart and the batch in front is drawn.
+    /// Whether only operations are drawn that keep examples separate and the batch as the first axis.
     apart: bool,
 }
 
-/// Most elements of one tensor: what is held against finite differences has to be small.
+/// The maximum number of elements of one tensor; what is checked with finite differences has to be small.
 const ELEMENTS_MAX: usize = 160;
 
 impl Sketch {
@@ -50,7 +50,8 @@ impl Sketch {
         let features = sketch.column(TensorSpec::f32([3]), None);
         let images = sketch.column(TensorSpec::f32([4, 3, 2]), None);
         let rows = sketch.column(TensorSpec::f32([2, 3]), None);
-        // Data that is not mixed with a variable has no gradient: most of what follows should.
+        // Data that is not combined with a variable has no gradient, but most of the nodes that follow should
+        // have one.
         for (x, shape) in [(features, vec![3]), (images, vec![2]), (rows, vec![2, 3])] {
             let variable = sketch.variable(&shape, true).unwrap();
             sketch.push(Op::Binary(BinaryOp::Mul), &[x, variable]).unwrap();
@@ -58,7 +59,7 @@ impl Sketch {
         sketch
     }
 
-    /// Draws all of these, and a loss. Gives the graph, and what its inputs may hold.
+    /// Adds these steps and a loss. Returns the graph, and the bounds of what its inputs may hold.
     pub fn draw(mut self, choices: &[Choice], end: [u8; 6]) -> (GraphSpec, Bounds) {
         for &(kind, picks) in choices {
             self.step(kind % KINDS, picks);
@@ -72,7 +73,7 @@ impl Sketch {
         (self.graph, self.bounds)
     }
 
-    /// Means of some nodes as metrics, so that evaluation shows what they hold.
+    /// Adds the means of some nodes as metrics, so that an evaluation shows their values.
     pub fn measure((mut graph, bounds): (GraphSpec, Bounds), examples: usize) -> (GraphSpec, Bounds) {
         let tensors = graph.infer(examples).unwrap();
         for (position, tensor) in tensors.iter().enumerate().rev().take(8) {
@@ -94,7 +95,7 @@ impl Sketch {
         (graph, bounds)
     }
 
-    /// A node, if it fits and is small enough.
+    /// Adds a node, if its inputs fit and it is small enough.
     fn push(&mut self, op: Op, inputs: &[NodeId]) -> Option<NodeId> {
         let name = format!("n{}", self.graph.nodes.len());
         self.graph.nodes.push(NodeSpec { name, op, inputs: inputs.to_vec(), device: None });
@@ -144,13 +145,13 @@ impl Sketch {
         self.shapes[node.index()].clone()
     }
 
-    /// One of the nodes: most often of the last ones.
+    /// Returns one of the nodes, usually one of the last four.
     fn pick(&self, choice: u8) -> NodeId {
         let few = if choice.is_multiple_of(4) { self.pool.len() } else { self.pool.len().min(4) };
         let node = self.pool[self.pool.len() - 1 - choice as usize / 4 % few];
         let is_apart = self.of_data[node.index()] && !self.shape(node).is_empty();
         match self.apart && !is_apart {
-            // The first three that are made of data and of variables.
+            // The products of data and a variable that were added first.
             true => NodeId([4, 6, 8][choice as usize % 3]),
             false => node,
         }
@@ -160,7 +161,7 @@ impl Sketch {
         self.push(Op::Unary(op), &[x])
     }
 
-    /// x² + 1/2.
+    /// Returns x² + 1/2.
     fn positive(&mut self, x: NodeId) -> Option<NodeId> {
         let square = self.unary(UnaryOp::Square, x)?;
         let half = self.push(Op::Constant { value: 0.5 }, &[])?;
@@ -223,7 +224,7 @@ impl Sketch {
                 let positive = self.positive(x)?;
                 self.unary(if b.is_multiple_of(2) { UnaryOp::Sqrt } else { UnaryOp::Log }, positive)
             }
-            // An operand of fewer axes, or with some of extent 1, on either side.
+            // An operand with fewer axes, or with some axes of size 1, on either side.
             3 | 4 => {
                 let mut own = shape.clone();
                 for (axis, extent) in own.iter_mut().enumerate() {
@@ -243,10 +244,10 @@ impl Sketch {
                 }
                 self.push(Op::Binary(binary), &if f.is_multiple_of(2) { [x, y] } else { [y, x] })
             }
-            // Two nodes, if they fit, be they the same one.
+            // Two nodes, possibly the same one, if their shapes fit.
             5 => {
                 let y = self.pick(c);
-                // Else the batch may meet another axis.
+                // With another number of axes, the batch axis might be aligned with a different axis.
                 if self.apart && self.shape(y).len() != rank {
                     return None;
                 }
@@ -264,7 +265,7 @@ impl Sketch {
         let reduction = [ReductionOp::Sum, ReductionOp::Mean, ReductionOp::Max][b as usize % 3];
         let first = usize::from(self.apart);
         match kind {
-            // Both sides are repeated.
+            // Both sides are repeated in the broadcast.
             6 => {
                 let axis = first + c as usize % (rank - first);
                 let reduce = Op::Reduce { reduction, axes: vec![axis], keep: true };
@@ -329,7 +330,7 @@ impl Sketch {
         let shape = self.shape(x);
         let rank = shape.len();
         match kind {
-            // All rows times one matrix.
+            // All rows are multiplied with one matrix.
             13 => {
                 let (transpose_a, transpose_b) =
                     (c.is_multiple_of(2) && rank == 2 && !self.apart, d % 2 == 1);
@@ -338,13 +339,14 @@ impl Sketch {
                 let y = self.variable(&if transpose_b { [n, k] } else { [k, n] }, true)?;
                 self.push(Op::MatMul { transpose_a, transpose_b }, &[x, y])
             }
-            // As many products as places along the leading axes: x with a variable, or with itself.
+            // A batch of products, one for each index of the leading axes: of x with a variable, or of x with
+            // itself.
             14 => {
                 let (transpose_a, transpose_b) = (c % 2 == 1, d % 2 == 1);
                 let outer = &shape[..rank - 2];
                 let k = shape[rank - 1 - usize::from(transpose_a)];
                 if self.apart || f.is_multiple_of(2) {
-                    // x·xᵀ or xᵀ·x: causal, if it is asked for.
+                    // x·xᵀ or xᵀ·x, with a causal softmax if the choices say so.
                     let [transpose_a, transpose_b] = [c % 2 == 1, c.is_multiple_of(2)];
                     let square = self.push(Op::MatMul { transpose_a, transpose_b }, &[x, x])?;
                     return match e % 3 {
@@ -436,7 +438,7 @@ impl Sketch {
         }
     }
 
-    /// A node of 4 axes.
+    /// Returns a node with 4 axes.
     fn image(&self, choice: u8) -> NodeId {
         let images: Vec<NodeId> =
             self.pool.iter().copied().filter(|&node| self.shape(node).len() == 4).collect();
@@ -445,7 +447,7 @@ impl Sketch {
         images[images.len() - 1 - choice as usize % images.len()]
     }
 
-    /// A scalar of some node: a loss if one fits, else the mean of its squares.
+    /// Returns a scalar computed from some node: a loss if one fits, otherwise the mean of its squares.
     fn scalar(&mut self, kind: u8, choice: u8, more: u8) -> NodeId {
         let x = self.pick(choice);
         let shape = self.shape(x);

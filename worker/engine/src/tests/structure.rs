@@ -1,5 +1,5 @@
-//! What a graph is compiled to: no pass over memory that it could do without, nothing computed twice or for
-//! nobody, and nothing written over that is read again.
+//! Tests of what a graph is compiled to: no needless pass over memory, nothing computed twice or without a
+//! reader, and nothing overwritten that is read again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -17,7 +17,7 @@ use crate::memory::{Instruction, Place};
 use crate::{Executor, Feed, GradientSink, Program};
 use pushpull_kernels::cpu::Step;
 
-/// Gradients whose step is cut short, by a panic, when `left` of them are complete.
+/// A receiver of gradients that stops the step with a panic once `left` gradients are complete.
 struct CutShort {
     gradients: TrialGradients,
     left: usize,
@@ -101,7 +101,7 @@ fn kernels(program: &Program) -> Vec<&Kernel> {
     program.instructions.iter().map(|instruction| &instruction.kernel).collect()
 }
 
-/// Every step of every pass over elements.
+/// Returns the steps of all passes over elements.
 fn steps(program: &Program) -> Vec<Step> {
     let steps = program.instructions.iter().filter_map(|instruction| match &instruction.kernel {
         Kernel::Chain(steps) => Some(steps.clone()),
@@ -118,16 +118,17 @@ fn is_relu_gradient(instruction: &Instruction) -> bool {
 fn an_mlp_compiles_without_a_needless_pass_over_memory() {
     let program = training(&mlp());
     let all = format!("{:#?}", kernels(&program));
-    // Forward three products, backward five: nothing is computed for the features.
+    // There are three products forward and five backward: no gradient is computed for the features.
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Product(..))), 8, "{all}");
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Product(_, Epilogue::BiasRelu))), 2, "{all}");
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Product(_, Epilogue::Bias))), 1, "{all}");
     assert_eq!(count(&program, |i| is_relu_gradient(i) && i.in_place), 2, "{all}");
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::SumRows)), 3, "{all}");
-    // With the loss, its gradient and the share of the batch that is all; a metric is not computed in
-    // training.
+    // Besides these there are only the loss, its gradient and the share of the batch; a metric is not
+    // computed in training.
     assert_eq!(program.instructions.len(), 8 + 2 + 3 + 3, "{all}");
-    // Hidden layers, their gradients, logits, and what the products ask for: far from a place for each node.
+    // The arena holds the hidden layers, their gradients, the logits and the products' scratch: far less than
+    // one place per node.
     let scratch = program.instructions.iter().map(|instruction| instruction.scratch.len()).max().unwrap();
     let floats = 8 * (32 + 32 + 16 + 16 + 16) + scratch;
     assert!(program.arena_bytes() <= 4 * floats, "{}, scratch {scratch}", program.arena_bytes());
@@ -140,14 +141,14 @@ fn a_cnn_compiles_without_a_needless_pass_over_memory() {
     let all = format!("{:#?}", kernels(&program));
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Conv2d(_, Epilogue::BiasRelu))), 2, "{all}");
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Conv2dKernelGrad(_))), 2, "{all}");
-    // Nothing is computed for the images themselves.
+    // No gradient is computed for the images themselves.
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Conv2dInputGrad(_))), 1, "{all}");
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::MaxPool2d(_))), 2, "{all}");
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::MaxPool2dGrad(_))), 2, "{all}");
     assert_eq!(count(&program, |i| is_relu_gradient(i) && i.in_place), 2, "{all}");
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::SumRows)), 3, "{all}");
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Product(..))), 3, "{all}");
-    // Reshaping is no work.
+    // Reshaping takes no instruction.
     assert_eq!(program.instructions.len(), 2 + 2 + 1 + 2 + 2 + 2 + 3 + 3 + 3, "{all}");
 }
 
@@ -157,7 +158,7 @@ fn every_gradient_is_written_where_it_is_sent_from() {
         let program = training(&graph);
         assert_eq!(count(&program, |i| i.kernel == Kernel::Copy), 0);
         assert_eq!(count(&program, |i| i.completes.is_some()), graph.variables.len());
-        // The last layer's gradient comes first, so its shard does not wait for the others.
+        // The last layer's gradient is complete first, so its shard does not wait for the others.
         let order: Vec<VariableId> = program.gradient_order().collect();
         let last = graph.variables.len() as u32 - 1;
         assert!(
@@ -204,9 +205,9 @@ fn equal_nodes_are_computed_once() {
     let program = training(&graph);
     let tanh = steps(&program).into_iter().filter(|step| *step == Step::Unary(Unary::Tanh)).count();
     assert_eq!(tanh, 1, "{:#?}", kernels(&program));
-    // But never what is random: every dropout draws for itself, forward and backward.
+    // Random nodes are never merged: each dropout draws its own mask, which its backward pass uses too.
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Dropout { .. })), 4);
-    // In evaluation the two are the same, and there is no dropout.
+    // In evaluation the two branches are the same, since there is no dropout.
     let program = evaluation(&graph);
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Dropout { .. })), 0);
     assert_eq!(steps(&program).into_iter().filter(|step| *step == Step::Unary(Unary::Tanh)).count(), 1);
@@ -244,7 +245,7 @@ fn a_value_that_is_read_again_is_not_written_over() {
     let program = evaluation(&graph);
     let chains: Vec<&Instruction> =
         program.instructions.iter().filter(|i| matches!(i.kernel, Kernel::Chain(_))).collect();
-    // The exponential of y stands beside y; the sigmoid, y's last reader, may write over it.
+    // The exponential of y cannot overwrite y, which is read again; the sigmoid, the last reader of y, can.
     assert!(!chains[0].in_place, "{chains:#?}");
     assert!(chains[1].in_place, "{chains:#?}");
 }
@@ -252,8 +253,8 @@ fn a_value_that_is_read_again_is_not_written_over() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// A gradient is not changed after it was told to be complete: at each call everything that was told so
-    /// far is what it is at the end. The run is cut short there, to see it.
+    /// A gradient does not change after it was reported as complete. For each number of reports the run is
+    /// stopped at that point, and every gradient reported so far must equal its final value.
     #[test]
     fn a_gradient_that_is_complete_stays_as_it_is(
         choices in any_choices(1..10),
@@ -283,8 +284,8 @@ proptest! {
         }
     }
 
-    /// What an instruction writes lies beside what it reads, and every gradient is written by one instruction
-    /// only.
+    /// What an instruction writes does not overlap what it reads, and every gradient is written by a single
+    /// instruction.
     #[test]
     fn writes_never_overlap_reads(choices in any_choices(1..14), end: [u8; 6]) {
         let (graph, bounds) = Sketch::new(2, false).draw(&choices, end);

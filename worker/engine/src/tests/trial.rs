@@ -1,5 +1,5 @@
-//! A graph with everything that it runs on: data, values of its variables, and memory for its gradients. Runs
-//! it compiled and interpreted. It knows no operation.
+//! A graph with everything that it needs to run: data, values of its variables, and memory for its gradients.
+//! Runs it compiled and interpreted. It must not know operations.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use pushpull_messages::tensor::DType;
 use super::interpreter::{Given, Interpretation, Pass, interpret};
 use crate::{CompileError, Executor, Feed, GradientSink, Program};
 
-/// A repeatable stream of numbers in −1..1.
+/// A reproducible stream of numbers in −1..1.
 pub(super) struct Numbers(u64);
 
 impl Numbers {
@@ -31,14 +31,14 @@ impl Numbers {
     }
 }
 
-/// What the inputs of a graph may hold: so many integers from 0, or, for floats, from 0 to 1 rather than −1
-/// to 1.
+/// The bounds of what the inputs of a graph may hold, by name. For integers it is the number of values, from
+/// 0 on; floats are from 0 to 1 if there is a bound, and from −1 to 1 if there is none.
 pub(super) type Bounds = BTreeMap<String, usize>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     pub graph: GraphSpec,
-    /// The columns in the order of the graph's inputs.
+    /// The column specs, in the order of the graph's inputs.
     pub columns: Vec<ColumnSpec>,
     pub batch: TrialBatch,
     pub variables: Vec<Vec<f64>>,
@@ -52,7 +52,7 @@ pub(super) struct TrialBatch {
     pub examples: usize,
 }
 
-/// Gradients, one vector for each variable, and the order in which they were complete.
+/// The gradients, one vector for each variable, and the order in which they were completed.
 pub(super) struct TrialGradients {
     pub gradients: Vec<Vec<f32>>,
     pub order: Vec<VariableId>,
@@ -79,7 +79,7 @@ pub(super) struct Trained {
 }
 
 impl Trial {
-    /// Random data and values, up to `scale`.
+    /// Draws random data and values, with magnitudes up to `scale`.
     pub fn new(graph: &GraphSpec, bounds: &Bounds, examples: usize, scale: f64, seed: u64) -> Self {
         let mut numbers = Numbers::new(seed);
         let (mut columns, mut fed) = (Vec::new(), Vec::new());
@@ -105,7 +105,7 @@ impl Trial {
         let variables = graph.variables.iter().map(|variable| {
             let one = |numbers: &mut Numbers| match variable.trainable {
                 true => f64::from((numbers.next() * scale) as f32),
-                // A moving variance has no sign.
+                // A moving variance is not negative.
                 false => f64::from((numbers.next().abs() + 0.25) as f32),
             };
             (0..variable.shape.elements()).map(|_| one(&mut numbers)).collect()
@@ -115,8 +115,8 @@ impl Trial {
         Self { graph: graph.clone(), columns, batch, variables, random: seed }
     }
 
-    /// Random data and values, of which none is within 10⁻³ of a kink and none is so large that rounding
-    /// shows; `None` where 24 tries do not find any.
+    /// Draws random data and values that are at least 10⁻³ away from every kink, and small enough that
+    /// rounding does not matter. Returns `None` if 24 attempts find none.
     pub fn smooth(graph: &GraphSpec, bounds: &Bounds, examples: usize, seed: u64) -> Option<Self> {
         (0..24u64).find_map(|attempt| {
             let scale = [1.0, 0.7, 0.5, 1.4][attempt as usize % 4];
@@ -137,7 +137,7 @@ impl Trial {
         interpret(&self.graph, given)
     }
 
-    /// The loss of the interpreter at these variables.
+    /// Returns the interpreter's loss for these values of the variables.
     pub fn loss_at(&self, variables: &[Vec<f64>]) -> f64 {
         self.interpret_at(variables, Pass::Training).values[self.graph.loss.index()][0]
     }
@@ -154,7 +154,8 @@ impl Trial {
         Program::evaluation(&self.graph, self.batch.examples, &self.columns, Threads::One)
     }
 
-    /// Two steps of the compiled program; both must give the same, whatever the first one has left in memory.
+    /// Runs two steps of the compiled program; both must give the same result, whatever the first one has
+    /// left in memory.
     pub fn train(&self) -> Trained {
         let mut executor = Executor::new(self.training().unwrap());
         let first = self.step(&mut executor, 0);
@@ -162,7 +163,7 @@ impl Trial {
         first
     }
 
-    /// One step on a part of the batch, as a device does it.
+    /// Runs one step on a part of the batch, as a device does.
     pub fn train_part(&self, part: Range<usize>) -> Trained {
         self.step(&mut Executor::new(self.training_of(part.len()).unwrap()), part.start)
     }
@@ -184,7 +185,7 @@ impl Trial {
         first
     }
 
-    /// The whole batch, with the seed 0.
+    /// Returns the feed of the whole batch, with the seed 0.
     pub fn feed(&self) -> Feed<'_> {
         Feed::whole(&self.batch.columns, self.batch.examples)
     }
@@ -193,7 +194,7 @@ impl Trial {
         self.variables.iter().map(|variable| variable.iter().map(|&x| x as f32).collect()).collect()
     }
 
-    /// Memory for gradients, full of what must not shine through.
+    /// Returns memory for gradients, filled with numbers that must all be overwritten.
     pub fn gradients(&self) -> TrialGradients {
         let gradients = self.variables.iter().map(|variable| vec![f32::NAN; variable.len()]);
         TrialGradients { gradients: gradients.collect(), order: Vec::new() }

@@ -1,4 +1,5 @@
-//! Graphs as an enemy writes them: what passes the check compiles and runs, or is refused; nothing panics.
+//! Tests graphs as an attacker might write them: what passes validation compiles and runs, or is rejected;
+//! nothing panics.
 
 use proptest::prelude::*;
 use pushpull_messages::graph::{
@@ -13,10 +14,10 @@ use super::trial::{Bounds, Trial};
 use crate::{Executor, Feed, Program};
 
 const EXAMPLES: usize = 2;
-/// The largest arena that is allocated, in bytes.
+/// The size of the largest arena that these tests allocate, in bytes.
 const ARENA_BYTES_MAX: usize = 1 << 20;
 
-/// Most often a number that may fit, and else one that overflows whatever it is multiplied with.
+/// Draws mostly numbers that may fit, and sometimes one that overflows in any multiplication.
 fn any_number() -> impl Strategy<Value = usize> {
     prop_oneof![
         12 => 0usize..4,
@@ -116,7 +117,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Variables of all ranks, trained and not, and columns of all kinds.
+/// Returns a graph with variables of all ranks, trained and untrained, and columns of all types.
 fn start() -> GraphSpec {
     let shapes: [&[usize]; 10] =
         [&[], &[2], &[2, 2], &[2, 2, 2], &[2, 2, 1, 2], &[1], &[1, 2], &[3, 2], &[2], &[2]];
@@ -153,7 +154,8 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
     (prop::collection::vec(node, 1..14), ends).prop_map(|(ops, ends)| {
         let mut graph = start();
         for (op, picks, try_hard) in ops {
-            // The first choice of inputs that fits, if there is any: else almost no graph would be valid.
+            // The first combination of inputs that fits is used, if there is one; otherwise almost no graph
+            // would be valid.
             let count = graph.nodes.len();
             let op = match op {
                 Op::Variable { variable } => Op::Variable { variable: VariableId(variable.0 % 10) },
@@ -171,7 +173,7 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
                         1 => shift / count,
                         other => shift * (2 * other + 1),
                     };
-                    // A batch norm's moving statistics are among few.
+                    // The moving statistics of a batch norm are always chosen from the same two nodes.
                     match (&op, position) {
                         (Op::BatchNorm { .. }, 3 | 4) => NodeId(8 + (picks[position].index(2) as u32)),
                         _ => NodeId(((picks[position].index(count) + moved) % count) as u32),
@@ -185,7 +187,8 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
                 graph.nodes.pop();
             }
         }
-        // Scalars as loss and metrics, if there are some: most others are refused at once.
+        // Scalars are chosen as loss and metrics if there are any, since most other nodes are rejected at
+        // once.
         let tensors = graph.infer(EXAMPLES).unwrap();
         let scalars: Vec<usize> =
             (0..tensors.len()).filter(|&node| tensors[node].shape.rank() == 0).collect();
@@ -206,7 +209,7 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
     })
 }
 
-/// Compiles and runs what can be, on data that mostly fit. Tells whether anything ran.
+/// Compiles and runs the graph as far as possible, on data that mostly fit. Returns whether anything ran.
 fn run(graph: &GraphSpec, seed: u64) -> bool {
     let columns: Vec<ColumnSpec> = graph
         .nodes
@@ -220,7 +223,7 @@ fn run(graph: &GraphSpec, seed: u64) -> bool {
         column.example.shape.checked_elements().is_some_and(|elements| elements < 1 << 12)
     };
     if !columns.iter().all(fits) {
-        // Still it must compile, or be refused.
+        // The graph must still compile, or be rejected.
         let threads = pushpull_kernels::cpu::Threads::One;
         let _ = Program::training(graph, EXAMPLES, &columns, threads);
         let _ = Program::evaluation(graph, EXAMPLES, &columns, threads);
@@ -254,7 +257,7 @@ proptest! {
         run(&graph, seed);
     }
 
-    /// One number, operation or link of a graph that was right is changed.
+    /// If one number, operation or link of a valid graph is changed, the graph runs or is rejected.
     #[test]
     fn any_change_of_a_graph_is_taken_or_refused(
         graph in any_graph(),
@@ -275,7 +278,7 @@ proptest! {
     }
 }
 
-/// Most of the graphs above are worth drawing.
+/// Most of the graphs that these tests draw run, so the tests are meaningful.
 #[test]
 fn most_wild_graphs_run() {
     use proptest::strategy::ValueTree;
