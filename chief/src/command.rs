@@ -1,31 +1,31 @@
-//! What hooks, operators, a stopped ps task or a signal may ask of a running job. Data only: the launcher
-//! carries it out.
+//! The commands that hooks, operators, a stopped ps task or a signal may give to a running job. Data only:
+//! the launcher carries them out.
 
 use tokio::sync::mpsc;
 
-/// The largest number of commands from views that may wait to be carried out.
+/// The largest number of commands from views that may be queued.
 pub(crate) const VIEW_COMMANDS_MAX: usize = 64;
 
 /// A command to a running job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Saves one more checkpoint, as soon as possible.
+    /// Makes one more checkpoint, as soon as possible.
     Save,
-    /// Ends the job well before its last step: it is evaluated, saved and reported.
+    /// Ends the job successfully before its last step: the job is evaluated, saved and reported.
     Stop {
         /// The reason, for the report.
         reason: String,
     },
-    /// Ends the job before its last step so that another job can go on from there: it is saved and not
-    /// evaluated.
+    /// Ends the job before its last step so that another job can continue from there: the job is saved and
+    /// not evaluated.
     Drain {
         /// The reason, for the log.
         reason: String,
     },
 }
 
-/// The commands that wait to be carried out. Those of hooks come from the chief itself and are always taken;
-/// those of views may come from anyone, so their number is bounded by [`VIEW_COMMANDS_MAX`].
+/// A queue of commands to be carried out. Commands of hooks come from the chief itself and are always
+/// accepted. Commands of views may come from any client, so their number is bounded by [`VIEW_COMMANDS_MAX`].
 #[derive(Debug)]
 pub(crate) struct CommandQueue {
     hook_sender: mpsc::UnboundedSender<Command>,
@@ -51,7 +51,7 @@ impl CommandQueue {
         self.view_sender.clone()
     }
 
-    /// Waits for the next command. Never ends, and loses no command when it is dropped.
+    /// Waits for the next command. Never ends; a call that is dropped loses no command.
     pub(crate) async fn next(&mut self) -> Command {
         tokio::select! {
             Some(command) = self.hook_receiver.recv() => command,
@@ -60,7 +60,7 @@ impl CommandQueue {
         }
     }
 
-    /// Refuses further commands.
+    /// Closes the queue: further commands are refused.
     pub(crate) fn close(&mut self) {
         self.hook_receiver.close();
         self.view_receiver.close();

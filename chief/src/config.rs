@@ -9,7 +9,7 @@ use pushpull_transport::{RetryConfig, ServerConfig};
 use crate::checkpoint::{CheckpointConfig, DrainShares, WarmStartConfig};
 use crate::error::ChiefError;
 
-/// The longest time that a worker may be away.
+/// The largest value of [`ChiefConfig::reconnect_timeout`].
 pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// The settings of the chief.
@@ -17,20 +17,22 @@ pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 pub struct ChiefConfig {
     /// How long the chief waits for every task to come up.
     pub start_timeout: Duration,
-    /// How long workers may take to leave when the job ends early, or to come and be told why it never began.
+    /// The time that workers have to leave when the job ends early, or to connect and be told why the job
+    /// never began.
     pub leave_timeout: Duration,
-    /// How long a worker may take to come back after its connection broke, before it counts as lost.
+    /// The time that a worker has to reconnect after its connection broke, before it counts as lost.
     pub reconnect_timeout: Duration,
-    /// How broken connections to ps tasks are repaired. The chief gives up before the workers do.
+    /// The policy for repairing broken connections to ps tasks. The chief stops retrying before the workers
+    /// do.
     pub retry: RetryConfig,
-    /// Whether the placement table is logged.
+    /// Whether the placement table is written to the log.
     pub log_placement: bool,
-    /// The checkpoints, if the job makes any.
+    /// The settings of checkpoints; `None` if the job makes none.
     pub checkpoint: Option<CheckpointConfig>,
-    /// Another job's checkpoint that variables take their initial values from, where this job has none to go
-    /// on from.
+    /// The settings for taking initial values from another job's checkpoint, used if this job has no
+    /// checkpoint of its own to continue from.
     pub warm_start: Option<WarmStartConfig>,
-    /// The steps that are traced, if any; [`Hook::spans`](crate::Hook::spans) gets their spans.
+    /// The steps that are traced, if any; their spans are passed to [`Hook::spans`](crate::Hook::spans).
     pub trace: Option<TraceSpec>,
     /// The limits of the workers' connections.
     pub server: ServerConfig,
@@ -53,10 +55,10 @@ impl Default for ChiefConfig {
 }
 
 impl ChiefConfig {
-    /// Checks the settings, alone and against each other.
+    /// Checks each setting alone, and settings that depend on each other.
     ///
     /// # Errors
-    /// Returns the first setting that is out of range.
+    /// Returns an error that names the first setting that is out of range.
     pub fn validate(&self) -> Result<(), ChiefError> {
         self.retry.validate()?;
         self.checkpoint.as_ref().map_or(Ok(()), CheckpointConfig::validate)?;
@@ -69,7 +71,7 @@ impl ChiefConfig {
             let expected = format!("from 1 ms to {} s", RECONNECT_TIMEOUT_MAX.as_secs());
             return Err(OutOfRange::new("reconnect_timeout", expected, format!("{reconnect:?}")).into());
         }
-        // A worker that is away when a drain begins must have time to come back and finish.
+        // A worker whose connection is broken when a drain begins must have time to reconnect and finish.
         if let Some(CheckpointConfig { drain_timeout, .. }) = self.checkpoint
             && DrainShares::of(drain_timeout).workers < reconnect
         {

@@ -1,4 +1,4 @@
-//! Times on the chief's clock, as durations since the chief was started. Knows nothing of a job.
+//! Times on the chief's clock, as durations since the start of the chief.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ pub(crate) fn elapsed(clock: &Clock) -> Duration {
     elapsed_at(clock, Instant::now())
 }
 
-/// Returns the time from the chief's start to `instant`, or zero where `instant` is earlier.
+/// Returns the time from the chief's start to `instant`, or zero if `instant` is earlier.
 pub(crate) fn elapsed_at(clock: &Clock, instant: Instant) -> Duration {
     Duration::from_micros(u64::try_from(clock.at(instant)).unwrap_or(0))
 }

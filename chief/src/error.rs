@@ -1,4 +1,4 @@
-//! The errors that keep a job from its end.
+//! The errors that prevent a job from completing.
 
 use pushpull_messages::id::{GlobalStep, ShardId, TaskId, Version};
 use pushpull_messages::message::ShardCounters;
@@ -13,7 +13,7 @@ use crate::placement::PlaceError;
 /// An error that ends a job early.
 #[derive(Debug, thiserror::Error)]
 pub enum ChiefError {
-    /// Some tasks did not come before the start timeout.
+    /// Some tasks were not reached, or did not register, within the start timeout.
     #[error("after {seconds} s these tasks are missing: {}", tasks.join(", "))]
     Missing {
         /// The start timeout, in seconds.
@@ -21,7 +21,7 @@ pub enum ChiefError {
         /// The missing tasks, each with its address.
         tasks: Vec<String>,
     },
-    /// A ps task could not be connected to.
+    /// A connection to a ps task could not be opened.
     #[error(transparent)]
     Dial(#[from] DialError),
     /// A request to a ps task failed.
@@ -47,20 +47,20 @@ pub enum ChiefError {
     NotCreated {
         /// The shard.
         shard: ShardId,
-        /// The reason that it gave.
+        /// The reason that the shard gave.
         reason: String,
     },
     /// The shards took longer than the start timeout to create their variables.
     #[error("after {0} s some shards have no variables yet: check whether their storage is slow")]
     SlowStart(u64),
-    /// The shards do not begin with the same step. This is a bug.
+    /// The shards do not all begin with the same step. This is a bug.
     #[error("{shard} begins with step {version}, and the first shard with {first}")]
     BeganApart {
-        /// The shard.
+        /// The shard that differs from the first one.
         shard: ShardId,
-        /// The version of the shard.
+        /// The step with which the shard begins.
         version: Version,
-        /// The version of the first shard.
+        /// The step with which the first shard begins.
         first: Version,
     },
     /// The checkpoint that the job should begin with cannot be used.
@@ -69,22 +69,22 @@ pub enum ChiefError {
     /// The store for checkpoints cannot be used.
     #[error("checkpoints cannot be made: {0}")]
     Store(#[from] StoreError),
-    /// A ps task is lost, with its variables.
+    /// The connection to a ps task is lost, and the variables of the task are lost with it.
     #[error("{task} is lost at step {step}, and its variables with it: {reason}")]
     PsLost {
-        /// The task.
+        /// The lost ps task.
         task: TaskId,
         /// The step that the job had reached.
         step: GlobalStep,
-        /// Why the connection is lost.
+        /// The reason for which the connection is lost.
         reason: String,
     },
     /// A worker failed.
     #[error("{worker} failed: {reason}")]
     WorkerFailed {
-        /// The worker.
+        /// The worker that failed.
         worker: TaskId,
-        /// The reason that it gave.
+        /// The reason that the worker gave.
         reason: String,
     },
     /// No worker is left to train or to evaluate.
@@ -103,29 +103,29 @@ pub enum ChiefError {
         /// The last step of the job.
         last_step: GlobalStep,
     },
-    /// A task that the job cannot go on without was told to stop.
+    /// A task that the job needs was told to stop, and there is no checkpoint directory to save to.
     #[error("{reason} at step {step}, and no checkpoints are made to go on from (--checkpoint-dir)")]
     NotSaved {
-        /// The task, and what happened to it.
+        /// The name of the task, and what happened to it.
         reason: String,
         /// The step that the job had reached.
         step: GlobalStep,
     },
-    /// A worker left a job that should end then.
+    /// A worker left a job whose settings say that it ends when a worker leaves.
     #[error(
         "{worker} left at step {step} of {last_step}: {reason}; the job ends because of its setting (when_worker_leaves: fail)"
     )]
     WorkerLeft {
-        /// The worker.
+        /// The worker that left.
         worker: TaskId,
         /// The step that the job had reached.
         step: GlobalStep,
         /// The last step of the job.
         last_step: GlobalStep,
-        /// Why it left.
+        /// The reason for which the worker left.
         reason: String,
     },
-    /// The counts of a shard do not add up. This is a bug.
+    /// The push counts of a shard are not consistent. This is a bug.
     #[error(
         "{shard} counts {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) at version {version}, and under {sync} that does not make {last_step} updates since {began}",
         pushes.received, pushes.applied, pushes.held, pushes.stale, pushes.stopped, pushes.duplicate, pushes.refused
@@ -135,27 +135,27 @@ pub enum ChiefError {
         shard: ShardId,
         /// The counts of the shard.
         pushes: Box<ShardCounters>,
-        /// The version of the shard.
+        /// The version of the shard at the end.
         version: Version,
         /// The version that the shard began with.
         began: Version,
-        /// The job's policy.
+        /// The job's synchronization policy.
         sync: SyncSpec,
         /// The step at which the training ended.
         last_step: GlobalStep,
     },
-    /// A shard let a worker fall further behind than the policy allows. This is a bug.
+    /// A shard let a worker fall further behind than the synchronization policy allows. This is a bug.
     #[error(
         "{shard} took a push of a worker that was {steps} steps behind another, and {sync} allows {bound}"
     )]
     TooFarBehind {
         /// The shard.
         shard: ShardId,
-        /// The greatest distance, in steps.
+        /// The largest distance that was seen, in steps.
         steps: u64,
-        /// The job's policy.
+        /// The job's synchronization policy.
         sync: SyncSpec,
-        /// The distance that the policy allows.
+        /// The distance that the policy allows, in steps.
         bound: u32,
     },
     /// A setting is out of range.
@@ -164,7 +164,7 @@ pub enum ChiefError {
 }
 
 impl ChiefError {
-    /// Returns whether a signal ended the job, and not a fault.
+    /// Returns true if a signal ended the job, and false if a fault did.
     pub const fn is_interrupt(&self) -> bool {
         matches!(self, Self::Interrupted { .. })
     }

@@ -1,5 +1,5 @@
-//! Hooks of a job: called about once a second while it trains, and at its milestones. A hook sees the job and
-//! may make requests; it decides nothing by itself. Knows no task.
+//! Hooks of a job: called about once a second while the job trains, and at its milestones. A hook sees the
+//! job and may make requests, which the chief carries out. Hooks do not talk to other tasks.
 
 use std::time::SystemTime;
 
@@ -14,29 +14,31 @@ use crate::error::ChiefError;
 use crate::monitor::TrainingSnapshot;
 use crate::report::JobEnd;
 
-/// A hook that accompanies a job. Every call is made on the chief's own thread, which also answers the
-/// workers, so work that takes longer than some milliseconds belongs on another thread.
+/// A hook, whose methods are called as a job proceeds. Every call is made on the chief's own thread, which
+/// also replies to the workers, so work that takes longer than some milliseconds belongs on another thread.
 ///
 /// The calls come in this order: `clock` first; `begin` once, before the first of `progress`, `summaries`,
 /// `spans`, `checkpoint` and `evaluated`, each of which comes any number of times; then `end` once, even for
 /// a job that never began.
 pub trait Hook: Send {
-    /// Called first, with the time at which the chief's clock began. Spans are given on that clock.
+    /// Called first, with the time at which the chief's clock began. The times of spans are given on that
+    /// clock.
     fn clock(&mut self, began: SystemTime) {
         let _ = began;
     }
 
-    /// Called when the training begins, with the updates applied so far.
+    /// Called when the training begins, with the number of updates applied so far.
     fn begin(&mut self, job: &JobSpec, step: GlobalStep) {
         let _ = (job, step);
     }
 
-    /// Called about once a second while the workers train, and once more when the training has ended well.
+    /// Called about once a second while the workers train, and once more when the training has ended
+    /// successfully.
     fn progress(&mut self, snapshot: &TrainingSnapshot, context: &mut HookContext) {
         let _ = (snapshot, context);
     }
 
-    /// Called with what workers or hooks plot.
+    /// Called with summaries that workers or hooks plot.
     fn summaries(&mut self, summaries: &[SummarySpec]) {
         let _ = summaries;
     }
@@ -51,8 +53,8 @@ pub trait Hook: Send {
         let _ = (step, name);
     }
 
-    /// Called when the variables of this step have been evaluated, by an evaluator beside the training or at
-    /// its end.
+    /// Called when the variables of this step have been evaluated: by an evaluator during the training, or at
+    /// the end of the training.
     fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, context: &mut HookContext) {
         let _ = (step, evaluation, context);
     }
@@ -66,7 +68,7 @@ pub trait Hook: Send {
 /// A constructor of hooks, called once for each run of a job.
 pub type MakeHook = std::sync::Arc<dyn Fn() -> Box<dyn Hook> + Send + Sync>;
 
-/// Collects what hooks request in one call. After the training has ended, only plots are carried out.
+/// Collects the requests of hooks in one call. After the training has ended, only plots are carried out.
 #[derive(Debug, Default)]
 pub struct HookContext {
     save: bool,
@@ -75,25 +77,26 @@ pub struct HookContext {
 }
 
 impl HookContext {
-    /// Requests a checkpoint, as soon as possible.
+    /// Requests a checkpoint as soon as possible.
     pub fn save(&mut self) {
         self.save = true;
     }
 
-    /// Requests a good end of the training: the job is evaluated, saved and reported. The first reason
-    /// counts.
+    /// Requests a successful end of the training: the job is evaluated, saved and reported. If there are
+    /// several requests, the first reason is used.
     pub fn stop(&mut self, reason: impl Into<String>) {
         self.stop.get_or_insert_with(|| reason.into());
     }
 
-    /// Plots a summary; at most [`SUMMARIES_MAX`] are taken in one call.
+    /// Plots a summary. At most [`SUMMARIES_MAX`] summaries are accepted in one call; further ones are
+    /// dropped.
     pub fn plot(&mut self, summary: SummarySpec) {
         if self.summaries.len() < SUMMARIES_MAX {
             self.summaries.push(summary);
         }
     }
 
-    /// Takes the summaries to plot.
+    /// Removes and returns the summaries to plot.
     pub(crate) fn take_summaries(&mut self) -> Vec<SummarySpec> {
         std::mem::take(&mut self.summaries)
     }

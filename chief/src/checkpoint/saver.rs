@@ -195,7 +195,7 @@ impl Saver {
         Ok(end)
     }
 
-    /// Counts a save of version `at`, and tells the schedule how it ended.
+    /// Counts a save of version `at`, and reports its result to the schedule.
     fn reschedule(
         &mut self,
         schedule: &mut Schedule,

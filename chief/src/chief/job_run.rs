@@ -1,5 +1,5 @@
-//! One run of a job: the parts of the chief that work beside each other, from the first connection to the
-//! last. Knows no rule of the job.
+//! One run of a job: the concurrent parts of the chief, from the first connection to the last. The rules of
+//! the job are in `job`.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -38,7 +38,7 @@ use crate::monitor::{Feed, FeedReader, HookEvent, HookRunner, ShardMonitor};
 use crate::report::{JobEnd, JobProgress};
 use crate::status::{Overview, Publisher, PublisherTask, StatusBoard, publish};
 
-/// A running job, as all its parts see it.
+/// The state of a running job that all parts of the chief share.
 pub(super) struct JobRun {
     config: ChiefConfig,
     identity: Identity,
@@ -56,7 +56,7 @@ pub(super) struct JobRun {
     feed: Feed,
 }
 
-/// What comes in during a run, and the hooks that hear of it.
+/// The inputs of a run, and the hooks that receive what comes in.
 pub(super) struct JobInputs {
     hooks: HookRunner,
     commands: CommandQueue,
@@ -65,19 +65,19 @@ pub(super) struct JobInputs {
     departures: mpsc::UnboundedReceiver<(u32, Incarnation)>,
 }
 
-/// Tells the shards of workers that have left.
+/// The task that tells the shards which workers have left.
 type Departures = Fuse<LocalBoxFuture<'static, ()>>;
 
-/// How the training went.
+/// The result of the training, and its times.
 struct Training {
     ended: Result<Box<TrainingEnd>, ChiefError>,
     took: Duration,
-    /// When all workers had finished, on the chief's clock.
+    /// The time at which all workers had finished, in microseconds on the chief's clock.
     trained_us: Option<Micros>,
 }
 
 impl JobRun {
-    /// Starts the coordinator of the chief's job, and tells the hooks the time.
+    /// Starts the coordinator of the chief's job, and tells the hooks when the chief's clock began.
     pub(super) fn start(chief: Chief, board: &Rc<StatusBoard>) -> (Self, JobInputs) {
         let Chief { config, identity, transport, job, progress, interrupt, .. } = chief;
         let (mut hooks, commands, clock) = (chief.hooks, chief.commands, chief.clock);
@@ -124,7 +124,7 @@ impl JobRun {
         (run, JobInputs { hooks, commands, feed: reader, milestones, departures })
     }
 
-    /// Serves the workers.
+    /// Serves the workers' connections.
     pub(super) fn serve(&self, listener: Box<dyn Listener>) -> Server {
         let meter = Arc::clone(self.board.meter());
         let service = CoordinatorService { coordinator: self.coordinator.clone(), meter };
@@ -143,7 +143,7 @@ impl JobRun {
         server
     }
 
-    /// Leads the job to its end, and returns how it ended.
+    /// Runs the job to its end, and returns how it ended.
     pub(super) async fn lead(
         &self,
         saver: Option<Saver>,
@@ -159,8 +159,8 @@ impl JobRun {
         let training = self.supervise(&mut inputs, &mut saving, &mut departures).await;
         inputs.commands.close();
         self.note_evaluation(&training);
-        // Before the last save: once the shards know who has left, held gradients of those workers make an
-        // update.
+        // This comes before the last save: once the shards know which workers have left, gradients that they
+        // hold from those workers make an update.
         if !departures.is_terminated() && tokio::time::timeout(FAREWELL, departures).await.is_err() {
             warn!("the job ended before every shard heard which workers had left");
         }
@@ -176,7 +176,7 @@ impl JobRun {
         result
     }
 
-    /// Runs everything that works beside the job until the training has ended.
+    /// Runs all parts of the chief until the training has ended.
     async fn supervise(
         &self,
         inputs: &mut JobInputs,
@@ -248,7 +248,7 @@ impl JobRun {
         }
     }
 
-    /// Passes on what evaluators find of the job's checkpoints. Never returns.
+    /// Passes on the results that evaluators store for the job's checkpoints. Never returns.
     fn follow_evaluations(&self, saving: &Saving) -> impl Future<Output = Infallible> + use<'_> {
         let own = saving.checkpoints.as_ref().map(|(catalog, _)| (catalog.clone(), saving.life));
         async move {
@@ -261,7 +261,7 @@ impl JobRun {
         }
     }
 
-    /// Announces the last checkpoint; traces it if it is new.
+    /// Announces the last checkpoint to the hooks, and records a trace span if the checkpoint is new.
     fn announce(&self, status: SaveStatus, is_new: bool) {
         let Some(last) = status.last else { return };
         if is_new {
@@ -271,7 +271,7 @@ impl JobRun {
         self.feed.send(HookEvent::Checkpoint(last.step, last.to_string()));
     }
 
-    /// Traces what the chief itself has done since `start_us`, if the job is traced.
+    /// Records a span for work that the chief itself has done since `start_us`, if the job is traced.
     fn trace(&self, step: GlobalStep, lane: &str, name: String, start_us: Micros) {
         if self.config.trace.is_some() {
             let (task, lane, took_us) = (TaskId::CHIEF, lane.to_owned(), self.clock.now() - start_us);
@@ -280,7 +280,7 @@ impl JobRun {
         }
     }
 
-    /// Publishes and traces the evaluation at the end of the training, if there was one.
+    /// Publishes the evaluation at the end of the training, and records its span, if there was one.
     fn note_evaluation(&self, training: &Training) {
         let Ok(TrainingEnd::Evaluated(outcome)) = training.ended.as_deref() else { return };
         self.overview.borrow_mut().evaluated(elapsed(&self.clock), outcome.step, &outcome.evaluation);
@@ -290,7 +290,7 @@ impl JobRun {
         }
     }
 
-    /// Saves the last checkpoint, if there is one to be saved, and returns it.
+    /// Saves the last checkpoint, if one is to be saved, and returns it.
     async fn save_last(
         &self,
         ended: &Result<Box<TrainingEnd>, ChiefError>,
@@ -355,14 +355,15 @@ impl JobRun {
                 Err(error) => StopReason::failed(error),
             })
             .await;
-        // A worker that has its last reply closes its connection; one that has not comes back and asks again.
+        // A worker that has received its last reply closes its connection; any other worker reconnects and
+        // repeats its request.
         if tokio::time::timeout(self.config.reconnect_timeout, server.alone()).await.is_err() {
             debug!("some workers are still connected");
         }
         server.stop().await;
     }
 
-    /// Publishes the final overview.
+    /// Publishes the final overview of the job.
     fn publish_end(&self, result: &Result<JobEnd, ChiefError>) {
         let (mut overview, at) = (self.overview.borrow_mut(), elapsed(&self.clock));
         if let Ok(JobEnd::Completed(report)) = result {
@@ -375,7 +376,7 @@ impl JobRun {
     }
 }
 
-/// Tells the shards of every worker that leaves, until the job has ended. A shard that answers late delays no
+/// Tells the shards of every worker that leaves, until the job has ended. A shard that replies late delays no
 /// other message.
 async fn tell_shards(ps: Rc<PsTasks>, mut departures: mpsc::UnboundedReceiver<(u32, Incarnation)>) {
     let mut pending = FuturesUnordered::new();

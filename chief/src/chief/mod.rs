@@ -1,4 +1,4 @@
-//! The chief task: from its configuration to the end of a job. Knows no rule of the job.
+//! The chief task: from its configuration to the end of a job. The rules of the job are in `job`.
 
 mod job_run;
 mod saving;
@@ -26,7 +26,7 @@ use crate::report::{JobEnd, JobProgress};
 use crate::status::{ChiefView, StatusBoard};
 use job_run::JobRun;
 
-/// The chief task, before it runs.
+/// A chief task that has not been started yet.
 pub struct Chief {
     config: ChiefConfig,
     identity: Identity,
@@ -42,8 +42,8 @@ pub struct Chief {
 }
 
 impl Chief {
-    /// Creates a chief for a job that has been validated. It sends every change to `progress`, and ends the
-    /// job early when `interrupt` is cancelled.
+    /// Creates a chief for a job that has been validated. The chief sends every change of the progress to
+    /// `progress`, and ends the job early when `interrupt` is cancelled.
     pub fn new(
         config: ChiefConfig,
         identity: Identity,
@@ -52,7 +52,7 @@ impl Chief {
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
     ) -> Self {
-        // A worker may host the chief; to all other tasks it is the chief.
+        // A worker process may host the chief; for all other tasks it is the chief.
         let identity = Identity { task: TaskId::CHIEF, ..identity };
         let (hooks, commands) = (Vec::new(), CommandQueue::new());
         let (board, clock) = (StatusBoard::new(), Clock::start());
@@ -72,12 +72,12 @@ impl Chief {
         self.board.view(self.identity.incarnation, makes_checkpoints, self.commands.for_views())
     }
 
-    /// Runs the job on the current arbiter: brings the tasks together, waits for the end, and returns how the
-    /// job ended.
+    /// Runs the job on the current arbiter: connects the tasks, waits for the end of the job, and returns how
+    /// it ended.
     ///
     /// # Errors
-    /// Returns a setting out of range, or whatever kept the job from its end; then all tasks that can be
-    /// reached have been told.
+    /// Returns an error if a setting is out of range, or if the job could not be completed; in the second
+    /// case all reachable tasks have been told.
     ///
     /// # Panics
     /// Panics outside of an actix system.
@@ -103,7 +103,7 @@ impl Chief {
         run.lead(saver, inputs, server).await
     }
 
-    /// Returns what makes the job's checkpoints, if it makes any.
+    /// Returns the saver of the job's checkpoints, or `None` if the job makes none.
     async fn saver(&self) -> Result<Option<Saver>, ChiefError> {
         let Some(config) = self.config.checkpoint.clone() else { return Ok(None) };
         let mut location = config.location.clone();
@@ -114,7 +114,7 @@ impl Chief {
             location = path.to_string_lossy().into_owned();
         }
         let store = Store::create(&location)?;
-        // A store that cannot be written to is reported now, and not after hours.
+        // If the store cannot be written to, this is reported now, and not hours later.
         let probe = format!("probe-{}", self.identity.incarnation);
         store.put(&probe, "").await?;
         store.delete(&probe).await?;
@@ -122,7 +122,7 @@ impl Chief {
     }
 }
 
-/// Returns the reason for which a job ended, if it was not trained to its end.
+/// Returns the reason for which a job ended, or `None` if it was trained to its end.
 fn end_reason(result: &Result<JobEnd, ChiefError>) -> Option<String> {
     match result {
         Ok(JobEnd::Completed(report)) => report.stopped.clone(),

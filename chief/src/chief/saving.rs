@@ -1,4 +1,5 @@
-//! The chief's handle on the saver that runs beside the job. Does not know when checkpoints are due.
+//! The chief's handle on the saver, which runs concurrently with the job. When checkpoints are due is decided
+//! elsewhere.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -14,20 +15,20 @@ use crate::checkpoint::{RestoreChoice, SaveStatus, Saver, SaverCommand};
 use crate::launch::{Drain, PsTasks};
 use crate::report::JobProgress;
 
-/// A saver that runs beside the job; without checkpoints it does nothing.
+/// A handle on a saver that runs concurrently with the job; if the job makes no checkpoints, it does nothing.
 pub(super) struct Saving {
-    /// The saver's work. Ends with the last checkpoint, after [`SaverCommand::End`]; never ends without a
-    /// saver.
+    /// The work of the saver, which ends with the last checkpoint, after [`SaverCommand::End`]. If the job
+    /// makes no checkpoints, it never ends.
     pub work: LocalBoxFuture<'static, Result<CheckpointName, String>>,
     pub commands: mpsc::UnboundedSender<SaverCommand>,
     pub status: watch::Receiver<SaveStatus>,
-    /// The job's own checkpoints, and which of them it begins with.
+    /// The job's own checkpoints, and the choice of the one that it begins with.
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
-    /// The life whose checkpoints are made.
+    /// The incarnation number that the checkpoints of this run carry.
     pub life: Incarnation,
-    /// Set when the job is told to drain.
+    /// The shares of the drain timeout; set when the job is told to drain.
     pub drain: Rc<OnceCell<Drain>>,
-    /// The checkpoints that have been announced.
+    /// The number of checkpoints that have been announced.
     announced: u64,
 }
 

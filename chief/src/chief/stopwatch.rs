@@ -1,8 +1,8 @@
-//! Measures the training time. Knows no job.
+//! Measures the training time.
 
 use std::time::{Duration, Instant};
 
-/// The time from when the workers were told to begin until the last of them had finished.
+/// A stopwatch for the time from when the workers were told to begin until the last of them has finished.
 #[derive(Default)]
 pub(super) struct Stopwatch {
     started: Option<Instant>,

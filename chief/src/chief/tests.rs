@@ -1,4 +1,4 @@
-//! Whole runs of the chief with a ps task that only counts and workers that only send messages.
+//! Whole runs of the chief with a ps task that only counts updates and workers that only send messages.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ struct TestRun {
 fn config(path: &TempDir, drain_timeout: Duration) -> ChiefConfig {
     let location = path.path().to_str().unwrap();
     let checkpoint = Some(CheckpointConfig { drain_timeout, ..CheckpointConfig::new(location) });
-    // No worker comes back in these tests.
+    // No worker reconnects in these tests.
     let (reconnect_timeout, leave_timeout) = (Duration::from_millis(50), Duration::from_millis(50));
     ChiefConfig { checkpoint, reconnect_timeout, leave_timeout, ..Default::default() }
 }
@@ -54,7 +54,8 @@ impl TestRun {
         Self::training_after(path, config, |_| {}).await
     }
 
-    /// Does the same, and calls `first` with the view before the workers register.
+    /// Starts a chief, calls `first` with its view before the workers register, and waits until both workers
+    /// train.
     async fn training_after(path: &TempDir, config: ChiefConfig, first: impl FnOnce(&ChiefView)) -> Self {
         let mut run = Self::start(path, config).await;
         first(&run.view);
@@ -84,7 +85,7 @@ impl TestRun {
         Self { cluster, view, commands, interrupt, ended, progress, workers, registered }
     }
 
-    /// Waits until the shards are told to stop at `step`, and trains them to it.
+    /// Waits until the shards are told to stop at `step`, and trains them up to that step.
     async fn train_to(&self, step: u64) {
         while self.cluster.ps.ends() != [step, step] {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -92,7 +93,7 @@ impl TestRun {
         self.cluster.ps.train(1000);
     }
 
-    /// Has every remaining worker finish with `result`. Returns the replies.
+    /// Sends `result` from every remaining worker. Returns the replies.
     async fn finish(&self, result: TrainingResult) -> Vec<Finished> {
         let finish = Finish { result, local_step: LocalStep(2), loss: 0.5, skipped: 0 };
         let requests =
@@ -186,7 +187,7 @@ fn a_job_is_published_from_start_to_end() {
         assert_eq!((task.state, task.actors[0].name.as_str()), (TaskState::Ready, "chief/0/desk"));
         assert!(task.actors[0].handling.count() > 0);
 
-        // One shard does not answer; everything else is published all the same.
+        // One shard does not reply; everything else is published nevertheless.
         run.cluster.ps.silence(1);
         run.cluster.ps.train(3);
         let now = published(&view, |now| now.shards[0].version.0 == 3).await;
@@ -310,7 +311,7 @@ fn a_stop_ends_a_job_well() {
 #[test]
 fn interrupted_workers_leave_what_all_shards_have() {
     block_on(async {
-        // All tasks are told to stop at the same time.
+        // All tasks are told to stop at once.
         let path = tempfile::tempdir().unwrap();
         let run = TestRun::training(&path, config(&path, PATIENCE)).await;
         run.cluster.ps.train(3);
@@ -318,14 +319,14 @@ fn interrupted_workers_leave_what_all_shards_have() {
         run.finish(TrainingResult::Interrupted).await;
         assert_eq!(saved(run.end().await), (3, "ps/0 was told to stop".into()));
 
-        // The workers are told, and the chief is not.
+        // The workers are told to stop, and the chief is not.
         let run = TestRun::training(&path, config(&path, PATIENCE)).await;
         run.cluster.ps.train(5);
         run.finish(TrainingResult::Interrupted).await;
         assert_eq!(saved(run.end().await), (5, "all workers were told to stop".into()));
         assert_eq!(newest(&path).await, Some(5));
 
-        // One shard is ahead of the other; the earlier checkpoint stays the newest.
+        // One shard is ahead of the other, so the earlier checkpoint stays the newest.
         let run = TestRun::training(&path, config(&path, PATIENCE)).await;
         run.cluster.ps.train_one(0, 6);
         run.commands.send(Command::Drain { reason: "x".into() }).unwrap();

@@ -1,5 +1,5 @@
-//! The actor that lets the job's state decide about every event, and carries out what the state decides.
-//! Knows no ps task and no rule of the job.
+//! The actor that passes every event to the job's state machine and carries out the effects that the state
+//! machine returns. The rules of the job are in `job`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::report::JobProgress;
 /// The largest number of requests that may wait in the coordinator's mailbox.
 const REQUESTS_MAX: usize = 1 << 14;
 
-/// A milestone of the job, for the chief's run.
+/// A milestone of the job, sent to the chief's run.
 pub(crate) enum Milestone {
     /// All workers were told to begin.
     Started,
@@ -37,14 +37,15 @@ pub(crate) enum Milestone {
     Ended(Result<Box<TrainingEnd>, ChiefError>),
 }
 
-/// Where the coordinator sends what it decides.
+/// The channels over which the coordinator sends its decisions.
 pub(crate) struct CoordinatorChannels {
     pub progress: watch::Sender<JobProgress>,
     pub milestones: mpsc::UnboundedSender<Milestone>,
-    /// Lives of workers that the shards must no longer wait for: at most one for each life that has begun.
+    /// The incarnations of workers that the shards must no longer wait for: at most one message for each
+    /// incarnation that has begun.
     pub departures: mpsc::UnboundedSender<(u32, Incarnation)>,
     pub feed: Feed,
-    /// Notified when the status should be published at once.
+    /// Notified when the status should be published without delay.
     pub bell: Arc<Notify>,
     pub meter: Arc<Meter>,
     pub clock: Clock,
@@ -55,30 +56,30 @@ pub(crate) struct Coordinator {
     state: JobState<Reply>,
     progress: watch::Sender<JobProgress>,
     milestones: mpsc::UnboundedSender<Milestone>,
-    /// Dropped when the job has ended, since no worker leaves after that.
+    /// Set to `None` when the job has ended, since no worker leaves after that.
     departures: Option<mpsc::UnboundedSender<(u32, Incarnation)>>,
     feed: Feed,
     bell: Arc<Notify>,
     meter: Arc<Meter>,
     clock: Clock,
-    /// The job's headline when the bell last rang.
+    /// The job's headline at the last notification of `bell`.
     headline: Headline,
     ledger: ReportLedger,
     /// The placement, if it was decided since the last snapshot.
     placement: Option<Placement>,
     leave_timeout: Duration,
     reconnect_timeout: Duration,
-    /// Ends the time that workers have to leave, once that has begun.
+    /// The timer that ends the time that workers have to leave, once it has been started.
     leave_timer: Option<SpawnHandle>,
-    /// For each worker that is away, the connection that broke, and the timer that ends its time to come
-    /// back.
+    /// For each worker whose connection is broken: the number of that connection, and the timer that ends the
+    /// worker's time to reconnect.
     reconnect_timers: BTreeMap<u32, (u64, SpawnHandle)>,
-    /// The span of the task, which its log lines belong to.
+    /// The tracing span of the task, to which its log lines belong.
     span: Span,
 }
 
 impl Coordinator {
-    /// Creates the coordinator of a job on a cluster of `ps` ps tasks.
+    /// Creates the coordinator of a job on a cluster that has `ps` ps tasks.
     pub(crate) fn new(
         state: JobState<Reply>,
         ps: u32,
@@ -106,9 +107,9 @@ impl Coordinator {
         }
     }
 
-    /// Lets the state decide about an event that came at `received`.
+    /// Passes an event that was received at `received` to the state machine, and carries out the effects.
     fn apply(&mut self, event: JobEvent, received: Instant, ctx: &mut Context<Self>) {
-        // The actor system knows no spans: without this its lines would not name the task.
+        // The actor system does not enter spans: without this line the log lines would not name the task.
         let _task = self.span.clone().entered();
         let state = &mut self.state;
         let effects = match event {
@@ -153,7 +154,7 @@ impl Coordinator {
         }
         let mut effects = self.state.request(peer, message, reply);
         for effect in &mut effects {
-            // The state knows no clock.
+            // The state machine has no clock, so times are filled in here.
             if let Effect::Reply(_, Message::Reported(reported)) = effect {
                 reported.clock_us = self.clock.at(received);
             }
@@ -161,8 +162,8 @@ impl Coordinator {
         effects
     }
 
-    /// Records a report if it comes from the known life of a worker over its latest connection. The worker
-    /// repeats over that connection what it sent over an earlier one.
+    /// Records a report if it comes from the current incarnation of a worker over its latest connection. A
+    /// report that was sent over an earlier connection is repeated by the worker over the latest one.
     fn record(&mut self, peer: &Peer, received: Instant, report: &mut Report) {
         if !self.state.is_latest(peer) {
             return;
@@ -200,8 +201,8 @@ impl Coordinator {
         }
     }
 
-    /// Runs the timers that the state needs now, and no others: a timer that runs on would keep this actor,
-    /// and all that it holds, alive.
+    /// Starts the timers that the state needs now and cancels all others: a timer that keeps running would
+    /// keep this actor, and everything that it holds, alive.
     fn set_timers(&mut self, ctx: &mut Context<Self>) {
         if !self.state.is_failing() {
             self.leave_timer.take().map(|timer| ctx.cancel_future(timer));
@@ -252,7 +253,7 @@ impl Handler<PeerEvent> for Coordinator {
     }
 }
 
-/// Asks for a snapshot of the coordinator.
+/// A request for a snapshot of the coordinator.
 #[derive(actix::Message)]
 #[rtype(result = "CoordinatorSnapshot")]
 pub(crate) struct Observe;

@@ -10,7 +10,7 @@ use crate::checkpoint::SaveStatus;
 use crate::error::ChiefError;
 use crate::job::JobStart;
 
-/// An event in the life of a job.
+/// An event that can change the state of a job.
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 pub(crate) enum JobEvent {
@@ -20,23 +20,24 @@ pub(crate) enum JobEvent {
     Connected(Peer),
     /// A worker's connection broke.
     Disconnected(Peer),
-    /// A worker did not come back in time after this connection broke.
+    /// A worker did not reconnect in time after this connection broke.
     Lost { index: u32, connection: u64 },
-    /// Every variable has its initial value.
+    /// Every variable has its initial value; the job begins with this placement and state.
     Created(Placement, JobStart),
-    /// A checkpoint was saved or failed.
+    /// The saves have changed: a checkpoint was committed or a save failed.
     Saved(SaveStatus),
-    /// The shards are about to be told where to stop. If the job `drains`, another one goes on from there.
+    /// The shards are about to be told where to stop. If the job `drains`, another job will continue from
+    /// there.
     Stop { reason: String, drains: bool },
     /// The shards have agreed on the step at which they stop.
     StoppingAt(GlobalStep),
-    /// The workers' time to finish a drain is over.
+    /// The time that workers have to finish a drain is over.
     EndDrain,
-    /// The job cannot go on.
+    /// The job cannot continue, because of this error.
     Fail(ChiefError),
-    /// A signal came, and nothing can be saved.
+    /// A signal was received, and nothing can be saved.
     Interrupt,
-    /// The workers' time to leave a job that has failed is over.
+    /// The time that workers have to leave a failed job is over.
     EndFailing,
 }
 

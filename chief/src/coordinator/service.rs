@@ -1,4 +1,4 @@
-//! Takes what comes over the workers' connections to the coordinator's mailbox. Decides nothing.
+//! Passes requests and events of the workers' connections to the coordinator's mailbox. Decides nothing.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ impl Service for CoordinatorService {
     fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
         match peer.task.job {
             JobName::Worker => {
-                // Neither this event nor the end of the connection may get lost. Each comes once a
-                // connection, and the number of connections is bounded.
+                // Neither this event nor the end of the connection may be lost, so both bypass the mailbox
+                // limit. Each occurs once per connection, and the number of connections is bounded.
                 self.coordinator.do_send(self.queued(JobEvent::Connected(peer.clone())));
                 Ok(())
             }

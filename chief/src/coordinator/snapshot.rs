@@ -1,4 +1,4 @@
-//! What the coordinator knows of the job at one moment. Data only.
+//! The state of the coordinator at one moment, for observers. Data only.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ pub(crate) struct CoordinatorSnapshot {
     pub progress: JobProgress,
     /// The latest report of each worker.
     pub latest: BTreeMap<u32, LatestReport>,
-    /// What each worker has reported since the snapshot before.
+    /// The reports of each worker since the previous snapshot.
     pub reports: BTreeMap<u32, WorkerReport>,
-    /// The placement, in the first snapshot after it was decided.
+    /// The placement; present only in the first snapshot after it was decided.
     pub placement: Option<Placement>,
 }

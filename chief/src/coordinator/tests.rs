@@ -22,14 +22,14 @@ use crate::job::{JobStart, JobState};
 use crate::monitor::Feed;
 use crate::report::JobProgress;
 
-/// Long enough for any machine.
+/// A timeout that is long enough on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn report() -> Report {
     Report { global_step: GlobalStep(2), local_step: LocalStep(3), loss: 0.5, drawn: 3, ..Report::default() }
 }
 
-/// A coordinator that serves, with the ends of its channels.
+/// A running coordinator, with the other ends of its channels.
 struct TestCoordinator {
     transport: InProcess,
     identity: Identity,
@@ -80,7 +80,7 @@ impl TestCoordinator {
         dial(&self.transport, "chief0:1", &identity, TaskId::CHIEF, patience).await.unwrap()
     }
 
-    /// Returns two workers that have been told to begin.
+    /// Returns the connections of two workers that have been told to begin.
     async fn training(&self) -> [Connection; 2] {
         let workers = [self.worker(0, 7).await, self.worker(1, 7).await];
         for worker in &workers {
@@ -95,8 +95,8 @@ impl TestCoordinator {
         self.coordinator.send(Observe).await.unwrap()
     }
 
-    /// Waits until a second worker that trained does something else. Returns its state, and that of the
-    /// first.
+    /// Waits until the second worker, which trains, changes its state. Returns the new state, and the state
+    /// of the first worker.
     async fn second_worker_changes(&self) -> (WorkerState, WorkerState) {
         loop {
             self.bell.notified().await;
@@ -107,7 +107,8 @@ impl TestCoordinator {
         }
     }
 
-    /// Ends the job, and checks that nothing keeps running: the coordinator drops all that it holds.
+    /// Ends the job, and checks that nothing keeps running and that the coordinator drops everything that it
+    /// holds.
     async fn end(self) {
         let Self { coordinator, server, mut milestones, mut departures, .. } = self;
         let (step, last_step) = (job().last_step, job().last_step);
@@ -139,11 +140,11 @@ fn a_worker_that_stays_away_departs() {
         assert!(snapshot.placement.is_some() && chief.observe().await.placement.is_none());
         let actor = chief.meter.snapshot("chief/0/desk", "");
         assert!(actor.queue == 0 && actor.handling.count() >= 7, "{actor:?}");
-        // The first worker has another connection, and sends nothing over it.
+        // The first worker opens another connection, and sends nothing over it.
         let _back = chief.worker(0, 7).await;
         drop(first);
         drop(second);
-        // This is seen at once, long before the worker counts as lost.
+        // The broken connection is seen at once, long before the worker counts as lost.
         let away = tokio::time::timeout(PATIENCE, chief.second_worker_changes()).await.unwrap();
         assert_eq!(away, (WorkerState::Away, WorkerState::Training));
         let lost = tokio::time::timeout(PATIENCE, chief.departures.recv()).await.unwrap();

@@ -1,12 +1,12 @@
-//! Decides when something regular is due: after a number of steps or a time, whichever comes first. Knows no
+//! Decides when a regular action is due: after a number of steps or a time, whichever comes first. Reads no
 //! clock.
 //!
-//! Wanted properties: (A) the first call is due; (B) a later call is due exactly when that many steps, or
-//! that much time, have passed since the last call that was.
+//! Wanted properties: (A) at the first call the action is due; (B) at a later call it is due exactly if the
+//! given number of steps, or the given time, has passed since it was last due.
 
 use std::time::Duration;
 
-/// The cadence of something regular, and when it was last due.
+/// The cadence of a regular action, and when the action was last due.
 #[derive(Clone, Debug)]
 pub(crate) struct Cadence {
     steps: Option<u64>,
@@ -15,12 +15,13 @@ pub(crate) struct Cadence {
 }
 
 impl Cadence {
-    /// Returns a cadence of `steps` steps or `time`; without both, only the first call is due.
+    /// Returns a cadence of `steps` steps or `time`. If both are `None`, the action is due only at the first
+    /// call.
     pub(crate) const fn new(steps: Option<u64>, time: Option<Duration>) -> Self {
         Self { steps, time, last: None }
     }
 
-    /// Returns whether it is due at this step and time. What is due counts as done.
+    /// Returns whether the action is due at this step and time. If it is, it counts as done.
     pub(crate) fn is_due(&mut self, step: u64, at: Duration) -> bool {
         let due = self.last.is_none_or(|(last_step, last_at)| {
             self.steps.is_some_and(|steps| step.saturating_sub(last_step) >= steps)

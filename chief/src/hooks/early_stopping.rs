@@ -1,7 +1,8 @@
-//! Ends the training when the evaluations no longer improve. Knows no evaluator.
+//! Ends the training when the evaluations no longer improve.
 //!
-//! Wanted properties: (A) it stops at the first evaluation that ends `patience` evaluations in a row none of
-//! which is better than the best before them by more than `min_delta`; (B) it never stops before.
+//! Wanted properties: (A) the hook requests a stop as soon as `patience` evaluations in a row have not been
+//! better, by more than `min_delta`, than the best evaluation before them; (B) it never requests a stop
+//! earlier.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;
@@ -17,7 +18,8 @@ pub enum Better {
     Higher,
 }
 
-/// A hook that ends the training well when several evaluations in a row are not better than the best before.
+/// A hook that ends the training successfully when several evaluations in a row are not better than the best
+/// one before them.
 #[derive(Clone, Debug)]
 pub struct EarlyStopping {
     metric: String,
@@ -25,7 +27,7 @@ pub struct EarlyStopping {
     min_delta: f32,
     better: Better,
     best: Option<f32>,
-    /// The evaluations since the best one.
+    /// The number of evaluations since the best one.
     since: u32,
     /// The step of the last evaluation.
     last: Option<GlobalStep>,
@@ -33,14 +35,14 @@ pub struct EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// Creates the hook for a metric of the graph, or for `loss`. An evaluation is better where it improves
-    /// by more than `min_delta`, and never where it is NaN. A patience of 0 counts as 1.
+    /// Creates the hook for a metric of the graph, or for `loss`. An evaluation is better if it improves the
+    /// metric by more than `min_delta`, and never if the metric is NaN. A patience of 0 counts as 1.
     pub fn new(metric: impl Into<String>, better: Better, patience: u32, min_delta: f32) -> Self {
         let (metric, patience) = (metric.into(), patience.max(1));
         Self { metric, patience, min_delta, better, best: None, since: 0, last: None, warned: false }
     }
 
-    /// Takes the value of another evaluation, and returns whether to stop.
+    /// Records the value of another evaluation, and returns whether to stop.
     fn judge(&mut self, value: f32) -> bool {
         let better = match (self.best, self.better) {
             (None, _) => !value.is_nan(),
@@ -99,7 +101,7 @@ mod tests {
         Evaluation { loss, metrics, examples: 1, variables_crc32c: 0 }
     }
 
-    /// Returns whether the hook requests a stop after each value.
+    /// Returns, for each value, whether the hook requests a stop after it.
     fn stops(hook: &mut EarlyStopping, values: &[f32], metric: &str) -> Vec<bool> {
         let mut stops = Vec::new();
         for (step, &value) in values.iter().enumerate() {
@@ -112,7 +114,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B), compared with all earlier values, for metrics of either direction.
+        /// (A) and (B): compared with a computation from all earlier values, for metrics of either direction.
         #[test]
         fn it_stops_when_nothing_improved_for_long_enough(
             values in prop::collection::vec(prop_oneof![9 => (0u8..8).prop_map(f32::from), 1 => Just(f32::NAN)], 1..30),
@@ -125,7 +127,7 @@ mod tests {
             let (metric, better) = if higher { ("accuracy", Better::Higher) } else { ("loss", Better::Lower) };
             let mut hook = EarlyStopping::new(metric, better, patience, min_delta);
             let stops = stops(&mut hook, &values, metric);
-            // Every position of a new best value, with the value.
+            // The position of each new best value, with the value.
             let mut bests: Vec<(usize, f32)> = Vec::new();
             for (at, value) in values.iter().map(|value| value * sign).enumerate() {
                 if bests.last().map_or(!value.is_nan(), |&(_, best)| value < best - min_delta) {

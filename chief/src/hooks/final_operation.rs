@@ -1,10 +1,10 @@
-//! Does something when the job has ended. Does not know what.
+//! Calls a function when the job has ended.
 
 use crate::error::ChiefError;
 use crate::hook::Hook;
 use crate::report::JobEnd;
 
-/// A hook that calls a function once with the result of the job, good or not.
+/// A hook that calls a function once with the result of the job, whether the job succeeded or failed.
 pub struct FinalOperation<F>(Option<F>);
 
 impl<F> FinalOperation<F>

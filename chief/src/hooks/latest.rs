@@ -1,12 +1,11 @@
-//! A bounded map of the latest keys. Does not know what is remembered.
+//! A map that keeps a bounded number of keys: the latest ones.
 //!
-//! Wanted properties: (A) the latest `MAX` keys are known, each with its last value; (B) there are never
-//! more.
+//! Wanted properties: (A) the map has the latest `MAX` keys, each with its last value; (B) it never has more.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// The values of the keys that were remembered last.
+/// A map with the keys that were inserted last; older ones are dropped.
 #[derive(Debug)]
 pub(super) struct Latest<K, V, const MAX: usize> {
     values: HashMap<K, V>,
@@ -19,7 +18,7 @@ impl<K: Copy + Eq + Hash, V, const MAX: usize> Latest<K, V, MAX> {
         Self { values: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Remembers the value of a key, and replaces an older one.
+    /// Inserts a key with its value, and replaces the earlier value of the same key.
     pub(super) fn remember(&mut self, key: K, value: V) {
         if self.values.insert(key, value).is_some() {
             self.order.retain(|&other| other != key);
@@ -32,7 +31,7 @@ impl<K: Copy + Eq + Hash, V, const MAX: usize> Latest<K, V, MAX> {
         }
     }
 
-    /// Returns the value of a key, if it is known.
+    /// Returns the value of a key, or `None` if the map does not have the key.
     pub(super) fn get(&self, key: &K) -> Option<&V> {
         self.values.get(key)
     }
@@ -45,7 +44,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B), compared with everything that was ever remembered.
+        /// (A) and (B): compared with all keys that were ever inserted.
         #[test]
         fn the_latest_keys_are_known(keys in prop::collection::vec(0u8..30, 0..200)) {
             let mut latest = Latest::<u8, usize, 7>::new();

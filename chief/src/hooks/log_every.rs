@@ -1,4 +1,4 @@
-//! Logs the numbers of the training. Knows no task.
+//! Logs the numbers of the training.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// A hook that logs loss, learning rate and gradient norm, as far as they are known, after a number of steps
-/// or a time, whichever comes first.
+/// A hook that logs loss, learning rate and gradient norm, as far as they are available, after a number of
+/// steps or a time, whichever comes first.
 #[derive(Clone, Debug)]
 pub struct LogEvery {
     cadence: Cadence,
@@ -20,7 +20,7 @@ pub struct LogEvery {
 }
 
 impl LogEvery {
-    /// Returns a logger of this cadence; without both it logs once.
+    /// Creates a logger of this cadence. If both arguments are `None`, it logs once.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
         Self { cadence: Cadence::new(every_steps, every), job: None }
     }

@@ -1,4 +1,5 @@
-//! Hooks that are ready to use. Regular checkpoints need no hook: the saver makes them, as its settings say.
+//! Hooks that are ready to use. Regular checkpoints need no hook: the saver makes them according to its
+//! settings.
 
 mod cadence;
 mod early_stopping;

@@ -1,7 +1,7 @@
-//! Spans as those of OpenTelemetry: a push, with everything in its step, is a trace. Knows no network. Wanted
-//! properties: (A) the spans of one step's pushes have one trace, wherever they come from, and other steps
-//! have other traces; (B) a parent belongs to the same trace and contains its child, or is the push that a
-//! shard took, and no span is its own ancestor; (C) what is kept of the past is bounded.
+//! Converts spans to those of OpenTelemetry: a push, with all spans of its step, is a trace. Sends nothing.
+//! Wanted properties: (A) the spans of one step's pushes belong to one trace, whichever task reports them,
+//! and other steps have other traces; (B) a parent belongs to the same trace and contains its child, or is
+//! the push that a shard took, and no span is its own ancestor; (C) the amount of remembered data is bounded.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,14 +20,14 @@ use super::trace_event::PUSH;
 /// The largest number of steps whose push is remembered.
 const STEPS_MAX: usize = 4096;
 
-/// What is remembered from span to span.
+/// A converter, with the data that it remembers from span to span.
 #[derive(Debug)]
 pub(super) struct OtelSpans {
     began: SystemTime,
     pushes: Latest<(u32, u64), PushId, STEPS_MAX>,
 }
 
-/// The identity of a trace.
+/// The key that identifies a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum TraceKey {
     Push(u32, u64, u64),
@@ -41,7 +41,7 @@ impl OtelSpans {
         Self { began, pushes: Latest::new() }
     }
 
-    /// Converts spans.
+    /// Converts spans to those of OpenTelemetry.
     pub(super) fn of(&mut self, spans: &[SpanSpec]) -> Vec<SpanData> {
         for span in spans {
             if let (Some((push, _)), Some(step)) = (span.push, span.local_step) {
@@ -64,7 +64,8 @@ impl OtelSpans {
         let push = span.push.map(|(push, _)| push);
         let of_worker = || span.local_step.filter(|_| span.task.job == JobName::Worker);
         match (push.or_else(|| of_worker().and_then(of_step)), span.local_step) {
-            // Each shard has its own sequence of pushes; the pushes of one step have only the step in common.
+            // Each shard numbers its pushes on its own, so the pushes of one step have only the step in
+            // common.
             (Some(push), Some(step)) => TraceKey::Push(push.worker, push.incarnation.0, step),
             (Some(push), None) => TraceKey::Push(push.worker, push.incarnation.0, push.sequence.0),
             (None, Some(step)) => TraceKey::Step(span.task, step),
@@ -114,8 +115,8 @@ impl OtelSpans {
     }
 }
 
-/// Returns the innermost span of the same trace that contains a span or, for what a shard does for a push,
-/// that push.
+/// Returns the parent of a span: the innermost span of the same trace that contains it or, for work of a
+/// shard on a push, that push.
 fn parent(spans: &[SpanSpec], index: usize, own: impl Iterator<Item = usize>) -> Option<usize> {
     let span = &spans[index];
     let time = |span: &SpanSpec| (span.start_us, span.start_us.saturating_add(span.took_us.max(0)));
@@ -151,7 +152,7 @@ fn span_id(span: &SpanSpec) -> SpanId {
 fn hash(what: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
-    // 0 is not a valid identity.
+    // The value 0 is not a valid identifier.
     hasher.finish().max(1)
 }
 

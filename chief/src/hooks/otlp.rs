@@ -1,5 +1,5 @@
-//! Sends the timeline of a job to an OpenTelemetry collector, on a thread of its own, so that a collector
-//! that is slow or gone delays nothing. Does not know what a trace consists of.
+//! Sends the timeline of a job to an OpenTelemetry collector on a separate thread, so that a collector that
+//! is slow or unreachable delays nothing. What belongs to a trace is decided elsewhere.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,15 +17,15 @@ use crate::error::ChiefError;
 use crate::hook::Hook;
 use crate::report::JobEnd;
 
-/// How long one request may take.
+/// The time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest part of a response that is read.
+/// The largest part of a response that is read, in bytes.
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 
-/// Why spans cannot be sent to a collector.
+/// The reason for which spans cannot be sent to a collector.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    /// The endpoint is not one of plain HTTP.
+    /// The endpoint is not a plain HTTP address.
     #[error(
         "endpoint '{0}' is invalid: expected http://host:port, such as http://127.0.0.1:4318; for https, use a collector on this host that forwards"
     )]
@@ -35,7 +35,7 @@ pub enum OtlpError {
     Exporter {
         /// The endpoint.
         endpoint: String,
-        /// What is wrong.
+        /// The error of the exporter.
         reason: String,
     },
 }
@@ -55,7 +55,7 @@ impl Otlp {
     /// appended if it is missing.
     ///
     /// # Errors
-    /// Returns an error if the endpoint is not one of plain HTTP.
+    /// Returns an error if the endpoint is not a plain HTTP address.
     pub fn new(endpoint: &str) -> Result<Self, OtlpError> {
         let host = endpoint.strip_prefix("http://").filter(|host| !host.is_empty() && !host.starts_with('/'));
         if host.is_none() {
@@ -107,7 +107,7 @@ impl Hook for Otlp {
     }
 }
 
-/// Sends spans until no more come.
+/// Sends spans until the spool is closed.
 fn send_all(exporter: &SpanExporter, began: SystemTime, spooled: &SpoolReader) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
         Ok(runtime) => runtime,
@@ -126,7 +126,7 @@ fn send_all(exporter: &SpanExporter, began: SystemTime, spooled: &SpoolReader) {
     }
 }
 
-/// An HTTP client that waits for each response, since it has a thread to itself.
+/// A blocking HTTP client, which has a thread to itself.
 #[derive(Debug)]
 struct Http(ureq::Agent);
 
@@ -150,8 +150,8 @@ mod tests {
     use super::super::spool::tests::one_push;
     use super::*;
 
-    /// Starts a collector that takes one request. Returns its endpoint, and a receiver of the first line and
-    /// the body.
+    /// Starts a collector that accepts one request. Returns its endpoint, and a receiver of the first line
+    /// and the body of the request.
     fn collector(status: &'static str) -> (String, Receiver<(String, Vec<u8>)>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());

@@ -1,5 +1,5 @@
-//! Hands spans to a thread of its own, so that a slow disk or network delays nothing. It is bounded: spans
-//! that have no room are counted and logged. Does not know what becomes of a span.
+//! A bounded queue that hands spans to a separate thread, so that a slow disk or network delays nothing.
+//! Spans that do not fit are counted and logged. What the thread does with a span is up to the hook.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tracing::warn;
 
 /// The largest number of spans that may wait for the thread.
 const WAITING_MAX: usize = 1 << 16;
-/// How long the end of the job waits for the thread.
+/// The time for which the end of the job waits for the thread.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The sending end of a spool.
@@ -31,17 +31,17 @@ pub(super) struct SpoolReader {
     load: Arc<SpoolLoad>,
 }
 
-/// The counts that both ends share.
+/// The counts of waiting and lost spans, which both ends share.
 #[derive(Debug)]
 struct SpoolLoad {
-    /// What is made of the spans, for the log.
+    /// The name of the hook's output, for the log.
     product: &'static str,
     waiting: AtomicUsize,
     lost: AtomicU64,
 }
 
 impl SpoolLoad {
-    /// Counts lost spans, and logs the first.
+    /// Counts lost spans, and logs the first loss.
     fn lose(&self, count: usize, reason: &dyn Display) {
         if self.lost.fetch_add(count as u64, Ordering::Relaxed) == 0 {
             warn!(%reason, "spans are missing in the {}; training goes on", self.product);
@@ -50,7 +50,7 @@ impl SpoolLoad {
 }
 
 impl Spool {
-    /// Starts a thread that does `work` with the spans until no more come.
+    /// Starts a thread that runs `work` with the receiving end until no more spans come.
     ///
     /// # Errors
     /// Returns an error if no thread can be started.
@@ -69,7 +69,7 @@ impl Spool {
         Ok(Self { spans, load, ended })
     }
 
-    /// Passes on spans, if there is room.
+    /// Passes spans to the thread, if there is room for them.
     pub(super) fn send(&self, spans: &[SpanSpec]) {
         if spans.is_empty() {
             return;
@@ -81,7 +81,7 @@ impl Spool {
         }
     }
 
-    /// Waits some seconds for the thread, and returns how many spans were lost.
+    /// Waits some seconds for the thread to end, and returns the number of spans that were lost.
     pub(super) fn end(self) -> u64 {
         let Self { spans, load, ended } = self;
         drop(spans);
@@ -104,7 +104,7 @@ impl SpoolReader {
         Some(spans)
     }
 
-    /// Counts spans that could not be used.
+    /// Counts spans that the thread could not use, and logs the first loss.
     pub(super) fn lose(&self, count: usize, reason: &dyn Display) {
         self.load.lose(count, reason);
     }

@@ -1,4 +1,4 @@
-//! Logs the speed of the job. Knows no task.
+//! Logs the speed of the job.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::monitor::TrainingSnapshot;
 #[derive(Clone, Debug)]
 pub struct StepCounter {
     cadence: Cadence,
-    /// The step and the time of the last line.
+    /// The step and the time of the last log line.
     last: Option<(u64, Duration)>,
 }
 
 impl StepCounter {
-    /// Returns a counter of this cadence; without both it never logs.
+    /// Creates a counter of this cadence. If both arguments are `None`, it never logs.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
         Self { cadence: Cadence::new(every_steps, every), last: None }
     }

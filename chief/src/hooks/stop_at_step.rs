@@ -1,12 +1,13 @@
-//! Ends the training near a step. The job's own last step is exact; this is for jobs that run already.
+//! Ends the training near a step. The job's own last step is exact; this hook is for jobs that are already
+//! running.
 
 use pushpull_messages::id::GlobalStep;
 
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// A hook that ends the training well when this many updates are seen: within about a second, and not exactly
-/// there.
+/// A hook that ends the training successfully when this number of updates has been reached. The end comes
+/// within about a second, and not exactly at that step.
 #[derive(Clone, Copy, Debug)]
 pub struct StopAtStep(pub GlobalStep);
 

@@ -1,10 +1,10 @@
-//! Ends the training when a loss is no longer finite. Knows no task.
+//! Ends the training when a loss is no longer finite.
 
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// A hook that ends the training well when a worker reports a loss that is not finite. Without it such a job
-/// goes on as long as its gradients are finite or dropped.
+/// A hook that ends the training successfully when a worker reports a loss that is not finite. Without the
+/// hook, such a job continues as long as its gradients are finite or dropped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StopOnNan;
 

@@ -1,5 +1,5 @@
-//! Writes the job's summaries to an event file, on a thread of its own, so that a slow or full disk delays
-//! nothing and costs only the summaries that it does not take.
+//! Writes the job's summaries to an event file on a separate thread, so that a slow or full disk delays
+//! nothing; only the summaries that the disk does not take are lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,11 +21,11 @@ use crate::tensorboard::{Collector, EventError, EventWriter, SummaryConfig, eval
 
 /// The largest number of calls whose summaries may wait for the disk.
 const WAITING_MAX: usize = 64;
-/// How long the end of the job waits for the disk.
+/// The time for which the end of the job waits for the disk.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A hook that writes event files for TensorBoard: the job's graph and settings, the numbers of its training
-/// as often as the settings say, its evaluations, and whatever workers and hooks plot.
+/// as often as the settings say, its evaluations, and all summaries that workers and hooks plot.
 ///
 /// Summaries that cannot be written are counted and logged once; the training goes on.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Hook for SummaryEvery {
     }
 }
 
-/// Counts lost summaries, and logs the first.
+/// Counts lost summaries, and logs the first loss.
 fn lose(lost: &AtomicU64, count: usize, reason: &dyn std::fmt::Display) {
     if lost.fetch_add(count as u64, Ordering::Relaxed) == 0 {
         warn!(%reason, "summaries are lost; training goes on");

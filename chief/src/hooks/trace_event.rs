@@ -1,7 +1,8 @@
-//! Spans as events of the Chrome trace format, which Perfetto opens: tasks are processes, lanes are threads,
-//! and a push is a flow from where its gradients were computed to the shard and back. Knows no file. Wanted
-//! properties: (A) the spans of one thread are disjoint or nested, as long as it has enough rows; (B) what is
-//! kept of the past is bounded; (C) a push has one identity in all of its events, wherever they come from.
+//! Converts spans to events of the Chrome trace format, which Perfetto opens: tasks are processes, lanes are
+//! threads, and a push is a flow from where its gradients were computed to the shard and back. Writes no
+//! file. Wanted properties: (A) the spans of one thread are disjoint or nested, as long as its lane has
+//! enough rows; (B) the amount of remembered data is bounded; (C) a push has the same identity in all of its
+//! events, whichever task reports them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -12,24 +13,24 @@ use serde_json::{Value, json};
 
 use super::latest::Latest;
 
-/// The worker's span that a push starts from.
+/// The name of the worker's span in which the gradients of a push are computed.
 pub(super) const COMPUTE: &str = "compute";
-/// The worker's span from a push to its reply.
+/// The name of the worker's span from a push to its reply.
 pub(super) const PUSH: &str = "push";
-/// The shard's span in which it applies a push.
+/// The name of the shard's span in which it applies a push.
 pub(super) const APPLY: &str = "apply";
 
 /// The largest number of threads in all processes; further spans share the last thread of their process.
 const THREADS_MAX: usize = 4096;
 /// The largest number of rows of one lane, for spans that overlap.
 const ROWS_MAX: usize = 8;
-/// The largest number of spans of a row that are remembered: those of some seconds, since workers report one
-/// after the other what they did at the same time.
+/// The largest number of spans of a row that are remembered. They cover some seconds, because workers report
+/// one after another what they did at the same time.
 const RECENT_MAX: usize = 1024;
-/// The largest number of steps whose computation is remembered.
+/// The largest number of steps whose `compute` span is remembered.
 const COMPUTED_MAX: usize = 4096;
 
-/// What is remembered from span to span.
+/// A timeline, with the data that it remembers from span to span.
 #[derive(Debug)]
 pub(super) struct TraceEvents {
     processes: BTreeMap<TaskId, Process>,
@@ -49,7 +50,7 @@ struct Row {
     recent: VecDeque<(Micros, Micros)>,
 }
 
-/// The place of a span in the timeline.
+/// The place at which a span is drawn in the timeline.
 #[derive(Clone, Copy, Debug)]
 struct DrawnSpan {
     process: u64,
@@ -66,12 +67,12 @@ impl DrawnSpan {
 }
 
 impl TraceEvents {
-    /// Begins a timeline.
+    /// Creates an empty timeline.
     pub(super) fn new() -> Self {
         Self { processes: BTreeMap::new(), threads: 0, computed: Latest::new() }
     }
 
-    /// Returns the events of spans.
+    /// Converts spans to events of the trace format.
     pub(super) fn of(&mut self, spans: &[SpanSpec]) -> Vec<Value> {
         let mut events = Vec::new();
         let mut drawn = Vec::new();
@@ -108,7 +109,8 @@ impl TraceEvents {
         DrawnSpan { process, thread, start: span.start_us, end }
     }
 
-    /// Returns the thread in which a span is drawn, after naming it if it is new.
+    /// Returns the number of the thread in which a span is drawn. If the thread is new, first adds the event
+    /// that names it.
     fn thread(&mut self, span: &SpanSpec, events: &mut Vec<Value>) -> u64 {
         let pid = process(span.task);
         let full = self.threads >= THREADS_MAX;
@@ -152,7 +154,7 @@ impl TraceEvents {
         row.thread
     }
 
-    /// Adds the arrows of a push that begin or end at a span.
+    /// Adds the arrows of a push that begin or end at this span.
     fn flow(&self, span: &SpanSpec, slice: DrawnSpan, events: &mut Vec<Value>) {
         let Some((push, shard)) = span.push else { return };
         let mut arrow = |phase: &str, at: DrawnSpan, ts: Micros| {
@@ -196,7 +198,7 @@ fn named(name: &str, process: u64, thread: u64, args: Value) -> Value {
     json!({ "name": name, "ph": "M", "pid": process, "tid": thread, "args": args })
 }
 
-/// Returns a number for a task, in the order of a cluster.
+/// Returns a number for a task, in the order of tasks in a cluster.
 const fn process(task: TaskId) -> u64 {
     let job = match task.job {
         JobName::Chief => 0,
@@ -207,7 +209,7 @@ const fn process(task: TaskId) -> u64 {
     job * 1_000_000 + task.index as u64 + 1
 }
 
-/// Returns the position of a lane among those of its task.
+/// Returns the position of a lane among the lanes of its task.
 fn rank(lane: &str) -> u64 {
     match lane.split(['/', ' ']).next() {
         Some("trainer") => 0,
@@ -217,8 +219,8 @@ fn rank(lane: &str) -> u64 {
     }
 }
 
-/// Returns a number for a push to a shard, the same wherever it is seen: FNV-1a, in as many bits as any
-/// reader of JSON keeps.
+/// Returns a number for a push to a shard that is the same in every task's spans: an FNV-1a hash, cut to the
+/// number of bits that every reader of JSON keeps.
 fn flow_id(push: PushId, shard: ShardId) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let parts = [
@@ -260,7 +262,7 @@ mod tests {
             for own in events.processes.values() {
                 for rows in own.lanes.values() {
                     prop_assert!(rows.len() <= ROWS_MAX, "(B)");
-                    // The last row takes spans that have no room elsewhere.
+                    // The last row takes spans that do not fit into any other row.
                     for row in rows.iter().take(ROWS_MAX - 1) {
                         let drawn = &threads[&row.thread];
                         let pairs = drawn.iter().flat_map(|one| drawn.iter().map(move |other| (*one, *other)));

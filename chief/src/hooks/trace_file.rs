@@ -1,5 +1,5 @@
-//! Writes the timeline of a job to a file, on a thread of its own, so that a slow or full disk delays
-//! nothing. Does not know how a span is drawn.
+//! Writes the timeline of a job to a file on a separate thread, so that a slow or full disk delays nothing.
+//! How a span is drawn is decided elsewhere.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,8 +15,8 @@ use crate::hook::Hook;
 use crate::report::JobEnd;
 
 /// A hook that writes one file in the Chrome trace format, which <https://ui.perfetto.dev> opens: the traced
-/// steps of all workers, their pushes, and the shards that took them, on the chief's clock. A file that was
-/// cut off can still be read.
+/// steps of all workers, their pushes, and the handling of these pushes on the shards, on the chief's clock.
+/// A file that was cut off can still be read.
 ///
 /// Spans that cannot be written are counted and logged; the training goes on.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Creates the file, and replaces an older one.
+    /// Creates the file. An existing file is replaced.
     ///
     /// # Errors
     /// Returns an error if the file cannot be created.
@@ -54,7 +54,7 @@ impl Hook for TraceFile {
     }
 }
 
-/// Writes spans until no more come.
+/// Writes spans until the spool is closed.
 fn write_all(file: File, spooled: &SpoolReader) {
     let mut events = TraceEvents::new();
     let mut file = JsonArrayWriter { file: BufWriter::new(file), begun: false };
@@ -80,7 +80,7 @@ fn write_all(file: File, spooled: &SpoolReader) {
     }
 }
 
-/// A writer of a JSON array, with one value a line.
+/// A writer of a JSON array, with one value per line.
 struct JsonArrayWriter<W> {
     file: W,
     begun: bool,
@@ -121,7 +121,7 @@ mod tests {
         std::fs::read_to_string(path).unwrap()
     }
 
-    /// Returns the span around an event.
+    /// Returns the span of the same thread that encloses an event.
     fn around<'a>(events: &'a [Value], event: &Value) -> &'a Value {
         let at = event["ts"].as_i64().unwrap();
         let here = |span: &&Value| {
