@@ -1,5 +1,5 @@
-//! The worker: the only code that runs a graph or touches a device.
-//! Knows no update rule, no other worker, and makes no checkpoint.
+//! The worker: computes gradients and evaluations. No other crate runs a graph or uses a device.
+//! Knows no update rule and no other worker, and makes no checkpoint.
 
 #![forbid(unsafe_code)]
 

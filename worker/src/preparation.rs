@@ -1,5 +1,5 @@
-//! The slow part of a start that waits for no other task: reading the data, and compiling the graph for every
-//! device. Runs on a thread of its own. Knows no connection.
+//! The slow part of a worker's start that depends on no other task: reading the data, and compiling the graph
+//! for every device. Runs on its own thread. Knows no connection.
 
 use std::ops::Range;
 
@@ -19,24 +19,24 @@ use crate::devices::{
 use crate::error::WorkerError;
 use crate::evaluation::batch_sizes;
 
-/// Everything that a preparation depends on.
+/// The inputs of a worker's preparation.
 pub(crate) struct Preparation {
     pub config: WorkerConfig,
-    /// The job, with its input as this host has it.
+    /// The job; the paths of its input are those on this host.
     pub job: JobSpec,
     pub task: TaskId,
     /// The number of workers of the job.
     pub workers: u32,
-    /// The position in the worker's share at which it continues.
+    /// The position in the worker's share of the data at which the worker continues.
     pub resume: Resume,
 }
 
-/// Everything that a worker begins with.
+/// The results of a worker's preparation, with which its training begins.
 pub(crate) struct Prepared {
     pub train: Mapped,
     pub sampler: Sampler,
     pub replicas: Vec<Box<dyn Replica>>,
-    /// The part of a batch of each replica.
+    /// For each replica, the range of a batch's examples that it computes.
     pub parts: Vec<Range<usize>>,
     /// The number of examples in this worker's share.
     pub examples: u32,
@@ -46,7 +46,7 @@ impl Preparation {
     /// Reads the data and compiles the graph.
     ///
     /// # Errors
-    /// If the data cannot be used, or the model cannot be computed.
+    /// If the data cannot be used; if the model cannot be computed.
     pub(crate) fn run(self) -> Result<Prepared, WorkerError> {
         let Self { config, job, task, workers, resume } = &self;
         let own = FileShare::new(&job.input.train, job.input.shard, task.index, *workers)?;
@@ -62,21 +62,21 @@ impl Preparation {
         Ok(Prepared { train, sampler, replicas, parts, examples: share.len() })
     }
 
-    /// Loads the test set, for the worker that evaluates.
+    /// Loads the test set, for a worker that evaluates the model.
     ///
     /// # Errors
-    /// If it cannot be used.
+    /// If the test set cannot be used.
     pub(crate) fn load_test(&self) -> Result<Mapped, WorkerError> {
         Ok(Mapped::testing(load(&self.job.input.test, None)?, &self.job.input.map)?)
     }
 
-    /// Loads the test set, and prepares a clone of the graph for each device to evaluate it.
+    /// Loads the test set, and creates for each device a clone of the graph that can evaluate it.
     ///
     /// # Errors
-    /// If the data cannot be used, or the model cannot be computed.
+    /// If the data cannot be used; if the model cannot be computed.
     pub(crate) fn evaluation(&self) -> Result<(Mapped, Vec<Box<dyn Replica>>), WorkerError> {
         let test = self.load_test()?;
-        // Nothing is trained, and the smallest batch takes the least memory.
+        // These replicas never train. They are compiled for the smallest batch, which takes the least memory.
         let mut replicas = self.replicas(test.columns(), &vec![0..1; self.config.devices])?;
         for batch in batch_sizes(&self.job, test.len() as u64) {
             check_ready_bytes(test.columns(), batch, self.config.devices)?;
@@ -87,7 +87,7 @@ impl Preparation {
         Ok((test, replicas))
     }
 
-    /// Makes a clone of the graph for each device, for its part of a batch.
+    /// Creates a replica for each device, compiled for the device's part of a batch.
     fn replicas(
         &self,
         columns: &[ColumnSpec],
@@ -112,8 +112,8 @@ impl Preparation {
         Ok(own.iter().zip(parts).map(replica).collect::<Result<_, _>>()?)
     }
 
-    /// Prepares the evaluation. A test set that is missing or does not fit is found now, and not after hours
-    /// of training.
+    /// Prepares the evaluation before the training, so that a test set that is missing or does not fit is
+    /// reported now rather than after hours of training.
     fn prepare_evaluation(
         &self,
         train: &[ColumnSpec],
@@ -132,7 +132,7 @@ impl Preparation {
     }
 }
 
-/// Checks that the test set has the columns of the training set, which the model was compiled for.
+/// Checks that the test set has the same columns as the training set, which the model was compiled for.
 fn check_test_columns(train: &[ColumnSpec], test: &[ColumnSpec]) -> Result<(), InputError> {
     for position in 0..train.len().max(test.len()) {
         let (expected, got) = (train.get(position), test.get(position));
@@ -144,14 +144,14 @@ fn check_test_columns(train: &[ColumnSpec], test: &[ColumnSpec]) -> Result<(), I
     Ok(())
 }
 
-/// Runs slow work on a thread of its own, so that it holds up neither heartbeats nor signals.
+/// Runs slow work on a separate thread, so that it delays neither heartbeats nor signals.
 ///
 /// # Errors
 /// If the work fails or panics.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, WorkerError> + Send + 'static,
 ) -> Result<T, WorkerError> {
-    // It is never aborted, so only a panic can keep it from returning.
+    // The task is never aborted, so only a panic can prevent it from returning.
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(WorkerError::PreparationPanicked))
 }
 

@@ -1,5 +1,5 @@
-//! A step allocates nothing: neither memory for values, nor a list, nor a box, once the first step is done.
-//! Counted in the allocator, so that no kernel and no thread is left out.
+//! After the first step, a training step allocates no memory: none for values, no list and no box. Counted in
+//! the allocator, so that no kernel and no thread is left out.
 
 use std::alloc::System;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const EXAMPLES: usize = 16;
-/// Steps that are counted together.
+/// The number of steps that are counted together.
 const STEPS: usize = 8;
 const SAME: Stride = Stride { stride: [1, 1], padding: Padding::Same };
 
@@ -90,7 +90,8 @@ fn mlp() -> GraphSpec {
     m.classify(logits)
 }
 
-/// 32C3-P2-64C3-P2-128-10.
+/// Returns the convolutional network 32C3-P2-64C3-P2-128-10: two convolutions with pooling, then two fully
+/// connected layers.
 fn cnn() -> GraphSpec {
     let mut m = Model::new("cnn");
     let x = m.g.input("images", [28, 28, 1]);
@@ -105,7 +106,7 @@ fn cnn() -> GraphSpec {
     m.classify(logits)
 }
 
-/// One block with two heads, causal, behind an embedding.
+/// Returns a causal transformer: an embedding, followed by one block with two heads.
 fn transformer() -> GraphSpec {
     const TIME: usize = 12;
     const WIDTH: usize = 32;
@@ -158,7 +159,7 @@ fn residual() -> GraphSpec {
     m.classify(logits)
 }
 
-/// A model with data, values and memory for gradients.
+/// A model with the data, values and gradient buffers that it needs to take steps.
 struct Trial {
     graph: GraphSpec,
     columns: Vec<ColumnSpec>,
@@ -209,7 +210,7 @@ impl Trial {
     }
 }
 
-/// Gradients that count how many of them were complete.
+/// A wrapper of gradients that counts how many of them were completed.
 struct Counted<'a> {
     gradients: &'a mut Gradients,
     told: usize,
@@ -225,8 +226,8 @@ impl GradientSink for Counted<'_> {
     }
 }
 
-/// How often memory is asked for in some steps. Something else in the process may have asked for it once, but
-/// not three times.
+/// Returns the number of allocations during some steps: the minimum over three attempts. Something else in
+/// the process may allocate during one attempt, but not during all three.
 fn allocations(mut steps: impl FnMut()) -> usize {
     let count = |_| {
         let region = Region::new(ALLOCATOR);
@@ -258,7 +259,7 @@ fn replica(trial: &mut Trial) -> usize {
     allocations(|| (1..=STEPS as u64).for_each(&mut step))
 }
 
-/// One test, so that no other one allocates beside it.
+/// Contains a single test, so that no other test allocates concurrently.
 #[test]
 fn a_step_allocates_nothing() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();

@@ -1,7 +1,7 @@
-//! Finds the best of several evaluations, by one metric that should be large or small. Knows no store.
+//! Compares evaluations by one metric, whose greatest or least value is the best. Knows no store.
 //!
-//! Wanted properties: (A) the best is never worse than an earlier evaluation; of equal ones the first is
-//! kept; (B) NaN is never the best.
+//! Wanted properties: (A) the best evaluation is never worse than an earlier one; of equal ones the first
+//! remains the best; (B) NaN is never the best.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,33 +9,33 @@ use std::str::FromStr;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::message::Evaluation;
 
-/// The name of the mean loss over the test set.
+/// The name of the loss, which is a mean over the test set.
 const LOSS: &str = "loss";
-/// The metric that a model is judged by if it has it and the operator names no other.
+/// The default metric, if the model has it.
 const ACCURACY: &str = "accuracy";
 
-/// The direction in which a metric gets better.
+/// The direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// More is better.
+    /// A greater value is better.
     Max,
-    /// Less is better.
+    /// A smaller value is better.
     Min,
 }
 
-/// The metric that finds the best evaluation, such as `accuracy:max`.
+/// The metric by which the best evaluation is chosen, and its direction, such as `accuracy:max`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BestSpec {
-    /// The name of a metric of the model, or `loss`.
+    /// The name of a metric of the model; or `loss`.
     pub metric: String,
-    /// The direction in which the metric gets better.
+    /// The direction in which the metric improves.
     pub goal: Goal,
 }
 
-/// The error for a metric that cannot find the best evaluation.
+/// The reason why a metric cannot be used to choose the best evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BestError {
-    /// The text has another form.
+    /// The text is not `METRIC`, `METRIC:max` or `METRIC:min`.
     #[error("'{0}' is not METRIC, METRIC:max or METRIC:min")]
     Form(String),
     /// The model has no such metric.
@@ -43,7 +43,7 @@ pub enum BestError {
     Unknown {
         /// The metric that was requested.
         metric: String,
-        /// The metrics of the model.
+        /// The names of the model's metrics.
         known: Vec<String>,
     },
 }
@@ -51,10 +51,11 @@ pub enum BestError {
 impl FromStr for BestSpec {
     type Err = BestError;
 
-    /// Parses `METRIC`, `METRIC:max` or `METRIC:min`. The default goal is `max`, and `min` for the loss.
+    /// Parses `METRIC`, `METRIC:max` or `METRIC:min`. Without a direction, `loss` is minimized and any other
+    /// metric is maximized.
     ///
     /// # Errors
-    /// If the text has another form.
+    /// If the text has none of these forms.
     fn from_str(text: &str) -> Result<Self, BestError> {
         let form = || BestError::Form(text.chars().filter(|letter| !letter.is_control()).take(64).collect());
         let (metric, goal) = match text.rsplit_once(':') {
@@ -78,7 +79,7 @@ impl fmt::Display for BestSpec {
 }
 
 impl BestSpec {
-    /// Returns the default for a model: accuracy, or the loss if it has no accuracy.
+    /// Returns the default for a model: its accuracy; or its loss if it has no accuracy.
     pub fn usual(graph: &GraphSpec) -> Self {
         match graph.metrics.iter().any(|metric| metric.name == ACCURACY) {
             true => Self { metric: ACCURACY.into(), goal: Goal::Max },
@@ -89,7 +90,7 @@ impl BestSpec {
     /// Checks that the model has the metric.
     ///
     /// # Errors
-    /// If it does not.
+    /// If the model does not have the metric.
     pub fn check(&self, graph: &GraphSpec) -> Result<(), BestError> {
         let known = std::iter::once(LOSS).chain(graph.metrics.iter().map(|metric| metric.name.as_str()));
         let known: Vec<String> = known.take(32).map(ToOwned::to_owned).collect();
@@ -99,7 +100,7 @@ impl BestSpec {
         }
     }
 
-    /// Returns the metric of an evaluation; `None` if it is missing or NaN.
+    /// Returns the value of the metric in an evaluation; `None` if it is missing or NaN.
     pub fn value(&self, evaluation: &Evaluation) -> Option<f32> {
         let metric = evaluation.metrics.iter().find(|metric| metric.name == self.metric);
         let value = match metric {
@@ -110,7 +111,7 @@ impl BestSpec {
         value.filter(|value| !value.is_nan())
     }
 
-    /// Returns true if `new` is better than the best so far.
+    /// Returns true if `new` is better than `best`, the best evaluation so far.
     pub fn is_better(&self, new: &Evaluation, best: Option<&Evaluation>) -> bool {
         let best = best.and_then(|best| self.value(best));
         match (self.value(new), best) {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B).
+        /// (A): the best is never worse than an earlier evaluation. (B): NaN is never the best.
         #[test]
         fn the_first_of_the_best_is_kept(
             values in prop::collection::vec(prop_oneof![1 => Just(f32::NAN), 4 => (1i8..5).prop_map(f32::from)], 0..12),

@@ -1,4 +1,4 @@
-//! The settings of an evaluator task. Knows nothing of how they are read.
+//! The settings of an evaluator task. Does not know where they come from.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use crate::error::WorkerError;
 /// The settings of an evaluator.
 #[derive(Clone)]
 pub struct EvaluatorConfig {
-    /// How the evaluator computes, and where its data are.
+    /// The settings of a worker that the evaluator uses too, such as its devices and the directory of the
+    /// data.
     pub worker: WorkerConfig,
-    /// The metric that finds the best checkpoint; by default accuracy, or the loss if the model has no
-    /// accuracy.
+    /// The metric by which the best checkpoint is chosen. By default it is the accuracy; or the loss if the
+    /// model has no accuracy.
     pub best: Option<BestSpec>,
-    /// The time between two looks at the store.
+    /// The time between two checks for new checkpoints in the store.
     pub poll_every: Duration,
-    /// The evaluator ends when no new checkpoint has come for this long; `None` waits forever.
+    /// The time without a new checkpoint after which the evaluator ends; `None` waits forever.
     pub idle_timeout: Option<Duration>,
 }
 

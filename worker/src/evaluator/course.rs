@@ -1,33 +1,33 @@
 //! Decides which checkpoint is evaluated next. Knows no store and no clock.
 //!
-//! Wanted properties: (A) the next checkpoint is the newest that is neither done nor older than an evaluated
-//! one; (B) no checkpoint is evaluated twice; (C) a checkpoint that fails [`ATTEMPTS_MAX`] times is passed
-//! over, and holds up none.
+//! Wanted properties: (A) the next checkpoint is the newest one that is not done and not older than an
+//! evaluated one; (B) no checkpoint is evaluated twice; (C) a checkpoint that fails [`ATTEMPTS_MAX`] times is
+//! skipped, so it delays no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pushpull_messages::checkpoint::CheckpointName;
 
-/// The number of failures after which a checkpoint counts as broken. A file that was just written may not be
-/// visible everywhere at once.
+/// The number of failures after which a checkpoint counts as broken. It is more than one because in some
+/// stores a new file is not visible everywhere at once.
 pub(super) const ATTEMPTS_MAX: u32 = 3;
 
-/// The checkpoints that are done, and the failures of the others.
+/// The checkpoints that are done, and the number of failures of the others.
 #[derive(Debug, Default)]
 pub(super) struct Course {
-    /// The checkpoints that were evaluated or passed over, of those that existed at the last look.
+    /// The checkpoints that were evaluated or skipped. Deleted checkpoints are removed at each update.
     done: BTreeSet<CheckpointName>,
     failed: BTreeMap<CheckpointName, u32>,
 }
 
-/// Returns the sort key of a checkpoint's age. Lives are numbered by the clock, and a later life may continue
-/// from an earlier step.
+/// Returns a key that orders checkpoints from oldest to newest. The run of the job comes first and the step
+/// second, because a later run, whose number comes from the clock, may continue from an earlier step.
 fn age(name: &CheckpointName) -> (u64, u64) {
     (name.life.0, name.step.0)
 }
 
 impl Course {
-    /// Returns the checkpoints that may be evaluated, newest first.
+    /// Returns the checkpoints among `there` that may be evaluated, newest first.
     pub(super) fn candidates(&self, there: &[CheckpointName]) -> Vec<CheckpointName> {
         let mut new: Vec<CheckpointName> =
             there.iter().filter(|name| !self.done.contains(name)).copied().collect();
@@ -35,7 +35,7 @@ impl Course {
         new
     }
 
-    /// Notes that a checkpoint was evaluated. All older ones are done with it.
+    /// Records that a checkpoint was evaluated. All older checkpoints then count as done.
     pub(super) fn evaluated(&mut self, name: CheckpointName, there: &[CheckpointName]) {
         let older = there.iter().filter(|other| age(other) <= age(&name)).copied();
         self.done.extend(older);
@@ -43,7 +43,7 @@ impl Course {
         self.forget(there);
     }
 
-    /// Notes that a checkpoint could not be read. Returns true if it is passed over from now on.
+    /// Records that a checkpoint could not be read. Returns true if it is skipped from now on.
     pub(super) fn failed(&mut self, name: CheckpointName, there: &[CheckpointName]) -> bool {
         let attempts = self.failed.entry(name).or_default();
         *attempts += 1;
@@ -55,7 +55,8 @@ impl Course {
         passed_over
     }
 
-    /// Forgets deleted checkpoints. They do not come back, because no checkpoint is ever written again.
+    /// Removes the records of deleted checkpoints. They are not needed, because no checkpoint is ever written
+    /// again.
     fn forget(&mut self, there: &[CheckpointName]) {
         let there: BTreeSet<CheckpointName> = there.iter().copied().collect();
         self.done.retain(|name| there.contains(name));
@@ -75,8 +76,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C), for checkpoints that appear in the order of their age, are deleted or are
-        /// broken.
+        /// (A): the newest checkpoint is next. (B): none is evaluated twice. (C): broken ones delay no other.
+        /// The checkpoints appear in the order of their age, and some of them are deleted or broken.
         #[test]
         fn the_newest_is_next_and_broken_ones_hold_up_none(
             script in prop::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..60),
@@ -87,7 +88,8 @@ mod tests {
             for (what, index) in script {
                 match what {
                     0 | 1 => {
-                        // Every tenth checkpoint is made by a new life, which begins with a smaller step.
+                        // Every tenth checkpoint is made by a new run of the job, which begins with a smaller
+                        // step.
                         there.push(name(made / 10, made % 10));
                         made += 1;
                     }
@@ -97,7 +99,7 @@ mod tests {
                     _ => {}
                 }
                 let Some(&next) = course.candidates(&there).first() else { continue };
-                // (A)
+                // (A): `next` is the newest checkpoint, and newer than those evaluated.
                 let newest_done = evaluated.iter().map(age).max();
                 let open = |other: &&CheckpointName| {
                     newest_done.is_none_or(|done| age(other) > done) && failures.get(*other) != Some(&ATTEMPTS_MAX)
@@ -106,10 +108,10 @@ mod tests {
                 if broken.contains(&(next.life.0 * 10 + next.step.0)) {
                     let count = failures.entry(next).or_insert(0);
                     *count += 1;
-                    // (C)
+                    // (C): a checkpoint is skipped after its last attempt.
                     prop_assert_eq!(course.failed(next, &there), *count == ATTEMPTS_MAX);
                 } else {
-                    // (B)
+                    // (B): `next` has not been evaluated before.
                     prop_assert!(!evaluated.contains(&next));
                     evaluated.push(next);
                     course.evaluated(next, &there);

@@ -1,4 +1,5 @@
-//! The reasons why an evaluator ends before the last checkpoint is evaluated. Knows no cause in detail.
+//! The reasons why an evaluator ends before the last checkpoint is evaluated. Knows none of the causes in
+//! detail.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_storage::{FileError, StoreError};
@@ -6,13 +7,13 @@ use pushpull_storage::{FileError, StoreError};
 use super::best::BestError;
 use crate::error::WorkerError;
 
-/// An error that ends an evaluator early, or keeps it from reading a checkpoint.
+/// An error that ends an evaluator early, or that prevents it from reading a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum EvaluatorError {
     /// The model or its test set cannot be used.
     #[error(transparent)]
     Worker(#[from] WorkerError),
-    /// The store failed.
+    /// The checkpoint store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A file of a checkpoint, or its manifest, cannot be read.
@@ -21,21 +22,21 @@ pub enum EvaluatorError {
     /// A part of a checkpoint is missing.
     #[error("{0}")]
     NotWhole(String),
-    /// The model lacks the metric that finds the best checkpoint.
+    /// The model lacks the metric by which the best checkpoint is chosen.
     #[error(transparent)]
     Best(#[from] BestError),
-    /// The checkpoint of the job's last step cannot be read, and no other will follow.
+    /// The checkpoint of the job's last step cannot be read, and no checkpoint will follow it.
     #[error("{checkpoint}, the checkpoint of the job's last step, cannot be evaluated: {reason}")]
     Last {
-        /// The checkpoint.
+        /// The name of the checkpoint.
         checkpoint: CheckpointName,
-        /// The reason.
+        /// The reason why it cannot be read.
         reason: String,
     },
-    /// No checkpoint came in time.
+    /// No new checkpoint appeared within the idle timeout.
     #[error("no checkpoint came within {seconds} s: is {location} the job's directory of checkpoints?")]
     Nothing {
-        /// How long the evaluator waited.
+        /// How long the evaluator waited, in seconds.
         seconds: u64,
         /// The directory or bucket that it watched.
         location: String,

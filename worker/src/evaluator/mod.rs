@@ -1,6 +1,6 @@
-//! The evaluator: a task of its own that watches a store, evaluates every new checkpoint on the test set, and
-//! keeps the best. Knows neither ps nor chief: the checkpoints contain everything that it has to know of the
-//! job.
+//! The evaluator: a separate task that watches a checkpoint store, evaluates every new checkpoint on the test
+//! set, and keeps a copy of the best. It contacts neither ps nor chief, because the checkpoints contain
+//! everything that it needs to know about the job.
 
 mod best;
 mod config;
@@ -39,14 +39,14 @@ use crate::evaluation::evaluate_values;
 use crate::preparation::{Preparation, blocking};
 use crate::telemetry::{EndOfLife, Life};
 
-/// The folder of the best checkpoint. It is laid out as a store of its own.
+/// The folder of the best checkpoint. Its layout is that of a checkpoint store.
 const BEST: &str = "best";
 
 /// An evaluator task.
 pub struct Evaluator {
     config: EvaluatorConfig,
     store: Store,
-    /// The checkpoints in the store.
+    /// The list of the checkpoints in the store.
     catalog: Catalog,
     pool: BufferPool,
     /// Cancelled when a signal tells the evaluator to stop.
@@ -56,8 +56,8 @@ pub struct Evaluator {
     _end: EndOfLife,
 }
 
-/// Everything that checkpoints of one job are evaluated with. It is made again if another job writes to the
-/// same store.
+/// What the evaluator needs to evaluate the checkpoints of one job. It is created anew if another job writes
+/// to the same store.
 struct EvaluationBench {
     job: JobSpec,
     test: Mapped,
@@ -69,19 +69,19 @@ struct EvaluationBench {
 struct EvaluatorState {
     course: Course,
     bench: Option<EvaluationBench>,
-    /// The record of every checkpoint that is kept as the best.
+    /// The record of each checkpoint that is stored as the best.
     kept: Vec<EvaluationRecord>,
-    /// The error that the job's last checkpoint cannot be read. No checkpoint follows it.
+    /// The error of the checkpoint of the job's last step, if it cannot be read. No checkpoint follows it.
     broken: Option<EvaluatorError>,
 }
 
 impl Evaluator {
-    /// Returns a view of the evaluator, which outlives it.
+    /// Returns a view of the evaluator that can be read even after the evaluator has ended.
     pub fn view(&self) -> EvaluatorView {
         self.view.clone()
     }
 
-    /// Creates an evaluator of the checkpoints in `store`, which is not started yet.
+    /// Creates an evaluator of the checkpoints in `store`. [`run`](Self::run) starts it.
     ///
     /// # Errors
     /// If a setting is out of range.
@@ -98,16 +98,16 @@ impl Evaluator {
         Ok(Self { config, store, catalog, pool, interrupt, life, view, _end: end })
     }
 
-    /// Evaluates every checkpoint that appears, or the newest if the evaluator falls behind. Returns when the
-    /// checkpoint of the job's last step is evaluated, when no new one has come for too long, or when the
-    /// evaluator is interrupted. Calls `told` after every evaluation.
+    /// Evaluates every checkpoint that appears, or only the newest if the evaluator falls behind. Calls
+    /// `told` after every evaluation. Returns when the checkpoint of the job's last step has been evaluated,
+    /// when no new checkpoint has appeared within the idle timeout, or when the evaluator is interrupted.
     ///
     /// # Errors
-    /// If the model or its test set cannot be used, the store cannot be written, or the last checkpoint is
-    /// broken.
+    /// If the model or its test set cannot be used; if the store cannot be written; if the job's last
+    /// checkpoint cannot be read.
     ///
     /// # Panics
-    /// Outside of an actix system.
+    /// If called outside of an actix system.
     pub async fn run(self, mut told: impl FnMut(&EvaluationRecord)) -> Result<(), EvaluatorError> {
         tokio::select! {
             result = self.watch(&mut told) => result,
@@ -165,7 +165,7 @@ impl Evaluator {
         }
     }
 
-    /// Returns the progress of earlier lives of the evaluator in this store.
+    /// Restores the progress that earlier runs of the evaluator recorded in this store.
     async fn restore(&self) -> Result<EvaluatorState, EvaluatorError> {
         let there = self.catalog.names().await?;
         let mut course = Course::default();
@@ -183,7 +183,7 @@ impl Evaluator {
         Ok(EvaluatorState { course, bench: None, kept, broken: None })
     }
 
-    /// Returns the record of an earlier evaluation, if there is a readable one.
+    /// Returns the record of an earlier evaluation; `None` if there is none or it cannot be read.
     async fn record(&self, name: CheckpointName) -> Result<Option<EvaluationRecord>, EvaluatorError> {
         let file = EvaluationRecord::file(name);
         let bytes = match self.store.get(&file, RECORD_BYTES_MAX).await {
@@ -199,20 +199,21 @@ impl Evaluator {
         }
     }
 
-    /// Returns true if the newest checkpoint is that of the job's last step, and was evaluated by an earlier
-    /// life.
+    /// Returns true if the newest checkpoint is that of the job's last step, and an earlier run of the
+    /// evaluator has evaluated it.
     async fn is_all_done(&self, state: &EvaluatorState) -> Result<bool, EvaluatorError> {
         let there = self.catalog.names().await?;
         if !state.course.candidates(&there).is_empty() {
             return Ok(false);
         }
         let Some(&newest) = Course::default().candidates(&there).first() else { return Ok(false) };
-        // Without a readable manifest, the last step is unknown.
+        // If the manifest cannot be read, the job's last step is unknown.
         let manifest = self.catalog.manifest(newest).await;
         Ok(manifest.is_ok_and(|manifest| manifest.step >= manifest.job.last_step))
     }
 
-    /// Returns the newest committed checkpoint that is to be evaluated, and all checkpoint folders.
+    /// Returns the newest committed checkpoint that should be evaluated, and the names of all checkpoint
+    /// folders.
     async fn next(&self, course: &Course) -> Option<(CheckpointName, Vec<CheckpointName>)> {
         let look = async {
             let there = self.catalog.names().await?;
@@ -267,7 +268,7 @@ impl Evaluator {
         Ok(record)
     }
 
-    /// Returns the bench for checkpoints of `job`: the old one if it fits, or a new one.
+    /// Returns the existing bench if it is for `job`, or creates a new one.
     async fn bench(
         &self,
         job: &JobSpec,
@@ -296,7 +297,7 @@ impl Evaluator {
         Ok(EvaluationBench { job, test, devices, best })
     }
 
-    /// Keeps a checkpoint that is better than the best so far, and deletes the former best.
+    /// Copies a checkpoint that is better than the best so far, and deletes the copy of the former best.
     async fn keep_best(
         &self,
         manifest: &ManifestSpec,
@@ -334,7 +335,8 @@ impl Evaluator {
         Ok(())
     }
 
-    /// Deals with a checkpoint that cannot be read: deleted, broken, or not visible as a whole yet.
+    /// Records that a checkpoint cannot be read, because it is deleted, broken, or not yet completely
+    /// visible.
     async fn pass_over(
         &self,
         name: CheckpointName,

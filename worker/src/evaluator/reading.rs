@@ -1,5 +1,5 @@
-//! Reads the values of a checkpoint as whole variables, for any placement it was saved with. Knows no job's
-//! progress.
+//! Reads the values of a checkpoint as whole variables, whatever placement it was saved with. Does not know
+//! how far a job has come.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use pushpull_transport::buffer::{BufferPool, Segment};
 use super::error::EvaluatorError;
 use crate::client::Values;
 
-/// Reads every variable: its moving average if the job keeps one, or else its value.
+/// Reads every variable: its moving average if the checkpoint has one, otherwise its value.
 ///
 /// # Errors
 /// If a file is missing, incomplete or damaged.
@@ -21,7 +21,7 @@ pub(super) async fn read_values(
     manifest: &ManifestSpec,
     pool: &BufferPool,
 ) -> Result<Arc<Values>, EvaluatorError> {
-    // Checked before memory is allocated for them.
+    // Checked before memory is allocated for the values.
     if let Some((_, reason)) = missing_file(store, checkpoint, manifest).await? {
         return Err(EvaluatorError::NotWhole(reason));
     }
@@ -38,7 +38,7 @@ pub(super) async fn read_values(
         let mut buffer = pool.take(found as usize);
         let mut to = buffer.as_bytes_mut();
         for piece in &pieces {
-            // The pieces are in the order of rows.
+            // The pieces are in the order of the variable's rows.
             let (own, rest) = to.split_at_mut((piece.from.end - piece.from.start) as usize);
             read_piece(store, checkpoint, piece, own).await?;
             to = rest;

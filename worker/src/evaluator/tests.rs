@@ -1,4 +1,5 @@
-//! The evaluator against a store that the tests fill: a plane whose loss is known, as its data have no noise.
+//! The evaluator with a store that the tests fill. The model is a plane whose loss is known because its data
+//! have no noise.
 
 use std::path::Path;
 use std::time::Duration;
@@ -48,7 +49,7 @@ fn job(average: Option<f32>) -> JobSpec {
     }
 }
 
-/// Kernel, bias and shift of a plane whose mean squared error is `off` squared.
+/// Returns the kernel, the bias and the shift of a plane whose mean squared error is the square of `off`.
 fn plane(off: f32) -> [Vec<f32>; 3] {
     [WEIGHTS.to_vec(), vec![0.75 + off], vec![0.25]]
 }
@@ -57,7 +58,7 @@ fn name(step: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: Incarnation(7) }
 }
 
-/// The kernel is split over two shards, and what is not trained has no average.
+/// Saves a checkpoint whose kernel is split over two shards. Untrained variables have no average.
 async fn save(
     store: &Store,
     step: u64,
@@ -197,10 +198,10 @@ fn every_new_checkpoint_is_evaluated_until_the_last() {
         let brief = actors.iter().map(|actor| (actor.name.as_str(), actor.state.as_str()));
         let brief: Vec<_> = brief.collect();
         assert_eq!(brief, [("evaluator/0/watcher", "ended"), ("evaluator/0/device/0", "ended")]);
-        // Three batches each: 37 examples, 16 at a time.
+        // Each evaluation has three batches: 37 examples, at most 16 in a batch.
         assert_eq!(actors[1].handling.count(), 3 * LAST_STEP);
         assert_eq!(folders(&path.join(BEST)), [name(2).to_string()]);
-        // It is a checkpoint of a store of its own, also when the other is deleted.
+        // The best checkpoint is stored separately, so it remains when the original is deleted.
         store.delete_folder(&name(2).to_string()).await.unwrap();
         let best = store.folder(BEST);
         let manifest = Catalog::new(best.clone()).manifest(name(2)).await.unwrap();
@@ -223,7 +224,7 @@ fn the_best_by_a_given_metric_outlives_the_evaluator() {
         running.interrupt.cancel();
         running.end().await.unwrap();
         assert_eq!(folders(&path.join(BEST)), [name(1).to_string()]);
-        // Another life knows what was the best.
+        // A second evaluator finds the record of the best checkpoint.
         let mut running = start(&store, worst.clone());
         save_plane(&store, 3, 0.2).await;
         assert_eq!(running.next().await.step, GlobalStep(3));
@@ -231,7 +232,7 @@ fn the_best_by_a_given_metric_outlives_the_evaluator() {
         assert_eq!(running.next().await.step, GlobalStep(LAST_STEP));
         running.end().await.unwrap();
         assert_eq!(folders(&path.join(BEST)), [name(1).to_string()]);
-        // A third has nothing to do.
+        // A third evaluator has nothing to do.
         let mut running = start(&store, worst);
         assert!(running.told.recv().await.is_none());
         running.end().await.unwrap();
@@ -244,7 +245,7 @@ fn an_evaluator_behind_takes_the_newest() {
         for (step, off) in [(1, 0.5), (2, 0.1), (3, 0.3), (LAST_STEP, 0.2)] {
             save_plane(&store, step, off).await;
         }
-        // What has no manifest does not count.
+        // A checkpoint without a manifest is ignored.
         store.put(&name(LAST_STEP + 1).file("ps-0-shard-0.safetensors"), "half").await.unwrap();
         let mut running = start(&store, config());
         assert_eq!(running.next().await.step, GlobalStep(LAST_STEP));
@@ -267,7 +268,7 @@ fn broken_and_deleted_checkpoints_are_passed_over() {
         std::fs::remove_file(file(2, "ps-0-shard-0.safetensors")).unwrap();
         let mut running = start(&store, config());
         assert_eq!(running.next().await.step, GlobalStep(1));
-        // Nothing comes after the last one, so that a broken one is the end, too.
+        // No checkpoint follows the last one, so the evaluator ends even if the last one is broken.
         store.put(&name(LAST_STEP).manifest(), "{}").await.unwrap();
         let view = running.view.clone();
         let error = running.end().await.unwrap_err().to_string();
@@ -288,7 +289,7 @@ fn values_or_their_averages_are_evaluated() {
             let record = running.next().await;
             running.interrupt.cancel();
             running.end().await.unwrap();
-            // What is not trained has no average.
+            // Untrained variables have no average.
             let numbers = if average.is_some() { &averages } else { &values };
             let segments = numbers.iter().map(|numbers| Segment::whole(Arc::new(Buffer::from_f32(numbers))));
             let direct = Arc::new(Values::new(segments.collect()));

@@ -1,5 +1,5 @@
-//! A view of an evaluator, which writes it after each checkpoint; it is read without asking the task. Knows
-//! no store.
+//! A view of an evaluator, which the evaluator updates after each checkpoint. It can be read without a
+//! request to the task. Knows no store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl EvaluatorView {
         Self { life, snapshot: Arc::default() }
     }
 
-    /// Records that a checkpoint was evaluated, and how long that took.
+    /// Records that a checkpoint was evaluated, and that the evaluation took `took`.
     pub(super) fn evaluated(&self, record: &EvaluationRecord, took: Duration) {
         let mut snapshot = self.snapshot.lock();
         snapshot.evaluated += 1;
@@ -34,7 +34,7 @@ impl EvaluatorView {
         snapshot.took.record(took);
     }
 
-    /// Counts a checkpoint that was passed over.
+    /// Counts a checkpoint that was skipped.
     pub(super) fn failed(&self) {
         self.snapshot.lock().failed += 1;
     }

@@ -12,20 +12,21 @@ use pushpull_messages::message::Verdict;
 use crate::client::Values;
 use crate::telemetry::Plots;
 
-/// A hook into one worker's training. Every call happens between two steps, which wait for it.
+/// A user-defined extension of one worker's training. Every call happens between two steps, and the next step
+/// waits until it returns.
 ///
-/// An error ends the worker, and with it the job; its text is the reason.
+/// If a call returns an error, the worker ends, and with it the job; the text of the error is the reason.
 pub trait Hook: Send {
-    /// Is called before the first step.
+    /// Called before the first step.
     ///
     /// # Errors
-    /// Any error keeps the training from beginning.
+    /// Any error ends the worker before its first step.
     fn begin(&mut self, start: &Start<'_>) -> Result<(), HookError> {
         let _ = start;
         Ok(())
     }
 
-    /// Is called before each step.
+    /// Called before each step.
     ///
     /// # Errors
     /// Any error ends the worker.
@@ -34,8 +35,8 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Is called after each step, when its gradients were pushed or dropped. Plotted summaries travel with
-    /// the worker's next report.
+    /// Called after each step, when the gradients have been pushed or dropped. Summaries given to `plots` are
+    /// sent with the worker's next report.
     ///
     /// # Errors
     /// Any error ends the worker.
@@ -45,26 +46,26 @@ pub trait Hook: Send {
     }
 }
 
-/// Makes the hook of one worker.
+/// A function that creates the hook of one worker.
 pub type MakeHook = Arc<dyn Fn() -> Box<dyn Hook> + Send + Sync>;
 
-/// The training that begins.
+/// The information that a hook gets before the first step.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// The job, with its input as this host has it.
+    /// The job; the paths of its input are those on this host.
     pub job: &'a JobSpec,
-    /// The worker.
+    /// The worker that the hook belongs to.
     pub task: TaskId,
-    /// The columns of every batch, in order.
+    /// The specs of the columns of every batch, in order.
     pub columns: &'a [ColumnSpec],
 }
 
-/// A step that is about to begin.
+/// The information that a hook gets about a step that is about to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct StepContext<'a> {
-    /// The steps that this worker has taken before.
+    /// The number of steps that this worker has taken before this one.
     pub local_step: LocalStep,
-    /// The greatest version of a shard in the values.
+    /// The greatest version of a shard among the pulled values.
     pub global_step: GlobalStep,
     /// The batch of the step.
     pub batch: &'a Batch,
@@ -72,12 +73,12 @@ pub struct StepContext<'a> {
     pub values: &'a Values,
 }
 
-/// A step that has been taken.
+/// The information that a hook gets about a step that has been taken.
 #[derive(Clone, Copy, Debug)]
 pub struct StepInfo<'a> {
-    /// The steps that this worker has taken before.
+    /// The number of steps that this worker has taken before this one.
     pub local_step: LocalStep,
-    /// The greatest version of a shard after the step.
+    /// The greatest version of any shard after the step.
     pub global_step: GlobalStep,
     /// The mean loss over the batch.
     pub loss: f32,
@@ -86,15 +87,15 @@ pub struct StepInfo<'a> {
     /// The values that were pulled for the next step.
     pub values: &'a Values,
     /// The Euclidean norm of the gradients before they were clipped by it. It is measured about as often as
-    /// the worker reports, and `None` in other steps.
+    /// the worker reports; in other steps it is `None`.
     pub gradient_norm: Option<f32>,
-    /// The time from the beginning of the computation until the next values arrived, in seconds.
+    /// The time from the beginning of the computation to the arrival of the next values, in seconds.
     pub seconds: f64,
-    /// The verdict of each shard on the gradients; empty if they were dropped.
+    /// The verdict of each shard on the gradients; empty if the gradients were dropped.
     pub verdicts: &'a [Verdict],
 }
 
-/// The error with which a hook ends the worker.
+/// The error by which a hook ends the worker.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HookError(String);

@@ -1,8 +1,8 @@
-//! A hook that plots an example of the input as an image, after all stages, so that people see what is
-//! trained on. Knows no data set.
+//! A hook that plots an example of the input as an image, after all map stages, so that users can see what
+//! the model is trained on. Knows no data set.
 //!
-//! Wanted properties: (A) pixels from 0 to 1 are shown as they are; (B) others are scaled, so that the
-//! smallest is black and the largest is white; (C) any numbers give a valid image.
+//! Wanted properties: (A) pixels from 0 to 1 are shown unchanged; (B) other pixels are scaled so that the
+//! smallest is black and the greatest is white; (C) any numbers, even NaN, give a valid image.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use pushpull_messages::tensor::DType;
 use super::hook::{Hook, HookError, Start, StepInfo};
 use crate::telemetry::Plots;
 
-/// A hook that plots the first example of a batch as `input/NAME` from time to time. It takes the first
-/// column of floats that looks like images: `[height, width, channels]` with 1, 3 or 4 channels, or `[height,
-/// width]` of at least 8 pixels each. It does nothing if there is no such column.
+/// A hook that plots the first example of a batch as `input/NAME` at regular intervals. It plots the first
+/// column of floats whose shape is that of an image: `[height, width, channels]` with 1, 3 or 4 channels, or
+/// `[height, width]` of at least 8 pixels each. If there is no such column, it does nothing.
 #[derive(Clone, Debug)]
 pub struct ImageOfBatch {
     every: Duration,
@@ -34,7 +34,7 @@ struct ImageColumn {
 }
 
 impl ImageOfBatch {
-    /// Creates a hook that plots once every `every`.
+    /// Creates a hook that plots one image per interval `every`.
     pub const fn every(every: Duration) -> Self {
         Self { every, last: None, column: None }
     }
@@ -72,7 +72,7 @@ impl Hook for ImageOfBatch {
 fn column(position: usize, spec: &ColumnSpec) -> Option<ImageColumn> {
     let (height, width, channels, least) = match spec.example.shape.0[..] {
         [height, width, channels] => (height, width, channels, 2),
-        // Smaller ones are probably tables.
+        // Smaller ones are probably tables rather than images.
         [height, width] => (height, width, 1, 8),
         _ => return None,
     };
@@ -84,15 +84,15 @@ fn column(position: usize, spec: &ColumnSpec) -> Option<ImageColumn> {
     Some(ImageColumn { position, tag, height: height as u32, width: width as u32, channels })
 }
 
-/// Returns one byte for each value.
+/// Converts each value to one byte.
 fn pixels(values: &[f32]) -> Vec<u8> {
     let finite = values.iter().filter(|value| value.is_finite()).map(|&value| f64::from(value));
     let (least, greatest) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), value| {
         (value.min(least), value.max(greatest))
     });
-    // This also holds if no value is finite.
+    // The condition also holds if no value is finite.
     let (least, greatest) = if least >= 0.0 && greatest <= 1.0 { (0.0, 1.0) } else { (least, greatest) };
-    // NaN becomes 0.
+    // The conversion turns NaN into 0.
     let pixel = |&value: &f32| ((f64::from(value) - least) / (greatest - least) * 255.0).round() as u8;
     values.iter().map(pixel).collect()
 }
@@ -108,7 +108,8 @@ mod tests {
     use crate::hooks::tests::{job, step};
 
     proptest! {
-        /// (A), (B) and (C).
+        /// (A), (B) and (C): pixels from 0 to 1 are unchanged, others are scaled, and the image is always
+        /// valid.
         #[test]
         fn larger_values_are_brighter(
             values in prop::collection::vec(prop_oneof![0f32..1.0, any::<f32>()], 1..20),
@@ -160,7 +161,7 @@ mod tests {
         for other in [vec![28, 28, 2], vec![4, 28], vec![784], vec![1024, 1025]] {
             assert!(!looks(TensorSpec::f32(Shape(other))));
         }
-        // Without such a column, the hook does nothing.
+        // If there is no such column, the hook does nothing.
         hook.begin(&Start { columns: &columns[..2], ..start }).unwrap();
         hook.last = None;
         hook.after_step(&step(&batch, LocalStep(9), 0.5), &plots).unwrap();

@@ -3,14 +3,15 @@
 use super::hook::{Hook, HookError, StepInfo};
 use crate::telemetry::Plots;
 
-/// A hook that logs loss, time and, if it was measured, gradient norm once every `steps` steps of the worker.
+/// A hook that logs once every `steps` steps of the worker: the loss, the time and, if it was measured, the
+/// norm of the gradients.
 #[derive(Clone, Copy, Debug)]
 pub struct LogEvery {
     steps: u64,
 }
 
 impl LogEvery {
-    /// Creates a hook that logs every `steps` steps; 0 counts as 1.
+    /// Creates a hook that logs every `steps` steps; 0 has the same effect as 1.
     pub const fn steps(steps: u64) -> Self {
         Self { steps: if steps == 0 { 1 } else { steps } }
     }

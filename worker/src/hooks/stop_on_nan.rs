@@ -3,8 +3,9 @@
 use super::hook::{Hook, HookError, StepInfo};
 use crate::telemetry::Plots;
 
-/// A hook that ends the worker, and with it the job, with an error at the first step whose loss is not
-/// finite. This matters if the job drops such gradients, or if they are finite although the loss is not.
+/// A hook that ends the worker with an error, and with it the job, at the first step whose loss is not
+/// finite. It is useful if the job drops gradients that are not finite, or if gradients are finite although
+/// the loss is not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StopOnNan;
 

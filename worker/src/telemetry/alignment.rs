@@ -1,47 +1,47 @@
-//! The offset of another task's clock, estimated from calls to it: the offset of the call with the shortest
-//! round trip, as in NTP (Mills, RFC 5905, 2010). Knows neither clock nor connection.
+//! Estimates the offset of another task's clock from calls to that task. As in NTP (Mills, RFC 5905, 2010),
+//! the offset is that of the call with the shortest round trip. Knows neither clock nor connection.
 //!
-//! Wanted properties: (A) the estimate is off by at most half of the shortest round trip among the last
-//! calls, and exact if both ways take equally long; (B) times that are placed within a call lie within it;
-//! (C) their order is kept.
+//! Wanted properties: (A) the error of the estimate is at most half of the shortest round trip among the last
+//! calls, and 0 if both directions take equally long; (B) times that are placed within a call lie within it;
+//! (C) their order is preserved.
 
 use std::collections::VecDeque;
 
 use pushpull_messages::observe::{Micros, PushTimes};
 
-/// The number of calls that are remembered. Clocks drift, so older ones are dropped.
+/// The number of calls whose estimates are stored. Older estimates are dropped because clocks drift.
 const CALLS_MAX: usize = 8;
 
-/// The estimated offset of one clock from another.
+/// The estimated offset of another task's clock from this task's clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Alignment {
     calls: VecDeque<Estimate>,
 }
 
-/// The times of a call, on two clocks.
+/// The times of a call, on the clocks of both tasks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTimes {
-    /// When all of the request was sent, on our clock.
+    /// When all of the request was sent, on this task's clock.
     pub sent: Micros,
-    /// When it was received, on their clock.
+    /// When the request was received, on the other task's clock.
     pub received: Micros,
-    /// When it was answered, on their clock.
+    /// When the reply was sent, on the other task's clock.
     pub answered: Micros,
-    /// When the reply arrived, on our clock.
+    /// When the reply arrived, on this task's clock.
     pub back: Micros,
 }
 
-/// The estimate of one call.
+/// The estimate that follows from one call.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
-    /// The time on the wire, both ways together.
+    /// The time that the request and the reply spent on the wire together.
     round_trip: Micros,
-    /// Their clock minus ours.
+    /// The time on the other task's clock minus the time on this task's clock.
     offset: Micros,
 }
 
 impl Alignment {
-    /// Takes a call into account, unless its times are impossible.
+    /// Adds a call to the estimate. Ignores the call if its times are impossible.
     pub(crate) fn hear(&mut self, call: CallTimes) {
         let Some(estimate) = Estimate::of(call) else { return };
         if self.calls.len() == CALLS_MAX {
@@ -50,13 +50,14 @@ impl Alignment {
         self.calls.push_back(estimate);
     }
 
-    /// Returns their clock minus ours; `None` before the first call.
+    /// Returns the other task's clock minus this task's clock; `None` before the first call.
     pub(crate) fn offset(&self) -> Option<Micros> {
         self.calls.iter().min_by_key(|estimate| estimate.round_trip).map(|estimate| estimate.offset)
     }
 
-    /// Returns the times of a push on our clock, moved into its call: from `sent`, when all of it was sent,
-    /// to `back`, when the reply arrived. Returns `None` before the first call.
+    /// Converts the times of a push to this task's clock, and limits them to the duration of the call: from
+    /// `sent`, when all of the push was sent, to `back`, when the reply arrived. Returns `None` before the
+    /// first call.
     pub(crate) fn place(&self, times: PushTimes, sent: Micros, back: Micros) -> Option<PushTimes> {
         let offset = self.offset()?;
         let mut last = sent;
@@ -89,8 +90,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a call at `at` on our clock to a clock that is `ahead`, with the time it took out, there and
-    /// home.
+    /// Returns a call that begins at `at` on this task's clock, to a task whose clock is ahead by `ahead`.
+    /// The durations are those of the request, of the work there, and of the reply.
     fn call(at: Micros, ahead: Micros, [out, there, home]: [Micros; 3]) -> CallTimes {
         let received = at + out + ahead;
         CallTimes { sent: at, received, answered: received + there, back: at + out + there + home }
@@ -111,7 +112,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A).
+        /// (A): the error is at most half of the shortest round trip.
         #[test]
         fn the_offset_is_off_by_half_of_the_ways_difference(
             ahead in -1_000_000_000i64..1_000_000_000,
@@ -134,7 +135,7 @@ mod tests {
             }
         }
 
-        /// (B) and (C), for any times that the other task reports.
+        /// (B) and (C): placed times lie within their call, in order, whatever times the other task reports.
         #[test]
         fn placed_times_lie_within_their_call_in_order(
             ahead in any::<i64>(),

@@ -1,15 +1,16 @@
-//! The steps whose gradient norm is measured. Measuring takes a pass over all gradients, and keeps their push
-//! from beginning early. Knows no gradient.
+//! Decides at which steps the gradient norm is measured. It is measured rarely, because this takes a pass
+//! over all gradients, and because the push can then not begin before all gradients are computed. Knows no
+//! gradient.
 //!
-//! Wanted properties: (A) the first step is measured; (B) two measured steps are at least [`STEPS`] steps and
-//! the set time apart.
+//! Wanted properties: (A) the first step is measured; (B) two measured steps are at least [`STEPS`] steps
+//! apart, and at least the configured time.
 
 use std::time::{Duration, Instant};
 
 use pushpull_messages::id::LocalStep;
 
-/// The minimum number of steps between two measured ones, so that long steps are slowed down by a small share
-/// only.
+/// The minimum number of steps from one measured step to the next, so that measuring slows a job with short
+/// steps down only a little.
 const STEPS: u64 = 16;
 
 /// Decides which steps are measured.
@@ -20,12 +21,12 @@ pub(crate) struct Gauge {
 }
 
 impl Gauge {
-    /// Creates a gauge that measures about once every `every`.
+    /// Creates a gauge that measures about once in every interval `every`.
     pub(crate) const fn new(every: Duration) -> Self {
         Self { every, last: None }
     }
 
-    /// Returns true if `step` is to be measured; it then counts as measured.
+    /// Returns true if the norm is to be measured at `step`, and records that it was.
     pub(crate) fn is_due(&mut self, step: LocalStep, now: Instant) -> bool {
         let due = self.last.is_none_or(|(last, at)| {
             step.0.saturating_sub(last.0) >= STEPS && now.saturating_duration_since(at) >= self.every
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B).
+        /// (A) and (B): the first step is measured, and measured steps are far enough apart.
         #[test]
         fn steps_are_measured_rarely(took in prop::collection::vec(0u64..500, 1..200)) {
             let every = Duration::from_secs(1);

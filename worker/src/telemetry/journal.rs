@@ -1,5 +1,5 @@
-//! A worker's progress and where its time went. The training loop writes it once a step; reports and views
-//! read it and hold nothing up. Knows neither of them.
+//! A worker's progress, and how its time was spent. The training loop updates the journal once per step;
+//! reports and views read it without delaying the loop. Knows neither reports nor views.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,33 +11,33 @@ use pushpull_messages::observe::{ActorSnapshot, TimeHistogram, WorkerSnapshot};
 use super::moments::Moments;
 use crate::client::ExchangeCounters;
 
-/// The journal of one worker. Clones share it.
+/// The journal of one worker. Clones share the same journal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Journal(Arc<Mutex<JournalState>>);
 
 #[derive(Debug, Default)]
 struct JournalState {
-    /// The snapshot without the counters of exchanges.
+    /// The worker's snapshot, without the counters of its pushes and pulls.
     snapshot: WorkerSnapshot,
     counters: Option<ExchangeCounters>,
     loss_sum: f64,
     gradient_norm: Option<(LocalStep, f32)>,
-    /// The times of whole steps.
+    /// The durations of whole steps.
     steps: TimeHistogram,
-    /// The beginning of the current step.
+    /// When the current step began.
     since: Option<Instant>,
-    /// The current phase and its beginning.
+    /// The name of the current phase, and when it began.
     phase: Option<(&'static str, Instant)>,
-    /// The batches that were ready before the last step, and their maximum.
+    /// The number of batches that were ready before the last step, and the maximum of this number.
     ready: Option<[usize; 2]>,
 }
 
-/// The result of one step.
+/// The result of one step, as the journal records it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepRecord {
     pub moments: Moments,
     pub global_step: GlobalStep,
-    /// The batches taken from the input, in all lives of the worker.
+    /// The number of batches taken from the input, including those in earlier runs of the worker.
     pub drawn: u64,
     pub examples: u64,
     pub loss: f32,
@@ -52,17 +52,17 @@ pub(crate) struct StepRecord {
 pub(crate) struct Progress {
     pub snapshot: WorkerSnapshot,
     pub loss_sum: f64,
-    /// The last norm that was measured, and the step after which it was.
+    /// The last norm that was measured, and the step after which it was measured.
     pub gradient_norm: Option<(LocalStep, f32)>,
 }
 
 impl Journal {
-    /// Sets the counters of the worker's exchanges.
+    /// Sets the counters of the worker's pushes and pulls, which later snapshots include.
     pub(crate) fn counters(&self, counters: ExchangeCounters) {
         self.0.lock().counters = Some(counters);
     }
 
-    /// Notes that the training begins, or continues, at `global_step`.
+    /// Records that the training begins, or continues, at `global_step`.
     pub(crate) fn begin(&self, global_step: GlobalStep, drawn: u64) {
         let mut state = self.0.lock();
         (state.snapshot.global_step, state.snapshot.drawn) = (global_step, drawn);
@@ -70,17 +70,17 @@ impl Journal {
         (state.since, state.phase) = (Some(now), Some(("input", now)));
     }
 
-    /// Notes that a phase of a step begins; `phase` is its name in the snapshot.
+    /// Records that a phase of a step begins at `at`. `phase` is the phase's name in the snapshot.
     pub(crate) fn enter(&self, phase: &'static str, at: Instant) {
         self.0.lock().phase = Some((phase, at));
     }
 
-    /// Notes how many batches are ready, and how many may be.
+    /// Records how many batches are ready, and the maximum of this number.
     pub(crate) fn ready(&self, batches: usize, max: usize) {
         self.0.lock().ready = Some([batches, max]);
     }
 
-    /// Records a step.
+    /// Records a completed step.
     pub(crate) fn step(&self, step: &StepRecord) {
         let StepRecord { moments, global_step, drawn, examples, loss, gradient_norm, pushed } = *step;
         let mut state = self.0.lock();
@@ -100,13 +100,13 @@ impl Journal {
         state.gradient_norm = gradient_norm.map(|norm| (local_step, norm)).or(state.gradient_norm);
     }
 
-    /// Notes that no further step is taken.
+    /// Records that no further step is taken.
     pub(crate) fn end(&self) {
         let mut state = self.0.lock();
         (state.since, state.phase) = (None, None);
     }
 
-    /// Returns the worker's progress.
+    /// Returns the worker's progress so far.
     pub(crate) fn progress(&self) -> Progress {
         let (mut progress, counters) = {
             let state = self.0.lock();
@@ -122,7 +122,7 @@ impl Journal {
         progress
     }
 
-    /// Returns snapshots of the training loop and the input, as if they were actors.
+    /// Returns snapshots of the training loop and of the input, in the form of snapshots of actors.
     pub(crate) fn actors(&self, task: impl std::fmt::Display, doing: &str) -> Vec<ActorSnapshot> {
         let state = self.0.lock();
         let busy = state.since.map(elapsed_us);

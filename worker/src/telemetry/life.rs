@@ -1,5 +1,5 @@
-//! The state of a worker or evaluator task: where it is in its life, whether it can reach the chief, and what
-//! its devices do. It can be read without asking the task. Knows no step.
+//! The state of a worker or evaluator task: its phase from start to end, whether it is connected to the
+//! chief, and what its devices do. It can be read without a request to the task. Knows no step.
 
 use std::sync::{Arc, Weak};
 
@@ -9,7 +9,7 @@ use pushpull_messages::observe::{ActorSnapshot, Meter, TaskState};
 use pushpull_transport::ReconnectingClient;
 use tokio_util::sync::CancellationToken;
 
-/// The state of one task. Clones share it.
+/// The state of one task. Clones share the same state.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     now: Arc<Mutex<LifeState>>,
@@ -19,25 +19,25 @@ pub(crate) struct Life {
 
 #[derive(Debug)]
 struct LifeState {
-    /// The connection to the chief, once it was dialled.
+    /// The connection to the chief; `None` until the task has connected for the first time.
     chief: Option<Weak<ReconnectingClient>>,
     state: TaskState,
     doing: &'static str,
     devices: Vec<Arc<Meter>>,
 }
 
-/// Marks its task as ended when it is dropped, also by a panic.
+/// A guard that marks its task as ended when it is dropped, even if the task panics.
 #[derive(Debug)]
 pub(crate) struct EndOfLife(Life);
 
 impl Life {
-    /// Creates the state of a task that starts.
+    /// Creates the state of a task that is starting.
     pub(crate) fn new(doing: &'static str, interrupt: CancellationToken) -> Self {
         let now = LifeState { chief: None, state: TaskState::Starting, doing, devices: Vec::new() };
         Self { now: Arc::new(Mutex::new(now)), interrupt }
     }
 
-    /// Returns the guard that the task keeps until its end.
+    /// Returns a guard that marks the task as ended. The task holds it until it ends.
     pub(crate) fn end(&self) -> EndOfLife {
         EndOfLife(self.clone())
     }
@@ -58,7 +58,7 @@ impl Life {
         }
     }
 
-    /// Sets what the task does now, in a few words.
+    /// Sets a description of what the task is doing, in a few words.
     pub(crate) fn doing(&self, what: &'static str) {
         let mut now = self.now.lock();
         if now.state != TaskState::Ended {
@@ -66,7 +66,7 @@ impl Life {
         }
     }
 
-    /// Sets the meters of the task's devices.
+    /// Sets the meters of the task's devices, which count and time their messages.
     pub(crate) fn devices(&self, meters: Vec<Arc<Meter>>) {
         self.now.lock().devices = meters;
     }
@@ -76,7 +76,7 @@ impl Life {
         self.now.lock().chief = Some(Arc::downgrade(chief));
     }
 
-    /// Returns true if the connection to the chief stands, and `None` if it was never dialled.
+    /// Returns true if the task is connected to the chief; `None` if it never was.
     pub(crate) fn is_chief_connected(&self) -> Option<bool> {
         let chief = self.now.lock().chief.clone()?;
         Some(chief.upgrade().is_some_and(|chief| chief.is_up()))
@@ -90,7 +90,7 @@ impl Life {
         }
     }
 
-    /// Returns what the task does, and a snapshot of each of its devices.
+    /// Returns a description of what the task is doing, and a snapshot of each of its devices.
     pub(crate) fn actors(&self, task: TaskId) -> (&'static str, Vec<ActorSnapshot>) {
         let (doing, ended, devices) = {
             let now = self.now.lock();

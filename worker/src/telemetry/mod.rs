@@ -1,5 +1,5 @@
-//! What a worker shows of itself: counters, spans and summaries, and the reports that take them to the chief.
-//! Knows no graph, and holds up no step.
+//! The telemetry of a worker: counters, spans and summaries, and the reports that send them to the chief.
+//! Knows no graph, and delays no step.
 
 mod alignment;
 mod gauge;

@@ -1,33 +1,34 @@
-//! The times at which the phases of a step began and ended. They follow each other and add up to the step.
-//! Knows no clock.
+//! The times at which the phases of a step began and ended. The phases are consecutive, and their durations
+//! add up to that of the step. Knows no clock.
 
 use std::time::Instant;
 
 use pushpull_messages::observe::Phases;
 
-/// The times of one step, in order.
+/// The times of one step, in chronological order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
-    /// When the step before ended.
+    /// When the previous step ended.
     pub begun: Instant,
     /// When the batch was ready.
     pub fed: Instant,
-    /// When the hooks had returned and the devices began.
+    /// When the hooks before the step had returned and the devices began to compute.
     pub started: Instant,
     /// When the gradients were complete.
     pub computed: Instant,
-    /// When the gradients had been filtered, if they were.
+    /// When the gradients had been filtered; `None` if they were not filtered.
     pub filtered: Option<Instant>,
-    /// When every shard had replied, if the gradients were pushed.
+    /// When every shard had replied; `None` if the gradients were not pushed.
     pub answered: Option<Instant>,
     /// When the hooks after the step had returned.
     pub ended: Instant,
-    /// True if there are any hooks.
+    /// True if the worker has any hooks.
     pub hooks: bool,
 }
 
 impl Moments {
-    /// Returns the name, beginning and end of each phase. `hooks` comes twice.
+    /// Returns the name, the beginning and the end of each phase. The phase `hooks` occurs twice: before and
+    /// after the computation.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (&'static str, Instant, Instant)> + use<> {
         let Self { begun, fed, started, computed, filtered, answered, ended, hooks } = *self;
         let passed = filtered.unwrap_or(computed);
@@ -42,7 +43,7 @@ impl Moments {
         parts.into_iter().filter_map(|(name, part)| part.map(|(from, until)| (name, from, until)))
     }
 
-    /// Records the time of each phase once.
+    /// Adds the duration of each phase of this step to `phases`.
     pub(crate) fn count(&self, phases: &mut Phases) {
         let mut hooks = None;
         for (name, from, until) in self.parts() {

@@ -1,14 +1,15 @@
-//! Summaries that a worker's hooks plot, kept until its next report. Knows neither hooks nor connection.
+//! Summaries that a worker's hooks plot, stored until the next report. Knows neither hooks nor connection.
 //!
-//! Wanted properties: (A) the summaries taken at a time fit in a report; (B) each summary is taken once, in
-//! order, or counted as lost.
+//! Wanted properties: (A) the summaries taken at a time fit in a report; (B) each summary is either taken
+//! once, in order, or counted as lost.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pushpull_messages::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
-/// Summaries that wait for the next report, which bounds their number and bytes. Clones share them.
+/// Summaries that wait for the next report. Their number and bytes are limited to what a report can contain.
+/// Clones share the same summaries.
 #[derive(Clone, Debug, Default)]
 pub struct Plots(Arc<Mutex<WaitingSummaries>>);
 
@@ -20,8 +21,8 @@ struct WaitingSummaries {
 }
 
 impl Plots {
-    /// Plots a summary with the next report, about a second later. A summary that is invalid or finds no room
-    /// is lost; the first loss is logged.
+    /// Adds a summary to the next report, which is sent about a second later. A summary is lost if it is
+    /// invalid or if the report is full; the first loss is logged.
     pub fn plot(&self, summary: SummarySpec) {
         let mut waiting = self.0.lock();
         let bytes = waiting.bytes.saturating_add(summary.bytes());
@@ -42,12 +43,12 @@ impl Plots {
         }
     }
 
-    /// Returns the number of summaries that wait.
+    /// Returns the number of summaries that are waiting.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().summaries.len()
     }
 
-    /// Takes all summaries that wait.
+    /// Removes and returns all summaries that are waiting.
     pub(crate) fn take(&self) -> Vec<SummarySpec> {
         let mut waiting = self.0.lock();
         waiting.bytes = 0;
@@ -64,7 +65,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B).
+        /// (A) and (B): the summaries taken at a time fit in a report, and every summary is taken or counted
+        /// as lost.
         #[test]
         fn taken_summaries_fit_in_a_report_and_losses_are_counted(
             plotted in prop::collection::vec((0usize..SUMMARY_BYTES_MAX + 10, 0u8..4), 1..30),

@@ -1,5 +1,5 @@
-//! Reports a worker's progress to the chief about once a second, beside the training: a slow or lost chief
-//! holds up no step. Knows no shard.
+//! Reports a worker's progress to the chief about once a second, concurrently with the training, so that a
+//! slow or lost chief delays no step. Knows no shard.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use super::life::Life;
 use super::plots::Plots;
 use super::spans::Spans;
 
-/// The time that the last reports may take.
+/// The maximum time for sending the last reports.
 const LAST: Duration = Duration::from_secs(5);
-/// The number of last reports. The first reply aligns the clocks, so spans may have to wait for the second
-/// report.
+/// The number of reports that are sent at the end. Spans may have to wait for the second one, because the
+/// reply to the first one is needed to align the clocks.
 const LAST_REPORTS: usize = 2;
 
-/// Reports a worker's progress to the chief.
+/// A task that reports a worker's progress to the chief.
 pub(crate) struct Reporter {
     chief: Arc<ReconnectingClient>,
     life: Life,
     sources: ReportSources,
     clock: Clock,
-    /// The estimated offset of the chief's clock.
+    /// The estimated offset of the chief's clock from this worker's clock.
     alignment: Alignment,
     last: LastReport,
-    /// The summaries and spans of a report that has not been answered.
+    /// The numbers of summaries and of spans in a report to which the chief has not replied.
     unanswered: [usize; 2],
 }
 
-/// The sources that reports are made from.
+/// The sources of the contents of reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReportSources {
     pub journal: Journal,
@@ -46,18 +46,18 @@ pub(crate) struct ReportSources {
     pub spans: Spans,
 }
 
-/// What the last report contained; the next one continues from there.
+/// What the last report covered. The next report continues from there.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastReport {
     number: u64,
     local_step: LocalStep,
     loss_sum: f64,
-    /// The step after which the last reported norm was measured.
+    /// The step after which the last reported gradient norm was measured.
     measured: Option<LocalStep>,
 }
 
 impl LastReport {
-    /// Returns the report of the progress since the last one, and takes its place.
+    /// Returns the report on the progress since the last one, and replaces the last one by it.
     fn next(&mut self, now: Progress) -> Report {
         let Progress { snapshot, loss_sum, gradient_norm } = now;
         let steps = snapshot.local_step.0 - self.local_step.0;
@@ -85,7 +85,7 @@ impl LastReport {
 }
 
 impl Reporter {
-    /// Creates a reporter that has not reported yet. `clock` is the clock of the spans.
+    /// Creates a reporter that has not sent a report yet. `clock` is the clock of the spans.
     pub(crate) fn new(
         chief: Arc<ReconnectingClient>,
         life: Life,
@@ -96,9 +96,9 @@ impl Reporter {
         Self { chief, life, sources, clock, alignment, last, unanswered: [0; 2] }
     }
 
-    /// Reports once every `every` until the receivers of `stop` are gone, and sets `stop` if the chief tells
-    /// the worker to stop. At the end it still waits for the reply to a report on its way, and sends a last
-    /// one with the rest.
+    /// Sends a report once in every interval `every` until the receivers of `stop` are gone. Sets `stop` if
+    /// the chief tells the worker to stop. At the end, waits for the reply to a report in flight, and sends
+    /// last reports with the rest.
     pub(crate) async fn run(mut self, stop: watch::Sender<Option<String>>, every: Duration) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -114,7 +114,7 @@ impl Reporter {
                 let mut report = pin!(self.report());
                 tokio::select! {
                     reported = &mut report => Ok(reported),
-                    // No other report contains what this one does.
+                    // Nothing in this report is repeated in a later one, so its reply is awaited.
                     () = stop.closed() => timeout_at(*end.insert(Instant::now() + LAST), report).await,
                 }
             };
@@ -149,7 +149,8 @@ impl Reporter {
         Ok(())
     }
 
-    /// Logs what was in a report without a reply, and what has waited since.
+    /// Logs the number of summaries and spans that the chief may not have received: those in a report without
+    /// a reply, and those that still wait for a report.
     fn log_unanswered(&self) {
         let summaries = self.unanswered[0] + self.sources.plots.len();
         let spans = self.unanswered[1] + self.sources.spans.len();
@@ -168,7 +169,7 @@ impl Reporter {
         let ReportSources { journal, plots, spans } = &self.sources;
         let mut report = self.last.next(journal.progress());
         report.summaries = plots.take();
-        // Spans wait until the clocks are aligned.
+        // Spans are sent only after the clocks have been aligned.
         report.spans = self.alignment.offset().map(|ahead| spans.take(ahead)).unwrap_or_default();
         report.spans_lost = spans.lost();
         self.unanswered = [report.summaries.len(), report.spans.len()];

@@ -1,15 +1,16 @@
 //! Spans that wait for a worker's next report. Knows neither what was measured nor the connection.
 //!
-//! Wanted properties: (A) the spans taken at a time fit in a report; (B) the spans of a step are taken once
-//! and together, or counted as lost together; (C) order and nesting are kept, even if the estimate of the
-//! chief's clock changes in between.
+//! Wanted properties: (A) the spans taken at a time fit in a report; (B) the spans of a step are either taken
+//! together, once, or counted as lost together; (C) order and nesting are preserved, even if the estimate of
+//! the chief's clock changes between two steps.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pushpull_messages::observe::{Micros, SPANS_MAX, SpanSpec};
 
-/// Spans on the worker's clock, no more than fit in one report. Clones share them.
+/// Spans with times on the worker's clock. Their number is limited to what a report can contain. Clones share
+/// the same spans.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spans(Arc<Mutex<WaitingSpans>>);
 
@@ -17,12 +18,12 @@ pub(crate) struct Spans(Arc<Mutex<WaitingSpans>>);
 struct WaitingSpans {
     spans: Vec<SpanSpec>,
     lost: u64,
-    /// The end of the last spans that were taken, on the chief's clock.
+    /// When the last span that was taken ended, on the chief's clock.
     taken_until: Option<Micros>,
 }
 
 impl Spans {
-    /// Adds the spans of one step: all of them, or none if they do not fit. The first loss is logged.
+    /// Adds the spans of one step if all of them fit, or none otherwise. The first loss is logged.
     pub(crate) fn put(&self, spans: Vec<SpanSpec>) {
         let mut waiting = self.0.lock();
         if waiting.spans.len() + spans.len() <= SPANS_MAX {
@@ -38,7 +39,8 @@ impl Spans {
         waiting.lost += spans.len() as u64;
     }
 
-    /// Takes all spans that wait, moved to the chief's clock, which is `ahead` of the worker's.
+    /// Removes and returns all spans that are waiting, with times on the chief's clock, which is `ahead` of
+    /// the worker's clock.
     pub(crate) fn take(&self, ahead: Micros) -> Vec<SpanSpec> {
         let mut waiting = self.0.lock();
         let mut spans = std::mem::take(&mut waiting.spans);
@@ -52,12 +54,12 @@ impl Spans {
         spans
     }
 
-    /// Returns the number of spans that wait.
+    /// Returns the number of spans that are waiting.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().spans.len()
     }
 
-    /// Returns the number of spans lost so far.
+    /// Returns the number of spans that have been lost.
     pub(crate) fn lost(&self) -> u64 {
         self.0.lock().lost
     }
@@ -76,7 +78,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B).
+        /// (A) and (B): taken spans fit in a report, and the spans of a step are taken or lost together.
         #[test]
         fn the_spans_of_a_step_are_taken_together_or_lost(
             steps in prop::collection::vec((1usize..1500, 0u8..4), 1..20),
@@ -100,7 +102,8 @@ mod tests {
             prop_assert_eq!(taken + spans.lost(), put, "(B)");
         }
 
-        /// (C), for steps that follow each other, each with a part, while the estimate changes.
+        /// (C): order and nesting are preserved while the estimate changes, for consecutive steps with one
+        /// part each.
         #[test]
         fn order_and_nesting_outlive_a_new_estimate(
             steps in prop::collection::vec((0i64..1000, 0i64..1000, -50i64..50, any::<bool>()), 1..40),

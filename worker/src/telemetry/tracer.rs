@@ -1,8 +1,8 @@
-//! Turns a traced step into spans: those of the worker, and those of its pushes on the ps tasks, whose clocks
-//! it aligns with its own. Knows no connection.
+//! Converts a traced step to spans: those of the worker, and those of its pushes on the ps tasks. The times
+//! on the clocks of the ps tasks are converted to the worker's clock. Knows no connection.
 //!
-//! Wanted properties: (A) the spans of a lane follow each other, or lie within each other; (B) every span of
-//! a push has the push's identity, and lies between its beginning and its reply.
+//! Wanted properties: (A) any two spans of a lane either do not overlap, or one contains the other; (B) every
+//! span of a push carries the id of the push, and lies between its beginning and its reply.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,21 +16,21 @@ use super::spans::Spans;
 use crate::client::TracedPush;
 use crate::devices::Work;
 
-/// The shortest wait between a reply being ready and being sent that is shown as a span.
+/// The minimum wait, from a reply being ready until it is sent, that is shown as a span.
 const WAIT_MIN_US: Micros = 20;
 
-/// Makes spans of traced steps.
+/// Converts traced steps to spans.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     spec: TraceSpec,
     task: TaskId,
     clock: Clock,
-    /// The clock of each ps task.
+    /// The estimated clock offset of each ps task.
     clocks: BTreeMap<TaskId, Alignment>,
     spans: Spans,
 }
 
-/// The times of a traced step.
+/// The times of a traced step, of the devices' work and of the pushes.
 #[derive(Debug)]
 pub(crate) struct TracedStep {
     pub local_step: LocalStep,
@@ -40,17 +40,17 @@ pub(crate) struct TracedStep {
 }
 
 impl Tracer {
-    /// Creates a tracer for the worker `task`, which puts its spans into `spans`.
+    /// Creates a tracer for the worker `task` that adds its spans to `spans`.
     pub(crate) const fn new(spec: TraceSpec, task: TaskId, clock: Clock, spans: Spans) -> Self {
         Self { spec, task, clock, clocks: BTreeMap::new(), spans }
     }
 
-    /// Returns true if the step is to be traced.
+    /// Returns true if this step is to be traced.
     pub(crate) const fn is_traced(&self, local_step: LocalStep) -> bool {
         self.spec.is_traced(local_step.0)
     }
 
-    /// Records a step.
+    /// Converts a traced step to spans, and adds them.
     pub(crate) fn record(&mut self, step: &TracedStep) {
         for push in &step.pushes {
             if let Some(PushTimes { received_us: received, answered_us: answered, .. }) = push.times {
@@ -62,8 +62,9 @@ impl Tracer {
         self.spans.put(self.spans_of(step));
     }
 
-    /// Returns when all of a push could have been sent, and when it was answered. A push may begin while its
-    /// gradients are computed, and the reply may arrive before their completion was recorded.
+    /// Returns when all of a push could have been sent, and when it was answered. The two are put in order: a
+    /// push may begin while its gradients are computed, so its reply may arrive before their completion was
+    /// recorded.
     fn on_its_way(&self, push: &TracedPush) -> (Micros, Micros) {
         (self.clock.at(push.sent.max(push.complete).min(push.back)), self.clock.at(push.back))
     }
@@ -99,7 +100,7 @@ impl Tracer {
     }
 }
 
-/// Returns the parts of a push, with times on the worker's clock.
+/// Returns the spans of the parts of a push. `times` are on the worker's clock.
 fn parts_of(whole: &SpanSpec, times: PushTimes, shard: ShardId) -> impl Iterator<Item = SpanSpec> {
     let PushTimes { received_us, taken_us, done_us, answered_us } = times;
     let part = |name: &str, from: Micros, until: Micros| SpanSpec {
@@ -134,7 +135,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Returns true if (A) holds for the spans of a lane, in any order.
+    /// Returns true if (A) holds for the spans of a lane, given in any order: they nest or do not overlap.
     pub(crate) fn nest(mut spans: Vec<&SpanSpec>) -> bool {
         spans.sort_by_key(|span| (span.start_us, -span.took_us));
         let mut open: Vec<Micros> = Vec::new();
@@ -147,7 +148,7 @@ pub(crate) mod tests {
         })
     }
 
-    /// Checks (A) for the spans of one step.
+    /// Checks that (A) holds in each lane of one step: its spans nest or do not overlap.
     fn check_lanes(spans: &[SpanSpec]) -> Result<(), TestCaseError> {
         let mut lanes: BTreeMap<(TaskId, &str), Vec<&SpanSpec>> = BTreeMap::new();
         for span in spans {
@@ -160,7 +161,8 @@ pub(crate) mod tests {
         Ok(())
     }
 
-    /// Checks (B) for one push, and that it has all parts if it is `whole`.
+    /// Checks that (B) holds for one push: its spans lie within it. If `whole`, checks that it has all its
+    /// parts.
     fn check_push(
         spans: &[SpanSpec],
         push: &TracedPush,
@@ -183,7 +185,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// (A) and (B), whether the ps tasks report arbitrary times or the true ones.
+        /// (A) and (B), both for arbitrary times from the ps tasks and for the true ones.
         #[test]
         fn spans_of_a_step_nest_and_pushes_hold_their_parts(
             took in any::<[u16; 6]>(),
@@ -203,7 +205,8 @@ pub(crate) mod tests {
             };
             let [fed, started, computed, filtered] = [took[0], took[1], took[2], took[3]].map(&mut passes);
             let sent = if early { started } else { filtered };
-            // A push that leaves early may be complete, and answered, long before the rest is computed.
+            // A push that is sent early may be complete, and answered, long before the other gradients are
+            // computed.
             let complete = if early { started + (computed - started) / 2 } else { sent };
             let push = |(at, way): (usize, &[u16; 5])| {
                 let shard = ShardId::new(at as u32 % 2, at as u32);
@@ -221,7 +224,7 @@ pub(crate) mod tests {
                     answered_us,
                 });
                 let id = PushId { worker: 3, incarnation: Incarnation(1), sequence: Sequence(7) };
-                // It may seem to be answered before it was computed.
+                // According to the recorded times, it may be answered before it was computed.
                 let back = if early && hasty { sent } else { now + us(u64::from(way[4])) };
                 TracedPush { shard, id, sent, complete, back, times: Some(times) }
             };

@@ -1,4 +1,5 @@
-//! A view of a worker task, read from its journal without asking the task. Knows no connection.
+//! A view of a worker task, read from the worker's journal without a request to the task. Knows no
+//! connection.
 
 use async_trait::async_trait;
 use pushpull_messages::id::{Incarnation, TaskId};

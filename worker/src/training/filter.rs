@@ -1,9 +1,9 @@
-//! Filters a worker's gradients before they are pushed: checks them, clips them by value and by norm, or
-//! drops them, as the job says. Knows no shard and no device.
+//! Filters a worker's gradients before they are pushed: depending on the job, checks them, clips them by
+//! value and by norm, or drops them. Knows no shard and no device.
 //!
-//! Wanted properties: (A) values that are not finite never become finite, and never pass if they are to be
-//! dropped; (B) no element exceeds the bound for values, and the norm does not exceed the bound for norms;
-//! (C) gradients within the bounds, and those of variables that are not trained, do not change in any bit.
+//! Wanted properties: (A) values that are not finite never become finite, and are never pushed if the job
+//! drops them; (B) no element exceeds the bound for values, and the norm does not exceed the bound for norms;
+//! (C) gradients within the bounds, and gradients of untrained variables, remain the same in every bit.
 
 use pushpull_kernels::cpu::{Threads, all_finite, clip_in_place, scale_in_place, sum_of_squares};
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
@@ -13,20 +13,21 @@ use pushpull_messages::variable::VariableSpec;
 use crate::client::Gradients;
 use crate::error::WorkerError;
 
-/// The maximum number of steps dropped in a row before the worker ends with an error.
+/// The number of steps dropped in a row at which the worker ends with an error.
 const DROPPED_IN_A_ROW_MAX: u32 = 100;
 
-/// The filter of one worker, with the number of steps that it has dropped.
+/// The filter for the gradients of one worker. It counts the steps that it has dropped.
 pub(crate) struct Filter {
     spec: GradientSpec,
     variables: Vec<FilteredVariable>,
     dropped: u64,
     dropped_in_a_row: u32,
-    /// The norm of the last gradients before they were clipped by it, if the job clips by norm.
+    /// The norm of the last gradients before they were clipped by norm; `None` if the job does not clip by
+    /// norm.
     norm: Option<f64>,
 }
 
-/// A variable, as far as the filter knows it.
+/// The properties of a variable that the filter needs.
 struct FilteredVariable {
     name: String,
     trainable: bool,
@@ -43,18 +44,18 @@ impl Filter {
         Self { spec, variables, dropped: 0, dropped_in_a_row: 0, norm: None }
     }
 
-    /// Returns true if all gradients pass unchanged and unchecked.
+    /// Returns true if the filter lets all gradients pass, unchanged and unchecked.
     pub(crate) fn is_open(&self) -> bool {
         self.spec == GradientSpec::default()
     }
 
-    /// Returns the number of steps dropped so far.
+    /// Returns the number of steps that have been dropped.
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Returns the Euclidean norm of the gradients that have just passed, before they were clipped by it. A
-    /// norm that is not known yet is measured only if it is `wanted`.
+    /// Returns the Euclidean norm that the last gradients had before they were clipped by norm. If the norm
+    /// is not known yet, it is measured if `wanted` is true; otherwise returns `None`.
     pub(crate) fn norm(&self, gradients: &Gradients, wanted: bool) -> Option<f32> {
         let norm = self.norm.or_else(|| wanted.then(|| self.measure(gradients)))?;
         Some(norm as f32).filter(|norm| norm.is_finite())
@@ -65,11 +66,12 @@ impl Filter {
         squares.sqrt()
     }
 
-    /// Clips the gradients of a step as the job says. Returns true if they are to be pushed, false if they
-    /// are dropped.
+    /// Clips the gradients of a step as the job requires. Returns true if they are to be pushed, and false if
+    /// they are to be dropped.
     ///
     /// # Errors
-    /// If a gradient is not finite and the job ends in this case, or too many steps in a row were dropped.
+    /// If a gradient is not finite and the job's settings say that this ends the worker; if too many steps in
+    /// a row were dropped.
     pub(crate) fn pass(
         &mut self,
         gradients: &mut Gradients,
@@ -94,13 +96,14 @@ impl Filter {
         Ok(false)
     }
 
-    /// Clips the gradients.
+    /// Clips the gradients as the job requires.
     ///
     /// # Errors
-    /// Returns the first variable whose gradient is not finite, if this is checked.
+    /// The first variable whose gradient is not finite, if this is checked.
     fn change(&mut self, gradients: &mut Gradients) -> Result<(), VariableId> {
         let GradientSpec { clip_value, clip_global_norm, not_finite } = self.spec;
-        // The shards check too, but clipping would turn an infinity into a finite number.
+        // The shards check too, but clipping would turn an infinity into a finite number, which they would
+        // accept.
         if not_finite == NotFiniteSpec::Skip || clip_value.is_some() {
             self.check(gradients)?;
         }
@@ -154,8 +157,8 @@ mod tests {
 
     const ROWS: usize = 6;
 
-    /// Returns two trained variables, the first of which is split over two shards, and an untrained one
-    /// between them.
+    /// Returns two trained variables with an untrained one between them. The first trained variable is split
+    /// over two shards.
     fn variables() -> Vec<VariableSpec> {
         [("split", true), ("moving", false), ("whole", true)]
             .map(|(name, trainable)| VariableSpec {
@@ -206,7 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// (B) and (C).
+        /// (B) and (C): the bounds hold, and gradients within the bounds do not change.
         #[test]
         fn bounds_hold_and_nothing_else_changes(
             before in some(),
@@ -240,7 +243,7 @@ mod tests {
             }
         }
 
-        /// (A), for trained and untrained variables.
+        /// (A): values that are not finite are named or dropped, in trained and untrained variables.
         #[test]
         fn gradients_that_are_not_finite_are_named_or_dropped(
             mut values in some(),
@@ -259,7 +262,7 @@ mod tests {
             prop_assert_eq!(dropping.dropped(), 1);
             let mut passed = gradients(&values);
             match filter(NotFiniteSpec::Stop).pass(&mut passed, LocalStep(3)) {
-                // Then the shard refuses it.
+                // If the filter lets the gradient pass, it is still not finite, so the shard refuses it.
                 Ok(_) => prop_assert!(!all_finite(passed.variable(VariableId(variable as u32)))),
                 Err(error) => {
                     let name = ["split", "moving", "whole"][variable];

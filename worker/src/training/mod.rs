@@ -1,5 +1,5 @@
-//! The life of a worker task: it registers with the chief, prepares, trains, and evaluates if it is asked to.
-//! Knows no update rule and no other worker.
+//! The phases of a worker task: it registers with the chief, prepares, trains, and evaluates if the chief
+//! requests it. Knows no update rule and no other worker.
 
 mod filter;
 mod patience;

@@ -1,5 +1,5 @@
-//! How long a step may wait for other workers once this worker is to leave, or has lost the chief. Knows no
-//! shard.
+//! Limits how long a step waits for other workers after this worker was told to leave, or has lost the chief.
+//! Knows no shard.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::WorkerError;
 
-/// How long a worker that is to leave waits for a reply on its way. One that waits for other workers may take
-/// longer.
+/// How long a worker that was told to leave waits for a reply. It does not wait longer for replies that
+/// depend on other workers.
 const LAST_REPLY: Duration = Duration::from_secs(1);
-/// How long a step may wait for other workers after the chief was lost, in addition to ten times its
-/// computation.
+/// How long a step may wait for other workers after the chief was lost, in addition to ten times the duration
+/// of the step's computation.
 const DESERTED: Duration = Duration::from_secs(60);
 
-/// Returns how long a step may wait for other workers after the chief was lost; `took` is how long its
-/// computation takes.
+/// Returns how long a step may wait for other workers after the chief was lost. `took` is the duration of the
+/// step's computation.
 pub(super) fn deserted_after(took: Duration) -> Duration {
     DESERTED + 10 * took
 }
 
-/// Awaits `reply`, which may depend on other workers, and returns an error if this worker has to leave before
-/// it arrives.
+/// Awaits `reply`, which may depend on other workers. Returns an error if this worker has to leave before the
+/// reply arrives.
 ///
-/// Once the worker is told to stop or interrupted, it waits no longer than [`LAST_REPLY`]. Once the chief is
-/// lost, which closes `stop`, it waits no longer than `deserted_after`, because then no task tells the shards
-/// of workers that are gone.
+/// After the worker was told to stop or was interrupted, waits at most [`LAST_REPLY`]. After the chief was
+/// lost, which closes `stop`, waits at most `deserted_after`, because then no task informs the shards that a
+/// worker is gone.
 pub(super) async fn unless_leaving<T>(
     stop: &mut watch::Receiver<Option<String>>,
     interrupt: &CancellationToken,
@@ -77,7 +77,7 @@ mod tests {
             let alone = CancellationToken::new();
             let error = unless_leaving(&mut stop, &alone, step, DESERTED, never()).await.unwrap_err();
             assert!(matches!(error, WorkerError::Stopped(reason) if reason == "enough"));
-            // An interrupt counts whether the chief is lost or not.
+            // An interrupt has the same effect whether the chief is lost or not.
             let (chief, mut stop) = watch::channel(None);
             drop(chief);
             let interrupt = CancellationToken::new();

@@ -1,4 +1,4 @@
-//! The way from a worker's registration to the chief's word to begin. Knows no step.
+//! The start of a worker, from its registration until the chief lets it begin. Knows no step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +19,25 @@ use crate::hooks::{Hook, MakeHook, Start};
 use crate::preparation::{Preparation, Prepared, blocking};
 use crate::telemetry::{Journal, Life};
 
-/// How much longer than the chief a worker waits for the start. The chief has the same limit and names the
-/// missing tasks, so its error should come first.
+/// How much longer than the chief a worker waits for the start of the job. The chief's error should come
+/// first, because it names the missing tasks.
 const CHIEF_FIRST: Duration = Duration::from_secs(10);
 
-/// Everything that a registered worker trains with.
+/// What a registered worker needs to train.
 pub(super) struct Session {
     pub job: JobSpec,
     pub parameters: Parameters,
     pub devices: Devices,
     pub input: Prefetch,
     pub hooks: Vec<Box<dyn Hook>>,
-    /// The batches taken from the input in earlier lives.
+    /// The number of batches taken from the input in earlier runs of this worker.
     pub drawn: u64,
     /// True if the job makes checkpoints.
     pub saves: bool,
     pub trace: Option<TraceSpec>,
 }
 
-/// Everything that a session is prepared with.
+/// What is needed to start a session.
 pub(super) struct SessionStart<'a> {
     pub config: &'a WorkerConfig,
     pub identity: &'a Identity,
@@ -48,11 +48,11 @@ pub(super) struct SessionStart<'a> {
 }
 
 impl SessionStart<'_> {
-    /// Registers with the chief, prepares everything, and waits for the word to begin.
+    /// Registers with the chief, prepares the training, and waits until the chief lets the worker begin.
     ///
     /// # Errors
-    /// If the chief or a ps task cannot be reached, the job does not begin in time, or model and data cannot
-    /// be used.
+    /// If the chief or a ps task cannot be reached; if the job does not begin in time; if the model or the
+    /// data cannot be used.
     pub(super) async fn run(&self, chief: &ReconnectingClient) -> Result<Session, WorkerError> {
         let Self { config, identity, transport, pool, life, journal } = self;
         tracing::info!("registering with the chief");
@@ -98,7 +98,8 @@ impl SessionStart<'_> {
         self.config.hooks.iter().map(begin).collect()
     }
 
-    /// Awaits a reply that the chief sends when the whole cluster is up.
+    /// Awaits a reply that the chief sends when all tasks of the cluster are ready, and returns an error if
+    /// it takes too long.
     async fn in_time<R>(
         &self,
         call: impl Future<Output = Result<(R, Payload), CallError>>,

@@ -13,11 +13,11 @@ use crate::devices::{Computed, Devices, Work};
 use crate::error::WorkerError;
 use crate::telemetry::{Gauge, Journal};
 
-/// The longest computation during which gradients leave before all of them are complete: a frame that stalls
-/// for longer is cut off by the receiver.
+/// The maximum duration of a computation during which gradients may be sent before all of them are complete.
+/// If a computation took longer, the receiver would close the connection, because the frame stalls.
 const EARLY_MAX: Duration = Duration::from_secs(5);
 
-/// Everything that takes steps: the devices, the filter and the connections to the shards.
+/// What is needed to take steps: the devices, the filter and the connections to the shards.
 pub(super) struct Stepper {
     pub parameters: Parameters,
     pub devices: Devices,
@@ -32,10 +32,10 @@ pub(super) struct Stepper {
 #[derive(Clone, Copy)]
 pub(super) struct StepInput<'a> {
     pub batch: &'a Arc<Batch>,
-    /// The seed of the step's random numbers.
+    /// The seed of the random numbers of the step.
     pub random: u64,
     pub local_step: LocalStep,
-    /// The batches taken from the input so far, in all lives of the worker.
+    /// The number of batches taken from the input, including those in earlier runs of the worker.
     pub drawn: u64,
     pub traced: bool,
 }
@@ -43,18 +43,18 @@ pub(super) struct StepInput<'a> {
 /// The result of a step.
 pub(super) struct StepResult {
     pub loss: f32,
-    /// The norm of the gradients, if it was measured.
+    /// The norm of the gradients; `None` if it was not measured.
     pub gradient_norm: Option<f32>,
-    /// The values for the next step. If the gradients were dropped, they are unchanged and there are no
+    /// The values for the next step. If the gradients were dropped, the values are unchanged and there are no
     /// verdicts.
     pub exchange: Exchange,
     /// When the computation ended.
     pub computed: Instant,
-    /// When the gradients had been filtered, if they were.
+    /// When the gradients had been filtered; `None` if they were not filtered.
     pub filtered: Option<Instant>,
-    /// When every shard had replied, if the gradients were pushed.
+    /// When every shard had replied; `None` if the gradients were not pushed.
     pub answered: Option<Instant>,
-    /// The work of each device, if the step is traced.
+    /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
 }
 
@@ -62,7 +62,8 @@ impl Stepper {
     /// Computes a step from the values in `read`, and pushes its gradients.
     ///
     /// # Errors
-    /// If the batch does not fit the model, the gradients end the job, or a shard refuses or is gone.
+    /// If the batch does not fit the model; if the gradients end the worker; if a shard refuses the push or
+    /// cannot be reached.
     pub(super) async fn step(
         &mut self,
         input: StepInput<'_>,
@@ -71,7 +72,7 @@ impl Stepper {
         let memory: Vec<Gradients> = (0..self.devices.count()).map(|_| self.parameters.gradients()).collect();
         let begun = Instant::now();
         let measured = self.gauge.is_due(input.local_step, begun);
-        // The shards wait for the rest of a push that has begun, but not for long.
+        // After a push has begun, the shards wait for the rest of it, but not for long.
         let early = !measured
             && self.took.is_some_and(|took| took <= EARLY_MAX)
             && self.filter.is_open()
@@ -85,8 +86,8 @@ impl Stepper {
         Ok(result)
     }
 
-    /// Begins the push before the computation: each gradient leaves as soon as it is complete. For one device
-    /// only.
+    /// Begins the push before the computation, and sends each gradient as soon as it is complete. Requires
+    /// that the worker has a single device.
     async fn step_overlapped(
         &mut self,
         input: StepInput<'_>,
@@ -112,7 +113,7 @@ impl Stepper {
         Ok(StepResult { loss, gradient_norm: None, exchange, computed, filtered: None, answered, work })
     }
 
-    /// Computes all gradients, filters them, and pushes them or drops them.
+    /// Computes all gradients and filters them, then pushes or drops them.
     async fn step_in_turn(
         &mut self,
         input: StepInput<'_>,
@@ -136,7 +137,7 @@ impl Stepper {
         let gradient_norm = self.filter.norm(&gradients, measured);
         let passed = Instant::now();
         self.journal.enter("exchange", passed);
-        // The values return to the pool before the next ones arrive in its buffers.
+        // Gives the buffers of the values back to the pool before the next values arrive in them.
         drop(values);
         let payloads = gradients.into_payloads();
         let exchange = self.parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?;
@@ -145,7 +146,8 @@ impl Stepper {
     }
 }
 
-/// Awaits both at the same time. If the computation fails, its error is returned, whatever the push returned.
+/// Awaits the computation and the push concurrently. If the computation fails, returns its error, whatever
+/// the push returned.
 async fn overlap<C, P, E>(
     compute: impl Future<Output = Result<C, E>>,
     push: impl Future<Output = Result<P, E>>,

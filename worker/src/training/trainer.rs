@@ -1,5 +1,5 @@
-//! The training loop of one worker: takes a batch, computes, pushes and pulls, until every shard has reached
-//! the last step. Knows no chief.
+//! The training loop of one worker: takes a batch, computes the gradients, pushes them and pulls new values,
+//! until every shard has reached the last step. Knows no chief.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::error::WorkerError;
 use crate::hooks::{Hook, StepContext, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
-/// A worker's final loss is the mean over this many last steps.
+/// The final loss of a worker is the mean over this number of last steps.
 const LAST_LOSSES: usize = 100;
 
-/// The training loop and everything that it works with.
+/// The training loop, with the objects that it uses.
 pub(super) struct Trainer {
     pub stepper: Stepper,
-    /// The seed of this worker's random numbers.
+    /// The seed of all random numbers of this worker.
     pub seed: u64,
     pub input: Prefetch,
-    /// The batches taken from the input, in all lives of this worker. They seed the random numbers of each
-    /// step.
+    /// The number of batches taken from the input, including those in earlier runs of this worker. Together
+    /// with `seed` it seeds the random numbers of each step.
     pub drawn: u64,
     pub sync: SyncSpec,
     pub journal: Journal,
-    /// Traces some steps, if the job asks for it.
+    /// The tracer of some of the steps; `None` if the job does not trace.
     pub tracer: Option<Tracer>,
-    /// The hooks, after their `begin`.
+    /// The hooks, whose `begin` has been called.
     pub hooks: Vec<Box<dyn Hook>>,
     pub plots: Plots,
     /// Set when the chief tells the worker to stop; closed when the chief is lost.
@@ -49,18 +49,18 @@ pub(super) struct Trained {
     pub progress: TrainingProgress,
 }
 
-/// How far a training loop came.
+/// The progress of a training loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrainingProgress {
     pub local_step: LocalStep,
-    /// The mean loss over the last steps; NaN if there were none.
+    /// The mean loss over the last steps; NaN if no step was taken.
     pub loss: f32,
-    /// The steps whose gradients were dropped; `local_step` does not count them.
+    /// The number of steps whose gradients were dropped; `local_step` does not count these steps.
     pub skipped: u64,
 }
 
 impl Trainer {
-    /// Trains until every shard has reached the last step, or an error ends the training.
+    /// Trains until every shard has reached the last step, or until an error ends the training.
     pub(super) async fn run(&mut self) -> Trained {
         let mut losses = VecDeque::with_capacity(LAST_LOSSES);
         let mut local_step = LocalStep(0);
@@ -107,12 +107,12 @@ impl Trainer {
             let moments = Moments { begun, fed, started, computed, filtered, answered, ended, hooks };
             begun = ended;
             let examples = batch.examples as u64;
-            // Every device has dropped its reference, so the memory can be used again.
+            // Every device has dropped its reference to the batch, so its memory can be used again.
             Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
             let loss = step.loss;
             latest = self.record(step, moments, *local_step, examples, traced);
             if latest.verdicts.is_empty() {
-                // The gradients were dropped: the same step is taken again with the next batch.
+                // The gradients were dropped, so the same step is taken again with the next batch.
                 continue;
             }
             *local_step = local_step.next();
@@ -136,7 +136,8 @@ impl Trainer {
         Ok((batch, fed))
     }
 
-    /// Records a step in the journal and the trace, and returns what it read for the next step.
+    /// Records a step in the journal and in the trace. Returns the values that the next step is computed
+    /// from.
     fn record(
         &mut self,
         step: StepResult,

@@ -1,4 +1,4 @@
-//! The worker task, from dialling the chief to its end. Knows no step.
+//! The worker task, from its connection to the chief to its end. Knows no step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,12 +30,12 @@ use crate::telemetry::{
     EndOfLife, Gauge, Journal, Life, Plots, ReportSources, Reporter, Spans, Tracer, WorkerView,
 };
 
-/// How long a worker that leaves early tries to tell the chief.
+/// How long a worker that leaves early tries to inform the chief.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long an interrupted worker of a job with checkpoints goes on. If other tasks were interrupted too, the
-/// chief lets all of them stop at the same step.
+/// How long a worker goes on after an interrupt if the job saves checkpoints. If other tasks were interrupted
+/// too, the chief can let all of them stop at the same step during this time.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long after that it waits to hear that the checkpoint is durable.
+/// How long after [`GRACE`] the worker waits for the reply that the checkpoint is durable.
 const SAVED: Duration = Duration::from_secs(30);
 
 /// A worker task.
@@ -51,7 +51,7 @@ pub struct Worker {
     _end: EndOfLife,
 }
 
-/// The part of a session that outlives its training.
+/// The part of a session that is still needed after the training.
 struct AfterTraining {
     job: JobSpec,
     parameters: Parameters,
@@ -59,7 +59,7 @@ struct AfterTraining {
 }
 
 impl Worker {
-    /// Creates a worker that is not started yet.
+    /// Creates a worker. [`run`](Self::run) starts it.
     ///
     /// # Errors
     /// If a setting is out of range.
@@ -76,19 +76,19 @@ impl Worker {
         Ok(Self { config, identity, transport, pool, interrupt, life, journal, _end: end })
     }
 
-    /// Returns a view of the worker, which outlives it.
+    /// Returns a view of the worker that can be read even after the worker has ended.
     pub fn view(&self) -> WorkerView {
         let (life, journal) = (self.life.clone(), self.journal.clone());
         WorkerView::new(self.identity.task, self.identity.incarnation, life, journal)
     }
 
-    /// Trains until the job's last step, and evaluates if the chief asks for it.
+    /// Trains until the job's last step, then evaluates the model if the chief requests it.
     ///
     /// # Errors
-    /// If anything ends the worker early; the chief was told, if it could be reached.
+    /// If anything ends the worker early. The worker has then informed the chief, if it could be reached.
     ///
     /// # Panics
-    /// Outside of an actix system.
+    /// If called outside of an actix system.
     pub async fn run(self) -> Result<(), WorkerError> {
         let chief = tokio::select! {
             chief = self.dial_chief() => Arc::new(chief?),
@@ -107,13 +107,13 @@ impl Worker {
         };
         tokio::select! {
             result = self.work(&chief, &saves) => result,
-            // It leaves even while it waits for a push, the other workers or the chief.
+            // This ends the worker even while it waits for a push, for the other workers or for the chief.
             () = out_of_patience => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
         }
     }
 
-    /// Runs the worker from its registration on. Sets `job_saves` as soon as it is known whether the job
-    /// saves.
+    /// Runs the worker from its registration to its end. Sets `job_saves` as soon as the worker knows whether
+    /// the job saves checkpoints.
     async fn work(&self, chief: &Arc<ReconnectingClient>, job_saves: &AtomicBool) -> Result<(), WorkerError> {
         let Self { config, identity, transport, pool, life, journal, interrupt, .. } = self;
         let start = SessionStart { config, identity, transport, pool, life, journal };
@@ -130,7 +130,8 @@ impl Worker {
         let (Trained { result, progress }, rest) = self.train(chief, session).await;
         let result = match result {
             Ok(()) => TrainingResult::Completed,
-            // The others may have more input, and this worker may be asked to evaluate.
+            // The other workers may have more input, and the chief may request an evaluation from this
+            // worker.
             Err(WorkerError::Input(end @ InputError::Ended { .. })) => {
                 tracing::warn!("waiting for the other workers: {end}");
                 TrainingResult::input_ended(end)
@@ -149,7 +150,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Trains, with reports to the chief beside it. Input and hooks are dropped at its end.
+    /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
     async fn train(&self, chief: &Arc<ReconnectingClient>, session: Session) -> (Trained, AfterTraining) {
         let Session { job, parameters, devices, input, hooks, drawn, saves, trace } = session;
         let (journal, clock) = (self.journal.clone(), Clock::start());
@@ -171,7 +172,7 @@ impl Worker {
             Trainer { stepper, seed, input, drawn, sync, journal, tracer, hooks, plots, stop, interrupt };
         let trained = trainer.run().await;
         let Trainer { stepper: Stepper { parameters, devices, .. }, stop, .. } = trainer;
-        // This lets the reporter send the rest. If it panicked, the panic was printed.
+        // This tells the reporter to send the rest. If the reporter panicked, the panic has been printed.
         drop(stop);
         let _ = reporter.await;
         (trained, AfterTraining { job, parameters, devices })
@@ -204,7 +205,8 @@ impl Worker {
         Ok(chief.await?)
     }
 
-    /// Evaluates the final variables, which are those of `step`, and tells the chief the result.
+    /// Evaluates the final values of the variables, which are those after `step`, and sends the result to the
+    /// chief.
     async fn evaluate(
         &self,
         chief: &ReconnectingClient,
@@ -224,13 +226,13 @@ impl Worker {
             Err(error) => Evaluated::failed(error),
         };
         let told = chief.call::<Finished>(evaluated, Payload::EMPTY).await;
-        // If both failed, the evaluation's error is the cause.
+        // If both the evaluation and the call failed, the error of the evaluation is the cause.
         result?;
         told?;
         Ok(())
     }
 
-    /// Tells the chief why this worker leaves before the end, and returns that reason.
+    /// Tells the chief why this worker leaves early, and returns that reason.
     async fn leave_early(
         &self,
         chief: &ReconnectingClient,
@@ -246,7 +248,7 @@ impl Worker {
         let TrainingProgress { local_step, loss, skipped } = progress.unwrap_or(none);
         let farewell = chief.call::<Finished>(Finish { result, local_step, loss, skipped }, Payload::EMPTY);
         match tokio::time::timeout(FAREWELL, farewell).await {
-            // Its work is in the variables and will be in a checkpoint: nothing is lost.
+            // The worker's updates are in the variables and will be in a checkpoint, so nothing is lost.
             Ok(Ok(_)) if saves && matches!(error, WorkerError::Interrupted { .. }) => return Ok(()),
             Ok(Err(lost)) => tracing::debug!(error = %lost, "could not tell the chief why this worker left"),
             _ => {}
@@ -255,7 +257,7 @@ impl Worker {
     }
 }
 
-/// Returns a token that is cancelled `delay` after `interrupt` is.
+/// Returns a token that is cancelled `delay` after `interrupt` is cancelled.
 fn cancelled_after(delay: Duration, interrupt: CancellationToken) -> CancellationToken {
     let later = CancellationToken::new();
     let cancelled = later.clone();

@@ -1,4 +1,4 @@
-//! A worker between a chief and a ps that the tests play: what it shows of itself, and what it reports.
+//! A worker between a simulated chief and a simulated ps task: what its view shows, and what it reports.
 
 mod play;
 
@@ -17,7 +17,7 @@ use super::*;
 use crate::hooks::{Hook, HookError, MakeHook, StepInfo};
 use crate::telemetry::nest;
 
-/// The largest error of a time on the chief's clock.
+/// The maximum error of a time on the chief's clock.
 const OFF_US_MAX: Micros = 60_000_000;
 
 fn worker_of(seen: &TaskSnapshot) -> &WorkerSnapshot {
@@ -25,7 +25,7 @@ fn worker_of(seen: &TaskSnapshot) -> &WorkerSnapshot {
     worker
 }
 
-/// Returns the snapshot as reports contain it.
+/// Returns the snapshot in the form in which reports contain it.
 fn as_told(worker: &WorkerSnapshot) -> WorkerSnapshot {
     WorkerSnapshot { chief_connected: None, ..worker.clone() }
 }
@@ -42,7 +42,7 @@ fn a_life_is_seen_from_its_beginning_to_its_end() {
         assert_eq!((seen.state, doing(&seen)), (TaskState::Starting, "waiting for the others"));
         assert_eq!(worker_of(&seen).local_step, LocalStep(0));
         play.chief.go();
-        // It is stuck in its fourth step.
+        // The worker is stuck in its fourth step.
         let seen = play.see(Play::is_stuck).await;
         assert_eq!((seen.state, doing(&seen)), (TaskState::Ready, "training"));
         let worker = worker_of(&seen);
@@ -54,7 +54,7 @@ fn a_life_is_seen_from_its_beginning_to_its_end() {
             last.is_some_and(|told| told.phase.as_deref() == Some(phase) && told.phase_us > 0)
         };
         play.see(|play| told("exchange", &play.chief.words())).await;
-        // What is on its way is counted by the KiB.
+        // The number of bytes in flight is rounded to KiB.
         assert_eq!((worker.in_flight_bytes, worker.in_flight_bytes_max), (2 << 10, 1 << 30));
         assert!(seen.actors[0].busy_us.is_some() && seen.actors[0].handling.count() == 3);
         let names: Vec<&str> = seen.actors.iter().map(|actor| actor.name.as_str()).collect();
@@ -69,7 +69,7 @@ fn a_life_is_seen_from_its_beginning_to_its_end() {
         assert_eq!((worker_of(&last).local_step, worker_of(&last).in_flight_bytes), (LocalStep(3), 0));
         assert_eq!((&worker_of(&last).phase, worker_of(&last).phase_us), (&None, 0));
         assert_eq!(worker_of(&last).verdicts, worker.verdicts);
-        // The chief knows the same.
+        // The reports that the chief received say the same.
         let words = play.chief.words();
         let told = words.reports.last().and_then(|report| report.snapshot.clone()).expect("there was a step");
         assert_eq!((told.local_step, told.verdicts), (LocalStep(3), worker.verdicts));
@@ -142,10 +142,10 @@ fn a_report_on_its_way_and_a_last_one_are_answered() {
 struct Quiet;
 impl Hook for Quiet {}
 
-/// A whole run: what is seen at the end is what became of every step, and what was reported last.
+/// Runs a worker to its end, and checks that the final view and the last report account for every step.
 fn whole(tcp: bool, devices: usize) {
     let hooks: Vec<MakeHook> = vec![Arc::new(|| Box::new(Quiet) as Box<dyn Hook>)];
-    // Whether there is a report before the last ones is chance.
+    // Whether a report is sent before the last ones depends on timing.
     let script = Script::default();
     let config = WorkerConfig { devices, hooks, ..script.config };
     play(Script { config, tcp, ..script }, |mut play| async move {
@@ -159,11 +159,11 @@ fn whole(tcp: bool, devices: usize) {
         assert_eq!((worker.verdicts.applied, worker.staleness.count()), (2 * steps, 2 * steps));
         let round_trips = worker.round_trips.iter().map(|trip| (trip.shard, trip.times.count()));
         assert_eq!(round_trips.collect::<Vec<_>>(), SHARDS.map(|shard| (shard, steps)));
-        // A pull and all pushes, with the bytes of both variables.
+        // There is one pull besides the pushes. All of them carry the bytes of both variables.
         assert_eq!((worker.sent.messages, worker.received.messages), (2 * steps + 2, 2 * steps + 2));
         assert_eq!((worker.sent.payload_bytes, worker.received.payload_bytes), (12 * steps, 12 * steps + 12));
         assert!(worker.loss.is_some_and(f32::is_finite) && worker.skipped == 0);
-        // Phases add up to the steps, but for what is less than a microsecond.
+        // The durations of the phases add up to those of the steps, except for fractions of a microsecond.
         let counts = worker.phases.iter().map(|(_, times)| times.count());
         let filtered = if tcp && devices == 1 { 1 } else { steps };
         assert_eq!(counts, [steps, steps, filtered, steps, steps]);
@@ -187,7 +187,8 @@ fn whole(tcp: bool, devices: usize) {
     });
 }
 
-/// Of the steps 0, 3 and 6, until that moment of the chief's clock.
+/// Checks the spans of the steps 0, 3 and 6. They end by `end`, a time on the chief's clock, give or take
+/// [`OFF_US_MAX`].
 fn check_spans(spans: &[&SpanSpec], end: Micros, devices: usize) {
     let steps: BTreeSet<u64> = spans.iter().filter_map(|span| span.local_step).collect();
     assert_eq!(steps, BTreeSet::from([0, 3, 6]));

@@ -1,4 +1,4 @@
-//! A chief and a ps that the tests play, and a worker between them.
+//! A simulated chief and a simulated ps task, and a worker between them.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
@@ -21,7 +21,7 @@ use super::super::*;
 const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const SHARDS: [ShardId; 2] = [ShardId::new(0, 0), ShardId::new(0, 1)];
 pub(super) const BATCH: u32 = 16;
-/// The chief's clock is ahead by this much, and that of the ps behind.
+/// How far the chief's clock is ahead of the worker's; the clock of the ps task is behind by as much.
 pub(super) const AHEAD_US: Micros = 3_600_000_000;
 const VALUE_BYTES: [usize; 2] = [8, 4];
 
@@ -43,7 +43,7 @@ fn job(last_step: u64) -> JobSpec {
     JobSpec { batch_size: BATCH, ..JobSpec::new(graph, input, last_step) }
 }
 
-/// One variable on each shard.
+/// Returns a placement with one variable on each shard.
 fn placement(job: &JobSpec) -> Placement {
     let placed = |(id, &shard): (usize, &ShardId)| PlacedSlice {
         slice: SliceSpec::whole(VariableId(id as u32), &job.graph.variables[id]),
@@ -53,7 +53,7 @@ fn placement(job: &JobSpec) -> Placement {
     Placement { epoch: PlacementEpoch(1), shards: SHARDS.to_vec(), slices }
 }
 
-/// The state of the chief that the tests play.
+/// A simulated chief.
 pub(super) struct Chief {
     registered: Registered,
     pub(super) clock: Clock,
@@ -62,12 +62,12 @@ pub(super) struct Chief {
 
 #[derive(Default)]
 pub(super) struct Words {
-    /// True if all workers are ready.
+    /// True if the chief says that all workers are ready.
     go: bool,
     pub(super) ready: Option<Reply>,
     pub(super) stop: Option<String>,
     pub(super) reports: Vec<Report>,
-    /// Whether reports are kept back, and those that are.
+    /// True if reports are not answered but collected in `unheard`.
     pub(super) deaf: bool,
     pub(super) unheard: Vec<(Report, Reply)>,
     pub(super) finish: Option<Finish>,
@@ -83,7 +83,7 @@ impl Chief {
         ready.send(Go {}, Payload::EMPTY);
     }
 
-    /// Hears what was kept back.
+    /// Answers the reports that were collected.
     pub(super) fn hear(&self) {
         let mut words = self.words();
         words.deaf = false;
@@ -118,12 +118,12 @@ impl Service for Chief {
     }
 }
 
-/// The shards that the tests play; their values never change.
+/// The simulated shards. Their values never change.
 struct Shards {
     last_step: GlobalStep,
     clock: Clock,
     versions: Mutex<[u64; 2]>,
-    /// The pushes from that version on, which are not answered.
+    /// The pushes that were not answered, because their version is `keep_from` or later.
     kept: Mutex<Vec<(Push, Reply)>>,
     keep_from: AtomicU64,
 }
@@ -181,10 +181,10 @@ pub(super) struct Play {
     ended: tokio::task::JoinHandle<Result<(), WorkerError>>,
 }
 
-/// The course of a play.
+/// The settings of a simulated run.
 pub(super) struct Script {
     pub(super) last_step: u64,
-    /// From that version on pushes are not answered.
+    /// Pushes are not answered from this version on.
     pub(super) keep_from: u64,
     pub(super) go: bool,
     pub(super) config: WorkerConfig,
@@ -251,7 +251,7 @@ impl Play {
         tokio::time::timeout(PATIENCE, &mut self.ended).await.expect("an end within a minute").unwrap()
     }
 
-    /// Waits until `is_so` returns true, and returns what the view shows then.
+    /// Waits until `is_so` returns true, and returns the snapshot that the view shows then.
     pub(super) async fn see(&self, is_so: impl Fn(&Self) -> bool) -> TaskSnapshot {
         let waits = async {
             while !is_so(self) {
@@ -262,7 +262,7 @@ impl Play {
         self.view.observe().await
     }
 
-    /// Every push is answered, those that were kept too.
+    /// Answers every push, including those that were withheld.
     pub(super) fn release(&self) {
         self.shards.keep_from.store(u64::MAX, Ordering::Relaxed);
         let kept = std::mem::take(&mut *self.shards.kept.lock().unwrap());
