@@ -9,7 +9,7 @@ pub enum PsError {
     /// A setting is out of range.
     #[error(transparent)]
     Config(#[from] OutOfRange),
-    /// The chief never connected.
+    /// The chief did not connect within the time limit.
     #[error(
         "{chief} at {address} did not connect within {seconds} s; check that it runs, with the same cluster spec"
     )]
@@ -33,7 +33,7 @@ pub enum PsError {
     /// A shard panicked, which is a bug: the process must end, so that the job can recover.
     #[error("{shard} panicked: {reason}")]
     ShardPanicked {
-        /// The shard.
+        /// The shard that panicked.
         shard: ShardId,
         /// The panic's message.
         reason: String,

@@ -42,7 +42,7 @@ impl Catalog {
         Self { store }
     }
 
-    /// Returns the store.
+    /// Returns the store that the catalog reads.
     pub const fn store(&self) -> &Store {
         &self.store
     }

@@ -46,7 +46,7 @@ pub enum RecordError {
     /// The record names a different step than its checkpoint does.
     #[error("the record of an evaluation has step {step}, expected that of its checkpoint {checkpoint}")]
     Step {
-        /// The record's step.
+        /// The step that the record names.
         step: GlobalStep,
         /// The checkpoint that the record names.
         checkpoint: CheckpointName,

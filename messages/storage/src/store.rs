@@ -59,7 +59,7 @@ pub enum StoreError {
         name: String,
         /// The location of the store.
         location: String,
-        /// The length of the file.
+        /// The length of the file in bytes.
         bytes: u64,
         /// The largest length allowed.
         max: u64,
@@ -71,7 +71,7 @@ pub enum StoreError {
         name: String,
         /// The location of the store.
         location: String,
-        /// The length of the file.
+        /// The length of the file in bytes.
         bytes: u64,
         /// The end of the requested bytes.
         end: u64,

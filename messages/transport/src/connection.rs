@@ -206,7 +206,7 @@ async fn shake_hands(
     }
 }
 
-/// Carries envelopes both ways until the connection is dropped or its link breaks.
+/// Sends and receives envelopes until the connection is dropped or its link breaks.
 async fn carry(
     mut sender: Box<dyn FrameSender>,
     mut receiver: Box<dyn FrameReceiver>,

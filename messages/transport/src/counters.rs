@@ -40,7 +40,7 @@ pub(super) struct ConnectionCounters {
     /// The times that it took to write replies.
     writing: SharedTimes,
     accepted: AtomicU64,
-    /// The ended connections by reason; there is a fixed set of reasons, so this is bounded.
+    /// The number of ended connections, by reason. The set of reasons is fixed, so the map is bounded.
     closed: Mutex<BTreeMap<&'static str, u64>>,
 }
 

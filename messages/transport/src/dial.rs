@@ -20,7 +20,7 @@ use crate::transport::Transport;
 /// How long to wait for a peer, and how often to log that this task is waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// The end of the wait.
+    /// The time at which to stop waiting.
     pub deadline: Instant,
     /// The time between two log lines.
     pub log_every: Duration,

@@ -11,13 +11,13 @@ pub enum TransportError {
     /// The address is in use by another listener.
     #[error("address {address} is already in use")]
     InUse {
-        /// The address.
+        /// The address to listen on or to dial.
         address: String,
     },
     /// The operating system reported an error.
     #[error("{address}: {source}")]
     Io {
-        /// The address.
+        /// The address to listen on or to dial.
         address: String,
         /// The operating system's error.
         source: io::Error,
@@ -40,7 +40,7 @@ pub enum DialError {
     /// The peer did not answer before the deadline.
     #[error("{to} at {address} did not come up in time: {reason}")]
     Missing {
-        /// The peer.
+        /// The peer that was dialled or called.
         to: TaskId,
         /// The peer's address.
         address: String,
@@ -50,7 +50,7 @@ pub enum DialError {
     /// The peer answered, but refused this task.
     #[error("{to} refused this task: {refusal}")]
     Refused {
-        /// The peer.
+        /// The peer that was dialled or called.
         to: TaskId,
         /// The peer's reason.
         refusal: Refusal,
@@ -66,7 +66,7 @@ pub enum CallError {
     /// The peer refused the request.
     #[error("{peer}: {refusal}")]
     Refused {
-        /// The peer.
+        /// The peer that was dialled or called.
         peer: TaskId,
         /// The peer's reason.
         refusal: Refusal,
@@ -74,7 +74,7 @@ pub enum CallError {
     /// The connection is lost; whether the request was carried out is unknown.
     #[error("the connection to {peer} is lost: {reason}")]
     Lost {
-        /// The peer.
+        /// The peer that was dialled or called.
         peer: TaskId,
         /// The reason why the connection is lost.
         reason: String,
@@ -82,7 +82,7 @@ pub enum CallError {
     /// The reply is of a kind that does not fit the request.
     #[error("{peer} replied with {got}, but {expected} was expected")]
     Unexpected {
-        /// The peer.
+        /// The peer that was dialled or called.
         peer: TaskId,
         /// The kind of reply that fits the request.
         expected: &'static str,

@@ -7,7 +7,7 @@ use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
 /// The identity of a task, which it sends to every peer.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The task.
+    /// The task's job and index.
     pub task: TaskId,
     /// The incarnation of that task: a new one for each start.
     pub incarnation: Incarnation,

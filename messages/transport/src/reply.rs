@@ -36,12 +36,12 @@ impl Reply {
         Self(Some(Unanswered { request, outgoing, permit }))
     }
 
-    /// Sends the reply.
+    /// Answers the request with a message and its payload.
     pub fn send(mut self, message: impl Into<Message>, payload: Payload) {
         self.deliver(message.into(), payload);
     }
 
-    /// Refuses the request.
+    /// Answers the request with a refusal, whose code and reason are given.
     pub fn refuse(self, code: RefusalCode, reason: impl std::fmt::Display) {
         self.send(Refusal::new(code, reason), Payload::EMPTY);
     }

@@ -9,7 +9,7 @@ use crate::reply::Reply;
 /// The task at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The task.
+    /// The peer's job and index.
     pub task: TaskId,
     /// The incarnation of that task: a new one for each start.
     pub incarnation: Incarnation,

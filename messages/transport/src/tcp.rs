@@ -99,7 +99,7 @@ impl Transport for Tcp {
     }
 
     fn streams(&self) -> bool {
-        // The checksum of a payload is sent before it.
+        // The checksum of a payload is sent before the payload, so all of the payload must be ready first.
         !self.payload_crc
     }
 
@@ -141,7 +141,7 @@ impl FrameSender for Sender {
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
         async move {
             if self.payload_crc {
-                // The checksum is sent first.
+                // The checksum is sent before the payload, so all of the payload must be ready.
                 envelope.payload.ready().await?;
             }
             let FrameHead { bytes, starts } = encode_head(&envelope, self.payload_crc)?;

@@ -12,7 +12,7 @@ use super::{Admission, Candidate, Members, Policy};
 /// The policy that applies every push and lets no worker run more than S steps ahead.
 #[derive(Debug)]
 pub(super) struct Bounded {
-    /// The bound S, in steps of one worker.
+    /// The bound S: the number of steps by which a worker may be ahead of the slowest one.
     pub staleness: u32,
 }
 

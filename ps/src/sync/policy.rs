@@ -9,7 +9,8 @@ use super::Members;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub worker: u32,
-    /// The version of the values from which the gradient was computed; at most the shard's own.
+    /// The version of the values from which the gradient was computed; never greater than the shard's
+    /// version.
     pub read: Version,
 }
 

@@ -1,4 +1,4 @@
-//! A view of a ps task for observers: requests snapshots of all shards at once, without waiting for busy ones.
+//! A view of a ps task for observers: requests snapshots of all shards at once, and waits for no busy one.
 //!
 //! Wanted properties: (A) no further snapshot is requested from a shard before the last request has been
 //! answered; (B) a busy shard is shown by its last snapshot and the time for which it has been busy, and no
@@ -50,7 +50,7 @@ pub(crate) struct Observation {
     pub checkpoints: Arc<Meter>,
     pub server: ServerObserver,
     pub lifecycle: Lifecycle,
-    /// Cancelled when a signal has told the task to stop.
+    /// Cancelled when a signal to stop has arrived.
     pub leaving: CancellationToken,
     pub phase: Mutex<Phase>,
 }

@@ -17,7 +17,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Returns a buffer of `bytes` zeros that belongs to no pool.
+    /// Returns a buffer of `bytes` zero bytes that belongs to no pool.
     pub fn zeroed(bytes: usize) -> Self {
         Self::from_lines(fresh_lines(lines_for(bytes)), bytes, None)
     }
@@ -42,7 +42,7 @@ impl Buffer {
         self
     }
 
-    /// Returns the number of bytes.
+    /// Returns the length of the buffer in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -52,12 +52,12 @@ impl Buffer {
         self.bytes == 0
     }
 
-    /// Returns the bytes.
+    /// Returns the buffer's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.lines)[..self.bytes]
     }
 
-    /// Returns the bytes for writing.
+    /// Returns the buffer's bytes for writing.
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.bytes]
     }

@@ -43,7 +43,7 @@ impl Segment {
         Self { source: Source::Ready(buffer), start: 0, bytes }
     }
 
-    /// Returns the number of bytes.
+    /// Returns the length of the segment in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -53,7 +53,7 @@ impl Segment {
         self.bytes == 0
     }
 
-    /// Returns the bytes.
+    /// Returns the segment's bytes.
     ///
     /// # Panics
     /// If the bytes are promised and have not been written yet; [`ready`](Self::ready) waits for them.

@@ -72,7 +72,7 @@ impl ReconnectingClient {
         Ok(Self { peer: to, welcome, retry, state, counters, reconnector })
     }
 
-    /// Returns the task that is called.
+    /// Returns the task that this client calls.
     pub const fn peer(&self) -> TaskId {
         self.peer
     }

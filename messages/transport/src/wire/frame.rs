@@ -135,7 +135,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Decodes a header.
+    /// Decodes and checks a header, given the prefix before it.
     ///
     /// # Errors
     /// Returns an error if the checksum does not match, if the segments do not add up to the payload, or if

@@ -36,7 +36,7 @@ pub struct ShardState<R> {
     /// The creation whose values are still being read.
     creating: Option<Creating<R>>,
     contents: Option<Contents>,
-    /// The last incarnation of each worker that has left. It is recorded even while the shard is empty.
+    /// For each worker that has left, its last incarnation. It is recorded even while the shard is empty.
     over: BTreeMap<u32, Incarnation>,
     saves: Saves<R>,
     waiting: Waiting<R>,

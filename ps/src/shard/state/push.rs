@@ -11,9 +11,9 @@ use crate::shard::waiting::{PushOutcome, Wait};
 use crate::sync::{Admission, Candidate};
 
 impl<R> ShardState<R> {
-    /// Accepts a push that arrived on the connection of that number. Returns the answers that are then due:
-    /// to this push, unless its worker has to wait for its next step, and to other workers that waited for
-    /// this push. A push that does not fit changes no value.
+    /// Accepts a push that arrived on the connection with the number `connection`. Returns the answers that
+    /// are then due: to this push, unless its worker has to wait for its next step, and to other workers that
+    /// waited for this push. A push that does not fit changes no value.
     pub fn push(&mut self, push: &Push, gradients: Payload, connection: u64, reply: R) -> Vec<Answer<R>> {
         self.counters.received += 1;
         let mut answers = match self.accept(push, gradients) {

@@ -196,7 +196,7 @@ impl Simulation {
         }
     }
 
-    /// Returns the workers that wait, each with the step it waits for.
+    /// Returns the workers that are waiting, each with the step for which it waits.
     pub(crate) fn waiting(&self) -> Vec<(u32, u64)> {
         let waits = self.workers.iter().filter(|(_, worker)| worker.read.is_none());
         waits.map(|(&worker, _)| (worker, self.members.next(worker).0)).collect()
