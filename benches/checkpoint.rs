@@ -1,9 +1,9 @@
-//! The cost of checkpoints: how fast a large model is saved and restored by real processes, beside plain
-//! writing and reading of as many bytes in the same directory; how much memory a ps takes for it; and what
-//! training loses while it saves.
+//! The cost of checkpoints, measured with real processes: how fast a large model is saved and restored,
+//! compared with plain writing and reading of as many bytes in the same directory; how much memory this takes
+//! in a ps; and how much training slows down while it saves.
 //!
-//! `cargo bench --bench checkpoint -- [--rounds N] [--width N] [--dir DIR] [--steps N] [--save-steps N]`.
-//! Page caches are dropped, for both, before anything is read.
+//! `cargo bench --bench checkpoint -- [--rounds N] [--width N] [--dir DIR] [--steps N] [--save-steps N]`. The
+//! page cache is dropped before every read, of checkpoints and of plain files alike.
 
 mod support;
 
@@ -23,7 +23,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 struct Args {
-    /// Rounds of each measurement, in turns
+    /// Rounds of each measurement; the measurements alternate
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Units of each hidden layer of the large model: 15800 make 1 GiB
@@ -35,10 +35,10 @@ struct Args {
     /// Updates in each measurement of training
     #[arg(long, default_value_t = 4000)]
     steps: u64,
-    /// Updates between two checkpoints while it trains and saves
+    /// Updates between two checkpoints, in training that saves
     #[arg(long, default_value_t = 400)]
     save_steps: u64,
-    /// Flag that `cargo bench` adds
+    /// Ignored: `cargo bench` adds this flag
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -59,7 +59,7 @@ impl Drop for Task {
     }
 }
 
-/// A chief and a ps without workers: all that saving and restoring takes.
+/// A chief and a ps without workers, which are enough for saving and restoring.
 struct Pair {
     ps: Task,
     _chief: Task,
@@ -87,7 +87,8 @@ impl Pair {
         Ok(Self { ps, _chief: chief, log })
     }
 
-    /// Waits for a line of the chief with a word, and returns the seconds in it: `… in 1.23 s …`.
+    /// Waits until the chief logs a line that contains a word, and returns the seconds in that line: `… in
+    /// 1.23 s …`.
     fn seconds(&self, word: &str) -> anyhow::Result<f64> {
         let deadline = Instant::now() + Duration::from_secs(300);
         while Instant::now() < deadline {
@@ -103,7 +104,7 @@ impl Pair {
         bail!("the chief never said '{word}':\n{}", fs::read_to_string(&self.log)?)
     }
 
-    /// The most memory that the ps had at any time, in bytes.
+    /// Returns the largest amount of memory that the ps has used at any time, in bytes.
     fn peak(&self) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.ps.0.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
@@ -111,15 +112,16 @@ impl Pair {
     }
 }
 
-/// A virtual machine may give memory that is free for a while back to its host, and get it again slowly: as
-/// the ps takes memory that has been free, so do the plain files.
+/// Waits until memory that was freed has settled. A virtual machine may return such memory to its host after
+/// a while, and is slow to get it back. With this pause the ps and the plain files both start from memory in
+/// that state.
 fn settle() {
     std::thread::sleep(Duration::from_secs(6));
 }
 
-/// Writes `bytes` bytes, part by part, until they are on the disk. Returns seconds.
+/// Writes `bytes` bytes in parts, and waits until they are on the disk. Returns the seconds that this took.
 fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
-    // As hard to pack as a model is.
+    // The numbers are pseudorandom, and so as hard to compress as a model.
     let mut state = 1u64;
     let mut next = || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -138,7 +140,7 @@ fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Reads a file, part by part. Returns seconds.
+/// Reads a file in parts. Returns the seconds that this took.
 fn plain_read(path: &Path) -> anyhow::Result<f64> {
     let mut part = vec![0; 8 << 20];
     let begun = Instant::now();
@@ -147,7 +149,7 @@ fn plain_read(path: &Path) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Drops the page cache, so that files are read from the disk.
+/// Drops a file from the page cache, so that it is read from the disk.
 fn forget(path: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?.path();

@@ -1,10 +1,10 @@
-//! The cost of observation: training by real processes without endpoints, with endpoints that are not asked,
-//! and with a timeline, in turns; and a job whose endpoints are asked, with its page open, every other
-//! second.
+//! The cost of observation, measured with real processes. Three ways of training alternate: without
+//! endpoints, with endpoints that receive no requests, and with a timeline. In another job the endpoints
+//! receive requests, and its page is open, in every other interval of time.
 //!
-//! `cargo bench --bench endpoints -- [--rounds N] [--steps N] [--rate N] [--trace-every N]`. Of the asked
-//! job, the bytes that tasks send to each other on loopback tell how fast it trains, second by second:
-//! nothing else may use loopback meanwhile. The clients run on the same processors and are part of the cost.
+//! `cargo bench --bench endpoints -- [--rounds N] [--steps N] [--rate N] [--trace-every N]`. The speed of
+//! that job is measured by the bytes that its tasks send to each other on loopback, so nothing else may use
+//! loopback at the same time. The clients run on the same processors, and are part of the cost.
 
 mod support;
 
@@ -31,7 +31,7 @@ struct Args {
     /// Rounds of each variant
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Updates in each measurement; the asked job has four times as many
+    /// Updates in each measurement; the job whose endpoints receive requests has four times as many
     #[arg(long, default_value_t = 2500)]
     steps: u64,
     /// Requests a second, shared among all tasks' endpoints
@@ -40,15 +40,15 @@ struct Args {
     /// Steps of each worker between two traced ones
     #[arg(long, default_value_t = 100)]
     trace_every: u64,
-    /// Flag that `cargo bench` adds
+    /// Ignored: `cargo bench` adds this flag
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 /// The tasks of a job with one ps and two workers.
 const TASKS: u32 = 4;
-/// The time for which it is asked, and then not. It begins and ends unasked, so that a job that gets slower
-/// has the same share of both.
+/// The length of one interval. The intervals form blocks, in which [`ASKED`] says whether requests are sent.
+/// A block begins and ends without requests, so that a job that becomes slower affects both kinds equally.
 const WINDOW: Duration = Duration::from_secs(1);
 const ASKED: [bool; 4] = [false, true, true, false];
 
@@ -58,12 +58,12 @@ struct Asking {
     now: AtomicBool,
     over: AtomicBool,
     requests: AtomicU64,
-    /// The bytes of the answers.
+    /// The number of bytes of the responses.
     bytes: AtomicU64,
 }
 
 impl Asking {
-    /// Whether to go on; waits for a time to ask.
+    /// Waits until requests are to be sent. Returns false if the job is over.
     fn wait(&self) -> bool {
         while !self.now.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
             sleep(Duration::from_millis(5));
@@ -71,7 +71,7 @@ impl Asking {
         !self.over.load(Ordering::Relaxed)
     }
 
-    /// Asks one endpoint for its metrics at a steady rate, over one connection as long as that lasts.
+    /// Requests one endpoint's metrics at a steady rate, and keeps one connection as long as it works.
     fn ask(&self, address: &str, every: Duration) {
         while self.wait() {
             let Ok(mut stream) = TcpStream::connect(address) else { return };
@@ -86,7 +86,7 @@ impl Asking {
         }
     }
 
-    /// Has the chief's page open: what it sends is read.
+    /// Keeps the chief's page open, and reads what the page receives.
     fn watch(&self, address: &str) {
         let mut buffer = vec![0; 1 << 16];
         while self.wait() {
@@ -105,7 +105,7 @@ impl Asking {
     }
 }
 
-/// Requests a path. Returns the bytes of the answer.
+/// Requests a path. Returns the number of bytes of the response.
 fn get(stream: &mut TcpStream, path: &str) -> std::io::Result<u64> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut reader = BufReader::with_capacity(1 << 16, stream);
@@ -123,7 +123,7 @@ fn get(stream: &mut TcpStream, path: &str) -> std::io::Result<u64> {
     Ok(head + std::io::copy(&mut reader.take(length), &mut std::io::sink())?)
 }
 
-/// Bytes that went over loopback since the machine started.
+/// Returns the number of bytes that were sent over loopback since the machine started.
 fn loopback() -> anyhow::Result<u64> {
     let file = "/sys/class/net/lo/statistics/rx_bytes";
     fs::read_to_string(file)
@@ -133,9 +133,9 @@ fn loopback() -> anyhow::Result<u64> {
         .context("no number of bytes")
 }
 
-/// The result of one job whose endpoints were asked.
+/// The result of one job whose endpoints received requests.
 struct Asked {
-    /// How fast it trained while they were, where 1 is as fast as while they were not.
+    /// The job's speed during requests, divided by its speed without them.
     ratio: f64,
     requests_per_second: f64,
 }
@@ -158,11 +158,11 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
         let (asking, every) = (Arc::clone(&asking), Duration::from_secs(TASKS.into()) / rate);
         threads.push(spawn(move || asking.ask(&address, every)));
     }
-    // The rest of the output is read, so that the process does not block.
+    // The rest of the output is read and dropped, so that the process does not block.
     let reader = spawn(move || lines.map_while(Result::ok).for_each(drop));
     sleep(WINDOW);
     let (mut trained, mut seconds) = ([0.0; 2], [0.0; 2]);
-    // A job is slower at first, and that is a time in which it is not asked.
+    // A job is slower at first, in an interval without requests, so the first block is not counted.
     let mut is_warm = false;
     let status = 'job: loop {
         let (mut of_block, mut took) = ([0.0; 2], [0.0; 2]);
@@ -173,7 +173,7 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
             let after = loopback()? - asking.bytes.load(Ordering::Relaxed);
             of_block[usize::from(now)] += (after - before) as f64;
             took[usize::from(now)] += begun.elapsed().as_secs_f64();
-            // What it did of this block does not count: it may have been over for some of that.
+            // This block is not counted, since the job may have ended during it.
             if let Some(status) = child.try_wait()? {
                 break 'job status;
             }
@@ -227,7 +227,7 @@ fn main() -> anyhow::Result<()> {
     let (mut ratios, mut requests) = (Vec::new(), Vec::new());
     for round in 0..args.rounds.max(1) {
         for turn in 0..ways.len() {
-            // The order changes from round to round.
+            // The order of the measurements changes from round to round.
             let way = (round + turn) % ways.len();
             figures[way].push(train(folder, with(&ways[way].1))?);
         }

@@ -1,5 +1,6 @@
-//! Throughput of the CPU kernels, on one thread: the products of an MNIST MLP (784-512-512-10, batch 64), the
-//! convolutions and poolings of a small MNIST network, and the element-wise kernels over a million floats.
+//! Throughput of the CPU kernels, on one thread except where several are measured: the products of an MNIST
+//! MLP (784-512-512-10, batch 64), the convolutions and poolings of a small MNIST network, and the
+//! element-wise kernels over a million floats.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,8 +20,8 @@ fn random(len: usize) -> Vec<f32> {
     x
 }
 
-/// The three products of each dense layer: `y = x · w`, `dw = xᵀ · dy`, `dx = dy · wᵀ`; and those of
-/// attention heads. Throughput is in FLOP/s.
+/// Measures the three products of each dense layer, `y = x · w`, `dw = xᵀ · dy` and `dx = dy · wᵀ`, and those
+/// of attention heads. Throughput is in FLOP/s.
 fn matmul(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("matmul");
     for (inputs, outputs) in [(784, 512), (512, 512), (512, 10)] {
@@ -56,7 +57,7 @@ fn matmul(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The optimizers over a million floats.
+/// Measures the optimizers over a million floats.
 fn optimizers(criterion: &mut Criterion) {
     let (value, grad) = (random(ELEMENTS), random(ELEMENTS));
     let (mut next, mut m, mut v) = (vec![0.0; ELEMENTS], vec![0.0; ELEMENTS], vec![0.0; ELEMENTS]);
@@ -130,7 +131,7 @@ fn bytes(slices: usize) -> Throughput {
     Throughput::Bytes((slices * ELEMENTS * size_of::<f32>()) as u64)
 }
 
-/// Sums, reductions and random fills over a million floats.
+/// Measures sums, reductions and random fills over a million floats.
 fn slices(criterion: &mut Criterion) {
     let (value, grad, mut next) = (random(ELEMENTS), random(ELEMENTS), vec![0.0; ELEMENTS]);
     let mut group = criterion.benchmark_group("million");
@@ -157,7 +158,7 @@ fn slices(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The row kernels of the MLP's layers.
+/// Measures the row kernels of the MLP's layers.
 fn layers(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("layers");
     for n in [512, 10] {
@@ -187,8 +188,8 @@ fn layers(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The convolutions (3×3, without padding) and poolings (2×2) of a small MNIST network. Throughput is in
-/// FLOP/s, that of poolings in bytes of the images.
+/// Measures the convolutions (3×3, without padding) and poolings (2×2) of a small MNIST network. The
+/// throughput of convolutions is in FLOP/s; that of poolings is in bytes of the images per second.
 fn images(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("images");
     for (size, cin, cout) in [(28, 1, 32), (13, 32, 64)] {
@@ -254,7 +255,8 @@ fn images(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Several threads where memory is what takes time, and a chain beside its steps one by one.
+/// Measures kernels that are limited by memory bandwidth on several threads, and a chain compared with its
+/// single steps.
 fn memory(criterion: &mut Criterion) {
     use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Operand, Side, Step, Unary};
     let shape @ [rows, n] = [4096, 256];

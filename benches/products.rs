@@ -1,6 +1,6 @@
-//! Matrix products side by side with the `gemm` crate, in turns in one process: `cargo bench --bench products
-//! -- [threads]`. A ratio below 1 is ours being faster; the median of the rounds, with the tenth and the
-//! ninetieth percentile.
+//! Compares matrix products with those of the `gemm` crate, alternating in one process: `cargo bench --bench
+//! products -- [threads]`. The ratio is our time divided by that of `gemm`, so ours is faster if it is below
+//! 1. It is printed as the median over the rounds, with the tenth and the ninetieth percentile.
 
 use std::time::Instant;
 
@@ -9,8 +9,8 @@ use pushpull_kernels::cpu::{self, Epilogue, Key, Product, Threads};
 
 type Shape = ([usize; 3], bool, bool);
 
-/// The products of one step of: an MLP 784-512-512-10 of batch 64, a dense layer behind convolutions, the two
-/// dense layers of a transformer's block.
+/// The products of one training step, for each of four layers or models: an MLP 784-512-512-10 with batch 64;
+/// a dense layer behind convolutions; and the two dense layers of a transformer block, up and down.
 const STEPS: [(&str, &[Shape]); 4] = [
     (
         "mlp",
@@ -44,9 +44,9 @@ const REPEATS: usize = 20;
 struct Case {
     shape: Shape,
     product: Product,
-    /// `a`, `b`, `dst` and scratch, each with room to start on a cache line.
+    /// The memory of `a`, `b`, `dst` and scratch, each with room to start on a cache line.
     buffers: [Vec<f32>; 4],
-    /// Seconds of each round, ours and theirs.
+    /// The seconds of each round: ours, and those of `gemm`.
     times: [Vec<f64>; 2],
 }
 
@@ -62,7 +62,7 @@ impl Case {
         Self { shape, product, buffers, times: [vec![], vec![]] }
     }
 
-    /// Seconds that one product takes.
+    /// Returns the seconds that one product takes.
     fn time(&mut self, ours: bool, threads: Threads) -> f64 {
         let ([m, k, n], ..) = self.shape;
         let [a, b, dst, scratch] = self.buffers.each_mut().map(|buffer| {
@@ -96,7 +96,7 @@ fn theirs(
         Threads::Pool(threads) if m * n * k >= gemm::get_threading_threshold() => Parallelism::Rayon(threads),
         _ => Parallelism::None,
     };
-    // SAFETY: the strides address just the elements of the slices, whose lengths were checked.
+    // SAFETY: the strides address only elements of the slices, whose lengths were checked.
     #[allow(unsafe_code)]
     unsafe {
         gemm::gemm(

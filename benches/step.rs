@@ -1,10 +1,10 @@
-//! Milliseconds of one training step on the CPU, forward, backward and sgd, without a cluster around it; and
-//! beside it the same step's bare matrix products, convolutions as products of unrolled images, by the `gemm`
-//! crate.
+//! Milliseconds of one training step on the CPU (forward, backward and sgd), without a cluster. For
+//! comparison, the bare matrix products of the same step are computed with the `gemm` crate; convolutions
+//! count as products of unrolled images.
 //!
 //! `cargo bench --bench step -- [--threads N] [--rounds N] [--peer 'COMMAND'] [--json FILE]`: the command is
-//! run once a round and model, with the model's name behind it, and its last words of the form `N ms` are
-//! taken as its figure.
+//! run once per round and model, with the model's name as its last argument. Its figure is the last text of
+//! the form `N ms` that it prints.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ use serde::Serialize;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Examples in a batch.
+/// The number of examples in a batch.
 const BATCH: usize = 64;
 
 #[derive(Parser)]
@@ -38,24 +38,24 @@ struct Args {
     /// Threads that compute one step
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Rounds of each model, in turns with its products
+    /// Rounds of each model; its steps and its bare products alternate
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Steps in each round
     #[arg(long, default_value_t = 150)]
     steps: usize,
-    /// Another system to measure beside ours
+    /// Command that measures another system, for comparison
     #[arg(long)]
     peer: Option<String>,
     /// JSON file for the figures
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Flag that `cargo bench` adds
+    /// Ignored: `cargo bench` adds this flag
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// The figures of each model.
+/// The figures of one model.
 #[derive(Serialize)]
 struct Figures {
     model: &'static str,
@@ -65,7 +65,7 @@ struct Figures {
     gemm_only_ms: f64,
 }
 
-/// 784-512-512-10.
+/// Returns the graph of an MLP 784-512-512-10.
 fn mlp() -> anyhow::Result<GraphSpec> {
     let mut g = GraphBuilder::new("mlp");
     let images = g.input("features", [28, 28]);
@@ -78,7 +78,7 @@ fn mlp() -> anyhow::Result<GraphSpec> {
     Ok(g.finish(loss, &[])?)
 }
 
-/// 32C3-P2-64C3-P2-128-10.
+/// Returns the graph of a convolutional network 32C3-P2-64C3-P2-128-10.
 fn cnn() -> anyhow::Result<GraphSpec> {
     let mut g = GraphBuilder::new("cnn");
     let images = g.input("features", [28, 28]);
@@ -95,7 +95,8 @@ fn cnn() -> anyhow::Result<GraphSpec> {
     Ok(g.finish(loss, &[])?)
 }
 
-/// Rows, inner extent and columns of the forward products of a layer, and whether its input needs a gradient.
+/// The forward product of a layer: its rows, inner size and columns, and whether the layer's input needs a
+/// gradient.
 type Products = ([usize; 3], bool);
 
 const MLP: &[Products] = &[([BATCH, 784, 512], false), ([BATCH, 512, 512], true), ([BATCH, 512, 10], true)];
@@ -142,7 +143,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The median of some steps' milliseconds, after a few that are not counted.
+/// Returns the median of the milliseconds of some steps, after a few that are not counted.
 fn timed(steps: usize, mut step: impl FnMut()) -> f64 {
     for _ in 0..10 {
         step();
@@ -162,7 +163,7 @@ fn median(of: &mut [f64]) -> f64 {
     of[of.len() / 2]
 }
 
-/// The state of a step, as a worker and a shard have it.
+/// The state of training, as a worker and a shard together have it.
 struct Training {
     executor: Executor,
     layout: Arc<Layout>,
@@ -186,7 +187,7 @@ impl Training {
         };
         let slices = graph.variables.iter().enumerate().map(slice).collect();
         let placement = Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices };
-        // Small weights that are not all the same.
+        // The weights are small, and not all the same.
         let values = graph.variables.iter().map(|variable| {
             let number = |i: usize| ((i * 2_654_435_761) % 1000) as f32 * 1e-4 - 0.05;
             Buffer::from_f32(&(0..variable.shape.elements()).map(number).collect::<Vec<_>>())
@@ -224,7 +225,7 @@ impl Training {
     }
 }
 
-/// The products of a step, on memory of their own.
+/// The matrix products of a step, with memory of their own.
 struct Bare {
     products: Vec<Product>,
     threads: usize,
@@ -300,7 +301,7 @@ impl Bare {
     }
 }
 
-/// The last `N ms` that a command prints.
+/// Runs a command and returns the number of the last `N ms` that it prints.
 fn peer(command: &str, model: &str) -> anyhow::Result<f64> {
     let output = Command::new("sh")
         .args(["-c", &format!("{command} {model}")])

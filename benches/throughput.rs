@@ -1,9 +1,9 @@
-//! Examples per second of training, in one process and as real processes on loopback; beside it, if wanted,
-//! another system's figure from the same minutes.
+//! Examples per second of training, in one process and as real processes on loopback. If requested, another
+//! system's figure is measured in the same rounds.
 //!
 //! `cargo bench --bench throughput -- [--rounds N] [--steps N] [--workers N] [--ps N] [--sync POLICY] [--peer
-//! 'COMMAND']`: the command is run once a round, and its last words of the form `N examples/s` are taken as
-//! its figure.
+//! 'COMMAND']`: the command is run once per round. Its figure is the last text of the form `N examples/s`
+//! that it prints.
 
 mod support;
 
@@ -20,7 +20,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 struct Args {
-    /// Rounds of each measurement, in turns
+    /// Rounds of each measurement; the measurements alternate
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Updates in each measurement
@@ -33,10 +33,10 @@ struct Args {
     /// Synchronisation policy, such as async, bounded:2, sync or sync:1
     #[arg(long, default_value_t)]
     sync: SyncSpec,
-    /// Another system to measure beside ours
+    /// Command that measures another system, for comparison
     #[arg(long)]
     peer: Option<String>,
-    /// Flag that `cargo bench` adds
+    /// Ignored: `cargo bench` adds this flag
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -76,7 +76,7 @@ fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (mut in_process, mut on_loopback, mut others) = (Vec::new(), Vec::new(), Vec::new());
     println!("mlp 784-512-512-10, batch 64, {}, {} ps, {} workers", args.sync, args.ps, args.workers);
-    // Turn by turn, so that a machine that slows down slows all of them.
+    // The measurements alternate, so that a machine that becomes slower affects all of them.
     for _ in 0..args.rounds.max(1) {
         in_process.push(embedded(&args)?);
         on_loopback.push(processes(&args, folder.path())?);

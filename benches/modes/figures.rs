@@ -1,4 +1,5 @@
-//! The summary of several trials of one job: medians and their spread, as a table. It trains nothing.
+//! The summary of several trials of one job: medians and their spread, as a table. It must not know how a job
+//! is trained.
 
 use pushpull::SyncSpec;
 use serde::{Deserialize, Serialize};
@@ -6,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use crate::trial::{Setting, Trial};
 use crate::{BACKUP, WORKERS};
 
-/// All trials of a job, by round.
+/// All trials of one job, one per round.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub setting: Setting,
     pub trials: Vec<Trial>,
 }
 
-/// The middle one of some numbers, the least and the greatest.
+/// The median, the least and the greatest of some numbers.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     median: f64,
@@ -22,7 +23,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Returns `None` without numbers.
+    /// Returns the spread of the numbers, or `None` if there are none.
     fn of(numbers: impl Iterator<Item = f64>) -> Option<Self> {
         let mut numbers: Vec<f64> = numbers.collect();
         numbers.sort_by(f64::total_cmp);
@@ -41,7 +42,8 @@ impl Trial {
         self.updates as f64 / self.seconds
     }
 
-    /// The time when it first reached an accuracy, in per cent.
+    /// Returns the seconds after which the job first reached an accuracy of `target` per cent; `None` if it
+    /// never did.
     fn seconds_to(&self, target: f64) -> Option<f64> {
         self.points.iter().find(|point| point.accuracy >= target).map(|point| point.seconds)
     }
@@ -52,7 +54,7 @@ impl Trial {
 }
 
 impl Figures {
-    /// The one that took neither longest nor shortest.
+    /// Returns the trial with the median duration.
     pub(crate) fn middle(&self) -> Option<&Trial> {
         let mut trials: Vec<&Trial> = self.trials.iter().collect();
         trials.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
@@ -63,7 +65,7 @@ impl Figures {
         Spread::of(self.trials.iter().map(figure))
     }
 
-    /// Updates per second over another job's, round by round.
+    /// Returns the spread of this job's updates per second divided by the other job's, round by round.
     fn rate_over(&self, other: &Self) -> Option<Spread> {
         let pairs = self.trials.iter().zip(&other.trials);
         Spread::of(pairs.map(|(one, other)| one.updates_per_second() / other.updates_per_second()))
@@ -99,7 +101,7 @@ fn find(all: &[Figures], sync: SyncSpec, workers: u32, slowed: bool) -> Option<&
     })
 }
 
-/// A row for each job: median (least-most) over the rounds.
+/// Prints a row for each job: median (least-most) over the rounds.
 pub(crate) fn print(all: &[Figures], target: f64) {
     let target_title = format!("s to {target} %");
     let titles = [

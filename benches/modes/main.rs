@@ -1,9 +1,10 @@
-//! What the synchronisation policies cost and bring: a classifier of digits, trained on the same number of
-//! examples by each of them, once with three equal workers and once with one of them slowed down.
+//! The speed and the accuracy of each synchronisation policy. A classifier of digits is trained on the same
+//! number of examples with each of them, once with three equal workers and once with one of the three slowed
+//! down.
 //!
 //! `cargo bench --bench modes -- [--data-dir DIR] [--modes LIST] [--rounds N] [--epochs X] [--slow-down N]
-//! [--step-ms N] [--draw FILE.svg] [--json FILE]`; the MNIST files are looked for in the directory, and
-//! digits are drawn without one.
+//! [--step-ms N] [--draw FILE.svg] [--json FILE]`. The MNIST files are read from the directory; without one,
+//! generated digits are used.
 
 mod figures;
 mod picture;
@@ -21,52 +22,53 @@ use trial::{Bench, Setting};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Workers of every job but one.
+/// The number of workers of every job but one.
 const WORKERS: u32 = 3;
-/// The mode in which one of them is a backup worker.
+/// The mode in which one of the workers is a backup worker.
 const BACKUP: SyncSpec = SyncSpec::Sync { aggregate: Some(WORKERS - 1) };
 
 #[derive(Parser)]
 struct Args {
-    /// Directory of the MNIST files; without it digits are drawn
+    /// Directory of the MNIST files [default: generated digits]
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// Modes to measure, such as async,sync:2
     #[arg(long, value_delimiter = ',', default_value = "async,async:staleness-lr,bounded:2,sync,sync:2")]
     modes: Vec<SyncSpec>,
-    /// Rounds of each job, in turns
+    /// Rounds of each job; the jobs alternate
     #[arg(long, default_value_t = 3)]
     rounds: u64,
     /// Epochs of a job, over all workers
     #[arg(long, default_value_t = 4.0)]
     epochs: f64,
-    /// Factor by which the slow worker's steps are longer
+    /// Factor by which the slow worker's steps take longer
     #[arg(long, default_value_t = 10)]
     slow_down: u32,
-    /// Least ms of a step, as if each worker had a machine of its own; 0 for no bound
+    /// Minimum milliseconds of a step, as if each worker had its own machine; 0 for no minimum
     #[arg(long, default_value_t = 10)]
     step_ms: u64,
-    /// Learning rate, the same for all
+    /// Learning rate, the same for all jobs
     #[arg(long, default_value_t = 0.3)]
     learning_rate: f32,
-    /// Test accuracy that a job is timed to, in per cent
+    /// Test accuracy in per cent; the table says when a job first reaches it
     #[arg(long, default_value_t = 97.0)]
     target: f64,
-    /// SVG file for accuracy against seconds and updates
+    /// SVG file for a picture of accuracy against seconds and updates
     #[arg(long)]
     draw: Option<PathBuf>,
     /// JSON file for the figures
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Train nothing, and read the figures from this file
+    /// Train nothing, and read the figures from this JSON file
     #[arg(long)]
     from_json: Option<PathBuf>,
-    /// Flag that `cargo bench` adds
+    /// Ignored: `cargo bench` adds this flag
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// Every job of a round. The last is what a job with a backup worker should be as fast as.
+/// Returns the settings of every job of a round. The last one has one worker less: its speed is what the job
+/// with a backup worker should reach.
 fn settings(modes: &[SyncSpec]) -> Vec<Setting> {
     let of_mode = |&sync: &SyncSpec| [false, true].map(|slowed| Setting { sync, workers: WORKERS, slowed });
     let alone = Setting { sync: SyncSpec::SYNC, workers: WORKERS - 1, slowed: false };
@@ -89,7 +91,7 @@ fn main() -> anyhow::Result<()> {
     )?;
     let mut all: Vec<Figures> =
         settings(&args.modes).into_iter().map(|setting| Figures { setting, trials: Vec::new() }).collect();
-    // Turn by turn, so that a machine that slows down slows all of them.
+    // The jobs alternate, so that a machine that becomes slower affects all of them.
     for round in 0..args.rounds.max(1) {
         for figures in &mut all {
             figures.trials.push(bench.run(figures.setting, round)?);

@@ -1,5 +1,6 @@
-//! Accuracy against seconds and against updates, as a picture: the trial of each job that took neither
-//! longest nor shortest. Colours are its own, so that it reads on any page. Measures nothing.
+//! A picture of accuracy against seconds and against updates, which shows each job's trial of median
+//! duration. It sets its own colours, so that it is readable on any page. It must not know how figures are
+//! measured.
 
 use std::path::Path;
 
@@ -12,11 +13,11 @@ use crate::figures::Figures;
 use crate::trial::Point;
 
 const SIZE: (u32, u32) = (1080, 800);
-/// Per cent; what is below is not shown.
+/// The range of accuracies that is shown, in per cent.
 const ACCURACY: (f64, f64) = (90.0, 98.5);
-/// What was before these seconds is not shown.
+/// The start of the axis of seconds; earlier points are not shown.
 const FIRST_SECONDS: f64 = 0.3;
-/// Told apart also by those who see fewer colours: Okabe and Ito, 2008.
+/// Colours that people with colour blindness can also tell apart: Okabe and Ito, 2008.
 const COLORS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
@@ -29,7 +30,7 @@ const GRID: RGBColor = RGBColor(225, 225, 225);
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Draws it into a file.
+/// Draws the picture into a file.
 pub(crate) fn draw(all: &[Figures], file: &Path) -> anyhow::Result<()> {
     let area = SVGBackend::new(file, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
@@ -44,7 +45,7 @@ pub(crate) fn draw(all: &[Figures], file: &Path) -> anyhow::Result<()> {
             .collect();
         let workers =
             if slowed { format!("{WORKERS} workers, one slow") } else { format!("{WORKERS} equal workers") };
-        // Both rows on the same axes, so that they can be compared.
+        // Both rows of the picture use the same axes, so that they can be compared.
         let most = |figure: fn(&Point) -> f64| {
             let points = all.iter().filter_map(Figures::middle).flat_map(|trial| &trial.points);
             points.map(figure).fold(1.0, f64::max)

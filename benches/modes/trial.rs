@@ -1,5 +1,6 @@
-//! One job, watched: every replica counts its steps, the slow one waits, and the first keeps the values that
-//! it is given now and then, which are evaluated when the job is over. Knows no other job, and no table.
+//! One trial of a job: every replica counts its steps, and the slow one waits. The first replica keeps some
+//! of the values that it receives, which are evaluated when the job is over. It must not know other jobs, or
+//! the table.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,14 +22,14 @@ use pushpull_worker::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Examples in one worker's batch.
+/// The number of examples in one worker's batch.
 const BATCH: u32 = 64;
-/// Evaluations of a job on its way.
+/// The number of evaluations over the course of a job.
 const POINTS: u64 = 50;
-/// Test images that are evaluated at a time.
+/// The number of test images that are evaluated at a time.
 const TEST_BATCH: usize = 250;
 
-/// The description of a job.
+/// The settings of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Setting {
     pub sync: SyncSpec,
@@ -37,44 +38,44 @@ pub(crate) struct Setting {
     pub slowed: bool,
 }
 
-/// The state of a job at some time.
+/// The state of a job at one time.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Point {
     pub seconds: f64,
     pub updates: f64,
-    /// Per cent of the test images right.
+    /// The share of test images that are classified correctly, in per cent.
     pub accuracy: f64,
 }
 
-/// The result of a job.
+/// The result of one trial of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Trial {
-    /// From the first step to the end of the first worker's last.
+    /// The time from the first step of any worker to the end of the first worker's last step.
     pub seconds: f64,
     pub updates: u64,
     pub points: Vec<Point>,
     pub received: u64,
     pub stale: u64,
-    /// Of the gradients in the variables, in versions.
+    /// The mean staleness of the gradients that were applied, in versions.
     pub staleness_mean: f64,
     pub staleness_max: u64,
-    /// The same in steps of one worker.
+    /// The largest staleness of the gradients that were applied, in steps of one worker.
     pub steps_behind_max: u64,
 }
 
-/// The data and the model, and how they are trained.
+/// The data, the model, and the settings that all jobs share.
 pub(crate) struct Bench {
     graph: GraphSpec,
     input: InputSpec,
     test: Mapped,
-    /// Of all workers together.
+    /// The number of gradients that all workers compute together.
     gradients: u64,
     learning_rate: f32,
     slow_down: u32,
     step: Duration,
 }
 
-/// The MLP of the example `mnist`.
+/// Returns the MLP of the example `mnist`.
 fn mlp() -> Result<GraphSpec, GraphError> {
     let mut g = GraphBuilder::new("mlp");
     let images = g.input("features", [28, 28]);
@@ -112,12 +113,12 @@ impl Bench {
         let input = input(data_dir)?;
         let examples = load(&input.train, None)?.len() as f64;
         let test = Mapped::testing(load(&input.test, None)?, &input.map)?;
-        // A number that one, two and three workers share evenly.
+        // The number is divisible by 6, so that one, two or three workers share it evenly.
         let gradients = ((epochs * examples / f64::from(BATCH) / 6.0) as u64).max(1) * 6;
         Ok(Self { graph: mlp()?, input, test, gradients, learning_rate, slow_down, step })
     }
 
-    /// Trains one job to its end, and evaluates what was kept of it on its way.
+    /// Trains one job to its end, then evaluates the values that were kept on the way.
     pub(crate) fn run(&self, setting: Setting, seed: u64) -> anyhow::Result<Trial> {
         let Setting { sync, workers, slowed } = setting;
         let updates = self.gradients / u64::from(sync.gradients_per_update(workers));
@@ -146,7 +147,7 @@ impl Bench {
 
         let (_, shard) = report.shards.first().context("a report without shards")?;
         let kept = std::mem::take(&mut *watch.kept.lock().expect("no replica panicked"));
-        // Of what comes, the same share becomes updates all along.
+        // The share of pushes that become updates is taken to be constant throughout the job.
         let per_push = updates as f64 / shard.pushes.received as f64;
         let mut points = self.evaluate(kept.snapshots, per_push)?;
         let accuracy = report.evaluation.metrics.first().context("an evaluation without metrics")?.value;
@@ -185,14 +186,14 @@ impl Bench {
     }
 }
 
-/// The record that the replicas of a job share.
+/// The record that the replicas of a job write together.
 #[derive(Default)]
 struct Watch {
-    /// When the first of them began.
+    /// The time when the first replica began its first step.
     start: OnceLock<Instant>,
-    /// Pushes that have been answered.
+    /// The number of pushes that were answered.
     pushes: AtomicU64,
-    /// Pushes between two snapshots.
+    /// The number of pushes between two snapshots.
     every: u64,
     kept: Mutex<Kept>,
 }
@@ -200,24 +201,24 @@ struct Watch {
 #[derive(Default)]
 struct Kept {
     snapshots: Vec<Snapshot>,
-    /// When the first worker's last step ended, since the start.
+    /// The time from the start to the end of the first worker's last step.
     ended: Duration,
 }
 
-/// The values of a time, in the buffers that they arrived in.
+/// The variables' values at one time, in the buffers in which they were received.
 struct Snapshot {
     seconds: f64,
     pushes: u64,
     values: Values,
 }
 
-/// A replica that is watched.
+/// A replica that records its steps in a [`Watch`].
 struct Witness {
     replica: GraphReplica,
     worker: u32,
-    /// The least time of a step,
+    /// The minimum duration of a step, before it is slowed down.
     least: Duration,
-    /// and the factor by which it is longer.
+    /// The factor by which a step is slowed down.
     slow_down: u32,
     steps: u64,
     watch: Arc<Watch>,
@@ -233,7 +234,7 @@ impl Replica for Witness {
     ) -> Result<f32, ReplicaError> {
         let begun = Instant::now();
         let start = *self.watch.start.get_or_init(|| begun);
-        // A worker that begins a step has been answered the one before.
+        // When a worker begins a step, the push of its previous step has been answered.
         let pushes = match self.steps {
             0 => self.watch.pushes.load(Ordering::Relaxed),
             _ => self.watch.pushes.fetch_add(1, Ordering::Relaxed) + 1,
