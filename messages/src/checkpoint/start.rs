@@ -19,8 +19,8 @@ pub enum StartSpec {
         store: String,
         /// The name of the checkpoint.
         checkpoint: CheckpointName,
-        /// The records of this job's workers, by their index, if the number of workers or the batch size has
-        /// changed since the checkpoint. Empty if the records in the manifest still apply.
+        /// The records of this job's workers, by their index, if the number of workers or the batch size
+        /// differs from that of the checkpoint. Empty if the manifest's records apply.
         workers: Vec<WorkerRecord>,
     },
     /// The values of some variables, from a checkpoint. The other variables and all slots are initialised.

@@ -14,12 +14,13 @@ use crate::variable::VariableSpec;
 /// The maximum number of workers of a job.
 pub const WORKERS_MAX: u32 = 1 << 16;
 
-/// Chief to ps: create a shard of these slices, initialise them, and accept pushes.
+/// A request of the chief to a ps task: create a shard, give its slices their initial values, and accept
+/// pushes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CreateShard {
-    /// The shard.
+    /// The id of the shard to create.
     pub shard: ShardId,
-    /// The whole placement, in which the shard finds its slices (P2).
+    /// The whole placement, which says which slices the shard owns and which all tasks share (P2).
     pub placement: Placement,
     /// All variables of the job.
     pub variables: Vec<VariableSpec>,
@@ -27,11 +28,12 @@ pub struct CreateShard {
     pub update: UpdateSpec,
     /// The synchronisation policy.
     pub sync: SyncSpec,
-    /// Whether aggregated gradients are added in the order of their workers instead of their arrival.
+    /// Whether the gradients of an update are added in the order of the workers' indices, so that the sum
+    /// does not depend on the order in which they arrive.
     pub deterministic: bool,
-    /// The number of workers of the job. All are members until they leave, even before they have joined.
+    /// The number of workers in the job. Each counts as a member until it leaves, even before it has joined.
     pub workers: u32,
-    /// The exact number of updates to apply.
+    /// The step at which the shard stops: exactly this many updates are applied.
     pub last_step: GlobalStep,
     /// The seed of the initial values.
     pub seed: u64,
@@ -41,7 +43,8 @@ pub struct CreateShard {
 }
 
 impl CreateShard {
-    /// Returns the bytes of the shard's values on the wire, with each slice aligned to a cache line.
+    /// Returns the size of the shard's values on the wire in bytes, including the padding that aligns each
+    /// slice to a cache line.
     pub fn bytes(&self) -> u64 {
         let slice_bytes = |slice: SliceSpec| {
             let bytes = slice.elements(&self.variables[slice.variable.index()]) as u64 * 4;
@@ -101,14 +104,14 @@ impl Content for CreateShard {
     }
 }
 
-/// Ps to chief: the shard has its initial values.
+/// The reply of a ps task to [`CreateShard`], when the shard has its initial values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardCreated {
-    /// The number of slices that it owns.
+    /// The number of slices that the shard owns.
     pub slices: u64,
-    /// The bytes of the slices, without slots.
+    /// The size of the slices in bytes, without optimizer slots.
     pub bytes: u64,
-    /// The number of updates in the values.
+    /// The number of updates that the values contain; above 0 if they come from a checkpoint.
     #[serde(default)]
     pub version: Version,
 }

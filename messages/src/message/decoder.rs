@@ -1,23 +1,24 @@
-//! Reads MessagePack into any type, as `rmp_serde::to_vec_named` writes it. Everything is hostile until it is read:
-//! lengths are never believed, and nesting is bounded.
+//! A decoder for MessagePack as `rmp_serde::to_vec_named` writes it. The bytes may be hostile: no memory is
+//! reserved for a length before its elements are read, and nesting is bounded.
 //!
-//! A reader of tokens that is compiled once lies below a thin generic shell: with the generic decoder of `rmp_serde`,
-//! half of this crate's machine code was that decoder, once for each type.
+//! The decoder is not generic over its source, so its largest part is compiled once. With the decoder of
+//! `rmp_serde`, which is compiled for every type, half of this crate's machine code was that decoder.
 
 use std::fmt;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// Reads a whole value; bytes that follow it are ignored, as `rmp_serde` does.
+/// Decodes one value. Bytes that follow it are ignored, as by `rmp_serde`.
 ///
 /// # Errors
-/// Where the bytes end early, are not MessagePack, are nested deeper than `depth_max`, or do not fit the type.
+/// If the bytes end early; if they are not MessagePack; if values are nested deeper than `depth_max`; if the
+/// value does not fit the type.
 pub(super) fn from_bytes<T: DeserializeOwned>(bytes: &[u8], depth_max: usize) -> Result<T, DecodeError> {
     T::deserialize(&mut Decoder { rest: bytes, depth_left: depth_max })
 }
 
-/// Why bytes cannot be read as a type.
+/// The error for bytes that cannot be decoded as the expected type.
 #[derive(Debug)]
 pub(super) struct DecodeError(String);
 
@@ -41,7 +42,7 @@ impl de::Error for DecodeError {
     }
 }
 
-/// The first part of a value: all of a scalar, the length of what has elements.
+/// A token: a whole scalar, or the length of an array or a map whose elements follow.
 enum Token<'a> {
     Nil,
     Bool(bool),
@@ -55,7 +56,7 @@ enum Token<'a> {
     Map(usize),
 }
 
-/// The bytes that are still to be read.
+/// A decoder, with the bytes that it has not read yet.
 struct Decoder<'a> {
     rest: &'a [u8],
     depth_left: usize,
@@ -75,7 +76,7 @@ impl<'a> Decoder<'a> {
         Ok(self.take(N)?.try_into().expect("N bytes were taken"))
     }
 
-    /// Reads a big-endian number of 1, 2, 4 or 8 bytes.
+    /// Reads an unsigned big-endian number of 1, 2, 4 or 8 bytes.
     fn unsigned(&mut self, bytes: usize) -> Result<u64, DecodeError> {
         Ok(self.take(bytes)?.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
@@ -88,7 +89,7 @@ impl<'a> Decoder<'a> {
         usize::try_from(self.unsigned(bytes)?).map_err(DecodeError::new)
     }
 
-    /// Reads the next token; the format's own specification names the first bytes.
+    /// Reads the next token. The specification of MessagePack defines the meaning of each first byte.
     fn token(&mut self) -> Result<Token<'a>, DecodeError> {
         let [first] = self.array()?;
         Ok(match first {
@@ -140,7 +141,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Hands a scalar to the visitor; refuses what has elements.
+/// Passes a scalar to the visitor. Refuses arrays and maps.
 fn visit_scalar<'de, V: Visitor<'de>>(token: Token<'_>, visitor: V) -> Result<V::Value, DecodeError> {
     match token {
         Token::Nil => visitor.visit_unit(),
@@ -155,7 +156,7 @@ fn visit_scalar<'de, V: Visitor<'de>>(token: Token<'_>, visitor: V) -> Result<V:
     }
 }
 
-/// The error for a token of another type than expected.
+/// Returns the error for a token that has another type than expected.
 fn unexpected(token: &Token<'_>, expected: &dyn de::Expected) -> DecodeError {
     let got = match token {
         Token::Nil => Unexpected::Unit,
@@ -173,7 +174,7 @@ fn unexpected(token: &Token<'_>, expected: &dyn de::Expected) -> DecodeError {
 }
 
 impl Decoder<'_> {
-    /// Hands the elements of an array, or the entries of a map, to the visitor; refuses scalars.
+    /// Passes the elements of an array, or the entries of a map, to the visitor. Refuses scalars.
     fn visit_elements<'de, V: Visitor<'de>>(
         &mut self,
         token: Token<'_>,
@@ -192,7 +193,8 @@ impl Decoder<'_> {
     }
 }
 
-/// Deserializes what can only be a scalar, or only have elements, by less code than what can be anything.
+/// Defines `deserialize_*` methods for types that are always scalars, or always arrays or maps. They compile
+/// to less code than methods that accept every token.
 macro_rules! narrow {
     ($visit:ident: $($method:ident($($argument:ty),*))*) => {
         $(fn $method<V: Visitor<'de>>(self, $(_: $argument,)* visitor: V) -> Result<V::Value, DecodeError> {
@@ -243,7 +245,8 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// A variant without content is its name alone; with content, a map of one entry.
+    /// Decodes an enum. A variant without content is encoded as its name, one with content as a map of one
+    /// entry.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -273,14 +276,14 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
     forward_to_deserialize_any! { i128 u128 bytes byte_buf unit_struct ignored_any }
 }
 
-/// The elements of an array, or the entries of a map.
+/// An access to the elements of an array, or to the entries of a map.
 struct Elements<'r, 'a> {
     decoder: &'r mut Decoder<'a>,
     left: usize,
 }
 
 impl Elements<'_, '_> {
-    /// Returns whether there is another one, and counts it.
+    /// Returns true if another element follows, and counts it as read.
     fn advance(&mut self) -> bool {
         let more = self.left > 0;
         self.left -= usize::from(more);
@@ -463,7 +466,8 @@ mod tests {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
             }
-            // Ours refuses some that the other takes, such as numbers as names of variants; never the other way round.
+            // This decoder refuses some values that `rmp_serde` accepts, such as numbers as names of
+            // variants. Whatever it accepts, `rmp_serde` accepts with the same result.
             if let Ok(read) = from_bytes::<Everything>(&bytes, DEPTH_MAX) {
                 let theirs: Everything = rmp_serde::from_slice(&bytes).unwrap();
                 prop_assert_eq!(rmp_serde::to_vec(&read).unwrap(), rmp_serde::to_vec(&theirs).unwrap());
@@ -484,7 +488,7 @@ mod tests {
         assert!(from_bytes::<de::IgnoredAny>(&nested(DEPTH_MAX), DEPTH_MAX).is_ok());
         let error = from_bytes::<de::IgnoredAny>(&nested(DEPTH_MAX + 1), DEPTH_MAX).unwrap_err();
         assert_eq!(error.to_string(), "values are nested too deep");
-        // A list of 4 billion elements in 5 bytes is refused without memory for them.
+        // A list that claims 4 billion elements in 5 bytes is refused before memory for them is allocated.
         let error = from_bytes::<Vec<u64>>(&[0xdd, 0xff, 0xff, 0xff, 0xff], DEPTH_MAX).unwrap_err();
         assert_eq!(error.to_string(), "the bytes end early: 1 expected, 0 left");
         let error = from_bytes::<(u8, u8)>(&[0x93, 1, 2, 3], DEPTH_MAX).unwrap_err();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::graph::METRICS_MAX;
 
-/// An evaluation of variables on the test set.
+/// The result of evaluating the variables on the test set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// The mean loss over the test examples.
@@ -15,8 +15,8 @@ pub struct Evaluation {
     pub metrics: Vec<MetricValue>,
     /// The number of test examples.
     pub examples: u64,
-    /// The crc32c of the variables' bytes in the order of their names, which does not depend on the
-    /// placement.
+    /// The crc32c of all variables' bytes. The variables are in the order of their names, so that the
+    /// checksum does not depend on the placement.
     pub variables_crc32c: u32,
 }
 
@@ -25,20 +25,20 @@ pub struct Evaluation {
 pub struct MetricValue {
     /// The metric's name in the graph.
     pub name: String,
-    /// The value.
+    /// The metric's value.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub value: f32,
 }
 
-/// Worker to chief: the evaluation, or the reason why it failed.
+/// A message of a worker to the chief: the result of the evaluation, or the reason why it failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluated {
-    /// The evaluation or the reason.
+    /// The evaluation, or the reason why it failed.
     pub result: Result<Evaluation, String>,
 }
 
 impl Evaluated {
-    /// Makes the message of a failed evaluation; a very long reason is cut.
+    /// Makes the message for a failed evaluation. A very long reason is truncated.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self { result: Err(super::reason(reason)) }
     }

@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::id::{GlobalStep, LocalStep};
 
-/// Worker to chief: this worker no longer trains.
+/// A message of a worker to the chief: the worker no longer trains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finish {
-    /// The result.
+    /// The way in which the worker's training ended.
     pub result: TrainingResult,
-    /// The steps that this worker has taken.
+    /// The number of steps that the worker has taken.
     pub local_step: LocalStep,
-    /// The mean loss over its last steps; NaN if there were none.
+    /// The mean loss over the worker's last steps; NaN if there were none.
     pub loss: f32,
-    /// The steps whose gradients were dropped because they were not finite.
+    /// The number of steps whose gradients were dropped because they were not finite.
     #[serde(default)]
     pub skipped: u64,
 }
@@ -25,7 +25,8 @@ pub struct Finish {
 pub enum TrainingResult {
     /// Every shard has reached the last step.
     Completed,
-    /// The worker's input has ended, with this error. The worker waits for the others, which may have more.
+    /// The worker's input has ended, with this error. The worker waits for the other workers, whose input may
+    /// be longer.
     InputEnded(String),
     /// A signal or the chief told the worker to leave before the end.
     Interrupted,
@@ -34,12 +35,12 @@ pub enum TrainingResult {
 }
 
 impl TrainingResult {
-    /// Makes the result of an input that has ended; a very long error is cut.
+    /// Makes the result for an input that has ended. A very long error is truncated.
     pub fn input_ended(how: impl std::fmt::Display) -> Self {
         Self::InputEnded(super::reason(how))
     }
 
-    /// Makes the result of a failure; a very long reason is cut.
+    /// Makes the result for a failure. A very long reason is truncated.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self::Failed(super::reason(reason))
     }
@@ -54,12 +55,12 @@ impl Content for Finish {
     }
 }
 
-/// Chief to worker, after all live workers have finished: whether to evaluate.
+/// The reply of the chief to [`Finish`], after all workers that still run have finished: whether to evaluate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
-    /// Whether this worker must evaluate the final variables; the others end.
+    /// Whether this worker must evaluate the final variables. It is true for one worker; the others end.
     pub evaluate: bool,
-    /// The step at which the training ended, which is the version of every shard.
+    /// The step at which the training ended, which is the version of every shard; 0 if `evaluate` is false.
     pub step: GlobalStep,
 }
 

@@ -1,5 +1,6 @@
-//! The bytes of messages as earlier builds wrote them. A name, kind or type that changes by accident would
-//! break clusters of mixed builds and existing files. Each line of the golden file is one message.
+//! Tests that this build encodes messages to the same bytes as earlier builds. A name, kind or type that
+//! changes by accident would break clusters of different builds and existing files. Each line of the golden
+//! file is one message.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -12,14 +13,15 @@ use crate::fixtures::any_message::any_message;
 
 /// The number of messages of each kind in the golden file.
 const SAMPLES: usize = 12;
-/// The number of draws, enough for every kind to have its samples.
+/// The number of random messages that are drawn, enough to have [`SAMPLES`] of every kind.
 const DRAWS: usize = 4000;
 
 fn golden_file() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/messages.txt")
 }
 
-/// Returns one line for a message: kind, name, segment lengths, header bytes as escaped ASCII.
+/// Returns the line of the golden file for a message: kind, name, segment lengths, and header bytes as
+/// escaped ASCII.
 fn line(message: &Message, segments: &[u64]) -> String {
     let lengths = segments.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     format!("{} {} [{lengths}] {}\n", message.kind(), message.name(), message.encode().escape_ascii())
@@ -48,7 +50,8 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Draws samples of every kind from the strategy of the codec's tests, the same ones on every run.
+/// Draws samples of every kind of message from the strategy that the codec's tests use. The samples are the
+/// same on every run.
 fn fresh_samples() -> String {
     let mut runner = TestRunner::deterministic();
     let strategy = any_message();

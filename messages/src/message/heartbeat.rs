@@ -1,11 +1,11 @@
-//! The heartbeat. A connection that is silent for too long counts as lost, whatever the operating system
-//! reports.
+//! The heartbeat. A connection on which nothing arrives for too long counts as lost, even if the operating
+//! system still reports it as open.
 
 use serde::{Deserialize, Serialize};
 
 use super::Content;
 
-/// Either way, on an idle connection: the peer is alive. Has no reply.
+/// A message that either end sends on an idle connection to show that it is alive. There is no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {}
 

@@ -9,10 +9,10 @@ use crate::placement::SHARDS_PER_TASK_MAX;
 
 /// The version of all messages in this crate.
 pub const PROTOCOL: u16 = 1;
-/// The maximum number of bytes in the address of an endpoint: a host name and a port.
+/// The maximum number of bytes in the `host:port` of an HTTP endpoint.
 const HTTP_BYTES_MAX: usize = 264;
 
-/// The first frame on every connection: the dialling task and its cluster.
+/// The first frame on every connection, in which the dialling task identifies itself and its cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// The dialling task's [`PROTOCOL`].
@@ -21,14 +21,14 @@ pub struct Hello {
     pub task: TaskId,
     /// The incarnation of the dialling task.
     pub incarnation: Incarnation,
-    /// The task that it means to reach.
+    /// The task that the dialling task expects to reach.
     pub to: TaskId,
     /// The cluster spec of the dialling task.
     pub cluster: ClusterSpec,
-    /// The digest of the graph with which the dialling task was started, if any.
+    /// The digest of the graph with which the dialling task was started, if it was started with one.
     #[serde(default)]
     pub graph: Option<u32>,
-    /// The `host:port` at which the dialling task can be observed.
+    /// The `host:port` of the HTTP endpoint at which the dialling task can be observed, if it has one.
     #[serde(default)]
     pub http: Option<String>,
 }
@@ -42,7 +42,7 @@ impl Content for Hello {
     }
 }
 
-/// The reply to [`Hello`].
+/// The reply to [`Hello`], in which the answering task identifies itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The answering task's [`PROTOCOL`].
@@ -51,14 +51,14 @@ pub struct Welcome {
     pub task: TaskId,
     /// The incarnation of the answering task.
     pub incarnation: Incarnation,
-    /// The number of shards that it runs, if it is a ps.
+    /// The number of shards that the answering task runs, if it is a ps task.
     #[serde(default)]
     pub shards: u32,
-    /// The largest payload that it accepts, in bytes.
+    /// The largest payload that the answering task accepts, in bytes.
     pub payload_bytes_max: u64,
-    /// The maximum number of unanswered requests that it accepts on one connection.
+    /// The maximum number of unanswered requests that the answering task accepts on one connection.
     pub requests_max: u32,
-    /// The `host:port` at which the answering task can be observed.
+    /// The `host:port` of the HTTP endpoint at which the answering task can be observed, if it has one.
     #[serde(default)]
     pub http: Option<String>,
 }

@@ -5,21 +5,21 @@ use serde::{Deserialize, Serialize};
 use super::Content;
 use crate::id::Incarnation;
 
-/// Chief to ps: an incarnation of a worker has left. It does not affect later incarnations; a repetition
-/// changes nothing.
+/// A message of the chief to a ps task: an incarnation of a worker has left. Later incarnations of the worker
+/// are not affected. Sending the message twice has no further effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
     /// The shard's index in the ps task.
     pub shard: u32,
     /// The index of the worker task.
     pub worker: u32,
-    /// The incarnation of the worker.
+    /// The incarnation of the worker that has left.
     pub incarnation: Incarnation,
 }
 
 impl Content for Leave {}
 
-/// Ps to chief: the shard no longer waits for that worker.
+/// The reply of a ps task to [`Leave`]: the shard no longer waits for the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {}
 

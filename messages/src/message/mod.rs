@@ -1,7 +1,7 @@
-//! The messages between tasks. Each pair of request and reply has a file; the table below gives each its
-//! kind.
+//! The messages between tasks. Each request and its reply have a file of their own. The table below assigns
+//! each message its kind, the number that identifies it on the wire.
 //!
-//! A new message needs its file and a line in the table. A kind is never reused for another message.
+//! To add a message, add a file and a line in the table. Never reuse a kind for another message.
 
 mod create_shard;
 mod decoder;
@@ -43,15 +43,15 @@ pub use save::{Save, SaveResult, Saved};
 pub use stop::{Stop, StopReason, Stopped};
 pub use stop_at::{StopAt, StoppingAt};
 
-/// A fault in a message whose bytes could be decoded.
+/// The error for a message that could be decoded but breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);
 
-/// The content of a message.
+/// The content of a message: the header without its kind.
 trait Content: Serialize + DeserializeOwned {
-    /// Checks rules that the types do not express. `segments` are the lengths of the payload's segments, in
-    /// bytes.
+    /// Checks the rules that the types do not express. `segments` contains the lengths of the payload's
+    /// segments, in bytes.
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         no_payload(segments)
     }
@@ -61,11 +61,11 @@ fn no_payload(segments: &[u64]) -> Result<(), Invalid> {
     if segments.is_empty() { Ok(()) } else { Err(Invalid("expected no payload".into())) }
 }
 
-/// The maximum number of bytes in a reason. Longer ones are cut when they are made, and refused when they are
-/// received.
+/// The maximum number of bytes in a reason. The sender truncates longer reasons, and the receiver refuses
+/// them.
 const REASON_BYTES_MAX: usize = 8 << 10;
 
-/// Returns `what` as text, cut if it is too long for a reason.
+/// Returns `what` as text, truncated if it is too long for a reason.
 fn reason(what: impl std::fmt::Display) -> String {
     let mut text = what.to_string();
     if text.len() > REASON_BYTES_MAX {
@@ -84,13 +84,13 @@ fn text_within(what: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> 
     }
 }
 
-/// The error for a header that is not a message of this version.
+/// The error for a header that is not a valid message of this protocol version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
     /// The kind belongs to no message.
     #[error("message kind {0} is unknown to this version")]
     UnknownKind(u16),
-    /// The bytes are not the MessagePack of this kind.
+    /// The bytes are not valid MessagePack for a message of this kind.
     #[error("{kind} cannot be decoded: {error}")]
     Undecodable {
         /// The message's name.
@@ -98,17 +98,18 @@ pub enum ContentError {
         /// The decoder's error.
         error: String,
     },
-    /// The message was decoded and breaks a rule.
+    /// The message was decoded, but breaks a rule.
     #[error("{kind} is not valid: {error}")]
     Invalid {
         /// The message's name.
         kind: &'static str,
-        /// The rule.
+        /// The rule that is broken.
         error: Invalid,
     },
 }
 
-/// The deepest nesting in a header. Graphs are flat; the bound only prevents a stack overflow.
+/// The maximum depth of nested values in a header. No valid header comes near it; the bound prevents a stack
+/// overflow.
 const DEPTH_MAX: usize = 64;
 
 fn decode<T: Content>(kind: &'static str, bytes: &[u8], segments: &[u64]) -> Result<T, ContentError> {
@@ -120,7 +121,7 @@ fn decode<T: Content>(kind: &'static str, bytes: &[u8], segments: &[u64]) -> Res
 
 macro_rules! messages {
     ($($kind:literal $name:ident: $doc:literal,)*) => {
-        /// Any message between two tasks.
+        /// A message between two tasks.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Message {
             $(#[doc = $doc] $name(Box<$name>),)*
@@ -144,10 +145,10 @@ macro_rules! messages {
         })*
 
         impl Message {
-            /// The kinds of all messages, in order.
+            /// The kinds of all messages, in the order of the table.
             pub const KINDS: &'static [u16] = &[$($kind),*];
 
-            /// Returns the message's name, for logs and errors.
+            /// Returns the name of the message's kind, for logs and errors.
             pub const fn name(&self) -> &'static str {
                 match self {
                     $(Self::$name(_) => stringify!($name),)*
@@ -168,10 +169,11 @@ macro_rules! messages {
                 }
             }
 
-            /// Decodes and checks a message; `segments` are the lengths of its payload's segments, in bytes.
+            /// Decodes and checks a message. `segments` contains the lengths of its payload's segments, in
+            /// bytes.
             ///
             /// # Errors
-            /// Where the kind is unknown, the bytes cannot be read, or the content breaks a rule.
+            /// If the kind is unknown; if the bytes cannot be decoded; if the content breaks a rule.
             pub fn decode(kind: u16, bytes: &[u8], segments: &[u64]) -> Result<Self, ContentError> {
                 match kind {
                     $($kind => decode::<$name>(stringify!($name), bytes, segments).map(Self::from),)*

@@ -1,4 +1,4 @@
-//! The state of a shard, which tests, the report and people read alike.
+//! The state of a shard, for tests, for the chief's report and for people.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::{Content, Invalid, no_payload};
 use crate::id::Version;
 use crate::observe::{ActorSnapshot, Buckets, TimeHistogram};
 
-/// To ps: a request for the state of a shard.
+/// A request to a ps task for the state of one of its shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observe {
     /// The shard's index in the ps task.
@@ -18,52 +18,55 @@ impl Content for Observe {}
 /// The state of a shard at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardSnapshot {
-    /// The updates applied.
+    /// The number of updates that the shard has applied.
     pub version: Version,
-    /// The updates that a checkpoint already contained when the shard was created.
+    /// The version at which the shard was created: the number of updates in the checkpoint that it started
+    /// from, or 0.
     #[serde(default)]
     pub began: Version,
-    /// The slices owned.
+    /// The number of slices that the shard owns.
     pub slices: u64,
-    /// The bytes of the slices, without slots.
+    /// The size of the slices in bytes, without optimizer slots.
     pub bytes: u64,
-    /// The pushes by verdict.
+    /// The number of pushes by verdict.
     pub pushes: ShardCounters,
-    /// The pulls answered, including those of pushes.
+    /// The number of pulls answered, including pushes whose reply carried the values.
     pub pulls: u64,
     /// The staleness of the applied pushes, in versions of this shard.
     pub staleness: StalenessHistogram,
-    /// The staleness in steps: how far the fastest worker was ahead when the push arrived.
+    /// The staleness of pushes in steps: how many steps the fastest worker was ahead of the sender when the
+    /// push arrived.
     #[serde(default)]
     pub steps_behind: StalenessHistogram,
-    /// The workers in the membership.
+    /// The number of workers that are members.
     #[serde(default)]
     pub members: u32,
-    /// The pulls that wait for their step to begin.
+    /// The number of pulls that wait for their step to begin.
     #[serde(default)]
     pub waiting: u32,
-    /// Whether a signal told the task to stop, so that it waits for the chief to save.
+    /// Whether the task has received a signal to stop and waits for the chief to save a checkpoint.
     #[serde(default)]
     pub leaving: bool,
-    /// The bytes of gradients that wait for others.
+    /// The size, in bytes, of gradients that wait for those of other workers.
     #[serde(default)]
     pub held_bytes: u64,
-    /// The bytes of slots and averages.
+    /// The size of optimizer slots and moving averages, in bytes.
     #[serde(default)]
     pub slot_bytes: u64,
-    /// The pushes refused because they were not finite; `pushes.refused` includes them.
+    /// The number of pushes refused because they had NaN or infinite elements; `pushes.refused` includes
+    /// them.
     #[serde(default)]
     pub not_finite: u64,
-    /// The times of updates, including the aggregation of gradients.
+    /// The durations of updates, including the aggregation of gradients.
     #[serde(default)]
     pub applying: TimeHistogram,
-    /// The times of writing parts of checkpoints.
+    /// The durations of writing the shard's parts of checkpoints.
     #[serde(default)]
     pub saving: TimeHistogram,
-    /// The parts of checkpoints that could not be written.
+    /// The number of the shard's parts of checkpoints that could not be written.
     #[serde(default)]
     pub saves_failed: u64,
-    /// The queue and the handling times of the shard's actor.
+    /// The state of the shard's actor: its queue and its handling times.
     #[serde(default)]
     pub actor: ActorSnapshot,
 }
@@ -74,31 +77,32 @@ impl Content for ShardSnapshot {
     }
 }
 
-/// The pushes of a shard by verdict. V2: received = applied + held + stale + stopped + duplicate + refused.
+/// The number of pushes to a shard by verdict. Property V2: received = applied + held + stale + stopped +
+/// duplicate + refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardCounters {
-    /// All pushes received.
+    /// The number of all pushes received.
     pub received: u64,
-    /// The pushes applied as an update each.
+    /// The number of pushes that were each applied as an update of their own.
     pub applied: u64,
-    /// The pushes aggregated with others into an update.
+    /// The number of pushes that were aggregated with others into one update.
     #[serde(default)]
     pub held: u64,
-    /// The pushes received after the update for which they were meant.
+    /// The number of pushes that arrived after the update for which they were meant.
     #[serde(default)]
     pub stale: u64,
-    /// The pushes received after the last step.
+    /// The number of pushes that arrived after the last step.
     pub stopped: u64,
-    /// The pushes received again, which got their first verdict again.
+    /// The number of pushes received again, to which the shard replied with the verdict on the first copy.
     pub duplicate: u64,
-    /// The pushes that did not fit or were not finite.
+    /// The number of pushes refused because they did not fit the shard or were not finite.
     pub refused: u64,
 }
 
 impl ShardCounters {
-    /// Returns true if V2 holds.
+    /// Returns true if the counts satisfy V2, that is, if every push received has exactly one verdict.
     pub fn add_up(&self) -> bool {
-        // Checked, because the counts of a peer may have any value.
+        // Checked additions, because the counts come from a peer and may have any value.
         let sum = [self.applied, self.held, self.stale, self.stopped, self.duplicate, self.refused]
             .into_iter()
             .try_fold(0u64, u64::checked_add);
@@ -106,14 +110,15 @@ impl ShardCounters {
     }
 }
 
-/// A histogram of the staleness of gradients when they were applied.
+/// A histogram of the staleness that gradients had when they were applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StalenessHistogram {
-    /// The counts: bucket 0 of staleness 0, bucket i of 2^(i−1) to 2^i − 1, and the last one of all beyond.
+    /// The counts. Bucket 0 counts staleness 0, bucket i counts 2^(i−1) to 2^i − 1, and the last bucket also
+    /// counts all greater values.
     pub buckets: Buckets<{ StalenessHistogram::BUCKETS }>,
     /// The greatest staleness.
     pub max: u64,
-    /// The sum of all, for the mean.
+    /// The sum of all staleness values, from which the mean is computed.
     pub sum: u64,
 }
 
@@ -121,7 +126,7 @@ impl StalenessHistogram {
     /// The number of buckets.
     pub const BUCKETS: usize = 16;
 
-    /// Counts a push.
+    /// Counts one push with this staleness.
     pub fn record(&mut self, staleness: u64) {
         let bucket = (u64::BITS - staleness.leading_zeros()) as usize;
         self.buckets.record(bucket.min(Self::BUCKETS - 1));

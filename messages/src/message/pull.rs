@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Content, Invalid};
 use crate::id::{GlobalStep, PlacementEpoch, SliceId, Version};
 
-/// Worker to ps: a request for the values of all slices of one shard.
+/// A request of a worker to a ps task for the values of all slices of one shard.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pull {
     /// The shard's index in the ps task.
@@ -17,37 +17,39 @@ pub struct Pull {
     /// The requested version.
     #[serde(default)]
     pub at: PullAt,
-    /// Whether to send the moving averages, if the shard keeps them, instead of the values.
+    /// Whether to send the moving averages instead of the values, if the shard has any.
     #[serde(default)]
     pub averages: bool,
 }
 
-/// The version that a pull requests.
+/// The version of the values that a pull requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullAt {
-    /// The latest version, at once.
+    /// The latest version. The shard replies at once.
     #[default]
     Latest,
-    /// The latest version, at once; the worker becomes a member. A repetition changes nothing.
+    /// The latest version. The shard replies at once, and the worker becomes a member. Sending the request
+    /// twice has no further effect.
     Join,
-    /// The version for the worker's next step, which has this number, once the policy lets it begin.
+    /// The version for the worker's next step, which has this number. The shard replies when the policy lets
+    /// the step begin.
     Step(GlobalStep),
 }
 
 impl Content for Pull {}
 
-/// Ps to worker: the values, one payload segment per slice.
+/// The reply of a ps task to [`Pull`]: the values, one payload segment per slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pulled {
     /// The version of the values.
     pub version: Version,
-    /// The worker's next step, if it is a member.
+    /// The number of the worker's next step, if the worker is a member.
     #[serde(default)]
     pub step: GlobalStep,
     /// The step at which the shard stops.
     pub last_step: GlobalStep,
-    /// The slices.
+    /// The slices whose values the segments contain, in the order of the segments.
     pub slices: Vec<SliceId>,
 }
 

@@ -7,43 +7,44 @@ use super::{Content, Invalid};
 use crate::id::{GlobalStep, Incarnation, LocalStep, PlacementEpoch, Sequence, SliceId, Version};
 use crate::observe::PushTimes;
 
-/// The identity of a push. A retry has the same identity and changes nothing.
+/// The identity of a push. A retry has the same identity, so that the shard does not apply it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PushId {
     /// The index of the worker task.
     pub worker: u32,
     /// The incarnation of the worker.
     pub incarnation: Incarnation,
-    /// The number of the push in this incarnation, consecutive from 1.
+    /// The number of the push in this incarnation of the worker, counted from 1 without gaps.
     pub sequence: Sequence,
 }
 
-/// Worker to ps: the gradients of one step for all slices of one shard, one payload segment each.
+/// A request of a worker to a ps task: the gradients of one step for all slices of one shard, one payload
+/// segment per slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Push {
     /// The shard's index in the ps task.
     pub shard: u32,
     /// The identity of the push.
     pub id: PushId,
-    /// The worker's step at which the gradient was computed.
+    /// The worker's step at which the gradients were computed.
     pub local_step: LocalStep,
     /// The epoch of the worker's placement.
     pub epoch: PlacementEpoch,
     /// The digest of the worker's placement (P2).
     pub placement_digest: u32,
-    /// The shard's version from which the gradient was computed.
+    /// The shard's version from which the gradients were computed.
     pub version: Version,
-    /// The slices, one payload segment each: all of the shard's, in the reverse order of the placement,
-    /// because the backward pass ends with the first.
+    /// All slices of the shard, in the order of the payload segments. It is the reverse of the placement's
+    /// order, because the backward pass computes the gradients of the first variables last.
     pub slices: Vec<SliceId>,
-    /// The batches that the worker has taken from its input so far, in all incarnations; a restored worker
-    /// continues after them.
+    /// The number of batches that the worker has taken from its input so far, in all incarnations. A restored
+    /// worker continues after them.
     #[serde(default)]
     pub drawn: u64,
-    /// Whether the reply carries the values for the worker's next step; it is sent when the policy lets that
-    /// begin.
+    /// Whether the reply must carry the values for the worker's next step. If so, the shard replies when the
+    /// policy lets that step begin.
     pub pull: bool,
-    /// Whether the reply carries the times of the push.
+    /// Whether the reply must carry the times of the push, because its step is traced.
     #[serde(default)]
     pub traced: bool,
 }
@@ -57,40 +58,41 @@ impl Content for Push {
     }
 }
 
-/// The verdict on a gradient.
+/// The verdict of a shard on a push: what has become of its gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It was applied to the variables.
+    /// The push was applied to the variables as an update of its own.
     Applied,
-    /// It is held for an update that aggregates several gradients.
+    /// The push is held for an update that aggregates the gradients of several pushes.
     Held,
-    /// The update for which it was meant was made without it.
+    /// The update for which the push was meant was applied without it.
     Stale {
-        /// The number of updates since then.
+        /// The number of versions by which the push is too late.
         by: u64,
     },
-    /// The shard has reached the job's last step, and did not apply it.
+    /// The shard has reached the job's last step and did not apply the push.
     Stopped,
 }
 
-/// Ps to worker: the verdict on a push, and the values after it if requested.
+/// The reply of a ps task to [`Push`]: the verdict, and the values for the worker's next step if requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pushed {
     /// The verdict.
     pub verdict: Verdict,
-    /// The updates that the shard has applied by now, which is the version of the values.
+    /// The number of updates that the shard has applied by now. This is the version of the values in the
+    /// reply.
     pub version: Version,
     /// The step at which the shard stops.
     pub last_step: GlobalStep,
-    /// The shard's version when the push arrived minus the version from which the gradient was computed; 0
+    /// The shard's version when the push arrived minus the version from which the gradients were computed; 0
     /// for a duplicate.
     #[serde(default)]
     pub staleness: u64,
-    /// The times of the push, if requested.
+    /// The times of the push, if the worker requested them.
     #[serde(default)]
     pub times: Option<PushTimes>,
-    /// The slices whose values follow, one payload segment each.
+    /// The slices whose values the payload contains, one segment each; empty if no values were requested.
     #[serde(default)]
     pub slices: Vec<SliceId>,
 }

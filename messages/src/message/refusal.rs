@@ -1,4 +1,4 @@
-//! The reply to a request that was refused. No request is dropped without a reply.
+//! The reply to a request that was refused. Every refused request gets this reply; none is dropped silently.
 
 use std::fmt;
 
@@ -6,45 +6,46 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 
-/// The kind of a refusal, for programs.
+/// The kind of a refusal, for the program that sent the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalCode {
     /// The peer has another protocol version.
     Protocol,
-    /// The peer has another cluster spec or graph, or is a task that does not belong here.
+    /// The peer has another cluster spec or another graph, or it is a task that this connection is not meant
+    /// for.
     Mismatch,
-    /// The message cannot be decoded, or is not expected here.
+    /// The message cannot be decoded, or this task does not accept messages of its kind.
     Malformed,
-    /// The push or pull does not fit the shard; nothing was changed.
+    /// The push or pull does not fit the shard, for example because its slices differ. The shard is
+    /// unchanged.
     Misfit,
-    /// The gradient has NaN or infinite elements; nothing was changed.
+    /// The gradients have NaN or infinite elements. The shard is unchanged.
     NotFinite,
-    /// The task cannot serve the request yet, or no longer.
+    /// The task cannot serve the request yet, or can no longer serve it.
     Unavailable,
-    /// The peer has sent too much at once.
+    /// The peer has sent more at once than the task accepts.
     Overloaded,
-    /// The request was repeated, and the repetition will be answered.
+    /// The peer has sent the same request again. The later copy will get the actual reply.
     Superseded,
 }
 
 /// The reply to a request that was refused, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The kind, for programs.
+    /// The kind of the refusal, for the program that sent the request.
     pub code: RefusalCode,
-    /// The reason, for people: what was found and what was expected.
+    /// The reason, as a text for people: what was found and what was expected.
     pub reason: String,
 }
 
 impl Refusal {
-    /// Makes a refusal; a very long reason is cut.
+    /// Makes a refusal. A very long reason is truncated.
     pub fn new(code: RefusalCode, reason: impl fmt::Display) -> Self {
         Self { code, reason: super::reason(reason) }
     }
 
-    /// Makes the reply to the older of two equal requests. The caller keeps waiting for the reply to the
-    /// newer one.
+    /// Makes the reply to the older of two equal requests. The peer still receives a reply to the newer one.
     pub fn superseded() -> Self {
         Self::new(RefusalCode::Superseded, "asked again, and answered there")
     }

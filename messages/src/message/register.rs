@@ -7,38 +7,41 @@ use crate::job::JobSpec;
 use crate::observe::TraceSpec;
 use crate::placement::Placement;
 
-/// Worker to chief: a request to join the job. The handshake has identified the worker.
+/// A request of a worker to the chief to join the job. It has no content, because the handshake has
+/// identified the worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Register {}
 
 impl Content for Register {}
 
-/// Chief to worker, after every variable has its initial value: the job to prepare.
+/// The reply of the chief to [`Register`], after every variable has its initial value: the job that the
+/// worker must prepare.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Registered {
     /// The job.
     pub job: JobSpec,
-    /// The placement of its variables.
+    /// The placement of the job's variables.
     pub placement: Placement,
     /// The number of workers that share the examples.
     pub workers: u32,
-    /// The position at which this worker continues in its input.
+    /// The position in its input at which this worker continues.
     #[serde(default)]
     pub resume: Resume,
-    /// Whether checkpoints are saved, so that nothing is lost if the worker leaves on a signal.
+    /// Whether the job saves checkpoints. If it does, no progress is lost when the worker leaves because of a
+    /// signal.
     #[serde(default)]
     pub saves: bool,
-    /// The steps to trace, if any.
+    /// Which steps to trace, if any.
     #[serde(default)]
     pub trace: Option<TraceSpec>,
 }
 
-/// The position at which a worker continues in its input.
+/// The position in its input at which a worker continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// The batches taken before; the random numbers of a step depend on this count.
+    /// The number of batches that the worker took before. The random numbers of a step depend on it.
     pub drawn: u64,
-    /// The examples of its share that were read before.
+    /// The number of examples of the worker's share that were read before.
     pub examples: u64,
 }
 
@@ -56,13 +59,13 @@ impl Content for Registered {
     }
 }
 
-/// Worker to chief: everything is prepared.
+/// A request of a worker to the chief: the worker has prepared everything and is ready to train.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {}
 
 impl Content for Ready {}
 
-/// Chief to worker, after every worker is ready: begin to train.
+/// The reply of the chief to [`Ready`], after every worker is ready: begin to train.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Go {}
 

@@ -1,4 +1,4 @@
-//! Reports a worker's progress to the chief. Not on the data path: nothing waits for a report.
+//! Reports a worker's progress to the chief. Training does not wait for reports.
 
 use std::time::Duration;
 
@@ -10,40 +10,41 @@ use crate::observe::{Micros, Phases, SPANS_MAX, SpanSpec, WorkerSnapshot};
 use crate::placement::SHARDS_MAX;
 use crate::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
-/// The longest interval between two reports; the chief regards a worker without one for longer as silent.
+/// The longest interval between two reports. The chief regards a worker as silent if no report arrives for
+/// longer.
 pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(2);
 /// The shortest interval between two reports.
 pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(1);
 
-/// Worker to chief, about once a second: the worker's progress.
+/// A request of a worker to the chief, about once a second: the worker's progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The highest version that a shard has replied.
+    /// The highest version that the worker has seen in a shard's reply.
     pub global_step: GlobalStep,
-    /// The report's number in this incarnation, from 1; the same for a report that is repeated because its
-    /// reply was lost. 0 if unknown.
+    /// The report's number in this incarnation of the worker, from 1; 0 if unknown. A report that is sent
+    /// again because its reply was lost has the same number.
     #[serde(default)]
     pub number: u64,
-    /// The steps that this worker has taken.
+    /// The number of steps that the worker has taken.
     pub local_step: LocalStep,
     /// The mean loss over the steps since the last report; NaN if there were none.
     pub loss: f32,
-    /// The batches that this worker has taken from its input, in all incarnations.
+    /// The number of batches that the worker has taken from its input, in all incarnations.
     #[serde(default)]
     pub drawn: u64,
-    /// The norm of its last gradients, if it was measured.
+    /// The norm of the worker's last gradients, if it was measured.
     #[serde(default)]
     pub gradient_norm: Option<f32>,
-    /// The summaries to plot.
+    /// The summaries that the chief records for plotting.
     #[serde(default)]
     pub summaries: Vec<SummarySpec>,
-    /// The worker's state.
+    /// The state of the worker, if the report includes it.
     #[serde(default)]
     pub snapshot: Option<Box<WorkerSnapshot>>,
     /// The spans of the traced steps.
     #[serde(default)]
     pub spans: Vec<SpanSpec>,
-    /// The number of all spans dropped for lack of space.
+    /// The number of spans dropped so far for lack of space.
     #[serde(default)]
     pub spans_lost: u64,
 }
@@ -91,13 +92,13 @@ impl Content for Report {
     }
 }
 
-/// Chief to worker: whether to continue.
+/// The reply of the chief to [`Report`]: whether the worker must stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reported {
-    /// The reason why the worker must stop before the job's last step; `None` if it must not.
+    /// The reason why the worker must stop before the job's last step; `None` if the worker continues.
     #[serde(default)]
     pub stop: Option<String>,
-    /// The time at which the report arrived, on the chief's clock, to which the worker aligns its own.
+    /// The time on the chief's clock at which the report arrived. The worker aligns its own clock with it.
     #[serde(default)]
     pub clock_us: Micros,
 }

@@ -6,26 +6,27 @@ use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::checkpoint::{CheckpointName, FileSpec, WorkerRecord};
 use crate::id::Version;
 
-/// Chief to ps: save the shard's state at a version into a checkpoint, while the training continues. A save
-/// replaces an earlier one that has not begun. A repetition requests the same reply.
+/// A request of the chief to a ps task: save the shard's state at a version into a checkpoint, while training
+/// continues. A save replaces an earlier one that has not begun. A repeated request does not start a second
+/// save, but waits for the result of the first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Save {
     /// The shard's index in the ps task.
     pub shard: u32,
     /// The location of the store, as `Store::open` accepts it.
     pub store: String,
-    /// The checkpoint.
+    /// The name of the checkpoint.
     pub checkpoint: CheckpointName,
-    /// The version to save.
+    /// The version of the shard's state to save.
     pub at: Version,
 }
 
 impl Content for Save {}
 
-/// Ps to chief: the result of a save.
+/// The reply of a ps task to [`Save`], when the save has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
-    /// The result.
+    /// The result of the save.
     pub result: SaveResult,
 }
 
@@ -33,25 +34,25 @@ pub struct Saved {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SaveResult {
-    /// The file is written and durable.
+    /// The file has been written and is durable.
     Written {
-        /// The file.
+        /// The description of the file.
         file: FileSpec,
-        /// The shard's records of the workers at this version, by their index.
+        /// The shard's records of the workers at this version, by the workers' indices.
         workers: Vec<WorkerRecord>,
         /// The time taken to write, in milliseconds.
         took_ms: u64,
     },
-    /// The shard is already at this version, beyond the requested one.
+    /// The shard has already passed the requested version and is at this one, so nothing was saved.
     Past(Version),
-    /// A later save replaced this one before it began.
+    /// A later save replaced this save before it began.
     Replaced,
-    /// The file could not be written, for this reason.
+    /// The file could not be written; the reason.
     Failed(String),
 }
 
 impl SaveResult {
-    /// Makes the result of a failure; a very long reason is cut.
+    /// Makes the result for a failure. A very long reason is truncated.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self::Failed(super::reason(reason))
     }

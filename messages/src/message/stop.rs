@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 
-/// Chief to ps: the job is over.
+/// A request of the chief to a ps task: stop, because the job is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
-    /// The reason.
+    /// The way in which the job ended.
     pub reason: StopReason,
 }
 
@@ -17,14 +17,14 @@ pub struct Stop {
 pub enum StopReason {
     /// The job trained to the end.
     Completed,
-    /// The job was stopped early, and a checkpoint has its whole state.
+    /// The job was stopped early, and its whole state is in a checkpoint.
     Saved,
-    /// The job failed, for this reason.
+    /// The job failed; the reason.
     Failed(String),
 }
 
 impl StopReason {
-    /// Makes the reason of a failed job; a very long text is cut.
+    /// Makes the stop reason of a failed job. A very long text is truncated.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self::Failed(super::reason(reason))
     }
@@ -39,7 +39,7 @@ impl Content for Stop {
     }
 }
 
-/// Ps to chief: the task stops.
+/// The reply of a ps task to [`Stop`]: the task stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {}
 

@@ -5,22 +5,24 @@ use serde::{Deserialize, Serialize};
 use super::Content;
 use crate::id::{GlobalStep, Version};
 
-/// Chief to ps: the shard's last step, unless the job's comes first. A shard that is already beyond it
-/// changes nothing and replies its version; the chief then sends a later step to all shards.
+/// A request of the chief to a ps task: stop at this step, or at the job's last step if that comes first. A
+/// shard that has already passed the step ignores it and replies with its version; the chief then sends a
+/// later step to all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopAt {
     /// The shard's index in the ps task.
     pub shard: u32,
-    /// The new last step; may be later than one sent before.
+    /// The new last step. It may be later than one sent before.
     pub step: GlobalStep,
 }
 
 impl Content for StopAt {}
 
-/// Ps to chief: the shard's version. The shard will stop at the requested step if it is not beyond it.
+/// The reply of a ps task to [`StopAt`]. If the version is not beyond the requested step, the shard will stop
+/// at that step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoppingAt {
-    /// The updates applied.
+    /// The shard's version: the number of updates that it has applied.
     pub version: Version,
 }
 

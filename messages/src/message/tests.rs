@@ -1,4 +1,4 @@
-//! The rules that decoding checks.
+//! Tests of the rules that are checked when a message is decoded.
 
 use super::*;
 use crate::cluster::ClusterSpec;
@@ -7,7 +7,7 @@ use crate::id::*;
 use crate::observe::*;
 use crate::placement::SHARDS_MAX;
 
-/// Encodes a message without checks, and decodes it.
+/// Encodes a message without checking it, and decodes the bytes.
 fn reread(message: impl Into<Message>, segments: &[u64]) -> Result<Message, String> {
     let message = message.into();
     Message::decode(message.kind(), &message.encode(), segments).map_err(|error| error.to_string())
@@ -147,7 +147,7 @@ fn spans_phases_trips_and_endpoints_are_bounded() {
     }
 }
 
-/// Returns the message as a peer sends it that does not know these fields.
+/// Returns the message as it arrives from a peer of an earlier build that does not have these fields.
 fn without_fields(message: impl Into<Message>, fields: &[&str], segments: &[u64]) -> Message {
     let message = message.into();
     let mut content: serde_json::Map<String, serde_json::Value> =

@@ -1,22 +1,22 @@
-//! The snapshot of an actor.
+//! The snapshot of an actor: its mailbox and its handling times.
 
 use serde::{Deserialize, Serialize};
 
 use super::times::TimeHistogram;
 
-/// The state of any actor.
+/// The state of an actor of any kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActorSnapshot {
-    /// The name, such as `ps/0/shard/1`, `worker/2/device/0`, `chief/0/desk`.
+    /// The actor's name, such as `ps/0/shard/1`, `worker/2/device/0` or `chief/0/desk`.
     pub name: String,
-    /// The actor's activity, in a few words.
+    /// What the actor is doing, in a few words.
     pub state: String,
-    /// The messages that wait in its mailbox.
+    /// The number of messages that wait in the actor's mailbox.
     pub queue: u64,
-    /// The times that messages waited in the mailbox.
+    /// How long messages waited in the mailbox.
     pub waited: TimeHistogram,
-    /// The times that messages took to be handled.
+    /// How long the actor took to handle messages.
     pub handling: TimeHistogram,
-    /// The time so far spent on the current message, in microseconds; `None` if it handles none.
+    /// How long the actor has been handling the current message, in microseconds; `None` if it handles none.
     pub busy_us: Option<u64>,
 }

@@ -1,22 +1,23 @@
-//! The counts of a histogram, whatever its buckets stand for. Knows no bounds and no units.
+//! The counts of a histogram with any kind of buckets. The type that uses them defines bounds and units.
 //!
-//! Wanted properties: (A) the counts add up to the values recorded; (B) `since` undoes `add`.
+//! Properties: (A) the sum of the counts is the number of values recorded; (B) `since` undoes `add`.
 
 use std::ops::{Deref, DerefMut};
 
 use serde::{Deserialize, Serialize};
 
-/// The counts of a histogram's `N` buckets. All sums saturate, since a peer may send any counts.
+/// The counts of a histogram's `N` buckets. All sums saturate instead of overflowing, because a peer may send
+/// any counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 #[serde(bound(serialize = "[u64; N]: Serialize", deserialize = "[u64; N]: Deserialize<'de>"))]
 pub struct Buckets<const N: usize>([u64; N]);
 
 impl<const N: usize> Buckets<N> {
-    /// Counts one value in that bucket.
+    /// Counts one value in the bucket with index `bucket`.
     ///
     /// # Panics
-    /// If there is no such bucket.
+    /// If `bucket` is not below `N`.
     pub fn record(&mut self, bucket: usize) {
         self.0[bucket] = self.0[bucket].saturating_add(1);
     }
@@ -26,7 +27,8 @@ impl<const N: usize> Buckets<N> {
         self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Returns the bucket of the value with that rank, from 1; `None` beyond the last value.
+    /// Returns the index of the bucket that contains the value of this rank. Ranks count from 1, the smallest
+    /// value; the result is `None` beyond the last value.
     pub fn bucket_of_rank(&self, rank: u64) -> Option<usize> {
         let mut until = 0u64;
         self.0.iter().position(|&inside| {
@@ -42,7 +44,7 @@ impl<const N: usize> Buckets<N> {
         }
     }
 
-    /// Returns the counts since an earlier state.
+    /// Returns the counts of the values recorded since `earlier`, a previous state of this histogram.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
         for (now, before) in self.0.iter_mut().zip(&earlier.0) {

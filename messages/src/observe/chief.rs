@@ -1,4 +1,4 @@
-//! The snapshot of a job, as its chief sees it. Does not know how the page, `pushpull top` and metrics show
+//! The snapshot of a job, as its chief sees it. The status page, `pushpull top` and the metrics are made from
 //! it.
 
 use serde::{Deserialize, Serialize};
@@ -8,52 +8,52 @@ use super::worker::VerdictCounters;
 use crate::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
 use crate::message::{MetricValue, ShardCounters};
 
-/// The state of a job.
+/// The state of a job, as its chief sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChiefSnapshot {
     /// A summary of the job.
     pub job: JobSummary,
     /// The phase of the job.
     pub phase: JobPhase,
-    /// The reason why the job stops, failed, or ends early.
+    /// The reason why the job is stopping, has failed or ends early, if it does.
     pub reason: Option<String>,
     /// Whether the job has ended with an error.
     #[serde(default)]
     pub failed: bool,
-    /// The time of the snapshot, in milliseconds since the epoch, on the chief's clock.
+    /// The time of the snapshot on the chief's clock, in milliseconds since the Unix epoch.
     pub at_ms: u64,
     /// The time since the chief was started, in milliseconds.
     pub up_ms: u64,
-    /// The highest version of a shard.
+    /// The global step: the highest version of all shards.
     pub step: GlobalStep,
-    /// The step at which the training ends.
+    /// The step at which the training will end.
     pub last_step: GlobalStep,
-    /// The step at which this run began.
+    /// The step at which this run of the job began; above 0 after a restore.
     pub began: GlobalStep,
     /// The mean loss over the workers' last steps.
     pub loss: Option<f32>,
-    /// The updates per second, over the last seconds.
+    /// The number of updates per second, over the last seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub steps_per_s: f64,
-    /// The examples per second for which workers computed gradients, over the last seconds.
+    /// The number of examples per second for which workers computed gradients, over the last seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub examples_per_s: f64,
-    /// The last evaluation: its step and its metrics, including the loss.
+    /// The step and the metrics, including the loss, of the last evaluation.
     pub evaluation: Option<(GlobalStep, Vec<MetricValue>)>,
-    /// The tasks of the cluster in its order, without evaluators, which the chief does not know, and without
-    /// workers that have announced their leave.
+    /// The tasks in the order of the cluster spec. Evaluators are left out, because they do not connect to
+    /// the chief, and so are workers that have announced that they leave.
     pub tasks: Vec<TaskRow>,
-    /// Every worker, by its index.
+    /// Every worker, in the order of their indices.
     pub workers: Vec<WorkerRow>,
-    /// Every shard that has been reached.
+    /// Every shard to which the chief has connected.
     pub shards: Vec<ShardRow>,
-    /// The checkpoints, if they are saved.
+    /// The state of checkpoints, if the job saves any.
     pub checkpoints: Option<Checkpoints>,
     /// The tasks that are slow or silent, and why.
     pub findings: Vec<Finding>,
-    /// Whether a person may request a save or a stop.
+    /// Whether the chief accepts a person's request to save a checkpoint or to stop the job.
     pub accepts_wishes: bool,
-    /// The spans dropped from the timeline, if one is written.
+    /// The number of spans that were dropped from the timeline, if a timeline is written.
     pub spans_lost: u64,
 }
 
@@ -62,15 +62,15 @@ pub struct ChiefSnapshot {
 pub struct JobSummary {
     /// The graph's name.
     pub name: String,
-    /// The synchronisation policy, as on a command line.
+    /// The synchronisation policy, written as on a command line.
     pub sync: String,
     /// The optimizer's name.
     pub optimizer: String,
-    /// The examples in one worker's batch.
+    /// The number of examples in one worker's batch.
     pub batch_size: u32,
     /// The number of variables.
     pub variables: u64,
-    /// The bytes of all variables.
+    /// The size of all variables, in bytes.
     pub variable_bytes: u64,
 }
 
@@ -78,12 +78,12 @@ pub struct JobSummary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobPhase {
-    /// The chief waits for tasks.
+    /// The chief waits for tasks to connect and prepare.
     #[default]
     Starting,
     /// The workers train.
     Training,
-    /// One worker evaluates.
+    /// One worker evaluates the final variables.
     Evaluating,
     /// The job cannot continue.
     Failing,
@@ -96,13 +96,13 @@ pub enum JobPhase {
 pub struct TaskRow {
     /// The task.
     pub task: TaskId,
-    /// The address in the cluster spec.
+    /// The address of the task in the cluster spec.
     pub address: String,
-    /// The `host:port` at which the task can be observed, if it has sent one.
+    /// The `host:port` of the HTTP endpoint at which the task can be observed, if the task has sent one.
     pub http: Option<String>,
     /// Whether the chief can reach the task now.
     pub reachable: bool,
-    /// The incarnations of the task that have connected.
+    /// The number of incarnations of the task that have connected to the chief.
     pub lives: u64,
 }
 
@@ -110,27 +110,27 @@ pub struct TaskRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
-    /// It has never connected.
+    /// The worker has never connected.
     #[default]
     Absent,
-    /// It waits for the job, prepares, or waits for the others.
+    /// The worker waits for the job, prepares for it, or waits for the other workers.
     Preparing,
-    /// It trains.
+    /// The worker trains.
     Training,
-    /// Its connection is broken; it may return.
+    /// The worker's connection is broken, but the worker may still return.
     Away,
-    /// It has trained to the end.
+    /// The worker has trained to the end.
     Finished,
-    /// It evaluates for the job.
+    /// The worker evaluates the final variables.
     Evaluating,
-    /// It has announced its leave.
+    /// The worker has announced that it leaves.
     Left,
-    /// It was away for too long; the others continue without it.
+    /// The worker was away for too long, and the others continue without it.
     Lost,
 }
 
 impl WorkerState {
-    /// All states.
+    /// All states of a worker.
     pub const ALL: [Self; 8] = [
         Self::Absent,
         Self::Preparing,
@@ -142,7 +142,7 @@ impl WorkerState {
         Self::Lost,
     ];
 
-    /// Returns the name in snapshots and metrics.
+    /// Returns the name that snapshots and metrics use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Absent => "absent",
@@ -157,37 +157,39 @@ impl WorkerState {
     }
 }
 
-/// A worker of the job. Its own figures are those of its last report; those of the last seconds are computed
-/// from its reports.
+/// A worker of the job. Its figures come from its last report; figures "over the last seconds" are computed
+/// from several reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {
-    /// The index.
+    /// The index of the worker task.
     pub worker: u32,
-    /// The state.
+    /// The state of the worker.
     pub state: WorkerState,
-    /// The milliseconds since its last report; `None` before the first.
+    /// The time since the worker's last report, in milliseconds; `None` before the first report.
     pub reported_ms: Option<u64>,
-    /// The steps taken in this incarnation.
+    /// The number of steps that the worker has taken in its current incarnation.
     pub local_step: LocalStep,
-    /// The loss of its last steps.
+    /// The mean loss over the worker's last steps.
     pub loss: Option<f32>,
-    /// The steps per second, over the last seconds.
+    /// The number of steps per second, over the last seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub steps_per_s: f64,
-    /// The examples per second, over the last seconds.
+    /// The number of examples per second, over the last seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub examples_per_s: f64,
-    /// The mean staleness of its pushes over the last seconds, in versions of their shard.
+    /// The mean staleness of the worker's pushes over the last seconds, in versions of the shard that
+    /// received them.
     pub staleness: Option<f64>,
-    /// The microseconds of a typical step over the last seconds, by the name of the phase.
+    /// How a typical step over the last seconds is spent: the name of each phase and its duration in
+    /// microseconds.
     pub phases_us: Vec<(String, u64)>,
-    /// Its pushes by verdict, over all shards.
+    /// The number of the worker's pushes by verdict, over all shards.
     pub verdicts: VerdictCounters,
-    /// The steps whose gradients were dropped because they were not finite.
+    /// The number of steps whose gradients were dropped because they were not finite.
     pub skipped: u64,
-    /// The connections to ps tasks that were re-established.
+    /// The number of times that a broken connection to a ps task was re-established.
     pub reconnections: u64,
-    /// The requests to ps tasks that were sent again.
+    /// The number of requests to ps tasks that were sent again.
     pub resends: u64,
 }
 
@@ -195,24 +197,24 @@ pub struct WorkerRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardState {
-    /// It replies.
+    /// The shard replies to the chief.
     #[default]
     Serving,
-    /// Its task was told to stop, and waits for the chief to save.
+    /// The shard's task has received a signal to stop and waits for the chief to save a checkpoint.
     Leaving,
-    /// It does not reply, although its connection is open.
+    /// The shard does not reply, although the connection to its task is open.
     Silent,
-    /// Its connection is broken; it may return.
+    /// The connection to the shard's task is broken, but the task may still return.
     Unreachable,
-    /// It has ended with the job.
+    /// The shard has ended together with the job.
     Ended,
 }
 
 impl ShardState {
-    /// All states.
+    /// All states of a shard.
     pub const ALL: [Self; 5] = [Self::Serving, Self::Leaving, Self::Silent, Self::Unreachable, Self::Ended];
 
-    /// Returns the name in snapshots and metrics.
+    /// Returns the name that snapshots and metrics use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Serving => "serving",
@@ -224,76 +226,79 @@ impl ShardState {
     }
 }
 
-/// A shard of the job. Its own figures are those of its last reply.
+/// A shard of the job. Its figures come from its last reply to the chief.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShardRow {
-    /// The shard.
+    /// The id of the shard.
     pub shard: ShardId,
-    /// The state.
+    /// The state of the shard.
     pub state: ShardState,
-    /// The milliseconds since its last reply.
+    /// The time since the shard's last reply, in milliseconds.
     pub seen_ms: u64,
-    /// The updates applied.
+    /// The number of updates that have been applied.
     pub version: Version,
-    /// The updates per second, over the last seconds.
+    /// The number of updates per second, over the last seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub updates_per_s: f64,
-    /// The share of the last seconds in which it handled messages, from 0 to 1.
+    /// The share of the last seconds that the shard spent handling messages, from 0 to 1.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub busy: f64,
-    /// The messages that wait in its mailbox.
+    /// The number of messages that wait in the shard's mailbox.
     pub queue: u64,
-    /// The mean time that a message waited there over the last seconds, in microseconds.
+    /// The mean time that a message waited in the mailbox over the last seconds, in microseconds.
     pub waited_us: u64,
-    /// The mean time that a message took to be handled over the last seconds, in microseconds.
+    /// The mean time that the shard took to handle a message over the last seconds, in microseconds.
     pub handling_us: u64,
-    /// The typical time from push to reply over the last seconds, as its workers see it, in microseconds.
+    /// The typical time from a push to its reply over the last seconds, as measured by the workers, in
+    /// microseconds.
     pub round_trip_us: Option<u64>,
-    /// The variables of which it has a slice.
+    /// The number of variables of which the shard owns a slice.
     pub variables: u64,
-    /// The slices owned.
+    /// The number of slices that the shard owns.
     pub slices: u64,
-    /// The bytes of the slices.
+    /// The size of the slices, in bytes.
     pub bytes: u64,
-    /// The bytes of slots, averages, and gradients that wait for others.
+    /// The size, in bytes, of optimizer slots, moving averages, and gradients that wait for those of other
+    /// workers.
     pub more_bytes: u64,
-    /// The pushes by verdict.
+    /// The number of pushes by verdict.
     pub pushes: ShardCounters,
-    /// The pulls answered.
+    /// The number of pulls answered.
     pub pulls: u64,
-    /// The mean staleness of all applied pushes, in versions.
+    /// The mean staleness of all applied pushes, in versions of this shard.
     pub staleness: Option<f64>,
-    /// The pulls that wait for their step to begin.
+    /// The number of pulls that wait for their step to begin.
     pub waiting: u32,
 }
 
-/// The checkpoints of a job.
+/// The state of a job's checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoints {
-    /// The location of the store.
+    /// The location of the checkpoint store.
     pub location: String,
-    /// The checkpoints saved.
+    /// The number of checkpoints saved in this run.
     pub saves: u64,
-    /// The checkpoints that could not be saved.
+    /// The number of checkpoints that could not be saved.
     pub failed: u64,
-    /// The newest committed checkpoint.
+    /// The name of the newest committed checkpoint.
     pub last: Option<String>,
     /// The step of the newest committed checkpoint.
     pub last_step: Option<GlobalStep>,
-    /// The milliseconds since it was committed, if that was in this run.
+    /// The time since the newest checkpoint was committed, in milliseconds, if it was committed in this run.
     pub age_ms: Option<u64>,
-    /// The times from the order to save until the commit: that of the slowest shard and of the manifest.
+    /// The durations of saves, from the request to the commit. Each covers the slowest shard's file and the
+    /// manifest.
     pub took: TimeHistogram,
 }
 
 /// A task or shard that delays the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The kind.
+    /// The kind of the finding.
     pub kind: FindingKind,
-    /// The name, such as `worker/2` or `ps/0/shard/1`.
+    /// The name of the task or shard, such as `worker/2` or `ps/0/shard/1`.
     pub name: String,
-    /// The observation, with numbers, for people.
+    /// What was observed, as a text for people, with numbers.
     pub reason: String,
 }
 
@@ -303,17 +308,17 @@ pub struct Finding {
 pub enum FindingKind {
     /// A worker whose steps take longer than the others'.
     SlowWorker,
-    /// A shard that receives more than it can handle, or replies later than the others.
+    /// A shard that receives more messages than it can handle, or replies later than the other shards.
     OverloadedShard,
     /// A shard that does not reply.
     SilentShard,
 }
 
 impl FindingKind {
-    /// All kinds.
+    /// All kinds of findings.
     pub const ALL: [Self; 3] = [Self::SlowWorker, Self::OverloadedShard, Self::SilentShard];
 
-    /// Returns the predicate that follows the name in a sentence.
+    /// Returns the predicate that completes a sentence whose subject is the finding's name.
     pub const fn says(self) -> &'static str {
         match self {
             Self::SlowWorker => "is slow",
@@ -322,7 +327,7 @@ impl FindingKind {
         }
     }
 
-    /// Returns the name in snapshots and metrics.
+    /// Returns the name that snapshots and metrics use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SlowWorker => "slow_worker",
@@ -332,36 +337,37 @@ impl FindingKind {
     }
 }
 
-/// A point of the curves.
+/// A point of the curves that the status page draws.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
     /// The time since the chief was started, in milliseconds.
     pub at_ms: u64,
-    /// The updates applied.
+    /// The number of updates that have been applied.
     pub step: GlobalStep,
     /// The mean loss over the workers' steps since the previous point.
     pub loss: Option<f32>,
-    /// The examples per second.
+    /// The number of examples per second.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub examples_per_s: f64,
-    /// The metrics of an evaluation since the previous point, if any; its `loss` is that of the test
-    /// examples.
+    /// The metrics of an evaluation since the previous point; empty if there was none. The metric `loss` is
+    /// the loss on the test examples.
     pub evaluation: Vec<MetricValue>,
-    /// The mean microseconds of a step over all workers since the previous point, by the name of the phase.
+    /// How a step was spent since the previous point, as a mean over all workers: the name of each phase and
+    /// its duration in microseconds.
     pub phases_us: Vec<(String, u64)>,
 }
 
-/// A slice of a variable and its shard.
+/// A slice of a variable, and the shard that owns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementRow {
-    /// The variable.
+    /// The name of the variable.
     pub variable: String,
     /// The variable's shape, such as `784x512`.
     pub shape: String,
-    /// The first row and the number of rows, along axis 0.
+    /// The first row of the slice and its number of rows, along axis 0.
     pub rows: (u64, u64),
-    /// The bytes of the slice.
+    /// The size of the slice, in bytes.
     pub bytes: u64,
-    /// The shard.
+    /// The shard that owns the slice.
     pub shard: ShardId,
 }

@@ -1,19 +1,19 @@
-//! Times within one task, as numbers that can be sent. The times of two tasks cannot be compared until they
-//! are aligned.
+//! Times on the clock of one task, as numbers that messages can carry. Times of two tasks can be compared
+//! only after their clocks have been aligned.
 
 use std::time::Instant;
 
-/// Microseconds on a task's clock, or between two times on it.
+/// A time on a task's clock, or the difference of two such times, in microseconds.
 pub type Micros = i64;
 
-/// A task's clock, which starts at 0 and never goes back.
+/// A clock of a task. It starts at 0 and never goes backwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
 }
 
 impl Clock {
-    /// Starts the clock at 0.
+    /// Starts a clock, whose time is 0 now.
     pub fn start() -> Self {
         Self { started: Instant::now() }
     }
@@ -23,7 +23,7 @@ impl Clock {
         self.at(Instant::now())
     }
 
-    /// Returns the time at `moment`; negative before the start.
+    /// Returns the time on this clock at `moment`; negative if `moment` is before the start.
     pub fn at(&self, moment: Instant) -> Micros {
         let micros = |later: Instant, earlier: Instant| {
             Micros::try_from(later.saturating_duration_since(earlier).as_micros()).unwrap_or(Micros::MAX)

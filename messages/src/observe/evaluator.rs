@@ -1,4 +1,4 @@
-//! The snapshot of an evaluator.
+//! The snapshot of an evaluator: the checkpoints that it has evaluated.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,12 +6,12 @@ use super::times::TimeHistogram;
 use crate::id::GlobalStep;
 use crate::message::MetricValue;
 
-/// The state of an evaluator.
+/// The state of an evaluator task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluatorSnapshot {
-    /// The checkpoints evaluated.
+    /// The number of checkpoints evaluated.
     pub evaluated: u64,
-    /// The checkpoints that could not be evaluated.
+    /// The number of checkpoints that could not be evaluated.
     pub failed: u64,
     /// The step of the last evaluated checkpoint.
     pub step: Option<GlobalStep>,
@@ -19,6 +19,6 @@ pub struct EvaluatorSnapshot {
     pub loss: Option<f32>,
     /// The metrics of the last evaluated checkpoint.
     pub metrics: Vec<MetricValue>,
-    /// The times of evaluations.
+    /// The durations of evaluations.
     pub took: TimeHistogram,
 }

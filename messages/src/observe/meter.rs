@@ -1,9 +1,9 @@
-//! Measures the messages of an actor while they wait and while they are handled. Shared between the senders
-//! and the actor, so that an actor that is stuck can still be observed. Knows no message.
+//! Measures how long an actor's messages wait and how long they take to be handled. The senders and the actor
+//! share the meter, so that an actor that is stuck can still be observed.
 //!
-//! Properties: (A) a message is in the queue from when it is sent until it is taken up or dropped, and not
-//! afterwards; (B) a handled message is counted once, a dropped one is not; (C) work that was not sent has no
-//! waiting time.
+//! Properties: (A) a message is counted in the queue from when it is sent until it is taken up or dropped;
+//! (B) a message that is handled is counted once, and one that is dropped is not counted; (C) no waiting time
+//! is recorded for work that was not sent as a message.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ struct Counts {
     queue: u64,
     waited: TimeHistogram,
     handling: TimeHistogram,
-    /// The time at which the current message was taken up.
+    /// The time at which the actor took up the current message; `None` if it handles none.
     since: Option<Instant>,
 }
 
@@ -29,21 +29,22 @@ impl Meter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a message that is about to be sent; the message must carry the returned value.
+    /// Counts a message that is about to be sent. The caller must send the returned value along with the
+    /// message.
     pub fn queue(self: &Arc<Self>) -> Queued {
         self.lock().queue += 1;
         Queued { meter: Some(Arc::clone(self)), since: Instant::now() }
     }
 
-    /// Begins work whose waiting time is not counted, until the returned value is dropped: work that was not
-    /// sent, or that the actor's own task sends rarely.
+    /// Begins work whose waiting time is not recorded: work that was not sent as a message, or that the
+    /// actor's own task sends rarely. The work lasts until the returned value is dropped.
     pub fn begin(self: &Arc<Self>) -> Handling {
         let began = Instant::now();
         self.lock().since = Some(began);
         Handling { meter: Arc::clone(self), began }
     }
 
-    /// Returns a snapshot of the actor, with this name and state.
+    /// Returns a snapshot of the actor, to which the caller adds its name and state.
     pub fn snapshot(&self, name: impl ToString, state: impl ToString) -> ActorSnapshot {
         let counts = self.lock();
         let busy = counts.since.map(|since| since.elapsed());
@@ -58,10 +59,10 @@ impl Meter {
     }
 }
 
-/// A message in a mailbox.
+/// The measurement of a message that waits in a mailbox.
 #[derive(Debug)]
 pub struct Queued {
-    /// The meter; `None` after the message has been taken up.
+    /// The meter of the actor; `None` after the message has been taken up.
     meter: Option<Arc<Meter>>,
     since: Instant,
 }
@@ -72,7 +73,7 @@ impl Queued {
         self.since
     }
 
-    /// Takes up the message; it is being handled until the returned value is dropped.
+    /// Takes up the message. It counts as being handled until the returned value is dropped.
     pub fn handle(mut self) -> Handling {
         let began = Instant::now();
         let meter = self.meter.take().expect("a message is taken up once");
@@ -94,7 +95,7 @@ impl Drop for Queued {
     }
 }
 
-/// A message that is being handled.
+/// The measurement of a message that is being handled.
 #[derive(Debug)]
 pub struct Handling {
     meter: Arc<Meter>,
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A)–(C), for one actor that handles one message at a time.
+        /// (A), (B) and (C), for one actor that handles one message at a time.
         #[test]
         fn messages_are_queued_until_they_are_handled(turns in prop::collection::vec(0u8..5, 1..100)) {
             let meter = Arc::new(Meter::default());

@@ -1,5 +1,4 @@
-//! Snapshots of actors and tasks: one set for tests, endpoints and people. Knows neither who requests them
-//! nor how they are shown.
+//! Snapshots of actors and tasks. Tests, HTTP endpoints and displays for people all use the same snapshots.
 
 mod actor;
 mod buckets;

@@ -1,4 +1,4 @@
-//! The snapshot of a ps task.
+//! The snapshot of a ps task: its connections, shards and buffers.
 
 use std::collections::BTreeMap;
 
@@ -11,47 +11,47 @@ use crate::message::ShardSnapshot;
 /// The state of a ps task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PsSnapshot {
-    /// The connections of the task.
+    /// The state of the connections that the task has accepted.
     pub server: ServerSnapshot,
     /// Whether the chief is connected to the task.
     #[serde(default)]
     pub chief_connected: bool,
-    /// The shards; one that has not replied in time is as in its last reply.
+    /// The shards and their states. If a shard has not replied in time, its state is that of its last reply.
     pub shards: Vec<(ShardId, ShardSnapshot)>,
-    /// The bytes of buffers that are kept for reuse.
+    /// The size, in bytes, of unused buffers that are kept for reuse.
     pub pool_bytes: u64,
 }
 
 /// The state of the connections that a task has accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerSnapshot {
-    /// The connections accepted in all.
+    /// The number of connections accepted so far.
     pub accepted: u64,
-    /// The connections closed, by reason; `closed` is the orderly one.
+    /// The number of connections closed, by reason. The reason `closed` stands for an orderly end.
     pub closed: BTreeMap<String, u64>,
-    /// The traffic received.
+    /// The traffic received on all connections.
     pub received: Traffic,
-    /// The traffic sent.
+    /// The traffic sent on all connections.
     pub sent: Traffic,
-    /// The times that replies took to be written.
+    /// How long replies took to be written to their connection.
     pub writing: TimeHistogram,
-    /// The payload bytes received and not yet answered.
+    /// The number of payload bytes of requests that have been received but not yet answered.
     pub in_flight_bytes: u64,
-    /// The payload bytes at which reading pauses.
+    /// The number of payload bytes in flight at which the task pauses reading.
     pub in_flight_bytes_max: u64,
 }
 
 /// The traffic in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// The messages, without heartbeats.
+    /// The number of messages, without heartbeats.
     pub messages: u64,
-    /// The bytes of their payload: tensors, without headers.
+    /// The number of payload bytes in these messages: tensors, without headers.
     pub payload_bytes: u64,
 }
 
 impl Traffic {
-    /// Adds the counts of `other`.
+    /// Adds the counts of `other` to these.
     pub const fn add(&mut self, other: &Self) {
         self.messages += other.messages;
         self.payload_bytes += other.payload_bytes;

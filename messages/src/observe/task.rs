@@ -1,4 +1,4 @@
-//! The snapshot of a task of any job.
+//! The snapshot of a task, whatever its job: chief, ps, worker or evaluator.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -10,49 +10,52 @@ use super::ps::PsSnapshot;
 use super::worker::WorkerSnapshot;
 use crate::id::{Incarnation, TaskId};
 
-/// A task of this process that can be observed. Observing never waits long and delays nothing, but takes some
-/// work, so a caller that serves others must limit it to a few times a second.
+/// A task of this process that can be observed. Observing never waits long and does not delay the task, but
+/// it costs some work. A caller that observes on behalf of others, such as an HTTP endpoint, must limit it to
+/// a few times a second.
 #[async_trait]
 pub trait Observed: Send + Sync + 'static {
-    /// Returns the state of the task, now or shortly before; after the task has ended, its last state.
+    /// Returns the current state of the task, which may be a moment old. After the task has ended, returns
+    /// its last state.
     async fn observe(&self) -> TaskSnapshot;
 }
 
 /// The state of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskSnapshot {
-    /// The task.
+    /// The id of the task.
     pub task: TaskId,
     /// The incarnation of the task.
     pub incarnation: Incarnation,
-    /// The state of the task.
+    /// Whether the task starts, serves, stops or has ended.
     pub state: TaskState,
-    /// The actors of the task.
+    /// The states of the task's actors.
     pub actors: Vec<ActorSnapshot>,
-    /// The part that only tasks of its job have.
+    /// The part of the snapshot that depends on the task's job.
     pub role: RoleSnapshot,
 }
 
-/// The state of a task.
+/// The state of a task in its life cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
-    /// It is not yet able to serve.
+    /// The task is not yet able to serve.
     #[default]
     Starting,
-    /// It serves: a ps has its variables, a worker is registered and prepared, a chief can be reached.
+    /// The task serves. For a ps task, this means that its variables are initialised; for a worker, that it
+    /// is registered and prepared; for the chief, that it can be reached.
     Ready,
-    /// It was told to stop, and completes its current work.
+    /// The task was told to stop and is completing its current work.
     Stopping,
-    /// It has ended.
+    /// The task has ended.
     Ended,
 }
 
 impl TaskState {
-    /// All states, in order.
+    /// All states, in the order in which a task passes through them.
     pub const ALL: [Self; 4] = [Self::Starting, Self::Ready, Self::Stopping, Self::Ended];
 
-    /// Returns the name in snapshots and metrics.
+    /// Returns the name that snapshots and metrics use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -67,13 +70,13 @@ impl TaskState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RoleSnapshot {
-    /// The part of the chief.
+    /// The state of the job, if the task hosts the chief.
     Chief(Box<ChiefSnapshot>),
-    /// The part of a ps task.
+    /// The state of a ps task.
     Ps(Box<PsSnapshot>),
-    /// The part of a worker.
+    /// The state of a worker.
     Worker(Box<WorkerSnapshot>),
-    /// The part of an evaluator.
+    /// The state of an evaluator.
     Evaluator(Box<EvaluatorSnapshot>),
 }
 

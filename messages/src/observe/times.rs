@@ -1,7 +1,7 @@
-//! A histogram of durations, from which quantiles are estimated. Knows no clock.
+//! A histogram of durations, from which quantiles are estimated.
 //!
-//! Wanted properties: (A) every duration is counted once; (B) a quantile lies in the bucket of the duration
-//! it stands for; (C) the counts since an earlier moment are the difference of the two.
+//! Properties: (A) every duration is counted once; (B) an estimated quantile lies in the same bucket as the
+//! exact one; (C) the counts since an earlier snapshot are the later counts minus the earlier ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::buckets::Buckets;
 /// A histogram of durations with upper bounds of 1, 2 and 5 times a power of ten, from 1 µs to 100 s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeHistogram {
-    /// Bucket i counts durations above bound i − 1 and up to bound i; the last one counts all above the last
-    /// bound.
+    /// The counts. Bucket i counts durations above bound i − 1 and up to bound i; the last bucket counts all
+    /// durations above the last bound.
     pub buckets: Buckets<{ TimeHistogram::BUCKETS }>,
     /// The sum of all durations, in microseconds.
     pub sum_us: u64,
@@ -24,7 +24,7 @@ impl TimeHistogram {
     /// The number of buckets.
     pub const BUCKETS: usize = Self::BOUNDS_US.len() + 1;
 
-    /// The upper bound of each bucket but the last, in microseconds.
+    /// The upper bound of each bucket except the last, which has none, in microseconds.
     pub const BOUNDS_US: [u64; 25] = {
         let mut bounds = [0; 25];
         let (mut at, mut decade) = (0, 1);
@@ -38,7 +38,7 @@ impl TimeHistogram {
         bounds
     };
 
-    /// Returns the bucket of a duration, and the duration in microseconds.
+    /// Returns the index of the bucket that counts the duration, and the duration in microseconds.
     fn place(took: Duration) -> (usize, u64) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         (Self::BOUNDS_US.partition_point(|&bound| bound < us), us)
@@ -56,20 +56,22 @@ impl TimeHistogram {
         self.buckets.count()
     }
 
-    /// Returns the mean, or `None` if nothing was recorded.
+    /// Returns the mean duration, or `None` if nothing was recorded.
     pub fn mean(&self) -> Option<Duration> {
         self.sum_us.checked_div(self.count()).map(Duration::from_micros)
     }
 
-    /// Returns the mean, but at most the upper bound of the median's bucket, so that a few very long
-    /// durations, as a standstill causes them, do not count. `None` if nothing was recorded.
+    /// Returns a typical duration, or `None` if nothing was recorded. It is the mean, but at most the upper
+    /// bound of the bucket that contains the median, so that a few very long durations, such as those of a
+    /// standstill, do not distort it.
     pub fn typical(&self) -> Option<Duration> {
         let bucket = self.buckets.bucket_of_rank(self.count().div_ceil(2))?;
         let bound = Self::BOUNDS_US.get(bucket).copied().map(Duration::from_micros);
         self.mean().map(|mean| bound.map_or(mean, |bound| mean.min(bound)))
     }
 
-    /// Estimates the `q`-quantile, interpolating linearly within its bucket. `None` if nothing was recorded.
+    /// Estimates the `q`-quantile by linear interpolation within its bucket. Returns `None` if nothing was
+    /// recorded.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         if count == 0 {
@@ -89,7 +91,7 @@ impl TimeHistogram {
         Self::BOUNDS_US.last().copied().map(Duration::from_micros)
     }
 
-    /// Returns what was recorded since an earlier state.
+    /// Returns the histogram of the durations recorded since `earlier`, a previous state of this histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -98,14 +100,14 @@ impl TimeHistogram {
         }
     }
 
-    /// Adds what another histogram has recorded.
+    /// Adds the durations that another histogram has recorded.
     pub fn add(&mut self, other: &Self) {
         self.buckets.add(&other.buckets);
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
     }
 }
 
-/// A histogram of durations that many threads record into without a lock.
+/// A histogram of durations into which many threads can record without a lock.
 #[derive(Debug, Default)]
 pub struct SharedTimes {
     buckets: [AtomicU64; TimeHistogram::BUCKETS],
@@ -120,7 +122,8 @@ impl SharedTimes {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// Returns a copy; a duration recorded meanwhile may be in its bucket but not yet in the sum.
+    /// Returns a copy of the counts. A duration that another thread records during the copy may be in its
+    /// bucket but not yet in the sum.
     pub fn snapshot(&self) -> TimeHistogram {
         TimeHistogram {
             buckets: self.buckets.each_ref().map(|count| count.load(Ordering::Relaxed)).into(),
@@ -151,7 +154,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A)–(C).
+        /// (A), (B) and (C).
         #[test]
         fn quantiles_lie_in_the_bucket_of_the_exact_ones(
             mut before in prop::collection::vec(0u64..300_000_000, 0..50),
@@ -197,7 +200,7 @@ mod tests {
             (times.typical(), times.mean() > Some(Duration::from_millis(150))),
             (Some(Duration::from_millis(5)), true)
         );
-        // If most times are long, even beyond all bounds, the typical one is as well.
+        // If most durations are long, even beyond all bounds, the typical one is long too.
         (0..102).for_each(|_| times.record(Duration::from_secs(1_000)));
         assert_eq!(times.typical(), times.mean());
     }

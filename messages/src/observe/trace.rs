@@ -1,6 +1,6 @@
-//! Spans of a job's timeline: the path of the pushes of some steps, from the backward pass to the reply.
-//! Headers carry the push of a span; times are on the chief's clock. Does not know how the timeline is
-//! written.
+//! Spans of a job's timeline, which shows the pushes of some steps from the backward pass to the reply. Each
+//! span names its push, so that the spans of one push on different tasks can be joined. All times are on the
+//! chief's clock.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,15 +8,15 @@ use super::clock::Micros;
 use crate::id::TaskId;
 use crate::message::{Invalid, PushId};
 
-/// The maximum number of spans in one report; further ones are dropped and counted.
+/// The maximum number of spans in one report. Further spans are dropped and counted.
 pub const SPANS_MAX: usize = 4096;
 /// The maximum number of bytes in the name of a lane or of a span.
 pub const LANE_BYTES_MAX: usize = 128;
 
-/// The selection of steps to trace.
+/// Which steps of a job are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSpec {
-    /// The interval: of each worker, the first of every `every` steps is traced. At least 1.
+    /// The interval in steps, at least 1. Each worker traces the first of every `every` steps.
     pub every: u64,
 }
 
@@ -27,22 +27,23 @@ impl TraceSpec {
     }
 }
 
-/// A span of the timeline: an activity with a start and a duration.
+/// A span of the timeline: an activity of a task with a start and a duration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanSpec {
-    /// The task.
+    /// The task that performed the activity.
     pub task: TaskId,
-    /// The lane of the task, such as `trainer`, `device/0`, `shard/1`, `to ps/0/shard/1`.
+    /// The row of the timeline, within those of the task, in which the span appears, such as `trainer`,
+    /// `device/0`, `shard/1` or `to ps/0/shard/1`.
     pub lane: String,
-    /// The activity.
+    /// The name of the activity.
     pub name: String,
-    /// The push to which it belongs, and the push's shard.
+    /// The push to which the activity belongs, if any, and the shard that receives the push.
     pub push: Option<(PushId, crate::id::ShardId)>,
-    /// The worker's step of which it is a part.
+    /// The worker's step to which the activity belongs, if any.
     pub local_step: Option<u64>,
-    /// The start, on the chief's clock.
+    /// The start of the activity, in microseconds on the chief's clock.
     pub start_us: Micros,
-    /// The duration.
+    /// The duration of the activity, in microseconds.
     pub took_us: Micros,
 }
 

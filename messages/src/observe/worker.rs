@@ -1,4 +1,5 @@
-//! The snapshot of a worker, which it also reports to the chief. Sums are those of the current incarnation.
+//! The snapshot of a worker, which the worker also sends to the chief in its reports. Counts begin at 0 in
+//! each incarnation of the worker, unless their documentation says otherwise.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,51 +11,51 @@ use crate::message::{StalenessHistogram, Verdict};
 /// The state of a worker task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerSnapshot {
-    /// The steps taken.
+    /// The number of steps taken.
     pub local_step: LocalStep,
-    /// The highest version that a shard has replied.
+    /// The highest version that the worker has seen in a shard's reply.
     pub global_step: GlobalStep,
-    /// The batches taken from its input, in all incarnations.
+    /// The number of batches that the worker has taken from its input, in all incarnations.
     pub drawn: u64,
-    /// The examples for which it has computed gradients.
+    /// The number of examples for which the worker has computed gradients.
     pub examples: u64,
     /// The loss of the last step.
     pub loss: Option<f32>,
-    /// The steps whose gradients were dropped because they were not finite.
+    /// The number of steps whose gradients were dropped because they were not finite.
     pub skipped: u64,
-    /// The times of the phases of its steps.
+    /// The durations of the phases of the worker's steps.
     pub phases: Phases,
-    /// The current phase of its trainer, by the names of [`Phases`]; `None` if it does not train.
+    /// The name of the current phase, one of those in [`Phases`]; `None` if the worker does not train.
     #[serde(default)]
     pub phase: Option<String>,
     /// The time since the current phase began, in microseconds.
     #[serde(default)]
     pub phase_us: u64,
-    /// Its pushes by verdict, over all shards.
+    /// The number of the worker's pushes by verdict, over all shards.
     pub verdicts: VerdictCounters,
-    /// The staleness of its applied pushes, in versions of their shard.
+    /// The staleness of the worker's applied pushes, in versions of the shard that received them.
     pub staleness: StalenessHistogram,
-    /// The round trips of its pushes, by shard.
+    /// The round-trip times of the worker's pushes, by shard.
     pub round_trips: Vec<RoundTrip>,
-    /// The bytes of gradients in flight.
+    /// The size, in bytes, of gradients that have been sent but not yet answered.
     pub in_flight_bytes: u64,
-    /// The bytes in flight at which a push must wait.
+    /// The number of bytes in flight at which a further push must wait.
     pub in_flight_bytes_max: u64,
     /// The traffic sent to the ps tasks.
     pub sent: Traffic,
     /// The traffic received from the ps tasks.
     pub received: Traffic,
-    /// The connections to ps tasks that were re-established.
+    /// The number of times that a broken connection to a ps task was re-established.
     pub reconnections: u64,
-    /// The requests to ps tasks that were sent again.
+    /// The number of requests to ps tasks that were sent again.
     pub resends: u64,
-    /// True if the connection to the chief stands, false if it is broken or lost; `None` before it was dialled, and in
+    /// Whether the connection to the chief is open. `None` before the worker first dials the chief, and in
     /// reports to the chief.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chief_connected: Option<bool>,
 }
 
-/// The times of the phases of a step, which follow each other.
+/// The durations of the phases of a step. The phases follow each other in the order of the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
     /// The wait for the next batch.
@@ -63,10 +64,10 @@ pub struct Phases {
     pub compute: TimeHistogram,
     /// The checks and clipping of the gradients.
     pub filter: TimeHistogram,
-    /// The exchange with the shards until they have sent the values for the next step: wire, queue, apply,
-    /// and waiting for others.
+    /// The exchange with the shards, until the values for the next step have arrived. It includes the
+    /// network, the shards' queues, applying the update, and waiting for other workers.
     pub exchange: TimeHistogram,
-    /// The hooks.
+    /// The hooks that run after the exchange.
     pub hooks: TimeHistogram,
 }
 
@@ -74,7 +75,7 @@ impl Phases {
     /// The maximum number of bytes in the name of a phase.
     pub const NAME_BYTES_MAX: usize = 16;
 
-    /// Returns the phases by name, in the order of a step.
+    /// Returns the name and the durations of each phase, in the order of a step.
     pub const fn iter(&self) -> [(&'static str, &TimeHistogram); 5] {
         [
             ("input", &self.input),
@@ -85,7 +86,7 @@ impl Phases {
         ]
     }
 
-    /// Returns the times counted since `earlier`, a previous snapshot.
+    /// Returns the durations recorded since `earlier`, a previous snapshot of the same worker.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -98,21 +99,21 @@ impl Phases {
     }
 }
 
-/// The pushes of a worker by verdict.
+/// The number of a worker's pushes by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictCounters {
-    /// The pushes applied as an update each.
+    /// The number of pushes that were each applied as an update of their own.
     pub applied: u64,
-    /// The pushes aggregated with others into an update.
+    /// The number of pushes that were held to be aggregated with others into one update.
     pub held: u64,
-    /// The pushes that arrived after the update for which they were meant.
+    /// The number of pushes that arrived after the update for which they were meant.
     pub stale: u64,
-    /// The pushes that arrived after the last step.
+    /// The number of pushes that arrived after the last step.
     pub stopped: u64,
 }
 
 impl VerdictCounters {
-    /// Counts a verdict.
+    /// Counts one push with this verdict.
     pub const fn record(&mut self, verdict: Verdict) {
         let counter = match verdict {
             Verdict::Applied => &mut self.applied,
@@ -123,18 +124,20 @@ impl VerdictCounters {
         *counter += 1;
     }
 
-    /// Returns the counts by the name of the verdict.
+    /// Returns the name of each verdict and its count.
     pub const fn iter(&self) -> [(&'static str, u64); 4] {
         [("applied", self.applied), ("held", self.held), ("stale", self.stale), ("stopped", self.stopped)]
     }
 }
 
-/// The round trips of pushes to one shard: wire, queue, apply, and waiting for others if the policy requires
-/// it. A push may begin while gradients are computed, so a round trip starts when all of it could be sent.
+/// The round-trip times of pushes to one shard. They include the network, the shard's queue, applying the
+/// update, and waiting for other workers if the policy requires it. A worker may begin to send a push while
+/// later gradients are still being computed, so a round trip starts only when all gradients of the push are
+/// ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundTrip {
-    /// The shard.
+    /// The shard that receives the pushes.
     pub shard: ShardId,
-    /// The times from when all of a push could be sent to its reply.
+    /// The times from the moment at which all gradients of a push are ready until its reply.
     pub times: TimeHistogram,
 }

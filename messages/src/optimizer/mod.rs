@@ -1,4 +1,5 @@
-//! How the ps tasks turn a gradient into an update, as data. Does no arithmetic on tensors.
+//! The settings by which the ps tasks turn a gradient into an update: optimizer, schedule and decays. The
+//! arithmetic on tensors is elsewhere.
 
 mod schedule;
 mod spec;
@@ -8,7 +9,7 @@ pub use spec::OptimizerSpec;
 
 use serde::{Deserialize, Serialize};
 
-/// The settings with which the ps tasks change a variable.
+/// The settings by which the ps tasks update variables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateSpec {
@@ -17,29 +18,30 @@ pub struct UpdateSpec {
     /// The schedule of the learning rate over the global step.
     #[serde(default)]
     pub schedule: ScheduleSpec,
-    /// The number of steps over which the learning rate rises linearly to the schedule's.
+    /// The number of steps at the beginning over which the learning rate rises linearly to the value of the
+    /// schedule.
     #[serde(default)]
     pub warm_up: u64,
-    /// The share of the value that is added to its gradient.
+    /// The weight decay: the share of a variable's value that is added to its gradient.
     #[serde(default)]
     pub weight_decay: f32,
-    /// The decay of the exponential moving averages of trained variables; `None` keeps no averages.
+    /// The decay of the exponential moving averages of trained variables; `None` computes none.
     #[serde(default)]
     pub average: Option<f32>,
 }
 
-/// A number of an update that is out of range.
+/// The error for a setting of an update that is out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{of}: {key} must be {expected}, but is {value}")]
 pub struct OptimizerError {
-    /// The optimizer, or another part of the update.
+    /// The part of the update to which the number belongs, such as the optimizer's name.
     of: &'static str,
     key: &'static str,
     expected: &'static str,
     value: f32,
 }
 
-/// Checks for the numbers of one part of an update, whose name errors show.
+/// Checks the numbers of one part of an update. Its field is the part's name, for errors.
 #[derive(Clone, Copy)]
 struct Numbers(&'static str);
 
@@ -68,15 +70,16 @@ impl Numbers {
 }
 
 impl From<OptimizerSpec> for UpdateSpec {
-    /// Makes an update of the optimizer alone.
+    /// Makes an update with this optimizer, a constant learning rate and neither decay nor averages.
     fn from(optimizer: OptimizerSpec) -> Self {
         Self { optimizer, schedule: ScheduleSpec::default(), warm_up: 0, weight_decay: 0.0, average: None }
     }
 }
 
 impl UpdateSpec {
-    /// Returns the factor of the learning rate, from 0 to 1, for the update after `applied` of `last_step`:
-    /// the schedule's factor, times (applied + 1) / warm_up for the first `warm_up` updates.
+    /// Returns the factor of the learning rate, from 0 to 1, for the next update when `applied` of
+    /// `last_step` updates have been applied: the schedule's factor, times (applied + 1) / warm_up for the
+    /// first `warm_up` updates.
     pub fn learning_rate_factor(&self, applied: u64, last_step: u64) -> f32 {
         let schedule = self.schedule.factor(applied, last_step);
         if applied >= self.warm_up {
@@ -85,12 +88,12 @@ impl UpdateSpec {
         schedule * ((applied + 1) as f64 / self.warm_up as f64) as f32
     }
 
-    /// Returns the learning rate of the update after `applied` of `last_step`.
+    /// Returns the learning rate for the next update when `applied` of `last_step` updates have been applied.
     pub fn learning_rate(&self, applied: u64, last_step: u64) -> f32 {
         self.optimizer.learning_rate() * self.learning_rate_factor(applied, last_step)
     }
 
-    /// Checks every number.
+    /// Checks that every number is in range.
     ///
     /// # Errors
     /// Returns the first number that is out of range.

@@ -1,7 +1,8 @@
-//! Schedules of the learning rate over the global step, as data. Knows no optimizer.
+//! Schedules of the learning rate over the global step.
 //!
-//! They are written alike on a command line and in a job file: `constant`, `cosine`, `linear`,
-//! `step:100:0.5`, `exponential:100:0.5`. A schedule is a factor that begins at 1 and never rises.
+//! A schedule multiplies the optimizer's learning rate by a factor that begins at 1 and never rises. It has
+//! the same text on a command line and in a job file: `constant`, `cosine`, `linear`, `step:100:0.5` or
+//! `exponential:100:0.5`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,24 +15,25 @@ use super::{Numbers, OptimizerError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum ScheduleSpec {
-    /// Keeps the learning rate.
+    /// Leaves the learning rate unchanged.
     #[default]
     Constant,
-    /// Falls to 0 at the job's last step along half a cosine: Loshchilov and Hutter, ICLR 2017, without
+    /// Decreases to 0 at the job's last step along half a cosine: Loshchilov and Hutter, ICLR 2017, without
     /// restarts.
     Cosine,
-    /// Falls to 0 at the job's last step along a line.
+    /// Decreases linearly to 0 at the job's last step.
     Linear,
-    /// Multiplies by `factor` once every `every` steps.
+    /// Multiplies the learning rate by `factor` once every `every` steps.
     Step {
-        /// The distance between two changes, in steps of the job; at least 1.
+        /// The number of steps of the job between two changes; at least 1.
         every: u64,
         /// The factor; above 0 and at most 1.
         factor: f32,
     },
-    /// Multiplies by factor^(step / every), continuously.
+    /// Multiplies the learning rate by factor^(step / every), with a fractional exponent.
     Exponential {
-        /// The steps of the job over which the learning rate falls by `factor`; at least 1.
+        /// The number of steps of the job over which the learning rate is multiplied by `factor` once; at
+        /// least 1.
         every: u64,
         /// The factor; above 0 and at most 1.
         factor: f32,
@@ -39,8 +41,8 @@ pub enum ScheduleSpec {
 }
 
 impl ScheduleSpec {
-    /// Returns the factor of the learning rate, from 1 down to 0, for the update after `applied` of
-    /// `last_step`.
+    /// Returns the factor of the learning rate, from 1 down to 0, for the next update when `applied` of
+    /// `last_step` updates have been applied.
     pub fn factor(self, applied: u64, last_step: u64) -> f32 {
         let share = (applied as f64 / last_step.max(1) as f64).min(1.0);
         let factor = match self {
@@ -55,7 +57,7 @@ impl ScheduleSpec {
         factor as f32
     }
 
-    /// Checks every number.
+    /// Checks that every number is in range.
     ///
     /// # Errors
     /// Returns the first number that is out of range.
@@ -83,7 +85,7 @@ impl fmt::Display for ScheduleSpec {
     }
 }
 
-/// A text that is not a schedule.
+/// An error: a text that is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown schedule '{0}': expected constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR with EVERY of at least 1 and FACTOR above 0 and at most 1"
@@ -170,8 +172,8 @@ pub(super) mod tests {
             }
         }
 
-        /// A cosine and a line never fall faster than their steepest slope; an exponential falls by a fixed
-        /// ratio.
+        /// Between two steps, a cosine and a line fall by no more than their steepest slope, and an
+        /// exponential by a fixed ratio.
         #[test]
         fn continuous_schedules_have_no_jumps(last_step in 1u64..1000, every in 1u64..100, factor in 0.01f32..1.0) {
             let slopes = [(ScheduleSpec::Cosine, std::f32::consts::FRAC_PI_2), (ScheduleSpec::Linear, 1.0)];

@@ -1,10 +1,10 @@
-//! Optimizers and their numbers, as data. Does not know which slots the shards keep for them.
+//! Optimizers and their hyperparameters. The shards carry them out and decide which slots they need.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Numbers, OptimizerError};
 
-/// An optimizer and its numbers.
+/// An optimizer and its hyperparameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OptimizerSpec {
@@ -17,9 +17,10 @@ pub enum OptimizerSpec {
     Momentum {
         /// The learning rate.
         learning_rate: f32,
-        /// The share of the velocity that is kept.
+        /// The share of the velocity that is kept in each update.
         momentum: f32,
-        /// Whether to look ahead by one step of the velocity: Sutskever et al., ICML 2013.
+        /// Whether to use Nesterov momentum, which looks ahead by one step of the velocity: Sutskever et al.,
+        /// ICML 2013.
         #[serde(default)]
         nesterov: bool,
     },
@@ -31,10 +32,11 @@ pub enum OptimizerSpec {
         beta1: f32,
         /// The decay of the second moment.
         beta2: f32,
-        /// A small term that avoids division by 0.
+        /// A small term in the denominator that avoids division by 0.
         epsilon: f32,
     },
-    /// AdamW: Loshchilov and Hutter, ICLR 2019. Adam, and value ← value · (1 − learning_rate · weight_decay).
+    /// AdamW: Loshchilov and Hutter, ICLR 2019. In addition to Adam's update, value ← value · (1 −
+    /// learning_rate · weight_decay).
     #[serde(rename = "adamw")]
     AdamW {
         /// The learning rate.
@@ -43,9 +45,10 @@ pub enum OptimizerSpec {
         beta1: f32,
         /// The decay of the second moment.
         beta2: f32,
-        /// A small term that avoids division by 0.
+        /// A small term in the denominator that avoids division by 0.
         epsilon: f32,
-        /// The weight decay. Unlike the job's weight decay, it does not pass through the moments.
+        /// The weight decay. Unlike the job's weight decay, it is not added to the gradient and so does not
+        /// affect the moments.
         weight_decay: f32,
     },
     /// Adagrad: Duchi et al., JMLR 2011. accumulator ← accumulator + gradient²;
@@ -53,9 +56,9 @@ pub enum OptimizerSpec {
     Adagrad {
         /// The learning rate.
         learning_rate: f32,
-        /// The initial sum of squares.
+        /// The initial value of each element's sum of squared gradients.
         initial_accumulator: f32,
-        /// A small term that avoids division by 0.
+        /// A small term in the denominator that avoids division by 0.
         epsilon: f32,
     },
     /// RMSProp: Tieleman and Hinton, 2012. mean_square ← decay · mean_square + (1 − decay) · gradient²;
@@ -65,20 +68,21 @@ pub enum OptimizerSpec {
     RmsProp {
         /// The learning rate.
         learning_rate: f32,
-        /// The share of the mean square that is kept.
+        /// The share of the mean square that is kept in each update.
         decay: f32,
-        /// The share of the velocity that is kept.
+        /// The share of the velocity that is kept in each update.
         #[serde(default)]
         momentum: f32,
-        /// A small term that avoids division by 0.
+        /// A small term in the denominator that avoids division by 0.
         epsilon: f32,
     },
-    /// FTRL-proximal: McMahan et al., KDD 2013, with learning rates that fall with the root of the sum of
-    /// squares. Meant for linear models: it retains little of the initial values.
+    /// FTRL-proximal: McMahan et al., KDD 2013. An element's learning rate falls with the square root of the
+    /// sum of its squared gradients. FTRL is meant for linear models, because it retains little of the
+    /// initial values.
     Ftrl {
         /// The learning rate.
         learning_rate: f32,
-        /// The initial sum of squares.
+        /// The initial value of each element's sum of squared gradients.
         initial_accumulator: f32,
         /// The strength of the L1 regularisation, which makes values exactly 0.
         #[serde(default)]
@@ -95,12 +99,12 @@ impl OptimizerSpec {
         Self::Sgd { learning_rate }
     }
 
-    /// Returns momentum without looking ahead.
+    /// Returns momentum without Nesterov's look-ahead.
     pub const fn momentum(learning_rate: f32, momentum: f32) -> Self {
         Self::Momentum { learning_rate, momentum, nesterov: false }
     }
 
-    /// Returns Adam with the paper's decays.
+    /// Returns Adam with the decays that the paper recommends.
     pub const fn adam(learning_rate: f32) -> Self {
         Self::Adam { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
     }
@@ -151,7 +155,7 @@ impl OptimizerSpec {
         }
     }
 
-    /// Checks every number.
+    /// Checks that every number is in range.
     ///
     /// # Errors
     /// Returns the first number that is out of range.
@@ -216,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Checks each number of each optimizer by its name in a job file.
+    /// For each number of each optimizer, the error has the name that the number has in a job file.
     #[test]
     fn an_error_names_the_number_out_of_range() {
         for optimizer in usual() {
