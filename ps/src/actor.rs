@@ -144,9 +144,9 @@ impl Drop for Shard {
 pub(crate) struct ShardRequest {
     /// The request.
     pub message: Message,
-    /// The tensor bytes that came with it.
+    /// The tensor bytes that came with the request.
     pub payload: Payload,
-    /// The worker that sent it, if a worker did.
+    /// The worker that sent the request; `None` if the sender is not a worker.
     pub reader: Option<Reader>,
     /// The number, on this task, of the connection on which the request arrived; later connections have
     /// greater numbers.

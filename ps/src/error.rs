@@ -21,13 +21,13 @@ pub enum PsError {
         /// How long the task waited, in seconds.
         seconds: u64,
     },
-    /// The chief's connection broke for good, and no other peer is connected.
+    /// The chief left without ending the job, and no other peer is connected.
     #[error("the chief left before it said how the job ended, and no worker is connected any more")]
     ChiefLost,
     /// The chief reported that the job failed.
     #[error("the job failed: {0}")]
     JobFailed(String),
-    /// The task received a signal.
+    /// The task received a signal before the chief ended the job.
     #[error("interrupted before the job's end")]
     Interrupted,
     /// A shard panicked, which is a bug: the process must end, so that the job can recover.

@@ -144,7 +144,7 @@ impl Ps {
         self.server.address()
     }
 
-    /// Returns a view of the task, which outlives it.
+    /// Returns a view of the task, which stays usable after the task has ended.
     pub fn view(&self) -> PsView {
         self.view.clone()
     }

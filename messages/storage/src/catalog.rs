@@ -37,7 +37,7 @@ pub fn newest_first(names: &mut [CheckpointName]) {
 }
 
 impl Catalog {
-    /// Makes the catalog of a store.
+    /// Returns a catalog of the checkpoints in a store.
     pub const fn new(store: Store) -> Self {
         Self { store }
     }

@@ -27,7 +27,7 @@ pub struct EvaluationRecord {
     pub at_ms: u64,
 }
 
-/// An invalid record of an evaluation.
+/// The reason why a record of an evaluation is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The text is not a record in JSON.

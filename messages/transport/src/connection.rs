@@ -214,7 +214,7 @@ async fn carry(
     pending: Arc<Pending>,
     counters: Arc<CallCounters>,
 ) {
-    // Pinned here, so that the queue is closed only after the reason is known.
+    // The future is pinned here, so that the queue is closed only after the reason is known.
     let mut write = std::pin::pin!(async {
         while let Some(next) = liveness::next(&mut queue).await {
             let is_request = next.is_ok();

@@ -19,7 +19,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Counts a message with a payload of this size.
+    /// Adds a message whose payload has this number of bytes.
     pub(super) fn count(&self, payload_bytes: usize) {
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.payload_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl ConnectionCounters {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a reply with a payload of this size, and the time it took to write.
+    /// Adds a reply whose payload has this number of bytes and that took this time to write.
     pub(super) fn send(&self, payload_bytes: usize, took: Duration) {
         self.sent.count(payload_bytes);
         self.writing.record(took);

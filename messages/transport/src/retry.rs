@@ -45,7 +45,7 @@ impl RetryConfig {
     /// Checks the settings.
     ///
     /// # Errors
-    /// Names the setting that is out of range.
+    /// If a setting is out of range; the error names it.
     pub fn validate(&self) -> Result<(), OutOfRange> {
         let (least, most) = RESEND_AFTER;
         if self.redial_for > REDIAL_FOR_MAX {

@@ -33,7 +33,7 @@ pub trait Service: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Handles a request. The reply may be sent at any time, from anywhere.
+    /// Handles a request. The reply may be sent at any later time, from any thread.
     fn call(&self, peer: &Peer, message: Message, payload: Payload, reply: Reply);
 
     /// Handles the end of an admitted peer's connection.

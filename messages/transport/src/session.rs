@@ -28,7 +28,7 @@ pub(crate) struct Host {
     pub budget: Budget,
     pub config: ServerConfig,
     pub counters: Arc<ConnectionCounters>,
-    /// The number of the next connection.
+    /// The number that the next connection gets.
     pub next: AtomicU64,
     /// The number of connected peers whose handshake succeeded.
     pub peers: Arc<watch::Sender<usize>>,
@@ -48,7 +48,7 @@ enum SessionError {
 }
 
 impl SessionError {
-    /// Returns the reason's name, by which it is counted.
+    /// Returns the short name under which the reason is counted.
     const fn reason(&self) -> &'static str {
         match self {
             Self::Wire(error) => error.reason(),

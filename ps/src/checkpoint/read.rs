@@ -43,7 +43,7 @@ pub(super) async fn read(create: &CreateShard, pool: &BufferPool) -> Result<Rest
     })
 }
 
-/// The reason why a shard cannot begin with a checkpoint.
+/// The reason why a shard cannot begin with the state in a checkpoint.
 #[derive(Debug, thiserror::Error)]
 enum RestoreError {
     #[error(transparent)]
@@ -86,7 +86,7 @@ impl RestoreError {
     }
 }
 
-/// A checkpoint to read from.
+/// An open checkpoint, from which slices are read.
 struct Source {
     store: Store,
     checkpoint: CheckpointName,

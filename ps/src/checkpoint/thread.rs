@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{read, write};
 use crate::shard::{FileRequest, Restored};
 
-/// A message to a shard that its file request is done.
+/// A message that tells a shard the result of its file request.
 #[derive(Debug, actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct FileDone {

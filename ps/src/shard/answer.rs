@@ -24,7 +24,7 @@ impl<R> Answer<R> {
     }
 }
 
-/// A worker that sends a request, as its connection identifies it.
+/// A worker that sends a request, identified by the handshake of its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
     /// The index of the worker task.

@@ -21,12 +21,12 @@ pub struct Cut {
     pub workers: Vec<WorkerRecord>,
 }
 
-/// The state that a shard begins with instead of initial values.
+/// The state that a shard begins with, instead of initial values, when it continues from a checkpoint.
 #[derive(Debug, Default)]
 pub struct Restored {
     /// The number of updates that the state contains.
     pub version: Version,
-    /// The slices, in the placement's order; those left out begin with their initial values.
+    /// The slices, in the placement's order. Slices that are not in the list begin with their initial values.
     pub slices: Vec<SliceState>,
     /// The record of every worker's last push.
     pub workers: Vec<WorkerRecord>,

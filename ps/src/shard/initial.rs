@@ -4,7 +4,7 @@ use pushpull_kernels::cpu::{Key, fill_normal, fill_truncated_normal, fill_unifor
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
-/// Fills `values` with the initial values of the part of `variable` that `slice` is.
+/// Fills `values` with the initial values of `slice`, which is a part of `variable`.
 pub(super) fn fill(values: &mut [f32], variable: &VariableSpec, slice: &SliceSpec, seed: u64) {
     let key = Key { seed, stream: variable.random_stream() };
     let first = slice.first_element(variable) as u64;

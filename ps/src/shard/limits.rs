@@ -4,7 +4,7 @@ use pushpull_messages::message::{CreateShard, Refusal};
 
 use super::answer::misfit;
 
-/// Upper bounds on what a shard holds.
+/// Upper bounds on the memory that a shard takes.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardLimits {
     /// The largest size of all values together, in bytes. They must fit into one frame.

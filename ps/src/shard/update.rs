@@ -1,6 +1,6 @@
 //! The parameters of one update besides the gradient. They are the same for all slices of a shard.
 //!
-//! Wanted properties: (A) a sum of n gradients counts as their mean; (B) the learning rate is the
+//! Wanted properties: (A) the sum of n gradients is applied as their mean; (B) the learning rate is the
 //! optimizer's, times the schedule's factor, times the caller's; (C) the average's decay never exceeds the
 //! job's.
 
@@ -13,7 +13,7 @@ pub(super) struct Update<'a> {
     pub optimizer: &'a OptimizerSpec,
     /// The factor by which the optimizer's learning rate is multiplied.
     pub learning_rate_factor: f32,
-    /// The number of this update, from 1.
+    /// The number of this update; the first one has the number 1.
     pub step: u64,
     pub terms: GradientTerms,
     /// The decay of moving averages: the share of the old average that stays.

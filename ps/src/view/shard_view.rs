@@ -65,7 +65,8 @@ pub(crate) struct ShardView {
 }
 
 impl ShardView {
-    /// Returns both ends of the view of a shard that has published nothing yet.
+    /// Returns both ends of a new view of a shard: the shard's and the observers'. Nothing has been published
+    /// yet.
     pub(crate) fn new(id: ShardId) -> (Publisher, Self) {
         let (sender, receiver) = watch::channel(Published::default());
         let meter = Arc::<Meter>::default();

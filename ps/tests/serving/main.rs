@@ -1,5 +1,5 @@
 //! Tests of a ps task as the chief and workers see it: it saves while it trains, continues from what was
-//! saved, and after a signal serves until the chief has had the job saved.
+//! saved, and after a signal serves until the chief has saved the job.
 
 mod observing;
 

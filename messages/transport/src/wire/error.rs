@@ -1,4 +1,4 @@
-//! The errors that close a connection, each with a short name by which it is counted.
+//! The errors that close a connection, each with a short name under which it is counted.
 
 use std::io;
 
@@ -76,7 +76,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// Returns the error's short name, by which it is counted.
+    /// Returns the short name under which the error is counted.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Magic { .. } => "magic",

@@ -11,7 +11,7 @@ use pushpull_messages::id::RequestId;
 use pushpull_messages::message::Message;
 use pushpull_messages::tensor::ALIGNMENT;
 
-/// The most payload segments in a frame.
+/// The largest number of payload segments in a frame.
 const SEGMENTS_MAX: usize = 1 << 20;
 
 /// A message with its payload, as any transport sends it.

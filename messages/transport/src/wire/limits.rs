@@ -11,7 +11,7 @@ const STRANGER_HEADER_BYTES_MAX: u32 = 4 << 20;
 /// each with the bytes that encode its length.
 const CLUSTER_BYTES_MAX: usize = 3 * TASKS_PER_JOB_MAX * (ADDRESS_BYTES_MAX + 3);
 
-/// The limits on a frame that one end accepts.
+/// The limits on the frames that one end of a connection accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The largest size of a header, in bytes.

@@ -31,7 +31,7 @@ pub(super) fn name(step: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: STORE_LIFE }
 }
 
-/// Returns a job with variables of these shapes; the flags say whether they are trained.
+/// Returns a job with variables, each given by its shape and whether it is trained.
 pub(super) fn job(
     variables: &[(Vec<usize>, bool)],
     optimizer: OptimizerSpec,

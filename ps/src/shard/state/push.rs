@@ -112,7 +112,7 @@ enum Decision {
     Admitted(Admission),
 }
 
-/// Decides about a push that is new and fits. Changes nothing but the policy and the members.
+/// Decides what becomes of a push that is new and fits. Changes only the policy and the members.
 ///
 /// # Errors
 /// If the push was sent before its step began, or if its gradients are not finite.

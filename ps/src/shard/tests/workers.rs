@@ -194,7 +194,8 @@ impl Shard {
         );
     }
 
-    /// Counts the worker's unanswered push, which may be in the values or may have arrived too late.
+    /// Updates the model for the worker's unanswered push, which may be in the values or may have arrived too
+    /// late.
     fn count_unanswered(&mut self, worker: u32) {
         if let Some(Worker { read: None, told: None, last: Some(push), .. }) = self.workers.get(&worker) {
             self.gradients.push((push.version.0, f64::from(gradient(worker, push.id.sequence.0))));

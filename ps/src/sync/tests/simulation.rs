@@ -123,7 +123,7 @@ impl Simulation {
         }
     }
 
-    /// Pushes for a worker, if it has values to compute with.
+    /// Lets a worker push, if it has values from which to compute a gradient.
     pub(crate) fn push(&mut self, worker: u32) {
         let Some(Worker { read: Some(read), .. }) = self.workers.get(&worker).copied() else { return };
         assert!(self.policy.may_push(worker, Version(self.version), &self.members), "{self:?}");

@@ -68,7 +68,7 @@ impl Service for Echo {
     }
 }
 
-/// What happens to one frame.
+/// What a test lets happen to one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Pass,

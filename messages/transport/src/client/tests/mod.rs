@@ -330,7 +330,7 @@ async fn a_caller_that_is_dropped_closes_its_connection() {
     .await;
 }
 
-/// Returns pseudo-random fates for frames in the order of their arrival.
+/// Returns a function that decides pseudo-randomly, for each frame in order, what happens to it.
 fn fates(seed: u64) -> Judge {
     let mut state = seed | 1;
     Box::new(move |_| {
