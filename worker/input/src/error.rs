@@ -218,7 +218,7 @@ pub enum InputError {
         "column '{name}' of {examples} examples has {got}, expected {expected} per example and a unique name"
     )]
     Column {
-        /// The column.
+        /// The name of the column.
         name: String,
         /// The expected type and shape of one example.
         expected: TensorSpec,
@@ -262,7 +262,7 @@ pub enum InputError {
         "example {example} has label {label}, expected 0 to {max}: correct the label or the number of classes"
     )]
     Label {
-        /// The example's index.
+        /// The index of the example.
         example: usize,
         /// The label found.
         label: i32,
@@ -296,7 +296,7 @@ pub enum InputError {
     /// A map stage cannot be applied to its column.
     #[error("a map stage of column '{name}' got {got}, expected {expected}: correct the stage or its column")]
     Stage {
-        /// The column.
+        /// The name of the column.
         name: String,
         /// A description of the columns that the stage accepts.
         expected: String,
@@ -310,9 +310,9 @@ pub enum InputError {
         classes - 1
     )]
     Class {
-        /// The column.
+        /// The name of the column.
         column: String,
-        /// The example's index.
+        /// The index of the example.
         example: u32,
         /// The integer found.
         id: i32,
@@ -332,7 +332,7 @@ pub enum InputError {
         /// The number of examples in a batch.
         batch: usize,
     },
-    /// The batch size is 0 or too large.
+    /// The requested number of examples in a batch is 0 or too large.
     #[error("the batch has {got} examples, expected 1 to {max}: correct the batch size")]
     Batch {
         /// The requested number of examples in a batch.

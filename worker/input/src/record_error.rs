@@ -48,7 +48,7 @@ pub enum RecordError {
     /// The record is not a `tf.train.Example`.
     #[error("the record is not a tf.train.Example: {0}")]
     NotAnExample(String),
-    /// The record lacks a feature.
+    /// The record lacks a feature that the spec names.
     #[error("the record has no feature '{feature}', only [{there}]: correct the name or the file")]
     NoFeature {
         /// The feature's name.
@@ -61,9 +61,9 @@ pub enum RecordError {
     Kind {
         /// The feature's name.
         feature: String,
-        /// The expected kind.
+        /// The expected kind of values.
         expected: &'static str,
-        /// The kind found.
+        /// The kind of values found.
         got: &'static str,
     },
     /// A feature has another number of values than the spec requires.
@@ -86,7 +86,7 @@ pub enum RecordError {
         /// The integer found.
         value: i64,
     },
-    /// A row lacks a field.
+    /// A row lacks a field that the spec names.
     #[error("the row has {fields} fields and no {field}: correct the delimiter, the position or the row")]
     NoField {
         /// The missing field.
@@ -94,7 +94,7 @@ pub enum RecordError {
         /// The number of fields in the row.
         fields: usize,
     },
-    /// A header lacks a field.
+    /// A header lacks a field that the spec names.
     #[error("the header has no {field}, only {there}: correct the name or the delimiter")]
     NotInHeader {
         /// The missing field.
@@ -105,7 +105,7 @@ pub enum RecordError {
     /// The text of a field cannot be parsed as the kind of value that the spec requires.
     #[error("{field} is '{got}', expected {expected}: correct the row or the column's fields")]
     Field {
-        /// The field.
+        /// The field that was parsed.
         field: FieldSpec,
         /// The expected kind of value.
         expected: &'static str,

@@ -20,7 +20,7 @@ pub enum Storage {
     /// An `i32` column whose examples are windows into one text. Columns and workers share the text. Example
     /// `i` begins at the token `begin + i * stride`.
     Windows {
-        /// The text.
+        /// The bytes of the whole text.
         tokens: Arc<[u8]>,
         /// The index of the token at which the first example begins.
         begin: usize,

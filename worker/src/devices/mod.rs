@@ -158,7 +158,7 @@ impl Devices {
         try_join_all(evaluated).await
     }
 
-    /// Returns the meter of each device's messages.
+    /// Returns the meter of each device's messages, which counts and times them.
     pub(crate) fn meters(&self) -> Vec<Arc<Meter>> {
         self.meters.clone()
     }

@@ -57,7 +57,7 @@ pub struct ReplicaConfig<'a> {
     pub graph: &'a GraphSpec,
     /// The number of examples in this replica's part of a batch.
     pub examples: usize,
-    /// The columns of the data.
+    /// The specs of the columns of the data.
     pub columns: &'a [ColumnSpec],
     /// The device that the replica runs on.
     pub device: Device,

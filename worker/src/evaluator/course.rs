@@ -20,8 +20,9 @@ pub(super) struct Course {
     failed: BTreeMap<CheckpointName, u32>,
 }
 
-/// Returns a key that orders checkpoints from oldest to newest. The run of the job comes first and the step
-/// second, because a later run, whose number comes from the clock, may continue from an earlier step.
+/// Returns a key that orders checkpoints from oldest to newest: first by the run of the job, numbered by the
+/// clock, then by the step. The step alone does not suffice, because a later run may continue from an earlier
+/// step.
 fn age(name: &CheckpointName) -> (u64, u64) {
     (name.life.0, name.step.0)
 }
@@ -99,7 +100,8 @@ mod tests {
                     _ => {}
                 }
                 let Some(&next) = course.candidates(&there).first() else { continue };
-                // (A): `next` is the newest checkpoint, and newer than those evaluated.
+                // (A): `next` is the newest checkpoint that is not broken, and newer than all that were
+                // evaluated.
                 let newest_done = evaluated.iter().map(age).max();
                 let open = |other: &&CheckpointName| {
                     newest_done.is_none_or(|done| age(other) > done) && failures.get(*other) != Some(&ATTEMPTS_MAX)

@@ -38,7 +38,7 @@ pub enum EvaluatorError {
     Nothing {
         /// How long the evaluator waited, in seconds.
         seconds: u64,
-        /// The directory or bucket that it watched.
+        /// The directory or bucket that the evaluator watched.
         location: String,
     },
 }

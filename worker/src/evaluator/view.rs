@@ -12,7 +12,7 @@ use pushpull_storage::EvaluationRecord;
 
 use crate::telemetry::Life;
 
-/// A view of an evaluator, which can be observed even after the evaluator has ended.
+/// A view of an evaluator. It can be read even after the evaluator has ended.
 #[derive(Clone, Debug)]
 pub struct EvaluatorView {
     life: Life,

@@ -8,7 +8,7 @@ use pushpull_messages::observe::{Observed, RoleSnapshot, TaskSnapshot};
 use super::journal::Journal;
 use super::life::Life;
 
-/// A view of a worker task, which can be observed even after the task has ended.
+/// A view of a worker task. It can be read even after the task has ended.
 #[derive(Clone, Debug)]
 pub struct WorkerView {
     task: TaskId,

@@ -10,7 +10,7 @@ use crate::RecordError;
 /// The maximum number of bytes of a field that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 40;
 
-/// A field that every row has.
+/// A field that every row must have.
 pub(super) struct Field<'a> {
     pub(super) spec: &'a FieldSpec,
     /// The position of the field in a row; set once the header has been read.

@@ -28,7 +28,7 @@ pub(crate) fn columns(spec: &CsvSpec) -> Vec<(ColumnSpec, Storage)> {
     spec.columns.iter().map(|spec| column(spec.column())).collect()
 }
 
-/// The fields that make up a column.
+/// The fields from which the values of a column are read.
 enum Fields<'a> {
     Numbers(Vec<Number<'a>>),
     Categories(Vec<Category<'a>>),
