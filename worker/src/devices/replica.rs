@@ -28,7 +28,7 @@ pub trait Replica: Send {
     /// gradient as soon as it is final.
     ///
     /// # Errors
-    /// If the batch does not fit the model; the contents of the gradients are then unspecified.
+    /// If the batch does not fit the model; the gradients must then not be used.
     fn step(
         &mut self,
         feed: Feed<'_>,

@@ -17,7 +17,7 @@ use crate::telemetry::Plots;
 ///
 /// If a call returns an error, the worker ends, and with it the job; the text of the error is the reason.
 pub trait Hook: Send {
-    /// Called before the first step.
+    /// Runs before the first step.
     ///
     /// # Errors
     /// Any error ends the worker before its first step.
@@ -26,7 +26,7 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Called before each step.
+    /// Runs before each step.
     ///
     /// # Errors
     /// Any error ends the worker.
@@ -35,7 +35,7 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Called after each step, when the gradients have been pushed or dropped. Summaries given to `plots` are
+    /// Runs after each step, when the gradients have been pushed or dropped. Summaries given to `plots` are
     /// sent with the worker's next report.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ pub struct Start<'a> {
 pub struct StepContext<'a> {
     /// The number of steps that this worker has taken before this one.
     pub local_step: LocalStep,
-    /// The greatest version of a shard among the pulled values.
+    /// The greatest version of any shard among the pulled values.
     pub global_step: GlobalStep,
     /// The batch of the step.
     pub batch: &'a Batch,
