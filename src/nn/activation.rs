@@ -1,4 +1,4 @@
-//! Functions of each element of a layer's output.
+//! Activation functions, which are applied to each element of a layer's output.
 
 use pushpull_messages::graph::{GraphBuilder, UnaryOp};
 use pushpull_messages::id::NodeId;
@@ -6,21 +6,22 @@ use pushpull_messages::variable::InitializerSpec;
 
 use super::Layer;
 
-/// A function of each element: any shape → the same. It is a layer by itself, and an option of others.
+/// An activation function, applied to each element of a tensor of any shape. It can be used as a layer by
+/// itself, or as an option of other layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Activation {
-    /// x itself.
+    /// Returns x unchanged.
     #[default]
     Linear,
     /// max(x, 0).
     Relu,
-    /// x, times the slope where it is negative: Maas et al. 2013, with 0.01.
+    /// x where it is positive, and x · `slope` where it is negative. Maas et al. 2013 use a slope of 0.01.
     LeakyRelu {
-        /// The factor of negative numbers, a finite number.
+        /// The factor for negative numbers. It must be finite.
         slope: f32,
     },
-    /// About x times the share of a normal distribution below x: Hendrycks & Gimpel 2016, by the hyperbolic
-    /// tangent.
+    /// x · Φ(x), where Φ is the cumulative distribution function of the standard normal distribution
+    /// (Hendrycks & Gimpel 2016). It is approximated with the hyperbolic tangent.
     Gelu,
     /// The hyperbolic tangent.
     Tanh,
@@ -43,8 +44,9 @@ impl Layer for Activation {
 }
 
 impl Activation {
-    /// Returns the initial values of a kernel before this function: those of He et al. 2015 for functions
-    /// that are 0, or almost, on one side, and those of Glorot & Bengio 2010 for the others.
+    /// Returns the initial values of a kernel whose output goes through this function. They are those of He
+    /// et al. 2015 for functions that are 0, or almost 0, for negative numbers, and those of Glorot & Bengio
+    /// 2010 for the others.
     pub(super) fn initializer(self) -> InitializerSpec {
         match self {
             Self::Relu | Self::LeakyRelu { .. } | Self::Gelu => InitializerSpec::HeNormal,

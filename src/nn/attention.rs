@@ -1,4 +1,4 @@
-//! Self-attention with several heads, made of projections, products and a softmax.
+//! Self-attention with several heads.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
@@ -7,11 +7,12 @@ use super::Layer;
 use super::dense::Dense;
 use super::layer::{Identity, floats};
 
-/// `[batch, length, width]` → the same shape: each place takes a mean of all places' values, weighted by
-/// softmax(query·keyᵀ / √size), in each head of size width / heads by itself (Vaswani et al. 2017).
+/// Multi-head self-attention (Vaswani et al. 2017): `[batch, length, width]` → the same shape. In each head,
+/// every position takes a mean of the values of all positions, weighted by softmax(query·keyᵀ / √size). The
+/// size of a head is width / heads.
 ///
-/// Its variables are those of four [`Dense`] layers from width to width: `query/kernel`, `query/bias`, and so
-/// on for `key`, `value` and `output`.
+/// It has the variables of four [`Dense`] layers from width to width: `query/kernel`, `query/bias`, and the
+/// same for `key`, `value` and `output`.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct MultiHeadAttention {
@@ -22,7 +23,7 @@ pub struct MultiHeadAttention {
     output: Identity,
 }
 
-/// Makes a self-attention. The number of heads must divide the width of its input.
+/// Makes a self-attention layer. The number of heads must divide the width of its input.
 pub fn multi_head_attention(name: impl Into<String>, heads: usize) -> MultiHeadAttention {
     MultiHeadAttention {
         identity: Identity::new(name),
@@ -34,7 +35,7 @@ pub fn multi_head_attention(name: impl Into<String>, heads: usize) -> MultiHeadA
 }
 
 impl MultiHeadAttention {
-    /// Lets each place see only itself and the places before it.
+    /// Lets each position attend only to itself and to the positions before it.
     pub fn causal(mut self) -> Self {
         self.causal = true;
         self

@@ -1,4 +1,4 @@
-//! Normalisation over the batch.
+//! Batch normalisation.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
@@ -7,12 +7,12 @@ use pushpull_messages::variable::InitializerSpec;
 use super::Layer;
 use super::layer::{Identity, epsilon_setter, floats};
 
-/// `[batch, …, c]` → the same shape: each channel with mean 0 and variance 1, times `gamma`, plus `beta`
-/// (Ioffe & Szegedy 2015).
+/// Batch normalisation (Ioffe & Szegedy 2015): `[batch, …, c]` → the same shape. Each channel is normalised
+/// to mean 0 and variance 1, multiplied by `gamma`, and shifted by `beta`.
 ///
-/// In training mean and variance are those of the worker's batch, in evaluation `moving_mean` and
-/// `moving_variance`, which follow them and are not trained. All four variables are `[c]`. A bias before it
-/// has no effect.
+/// In training the mean and the variance are those of the worker's batch. In evaluation they are
+/// `moving_mean` and `moving_variance`, which training updates from the batches, but not by gradients. All
+/// four variables have the shape `[c]`. A bias in the layer before has no effect.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct BatchNorm {
@@ -21,14 +21,14 @@ pub struct BatchNorm {
     momentum: f32,
 }
 
-/// Makes a batch normalisation with epsilon 0.001 and momentum 0.99 as in Keras.
+/// Makes a batch normalisation with epsilon 0.001 and momentum 0.99, as in Keras.
 pub fn batch_norm(name: impl Into<String>) -> BatchNorm {
     BatchNorm { identity: Identity::new(name), epsilon: 1e-3, momentum: 0.99 }
 }
 
 impl BatchNorm {
-    /// Sets the share of the moving mean and variance that stays in each step, from 0 to 1. A job of a few
-    /// hundred steps needs less than the default 0.99.
+    /// Sets the momentum, from 0 to 1: the share of the moving mean and variance that each step keeps; the
+    /// rest comes from the batch. A job of a few hundred steps needs less than the default 0.99.
     pub fn momentum(mut self, momentum: f32) -> Self {
         self.momentum = momentum;
         self

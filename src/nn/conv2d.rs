@@ -1,4 +1,4 @@
-//! The convolution over images.
+//! The two-dimensional convolution.
 
 use pushpull_messages::graph::{GraphBuilder, Padding, Stride};
 use pushpull_messages::id::NodeId;
@@ -7,11 +7,11 @@ use super::Layer;
 use super::layer::{Identity, floats};
 use super::weights::{Weights, weights_setters};
 
-/// activation(x ∗ kernel + bias): `[batch, h, w, cin]` → `[batch, ho, wo, channels]`, with the variables
-/// `kernel` `[kh, kw, cin, channels]` and `bias` `[channels]`.
+/// A convolution over images, activation(x ∗ kernel + bias): `[batch, h, w, cin]` → `[batch, ho, wo,
+/// channels]`. Its variables are `kernel` `[kh, kw, cin, channels]` and `bias` `[channels]`.
 ///
-/// By default the kernel moves by one pixel and stays within the image. It starts as He et al. 2015 proposed
-/// where a relu or the like follows, else as Glorot & Bengio 2010 did.
+/// By default the stride is one pixel and the image is not padded. The kernel has the initial values of He et
+/// al. 2015 if a relu or a similar activation follows, and those of Glorot & Bengio 2010 otherwise.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Conv2d {
@@ -22,20 +22,20 @@ pub struct Conv2d {
     weights: Weights,
 }
 
-/// Makes a convolution with `channels` outputs and a kernel `[height, width]`.
+/// Makes a convolution with `channels` output channels and a kernel of `[height, width]` pixels.
 pub fn conv2d(name: impl Into<String>, channels: usize, kernel: [usize; 2]) -> Conv2d {
     let (identity, weights) = (Identity::new(name), Weights::default());
     Conv2d { identity, channels, kernel, moves: Stride::ONE, weights }
 }
 
 impl Conv2d {
-    /// Moves the kernel by this number of pixels, in both directions.
+    /// Moves the kernel by this number of pixels in both directions.
     pub fn stride(mut self, pixels: usize) -> Self {
         self.moves.stride = [pixels, pixels];
         self
     }
 
-    /// Pads the image with zeros, so that there is one output for each stride.
+    /// Pads the image with zeros, so that the output has h / stride rows and w / stride columns, rounded up.
     pub fn same(mut self) -> Self {
         self.moves.padding = Padding::Same;
         self

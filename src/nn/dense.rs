@@ -7,11 +7,11 @@ use super::Layer;
 use super::layer::{Identity, floats};
 use super::weights::{Weights, weights_setters};
 
-/// activation(x·kernel + bias): `[batch, …, n]` → `[batch, …, units]`, with the variables `kernel` `[n,
-/// units]` and `bias` `[units]`.
+/// A fully connected layer, activation(x·kernel + bias): `[batch, …, n]` → `[batch, …, units]`. Its variables
+/// are `kernel` `[n, units]` and `bias` `[units]`.
 ///
-/// The kernel starts as He et al. 2015 proposed where a relu or the like follows, else as Glorot & Bengio
-/// 2010 did.
+/// The kernel has the initial values of He et al. 2015 if a relu or a similar activation follows, and those
+/// of Glorot & Bengio 2010 otherwise.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Dense {

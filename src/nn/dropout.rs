@@ -1,19 +1,19 @@
-//! Dropout: noise that keeps a model from relying on single numbers.
+//! Dropout: noise that keeps a model from relying on single elements.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
 
 use super::Layer;
 
-/// Any shape → the same. In training each element is 0 with probability `rate`, and else divided by 1 − rate;
-/// in evaluation it does nothing (Srivastava et al. 2014).
+/// Dropout (Srivastava et al. 2014), for a tensor of any shape. In training it sets each element to 0 with
+/// probability `rate`, and divides it by 1 − rate otherwise. In evaluation it changes nothing.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Dropout {
     rate: f32,
 }
 
-/// Makes a dropout with this rate, from 0 to less than 1.
+/// Makes a dropout layer with this rate, at least 0 and less than 1.
 pub fn dropout(rate: f32) -> Dropout {
     Dropout { rate }
 }

@@ -1,4 +1,4 @@
-//! Vectors for ids, such as words, characters and categories.
+//! The embedding: a vector for each id, such as that of a word, a character or a category.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
@@ -8,11 +8,12 @@ use pushpull_messages::variable::InitializerSpec;
 use super::Layer;
 use super::layer::Identity;
 
-/// ids i32 `[batch, …]` → `[batch, …, width]`: the row of each id, with the variable `table` `[rows, width]`.
-/// An id that is not in the table fails the step.
+/// An embedding: i32 ids `[batch, …]` → `[batch, …, width]`. It looks up the row of each id in the variable
+/// `table` `[rows, width]`. An id that is not in the table fails the step.
 ///
-/// The table starts from a normal distribution with the standard deviation 0.02 for every size, as GPT-2's
-/// does: an id picks one row, so a scale that depends on the number of rows would mean nothing.
+/// The initial values come from a normal distribution with the standard deviation 0.02, as in GPT-2, whatever
+/// the size of the table. An id selects one row, so the standard deviation should not depend on the number of
+/// rows.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Embedding {
@@ -22,7 +23,7 @@ pub struct Embedding {
     initializer: InitializerSpec,
 }
 
-/// Makes an embedding of ids from 0 to less than `rows` in vectors of `width` numbers.
+/// Makes an embedding of ids from 0 to `rows` − 1 as vectors of `width` numbers.
 pub fn embedding(name: impl Into<String>, rows: usize, width: usize) -> Embedding {
     let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 0.02 };
     Embedding { identity: Identity::new(name), rows, width, initializer }

@@ -1,16 +1,17 @@
-//! The layer that makes one row of every example.
+//! The layer that flattens every example.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
 
 use super::Layer;
 
-/// `[batch, …]` → `[batch, n]`: the same elements.
+/// A layer that flattens every example: `[batch, …]` → `[batch, n]`, with the same elements in the same
+/// order.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Flatten;
 
-/// Makes a layer that turns every example into one row.
+/// Makes a layer that flattens every example into one row.
 pub fn flatten() -> Flatten {
     Flatten
 }

@@ -1,4 +1,4 @@
-//! The trait of all layers, and the identity by which a layer shares its variables when it is applied again.
+//! The trait of all layers, and the identity by which a layer that is applied again shares its variables.
 
 use pushpull_messages::graph::{GraphBuilder, LayerId};
 use pushpull_messages::id::NodeId;
@@ -6,11 +6,12 @@ use pushpull_messages::tensor::DType;
 
 /// A part of a model that can be applied to a tensor.
 ///
-/// A layer with a name keeps its variables in the scope of that name. Applied again, also as a clone, it
-/// shares them; in another scope it has others. Two layers of one name are an error, and so is an input that
-/// a layer cannot take: [`GraphBuilder::finish`] returns it, with the layer's name.
+/// A layer with a name puts its variables into a scope of that name. If it is applied again, or a clone of it
+/// is, the same variables are used; within another scope it has others. Two different layers with the same
+/// name in one scope are an error, and so is an input that a layer cannot take. [`GraphBuilder::finish`]
+/// returns the error, with the layer's name.
 ///
-/// Every function of a builder and a node is a layer, too:
+/// Every function that takes a builder and a node and returns a node is a layer, too:
 ///
 /// ```
 /// use pushpull::GraphBuilder;
@@ -33,7 +34,8 @@ impl<F: Fn(&mut GraphBuilder, NodeId) -> NodeId> Layer for F {
     }
 }
 
-/// The name of a layer, and the id that tells it from other layers of that name. A clone is the same layer.
+/// The name of a layer, and an id that distinguishes it from other layers with that name. A clone has the
+/// same id.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     name: String,
@@ -45,7 +47,7 @@ impl Identity {
         Self { name: name.into(), id: LayerId::new() }
     }
 
-    /// Builds the layer in its scope.
+    /// Calls `build` within the layer's scope, and returns its output.
     pub(super) fn build(
         &self,
         g: &mut GraphBuilder,
@@ -55,16 +57,16 @@ impl Identity {
     }
 }
 
-/// Returns the extents of a tensor of floats, the batch first; `None` where it is not of floats.
+/// Returns the shape of a tensor of floats, with the batch first; `None` for any other node.
 pub(super) fn floats(g: &GraphBuilder, x: NodeId) -> Option<&[usize]> {
     g.tensor(x).filter(|tensor| tensor.dtype == DType::F32).map(|tensor| &tensor.shape.0[..])
 }
 
-/// Writes the setter of a normalisation that has a field `epsilon`.
+/// Defines the setter of a normalisation that has a field `epsilon`.
 macro_rules! epsilon_setter {
     ($layer:ty) => {
         impl $layer {
-            /// Sets the number, greater than 0, that is added to the variance.
+            /// Sets the number that is added to the variance. It must be greater than 0.
             pub fn epsilon(mut self, epsilon: f32) -> Self {
                 self.epsilon = epsilon;
                 self

@@ -1,4 +1,4 @@
-//! Normalisation of each row by itself.
+//! Layer normalisation.
 
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
@@ -7,8 +7,8 @@ use pushpull_messages::variable::InitializerSpec;
 use super::Layer;
 use super::layer::{Identity, epsilon_setter, floats};
 
-/// `[batch, …, n]` → the same shape: each row with mean 0 and variance 1, times `gamma`, plus `beta`, both
-/// `[n]` (Ba et al. 2016).
+/// Layer normalisation (Ba et al. 2016): `[batch, …, n]` → the same shape. Each row is normalised to mean 0
+/// and variance 1, multiplied by `gamma` `[n]`, and shifted by `beta` `[n]`.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct LayerNorm {
@@ -16,7 +16,7 @@ pub struct LayerNorm {
     epsilon: f32,
 }
 
-/// Makes a layer normalisation with epsilon 0.00001 as in PyTorch; Keras has 0.001.
+/// Makes a layer normalisation with epsilon 0.00001, as in PyTorch; Keras uses 0.001.
 pub fn layer_norm(name: impl Into<String>) -> LayerNorm {
     LayerNorm { identity: Identity::new(name), epsilon: 1e-5 }
 }

@@ -1,5 +1,5 @@
-//! Layers on top of the graph builder, as values. The names of their variables say where they belong:
-//! `dense1/kernel`.
+//! Layers, built on the graph builder. A layer is an ordinary value that can be cloned, stored and applied
+//! again. The names of variables contain the name of their layer, as in `dense1/kernel`.
 
 mod activation;
 mod attention;

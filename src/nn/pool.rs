@@ -1,11 +1,12 @@
-//! Pooling: one number for each window of pixels. It has no variables, and therefore no name.
+//! Pooling: one number for each window of pixels. Pools have no variables, and therefore no names.
 
 use pushpull_messages::graph::{GraphBuilder, Padding, Window};
 use pushpull_messages::id::NodeId;
 
 use super::Layer;
 
-/// The maximum or the mean of each window, channel by channel: `[batch, h, w, c]` → `[batch, ho, wo, c]`.
+/// A pool, which takes the maximum or the mean of each window in each channel: `[batch, h, w, c]` → `[batch,
+/// ho, wo, c]`.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Pool {
@@ -19,25 +20,27 @@ enum Of {
     Average,
 }
 
-/// Makes a pool that takes the maximum of square windows side by side; the rest at the edges is ignored.
+/// Makes a pool that takes the maximum of each square window of `size` pixels. By default windows do not
+/// overlap. Pixels at the edges that fill no window are ignored.
 pub fn max_pool(size: usize) -> Pool {
     Pool { of: Of::Max, window: Window::tiles(size) }
 }
 
-/// Makes a pool that takes the mean of square windows side by side; the rest at the edges is ignored.
+/// Makes a pool that takes the mean of each square window of `size` pixels. By default windows do not
+/// overlap. Pixels at the edges that fill no window are ignored.
 pub fn average_pool(size: usize) -> Pool {
     Pool { of: Of::Average, window: Window::tiles(size) }
 }
 
 impl Pool {
-    /// Moves the window by this number of pixels, in both directions.
+    /// Moves the window by this number of pixels in both directions.
     pub fn stride(mut self, pixels: usize) -> Self {
         self.window.stride = [pixels, pixels];
         self
     }
 
-    /// Lets windows reach over the edges, so that there is one for each stride; pixels outside of the image
-    /// do not count.
+    /// Lets windows extend over the edges of the image, so that the output has h / stride rows and w / stride
+    /// columns, rounded up. Pixels outside of the image do not count.
     pub fn same(mut self) -> Self {
         self.window.padding = Padding::Same;
         self
@@ -53,7 +56,7 @@ impl Layer for Pool {
     }
 }
 
-/// The mean of each channel: `[batch, h, w, c]` → `[batch, c]` (Lin et al. 2013).
+/// A pool that takes the mean of each channel: `[batch, h, w, c]` → `[batch, c]` (Lin et al. 2013).
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct GlobalAveragePool;

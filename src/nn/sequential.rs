@@ -8,7 +8,7 @@ use pushpull_messages::id::NodeId;
 use super::Layer;
 use super::layer::Identity;
 
-/// A sequence of layers, in a scope of its name: `trunk/dense1/kernel`.
+/// A sequence of layers, in a scope with its name: `trunk/dense1/kernel`.
 #[derive(Clone)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Sequential {

@@ -1,5 +1,5 @@
-//! Every layer: its variables and shapes, that it shares them with itself, and that its mistakes bear its
-//! name.
+//! Tests of every layer: it has the right variables and shapes, it shares its variables when it is applied
+//! again, and its errors contain its name.
 
 use pushpull_messages::graph::{GraphBuilder, GraphError, GraphSpec, Op, UnaryOp};
 use pushpull_messages::id::NodeId;
@@ -8,7 +8,7 @@ use pushpull_messages::variable::InitializerSpec;
 
 use super::*;
 
-/// The model of an input of that shape, or of i32 ids of it, and some layers one after the other.
+/// A model with an input of floats or of ids, and layers applied to it one after the other.
 struct Model {
     g: GraphBuilder,
     x: NodeId,
@@ -32,7 +32,7 @@ impl Model {
         self
     }
 
-    /// What comes out, with the batch of 2.
+    /// Returns the type and the shape of the output for a batch of 2.
     fn gives(&self) -> String {
         self.g.tensor(self.x).map_or("nothing".into(), ToString::to_string)
     }
@@ -47,7 +47,7 @@ impl Model {
         self.finish().expect("a graph that is right")
     }
 
-    /// The variables' names and shapes.
+    /// Returns the names and shapes of the variables.
     #[track_caller]
     fn variables(self) -> Vec<String> {
         self.graph()
@@ -279,7 +279,7 @@ fn a_layer_that_is_used_again_shares_its_variables() {
     assert_eq!(Model::ids(&[5]).then(both).variables(), ["tokens/table [10, 3]"]);
 }
 
-/// Applies a layer, and another one, to the same input.
+/// Returns a layer that applies `one` and `other` to the same input, and has the output of `other`.
 fn both(one: impl Layer, other: impl Layer) -> impl Layer {
     move |g: &mut GraphBuilder, x| {
         let _ = one.apply(g, x);

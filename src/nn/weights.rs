@@ -13,7 +13,7 @@ use super::{Activation, Layer};
 pub(super) struct Weights {
     pub(super) activation: Activation,
     pub(super) bias: bool,
-    /// The initial values of the kernel; `None` for those that suit the activation.
+    /// The initial values of the kernel; `None` chooses those that suit the activation.
     pub(super) initializer: Option<InitializerSpec>,
 }
 
@@ -30,7 +30,8 @@ impl Weights {
         g.variable("kernel", shape, initializer)
     }
 
-    /// Computes activation(product + bias), with the variable `bias` `[channels]`.
+    /// Returns activation(product + bias), and adds the variable `bias` `[channels]` unless the layer has no
+    /// bias.
     pub(super) fn finish(&self, g: &mut GraphBuilder, product: NodeId, channels: usize) -> NodeId {
         let sum = if self.bias {
             let bias = g.variable("bias", [channels], InitializerSpec::Zeros);
@@ -42,7 +43,7 @@ impl Weights {
     }
 }
 
-/// Writes the setters of a layer that has a field `weights`.
+/// Defines the setters of a layer that has a field `weights`.
 macro_rules! weights_setters {
     ($layer:ty) => {
         impl $layer {
