@@ -28,8 +28,8 @@ impl Key {
     }
 }
 
-/// Fills `dst` with the elements from `first_index` on of a sequence that is uniformly distributed on `[low,
-/// high)`, in steps of 2⁻²⁴ of the interval's width.
+/// Fills `dst` with a part of a sequence that is uniformly distributed on `[low, high)`, starting at element
+/// `first_index`. The numbers are in steps of 2⁻²⁴ of the interval's width.
 ///
 /// # Panics
 /// If `low > high`, or one of them is not finite. (If `low == high`, every element is that number.)
@@ -47,7 +47,7 @@ pub fn fill_uniform(dst: &mut [f32], key: Key, first_index: u64, low: f32, high:
     });
 }
 
-/// Fills `dst` with the elements from `first_index` on of a normally distributed sequence.
+/// Fills `dst` with a part of a normally distributed sequence, starting at element `first_index`.
 #[track_caller]
 pub fn fill_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stddev: f32) {
     fill_by_fours(dst, first_index, |number| {
@@ -57,8 +57,9 @@ pub fn fill_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stdde
     });
 }
 
-/// Fills `dst` with the elements from `first_index` on of a normal distribution truncated at two standard
-/// deviations: a number beyond them is drawn again, with random bits that belong to this element only.
+/// Fills `dst` with a part of a sequence with a normal distribution truncated at two standard deviations,
+/// starting at element `first_index`. A number beyond these bounds is drawn again, with random bits that
+/// belong to this element only.
 ///
 /// If 32 draws all lie beyond, which happens to one element in 10⁴³, the element is the mean.
 ///
@@ -103,8 +104,8 @@ fn at(z: f64, mean: f32, stddev: f32) -> f32 {
     (f64::from(mean) + f64::from(stddev) * z) as f32
 }
 
-/// Fills `dst` with the elements from `first_index` on of a sequence that is computed four at a time:
-/// `four(n)` returns the elements `4n..4n + 4`.
+/// Fills `dst` with a part of a sequence, starting at element `first_index`. The sequence is computed four
+/// elements at a time: `four(n)` returns the elements `4n..4n + 4`.
 #[inline(always)]
 fn fill_by_fours(dst: &mut [f32], first_index: u64, four: impl Fn(u64) -> [f32; 4]) {
     let into_group = (first_index % 4) as usize;

@@ -9,8 +9,8 @@ use std::ops::Range;
 pub enum Threads {
     /// The calling thread only.
     One,
-    /// Up to this many tasks at a time, run in the rayon pool in whose `install` the caller runs. Small work
-    /// stays on one thread.
+    /// At most this many tasks at a time, in the rayon pool whose `install` runs the caller. Small work stays
+    /// on one thread.
     Pool(usize),
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// The maximum number of outputs of one kernel.
 pub(super) const OUTPUTS: usize = 3;
 
-/// Splits the ranges that an instruction writes off the arena. Returns them, and the rest for reading.
+/// Splits the arena into the ranges that an instruction writes, and the rest, which it may read.
 ///
 /// # Panics
 /// If the ranges overlap, which the memory plan prevents.

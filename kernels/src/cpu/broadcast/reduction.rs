@@ -19,9 +19,9 @@ pub enum Reduction {
     Max,
 }
 
-/// Reduces `x`, of the shape of the result, to `dst`, of the shape of the operand at `side`: over the axes
-/// along which that operand is repeated. With [`Reduction::Sum`] this is the gradient with respect to the
-/// operand.
+/// Reduces `x`, which has the shape of the result, over the axes along which the operand at `side` is
+/// repeated, and writes `dst`, which has the operand's shape. With [`Reduction::Sum`] this is the gradient
+/// with respect to the operand.
 ///
 /// With the shape `[2, 1]` broadcast to `[2, 3]` it reduces rows, so it serves for reductions over any axes.
 /// A sum over the last axes is computed like [`sum`](super::sum()) for each row; a sum over other axes adds

@@ -141,7 +141,7 @@ fn tasks(conv: &Conv2d, threads: Threads) -> usize {
     }
 }
 
-/// Returns the number of things that one task does, if `tasks` tasks do `count` things.
+/// Returns the number of items that one task processes, if `tasks` tasks share `count` items.
 fn band(count: usize, tasks: usize) -> usize {
     count.div_ceil(tasks).max(1)
 }

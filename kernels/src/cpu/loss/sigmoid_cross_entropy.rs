@@ -38,8 +38,7 @@ impl WithSimd for SigmoidLosses<'_> {
         let mut losses = [0.0; BLOCK];
         let mut total = 0.0;
         for (x, z) in zip(self.logits.chunks(BLOCK), self.labels.chunks(BLOCK)) {
-            // A loop instead of a closure: the closure would be too large to be inlined, and the loop would
-            // not be vectorised.
+            // This is a loop because a closure of this size would not be inlined, and so not be vectorised.
             let (losses, z) = (&mut losses[..x.len()], &z[..x.len()]);
             for i in 0..x.len() {
                 losses[i] = sigmoid_loss(x[i], z[i]);

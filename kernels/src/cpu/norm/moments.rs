@@ -94,7 +94,7 @@ impl WithSimd for ColumnMoments<'_> {
     }
 }
 
-/// Merges the moments of two groups of rows, which have these numbers of rows.
+/// Merges the moments of two groups of rows; `counts` are the numbers of rows in the two groups.
 struct Merge {
     counts: [usize; 2],
 }

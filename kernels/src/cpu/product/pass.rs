@@ -99,7 +99,7 @@ enum TileStart<'a, const P: usize> {
     Cols(&'a [f32]),
 }
 
-/// `P` rows of the left matrix.
+/// `P` rows of the left-hand matrix.
 trait Rows<const P: usize> {
     fn multiply<S: Simd, const V: usize, const PARTIAL: bool>(
         &self,
