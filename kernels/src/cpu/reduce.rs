@@ -3,7 +3,7 @@
 //! The order of a sum is the same on every instruction set: element `i` is added to partial sum `i % 64`, in
 //! `f32` within a block of 4096 elements; each block's partial sums are added to 64 `f64` totals, which are
 //! added in order at the end. So the bits depend on the slice alone, and the rounding error does not grow
-//! with its length. A sum of squares squares in `f64`, so that it is finite if all elements are.
+//! with its length. A sum of squares is taken in `f64` throughout, so it is finite if all elements are.
 
 use pulp::{Simd, WithSimd};
 
