@@ -1,4 +1,5 @@
-//! Builds a graph, one operation at a time. The result has passed the same check as a graph from outside.
+//! Builds a graph, one operation at a time. The finished graph has passed the same check as a graph that is
+//! received from another task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,25 +16,26 @@ use crate::variable::{DeviceSpec, InitializerSpec, VariableSpec};
 #[derive(Debug)]
 pub struct GraphBuilder {
     graph: GraphSpec,
-    /// Every node by its name.
+    /// The id of every node, by the node's name.
     names: BTreeMap<String, NodeId>,
-    /// The last number appended to each name that was in use.
+    /// For each name that was already in use, the last number that was appended to it.
     numbers: BTreeMap<String, u32>,
     device: Option<DeviceSpec>,
     op_device: Option<OpDeviceSpec>,
-    /// The open scopes, each followed by a slash.
+    /// The names of the open scopes, each followed by a slash.
     scope: String,
-    /// Every layer, by its full name.
+    /// The identity of every layer, by the layer's full name.
     layers: BTreeMap<String, LayerId>,
-    /// The innermost open layer, and whether it was built before.
+    /// The full name of the innermost open layer, and whether it was built before.
     layer: Option<(String, Again)>,
-    /// The output of every node before the first error.
+    /// The output of every node that was added before the first error.
     tensors: Vec<TensorSpec>,
     /// The first error.
     error: Option<GraphError>,
 }
 
-/// The identity of a layer: distinguishes two layers of one name from one layer that is used twice.
+/// The identity of a layer. It distinguishes two layers that have the same name by mistake from one layer
+/// that is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerId(u64);
 
@@ -46,15 +48,15 @@ impl LayerId {
     }
 }
 
-/// Whether a layer shares the variables of its first use.
+/// Whether this use of a layer shares the variables of an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
     No,
     Yes,
 }
 
-/// The batch size for which shapes are inferred while a graph is built. A graph that mixes the batch with the
-/// extents of its variables may be valid for one size only, so the job checks it again for its own.
+/// The batch size for which shapes are inferred while a graph is built. A graph may be valid for some batch
+/// sizes only, so the job checks it again for its own batch size.
 const BATCH: usize = 2;
 
 impl GraphBuilder {
@@ -81,7 +83,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Requests `device` for the variables made within `build`.
+    /// Requests `device` for the variables that `build` adds.
     pub fn on_device<T>(&mut self, device: DeviceSpec, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.device.replace(device);
         let built = build(self);
@@ -99,8 +101,8 @@ impl GraphBuilder {
         built
     }
 
-    /// Puts `name/` before the names of everything made within `build`, except inputs, which name columns of
-    /// the data.
+    /// Puts `name/` before the names of everything that `build` adds, except inputs, because their names are
+    /// those of columns of the data.
     pub fn scope<T>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.scope.len();
         self.scope.push_str(name);
@@ -110,9 +112,9 @@ impl GraphBuilder {
         built
     }
 
-    /// Builds a layer in a scope of its name. Building the same layer again shares the variables of its first
-    /// use. [`finish`](Self::finish) refuses another layer of the same name, and a second use that does not
-    /// fit the variables.
+    /// Builds a layer in a scope with the layer's name. A layer that is built again shares the variables of
+    /// its first use. [`finish`](Self::finish) returns an error if another layer has the same name, or if a
+    /// later use of the layer needs variables of other shapes.
     pub fn layer<T>(&mut self, name: &str, id: LayerId, build: impl FnOnce(&mut Self) -> T) -> T {
         let layer = format!("{}{name}", self.scope);
         let again = match self.layers.insert(layer.clone(), id) {
@@ -129,12 +131,14 @@ impl GraphBuilder {
         built
     }
 
-    /// Adds an input of floats: the data's column called `name`. `example` is the shape without the batch.
+    /// Adds an input of floats: the data's column called `name`. `example` is the shape of one example,
+    /// without the batch.
     pub fn input(&mut self, name: &str, example: impl Into<Shape>) -> NodeId {
         self.push(name, Op::Input { example: TensorSpec::f32(example) }, &[])
     }
 
-    /// Adds an input of integers, such as the ids of words: the data's column called `name`.
+    /// Adds an input of integers, such as the ids of words: the data's column called `name`. `example` is the
+    /// shape of one example, without the batch.
     pub fn ids(&mut self, name: &str, example: impl Into<Shape>) -> NodeId {
         self.push(name, Op::Input { example: TensorSpec::i32(example) }, &[])
     }
@@ -186,7 +190,7 @@ impl GraphBuilder {
         self.push(name, Op::Variable { variable: id }, &[])
     }
 
-    /// Returns the node called `name` within the open scopes; an input only outside all scopes.
+    /// Returns the node called `name` within the open scopes. An input is found only outside all scopes.
     pub fn named(&mut self, name: &str) -> NodeId {
         let full = format!("{}{name}", self.scope);
         match self.names.get(&full) {
@@ -198,8 +202,8 @@ impl GraphBuilder {
         }
     }
 
-    /// Adds any operation. A number is appended to a name that is in use; for a variable or an input,
-    /// [`finish`](Self::finish) refuses it instead.
+    /// Adds an operation of any kind. If the name is already in use, a number is appended to it; for a
+    /// variable or an input, [`finish`](Self::finish) returns an error instead.
     pub fn push(&mut self, name: &str, op: Op, inputs: &[NodeId]) -> NodeId {
         let by_user = matches!(op, Op::Input { .. } | Op::Variable { .. });
         let id = NodeId(self.graph.nodes.len() as u32);
@@ -208,8 +212,8 @@ impl GraphBuilder {
             _ => format!("{}{name}", self.scope),
         };
         if !by_user && self.names.contains_key(&full) {
-            // Continues where the last search ended, so that many nodes of one name do not slow down the
-            // next.
+            // Continues with the number after the last one used. Otherwise each further node of the same name
+            // would take longer to name.
             let number = self.numbers.entry(full.clone()).or_default();
             let taken = full;
             full = loop {
@@ -232,8 +236,9 @@ impl GraphBuilder {
         id
     }
 
-    /// Records that the open layer cannot take these tensors, and what it expects; [`finish`](Self::finish)
-    /// returns the error with the layer's name. Returns a node with which to continue.
+    /// Records the error that the open layer cannot be applied to these tensors, and what it expects.
+    /// [`finish`](Self::finish) returns the error with the layer's name. Returns a placeholder node, with
+    /// which the caller can continue.
     pub fn refuse(&mut self, expected: impl Into<String>, tensors: &[NodeId]) -> NodeId {
         let layer = match &self.layer {
             Some((layer, _)) => layer.clone(),
@@ -248,18 +253,19 @@ impl GraphBuilder {
         tensors.first().copied().unwrap_or(NodeId(0))
     }
 
-    /// Records an error; only the first one is kept, because the others follow from it.
+    /// Records an error, unless an earlier one is recorded: later errors usually follow from the first.
     fn fail(&mut self, error: GraphError) {
         self.error.get_or_insert(error);
     }
 
-    /// Returns the output of a node for a batch of 2, which tells a layer the shape of its input. `None`
-    /// after an error, which [`finish`](Self::finish) returns.
+    /// Returns the shape and type of a node's output for a batch of 2, from which a layer learns the shape of
+    /// its input. Returns `None` after an error, which [`finish`](Self::finish) reports.
     pub fn tensor(&self, node: NodeId) -> Option<&TensorSpec> {
         self.tensors.get(node.index())
     }
 
-    /// Returns the shape of one example of a node's output; `None` if it has no axis, or after an error.
+    /// Returns the shape of a node's output for one example, without the batch. Returns `None` if the output
+    /// has no axis, or after an error.
     pub fn example_shape(&self, node: NodeId) -> Option<Shape> {
         let (_, example) = self.tensor(node)?.shape.0.split_first()?;
         Some(Shape(example.to_vec()))
@@ -270,10 +276,11 @@ impl GraphBuilder {
         self.tensor(node).map_or(0, |tensor| tensor.shape.rank())
     }
 
-    /// Returns the graph that minimises `loss`, with scalars that are evaluated beside it.
+    /// Returns the graph that minimises `loss`. `metrics` are the names and nodes of values that are
+    /// evaluated together with the loss.
     ///
     /// # Errors
-    /// Returns the first fault, with the node's or the variable's name.
+    /// Returns the first fault, with the name of the node or variable.
     pub fn finish(mut self, loss: NodeId, metrics: &[(&str, NodeId)]) -> Result<GraphSpec, GraphError> {
         self.graph.loss = loss;
         self.graph.metrics =

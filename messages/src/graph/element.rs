@@ -1,4 +1,4 @@
-//! Element-wise functions and reductions, of which operations are made. Knows no tensor.
+//! The functions of numbers that element-wise operations and reductions apply.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub enum UnaryOp {
     Tanh,
     /// max(x, 0).
     Relu,
-    /// x, multiplied by the slope if negative.
+    /// x if x ≥ 0, else x multiplied by the slope.
     LeakyRelu {
         /// The slope; finite.
         slope: f32,

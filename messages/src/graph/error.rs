@@ -1,4 +1,4 @@
-//! The faults of a graph, each with the name of its node. Does not know how they are found.
+//! The errors of a graph. Each names the node, the layer or the variable that is at fault.
 
 use super::limits::{RANK_MAX, TENSOR_ELEMENTS_MAX};
 use super::op::Arity;
@@ -6,17 +6,17 @@ use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
 use crate::variable::{VARIABLE_NAME_BYTES_MAX, VariableError};
 
-/// A fault in a graph; the error names the node.
+/// An error in a graph. The message names the node, the layer or the variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// The graph has too many nodes, inputs, variables or metrics.
     #[error("the graph has {count} {what}, expected at most {max}")]
     TooMany {
-        /// Nodes, inputs, variables or metrics.
+        /// Which of nodes, inputs, variables and metrics there are too many of.
         what: &'static str,
-        /// The largest count.
+        /// The largest number allowed.
         max: usize,
-        /// The count found.
+        /// The number of inputs found.
         count: usize,
     },
     /// A name is empty, too long, or has control characters.
@@ -24,65 +24,66 @@ pub enum GraphError {
         "{what} {position} has a name that is empty, longer than {VARIABLE_NAME_BYTES_MAX} bytes, or has control characters"
     )]
     Name {
-        /// Node, metric, variable or graph.
+        /// Whether the name is that of a node, a metric, a variable or the graph.
         what: &'static str,
-        /// The position in its list.
+        /// The position in the list of nodes, metrics or variables.
         position: usize,
     },
-    /// Two nodes, variables or metrics have one name.
+    /// Two nodes, two variables or two metrics have the same name.
     #[error("{what} '{name}' is defined twice, expected every name once")]
     DuplicateName {
-        /// Node, variable or metric.
+        /// Whether the name is that of nodes, variables or metrics.
         what: &'static str,
         /// The name.
         name: String,
     },
-    /// A variable is invalid by itself.
+    /// The spec of a variable is invalid on its own.
     #[error(transparent)]
     Variable(#[from] VariableError),
-    /// Two layers have one name.
+    /// Two different layers have the same name.
     #[error(
         "layer '{layer}' is defined twice: give each layer a name of its own, or use the same layer again to share its variables"
     )]
     DuplicateLayer {
-        /// The layer, with its scopes.
+        /// The full name of the layer, with its scopes.
         layer: String,
     },
-    /// A second use of a layer does not fit its variables.
+    /// A later use of a layer needs a variable of another shape than its first use.
     #[error(
         "layer '{layer}' is used again where variable '{variable}' would have shape {got}, expected {expected} as in its first use"
     )]
     SharedShape {
-        /// The layer, with its scopes.
+        /// The full name of the layer, with its scopes.
         layer: String,
-        /// The variable, with its scopes.
+        /// The full name of the variable, with its scopes.
         variable: String,
-        /// The shape in the first use.
+        /// The shape of the variable in the first use.
         expected: Shape,
-        /// The shape that this use needs.
+        /// The shape of the variable that the later use needs.
         got: Shape,
     },
     /// A layer cannot take the tensors to which it was applied.
     #[error("layer '{layer}' expects {expected}, got {got}")]
     Layer {
-        /// The layer, with its scopes.
+        /// The full name of the layer, with its scopes.
         layer: String,
-        /// The tensors that fit.
+        /// A description of the tensors to which the layer can be applied.
         expected: String,
         /// The tensors found, for a batch of 2.
         got: String,
     },
-    /// No node has the name.
+    /// No node has this name.
     #[error("no node is called '{0}'")]
     UnknownName(String),
-    /// A node refers to itself or to a later one: a cycle, or a list in the wrong order.
+    /// A node takes itself or a later node as an input. The graph has a cycle, or its list is in the wrong
+    /// order.
     #[error(
         "{node} takes node {input} as an input, which does not come before it, expected inputs first and no cycles"
     )]
     NotBefore {
         /// The node.
         node: String,
-        /// The node to which it refers.
+        /// The node that it takes as an input.
         input: NodeId,
     },
     /// A node has more or fewer inputs than its operation takes.
@@ -90,12 +91,12 @@ pub enum GraphError {
     Arity {
         /// The node.
         node: String,
-        /// The number that the operation takes.
+        /// The number of inputs that the operation takes.
         expected: Arity,
-        /// The number found.
+        /// The number of inputs found.
         got: usize,
     },
-    /// A node names an unknown variable.
+    /// A node refers to a variable that the graph does not have.
     #[error("{node} names variable {variable}, but the graph has {variables}")]
     UnknownVariable {
         /// The node.
@@ -105,35 +106,35 @@ pub enum GraphError {
         /// The number of variables in the graph.
         variables: usize,
     },
-    /// A node's inputs have the wrong shape or type.
+    /// The inputs of a node have the wrong shape or type.
     #[error("{node} expects {expected}, got {got}")]
     Shape {
         /// The node.
         node: String,
-        /// The inputs that fit.
+        /// A description of the inputs that the operation takes.
         expected: String,
         /// The inputs found.
         got: String,
     },
-    /// A node's output is too large.
+    /// The output of a node is too large.
     #[error(
         "{node} would return {tensor}, expected at most {TENSOR_ELEMENTS_MAX} elements and {RANK_MAX} axes"
     )]
     TooLarge {
         /// The node.
         node: String,
-        /// Its output.
+        /// The shape and type of the node's output.
         tensor: TensorSpec,
     },
-    /// The loss or a metric is not a scalar of the graph.
+    /// The loss or a metric is not a node of the graph, or the node's output is not a scalar.
     #[error("{what} must be a node that returns an f32 scalar: {got}")]
     NotScalar {
-        /// The loss, or the metric's name.
+        /// Which of the two it is: the loss, or the metric with its name.
         what: String,
-        /// The output found.
+        /// A description of the output found.
         got: String,
     },
-    /// No node reads a variable, so that it would have no gradient.
+    /// No node reads this variable, so it would have no gradient.
     #[error("variable '{0}' is not used by any node: use it or remove it")]
     UnusedVariable(String),
     /// A number of an operation is out of range.
@@ -141,7 +142,7 @@ pub enum GraphError {
     Number {
         /// The node.
         node: String,
-        /// The number's name.
+        /// The name of the number.
         what: &'static str,
         /// The allowed values.
         expected: &'static str,
@@ -153,7 +154,7 @@ pub enum GraphError {
     NotFinite {
         /// The node.
         node: String,
-        /// The value, as text because NaN does not equal itself.
+        /// The value. It is a text so that two equal errors compare equal even if the value is NaN.
         value: String,
     },
 }

@@ -1,47 +1,49 @@
-//! How a window moves over an image: strides, padding and the resulting extents. Knows no pixels.
+//! How a window moves over an image: strides, padding and the size of the output.
 
 use serde::{Deserialize, Serialize};
 
-/// The treatment of an image's edges, by TensorFlow's rules.
+/// What happens at the edges of an image, by TensorFlow's rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Padding {
-    /// Uses only windows that lie within the image.
+    /// Uses only windows that lie entirely within the image.
     #[default]
     Valid,
-    /// Uses one window per stride, with the image padded evenly on both sides.
+    /// Pads the image about evenly on both sides, so that there is one window for every stride that begins
+    /// within the image.
     Same,
 }
 
-/// The movement of a convolution's kernel.
+/// How the kernel of a convolution moves over an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stride {
-    /// The distance down and to the right between two windows; at least 1.
+    /// The distance between two neighbouring windows, downwards and to the right; at least 1 each.
     pub stride: [usize; 2],
-    /// The treatment of the edges.
+    /// What happens at the edges of the image.
     #[serde(default)]
     pub padding: Padding,
 }
 
-/// The size and movement of a pooling's window.
+/// The size of a pooling window, and how it moves over an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
-    /// The height and width; at least 1, and at most 256 pixels in all.
+    /// The height and width of the window; at least 1 each, and at most 256 pixels in total.
     pub window: [usize; 2],
-    /// The distance down and to the right between two windows; at least 1.
+    /// The distance between two neighbouring windows, downwards and to the right; at least 1 each.
     pub stride: [usize; 2],
-    /// The treatment of the edges.
+    /// What happens at the edges of the image.
     #[serde(default)]
     pub padding: Padding,
 }
 
-/// The maximum number of pixels in a pooling's window.
+/// The maximum number of pixels in a pooling window.
 const WINDOW_PIXELS_MAX: usize = 256;
 
 impl Padding {
-    /// Returns the number of windows along an axis; `None` if there are none, or if a stride or window is 0.
+    /// Returns the number of windows along an axis, or `None` if there are none or if `window` or `stride` is
+    /// 0.
     fn windows(self, input: usize, window: usize, stride: usize) -> Option<usize> {
         if window == 0 || stride == 0 || input == 0 {
             return None;
@@ -54,10 +56,10 @@ impl Padding {
 }
 
 impl Stride {
-    /// A stride of 1 without padding.
+    /// A stride of 1 in both directions, without padding.
     pub const ONE: Self = Self { stride: [1, 1], padding: Padding::Valid };
 
-    /// Returns the height and width of the output.
+    /// Returns the height and width of the output, or `None` if no window fits.
     pub(super) fn output(&self, image: [usize; 2], kernel: [usize; 2]) -> Option<[usize; 2]> {
         let along = |axis: usize| self.padding.windows(image[axis], kernel[axis], self.stride[axis]);
         Some([along(0)?, along(1)?])
@@ -65,12 +67,13 @@ impl Stride {
 }
 
 impl Window {
-    /// Returns square windows of `size` that lie side by side; a remainder at the edges is ignored.
+    /// Returns square windows of height and width `size` that touch but do not overlap. Pixels at the edges
+    /// that do not fill a window are ignored.
     pub const fn tiles(size: usize) -> Self {
         Self { window: [size, size], stride: [size, size], padding: Padding::Valid }
     }
 
-    /// Returns the height and width of the output.
+    /// Returns the height and width of the output, or `None` if no window fits.
     pub(super) fn output(&self, image: [usize; 2]) -> Option<[usize; 2]> {
         let pixels = self.window[0].checked_mul(self.window[1])?;
         let moves = Stride { stride: self.stride, padding: self.padding };

@@ -1,8 +1,8 @@
-//! The bounds of a graph. Knows no graph.
+//! The limits of the size of a graph.
 
-/// The maximum number of nodes, and the most variables, in a graph.
+/// The maximum number of nodes in a graph, and the maximum number of variables.
 pub const NODES_MAX: usize = 1 << 16;
-/// The maximum number of inputs of all nodes of a graph together.
+/// The maximum number of inputs in a graph, counted over all its nodes.
 pub const INPUTS_MAX: usize = 1 << 18;
 /// The maximum number of metrics in a graph.
 pub const METRICS_MAX: usize = 1024;

@@ -1,6 +1,7 @@
 //! The graph as data: what a model computes, checked before anything runs.
 //!
-//! The chief sends it to workers, which know no model. Does not know how a graph is run.
+//! The chief sends the graph to the workers, so that workers contain no code for particular models. How a
+//! graph is run is decided by the workers.
 
 mod builder;
 mod element;

@@ -1,7 +1,8 @@
-//! The operations, their inputs and outputs. Batch first; every tensor is row-major.
+//! The operations of a graph, with their inputs and outputs. The batch is the first axis, and every tensor is
+//! row-major.
 //!
-//! Has only the operations in which models are written. Knows no gradients: the worker derives them, so that
-//! nothing of the backward pass is sent or has to be checked.
+//! These are the operations of the forward pass. Workers derive the gradients themselves, so the backward
+//! pass is neither sent nor checked.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,17 +11,17 @@ use super::geometry::{Stride, Window};
 use crate::id::VariableId;
 use crate::tensor::{Shape, TensorSpec};
 
-/// An operation: what a node computes from its inputs. B is the batch; `…` stands for any number of axes, or
-/// none.
+/// An operation: what a node computes from its inputs. The docs write inputs → output; `B` is the batch size,
+/// and `…` stands for zero or more axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
-    /// () → `[B, …]`: the data's column of the node's name.
+    /// () → `[B, …]`: the column of the data that has the node's name.
     Input {
-        /// The tensor of one example.
+        /// The shape and type of one example, without the batch.
         example: TensorSpec,
     },
-    /// () → the variable's shape: its value, as pulled.
+    /// () → the variable's shape: the value of the variable, as the worker pulled it.
     Variable {
         /// The variable.
         variable: VariableId,
@@ -33,12 +34,12 @@ pub enum Op {
     /// i32 → f32 of the same shape.
     ToFloat,
 
-    /// x → the same shape: a function of each element.
+    /// x → the same shape: applies a function to each element.
     Unary(UnaryOp),
-    /// a, b → a ∘ b, element by element: shapes are broadcast as in NumPy, aligned at the last axis, with
-    /// missing axes and axes of extent 1 repeated.
+    /// a, b → a ∘ b, element by element. Shapes are broadcast as in NumPy: they are aligned at the last axis,
+    /// and missing axes and axes of extent 1 are repeated.
     Binary(BinaryOp),
-    /// x → x without these axes: the sum, mean or maximum along them.
+    /// x → x without these axes: computes the sum, mean or maximum along them.
     Reduce {
         /// The function.
         reduction: ReductionOp,
@@ -49,24 +50,24 @@ pub enum Op {
         keep: bool,
     },
 
-    /// `[B, …]` → `[B, shape…]`: the same elements, with each example in another shape.
+    /// `[B, …]` → `[B, shape…]`: gives each example another shape, with the same elements.
     Reshape {
         /// The shape of one example.
         shape: Shape,
     },
-    /// x → x with its axis `axes[i]` as axis i.
+    /// x → x with its axes permuted: axis i of the output is axis `axes[i]` of x.
     Transpose {
-        /// The axes, each once.
+        /// The axes of x in the order of the output, each once.
         axes: Vec<usize>,
     },
     /// Two or more tensors that differ along one axis only → their concatenation along it.
     Concat {
-        /// The axis; 0 is the batch.
+        /// The axis along which the operation works; 0 is the batch.
         axis: usize,
     },
-    /// x → `length` elements from `start` on, along one axis.
+    /// x → the part of x with `length` elements from `start` on along one axis.
     Slice {
-        /// The axis; 0 is the batch.
+        /// The axis along which the operation works; 0 is the batch.
         axis: usize,
         /// The first element taken.
         start: usize,
@@ -74,9 +75,9 @@ pub enum Op {
         length: usize,
     },
 
-    /// `[…, m, k]`, `[…, k, n]` → `[…, m, n]`: a matrix product for each position along the leading axes,
-    /// which must be equal. Or `[…, k]`, `[k, n]` → `[…, n]`: all rows times one matrix. A transposed operand
-    /// has its last two axes exchanged.
+    /// `[…, m, k]`, `[…, k, n]` → `[…, m, n]`: one matrix product for each position along the leading axes,
+    /// which must be equal. Or `[…, k]`, `[k, n]` → `[…, n]`: multiplies all rows by one matrix. The last two
+    /// axes of an operand may be exchanged.
     MatMul {
         /// Whether the first operand is `[…, k, m]`.
         #[serde(default)]
@@ -85,14 +86,14 @@ pub enum Op {
         #[serde(default)]
         transpose_b: bool,
     },
-    /// `[…, n]`, `[n]` → `[…, n]`: adds the second to every row of the first.
+    /// `[…, n]`, `[n]` → `[…, n]`: adds the second input to every row of the first.
     BiasAdd,
-    /// table `[rows, n]`, ids i32 `[…]` → `[…, n]`: the row of each id. An id outside the table fails the
-    /// step.
+    /// table `[rows, n]`, ids i32 `[…]` → `[…, n]`: looks up the row of each id. The step fails if an id is
+    /// outside the table.
     Embedding,
 
-    /// images `[B, h, w, cin]`, kernel `[kh, kw, cin, cout]` → `[B, ho, wo, cout]`: the convolution as usual
-    /// in neural networks, without flipping the kernel.
+    /// images `[B, h, w, cin]`, kernel `[kh, kw, cin, cout]` → `[B, ho, wo, cout]`: a convolution, without
+    /// flipping the kernel, as is usual in neural networks.
     #[serde(rename = "conv2d")]
     Conv2d(Stride),
     /// images `[B, h, w, c]` → `[B, ho, wo, c]`: the maximum of each window, channel by channel.
@@ -105,37 +106,39 @@ pub enum Op {
     /// images `[B, h, w, c]` → `[B, c]`: the mean of each channel.
     GlobalAveragePool,
 
-    /// x `[…, c]`, gamma `[c]`, beta `[c]`, moving mean `[c]`, moving variance `[c]` → `[…, c]`: each channel
-    /// with mean 0 and variance 1, times gamma, plus beta (Ioffe & Szegedy 2015). Training uses the mean and
-    /// variance of the batch, and moves the moving ones, which are untrained variables, towards them;
-    /// evaluation uses the moving ones.
+    /// x `[…, c]`, gamma `[c]`, beta `[c]`, moving mean `[c]`, moving variance `[c]` → `[…, c]`: normalises
+    /// each channel to mean 0 and variance 1, then multiplies by gamma and adds beta (Ioffe & Szegedy 2015).
+    /// Training normalises by the mean and variance of the batch, and moves the moving mean and variance,
+    /// which are untrained variables, towards them. Evaluation normalises by the moving mean and variance.
     ///
-    /// With several devices, each normalises its own part of the batch, and the moving ones go towards the
-    /// mean of the parts. Several workers that update asynchronously from the same values add their steps, so
-    /// momentum should be well above 1 − 1 / workers. A variance below 0 counts as 0.
+    /// With several devices, each normalises its own part of the batch, and the moving mean and variance move
+    /// towards the average over the parts. With several asynchronous workers, the updates that workers
+    /// compute from the same moving values add up, so momentum should be well above 1 − 1 / workers. A
+    /// variance below 0 counts as 0.
     BatchNorm {
         /// The term added to the variance; above 0.
         epsilon: f32,
-        /// The share of a moving value that is kept in a step, from 0 to 1.
+        /// The share of the moving mean and variance that is kept in each step, from 0 to 1.
         momentum: f32,
     },
-    /// x `[…, n]`, gamma `[n]`, beta `[n]` → `[…, n]`: each row with mean 0 and variance 1, times gamma, plus
-    /// beta (Ba et al. 2016).
+    /// x `[…, n]`, gamma `[n]`, beta `[n]` → `[…, n]`: normalises each row to mean 0 and variance 1, then
+    /// multiplies by gamma and adds beta (Ba et al. 2016).
     LayerNorm {
         /// The term added to the variance; above 0.
         epsilon: f32,
     },
-    /// x → the same shape. In training, each element is 0 with probability `rate`, else divided by 1 − rate
-    /// (Srivastava et al. 2014); in evaluation, x. The choice depends on the job's seed, the worker, its
-    /// step, the node and the element, so that several devices drop the same elements as one if axis 0 is the
-    /// batch.
+    /// x → the same shape. In training, sets each element to 0 with probability `rate` and divides the others
+    /// by 1 − rate (Srivastava et al. 2014). In evaluation, returns x. Which elements become 0 depends on the
+    /// job's seed, the worker, its step, the node and the element's position. If axis 0 is the batch, several
+    /// devices therefore drop the same elements as a single device.
     Dropout {
         /// The probability, from 0 to less than 1.
         rate: f32,
     },
-    /// x `[…, n]` → the same shape: exp(x) / Σ exp(x) of each row.
+    /// x `[…, n]` → the same shape: computes exp(x) / Σ exp(x) in each row.
     Softmax {
-        /// Whether x is `[…, n, n]` and only the first i + 1 elements of row i count; the others become 0.
+        /// Whether only the first i + 1 elements of row i count and the others become 0. If true, x must be
+        /// `[…, n, n]`.
         #[serde(default)]
         causal: bool,
     },
@@ -151,19 +154,20 @@ pub enum Op {
     /// a, b of one shape → `[]`: the mean of (a − b)².
     MeanSquaredError,
 
-    /// logits `[…, classes]`, labels i32 `[…]` → `[]`: the share of rows whose largest logit, or the first of
-    /// several equal ones, is the label's.
+    /// logits `[…, classes]`, labels i32 `[…]` → `[]`: the share of rows in which the label's logit is the
+    /// largest. If several logits are equally large, the first of them counts as the largest.
     Accuracy,
-    /// logits `[…, classes]`, labels i32 `[…]` → `[]`: the share of rows with fewer than `k` logits that rank
-    /// before the label's: larger ones, and equal ones of an earlier class. With a `k` of 1 it is the
-    /// accuracy.
+    /// logits `[…, classes]`, labels i32 `[…]` → `[]`: the share of rows in which the label's logit is among
+    /// the `k` largest. Of equal logits, that of the earlier class ranks first. With a `k` of 1, the result
+    /// is the accuracy.
     TopK {
-        /// The number of logits; at least 1.
+        /// The number of largest logits that count; at least 1.
         k: usize,
     },
-    /// logits `[…]`, labels i32 `[…]` of 0 or 1 → `[2, bins]`: the counts of label 0 and of label 1 whose
-    /// sigmoid(logit) lies in each of the bins from 0 to 1. As a metric it is the area under the ROC curve of
-    /// all examples together; ties within a bin count one half.
+    /// logits `[…]`, labels i32 `[…]` of 0 or 1 → `[2, bins]`: for each label, counts the examples whose
+    /// sigmoid(logit) lies in each bin. The bins divide the range from 0 to 1 evenly. A metric of this
+    /// operation is the area under the ROC curve of all examples together; two examples in the same bin count
+    /// as a tie, that is, one half.
     #[serde(rename = "auc")]
     AucCounts {
         /// The number of bins, from 2 to 65 536.
@@ -174,14 +178,14 @@ pub enum Op {
 /// The number of inputs that an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
-    /// Exactly this many.
+    /// Exactly this number of inputs.
     Exactly(usize),
-    /// This many or more.
+    /// At least this number of inputs.
     AtLeast(usize),
 }
 
 impl Op {
-    /// Returns the operation's name in errors and job files.
+    /// Returns the name of the operation that errors and job files use.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Input { .. } => "input",

@@ -1,4 +1,4 @@
-//! The graph spec, and the check of a graph from outside. Does not know how a graph is built or run.
+//! The graph spec, and the check of a graph that may be invalid or hostile.
 
 use std::collections::BTreeSet;
 
@@ -12,58 +12,61 @@ use crate::id::NodeId;
 use crate::tensor::{DType, TensorSpec};
 use crate::variable::{VARIABLE_ELEMENTS_MAX, VARIABLE_NAME_BYTES_MAX, VariableError, VariableSpec};
 
-/// A model as data. A node refers only to earlier nodes, so the graph has no cycle and can run in the order
-/// of the list.
+/// A graph: a model as data. Each node refers only to earlier nodes, so the graph has no cycles and can run
+/// in the order of the list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphSpec {
     /// The model's name, such as `mlp`.
     pub name: String,
-    /// The variables on the ps tasks, both trained ones and others, such as moving averages.
+    /// The variables of the model, which are stored on the ps tasks: trained ones and untrained ones, such as
+    /// the moving averages of batch normalisation.
     pub variables: Vec<VariableSpec>,
-    /// The operations, in an order in which they can run.
+    /// The nodes, in an order in which they can run.
     pub nodes: Vec<NodeSpec>,
-    /// The scalar that training minimises: a mean over the batch. With several devices, each computes it for
-    /// its part of the batch, and the loss is their mean, weighted by the examples.
+    /// The node that computes the loss, the scalar that training minimises: a mean over the batch. With
+    /// several devices, each computes the loss of its part of the batch; the total is the mean of these,
+    /// weighted by the number of examples.
     pub loss: NodeId,
-    /// The scalars that are evaluated beside the loss.
+    /// The metrics that are evaluated together with the loss.
     #[serde(default)]
     pub metrics: Vec<MetricSpec>,
 }
 
-/// An operation and its inputs.
+/// A node of the graph: an operation and its inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSpec {
-    /// The name, unique in the graph.
+    /// The name of the node, unique in the graph.
     pub name: String,
-    /// The operation.
+    /// The operation that the node performs.
     pub op: Op,
     /// The nodes whose outputs are the inputs.
     #[serde(default)]
     pub inputs: Vec<NodeId>,
-    /// The device requested by the user.
+    /// The device that the user requests for the operation, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<OpDeviceSpec>,
 }
 
-/// A metric that is evaluated on the test set, such as `accuracy`: the mean of a scalar over all examples, or
-/// the area under the curve of [`Op::AucCounts`], as [`MetricKind`] says.
+/// A metric that is evaluated on the test set, such as `accuracy`. [`MetricKind`] says how it is computed: as
+/// the mean of a scalar over all examples, or as the area under the curve of [`Op::AucCounts`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MetricSpec {
     /// The metric's name.
     pub name: String,
-    /// The node that computes it for a batch: an f32 scalar, or counts.
+    /// The node that computes the metric for one batch: an f32 scalar, or the output of [`Op::AucCounts`].
     pub node: NodeId,
 }
 
-/// The way in which the values of a metric for several batches are combined.
+/// How the values of a metric for several batches are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// The mean, weighted by the examples of each batch.
+    /// The mean of the values, weighted by the number of examples in each batch.
     Mean,
-    /// The area under the curve of the sum of the counts, `[2, bins]`.
+    /// The counts, `[2, bins]`, are summed over the batches, and the metric is the area under the ROC curve
+    /// of the sums.
     Auc {
         /// The number of bins.
         bins: usize,
@@ -71,7 +74,7 @@ pub enum MetricKind {
 }
 
 impl GraphSpec {
-    /// Returns a node's name for errors: its position, operation and name.
+    /// Returns a text that identifies a node in errors: its position, operation and name.
     pub fn label(&self, id: NodeId) -> String {
         match self.nodes.get(id.index()) {
             Some(node) => format!("node {id} ({} '{}')", node.op.name(), node.name),
@@ -79,10 +82,10 @@ impl GraphSpec {
         }
     }
 
-    /// Checks an untrusted graph for batches of `batch` examples.
+    /// Checks that a graph, which may be hostile, is valid for batches of `batch` examples.
     ///
     /// # Errors
-    /// Returns the first fault, with the node's or the variable's name.
+    /// Returns the first fault, with the name of the node or variable.
     pub fn validate(&self, batch: usize) -> Result<(), GraphError> {
         for (what, max, count) in [
             ("nodes", NODES_MAX, self.nodes.len()),
@@ -168,13 +171,14 @@ impl GraphSpec {
         }
     }
 
-    /// Returns a short digest by which two tasks compare their graphs: the crc32c of the MessagePack bytes.
-    /// They include the fields' names, because an omitted field must not be confused with the next one.
+    /// Returns the digest by which tasks check that their graphs are equal: the crc32c of the graph's
+    /// MessagePack bytes. The bytes include the names of fields, so that an omitted field cannot be confused
+    /// with the next one.
     pub fn digest(&self) -> u32 {
         crc32c::crc32c(&rmp_serde::to_vec_named(self).expect("plain data encodes"))
     }
 
-    /// Returns the way in which the values of a metric's node for several batches are combined.
+    /// Returns how the values that a metric's node computes for several batches are combined.
     pub fn metric_kind(&self, node: NodeId) -> MetricKind {
         match self.nodes[node.index()].op {
             Op::AucCounts { bins } => MetricKind::Auc { bins },
@@ -182,7 +186,7 @@ impl GraphSpec {
         }
     }
 
-    /// Returns the node called `name`.
+    /// Returns the node called `name`, or `None` if there is none.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         self.nodes.iter().position(|node| node.name == name).map(|position| NodeId(position as u32))
     }

@@ -1,5 +1,5 @@
-//! The builder's methods for each operation, so that a model reads as it is written on paper. Checks nothing
-//! itself.
+//! The builder's methods for each operation, so that a model reads like formulas. [`GraphBuilder::push`]
+//! checks the operations.
 
 use super::builder::GraphBuilder;
 use super::element::{BinaryOp, ReductionOp, UnaryOp};
@@ -68,7 +68,7 @@ impl GraphBuilder {
         self.push("to_float", Op::ToFloat, &[x])
     }
 
-    /// Gives each example another shape with as many elements.
+    /// Gives each example another shape with the same number of elements.
     pub fn reshape(&mut self, x: NodeId, example: impl Into<Shape>) -> NodeId {
         self.push("reshape", Op::Reshape { shape: example.into() }, &[x])
     }
@@ -93,7 +93,7 @@ impl GraphBuilder {
         self.matmul_transposed(a, b, [false, false])
     }
 
-    /// Computes a·b, where either operand may be given with its last two axes exchanged.
+    /// Computes a·b. `transpose` says of each operand whether its last two axes must be exchanged first.
     pub fn matmul_transposed(&mut self, a: NodeId, b: NodeId, transpose: [bool; 2]) -> NodeId {
         let [transpose_a, transpose_b] = transpose;
         self.push("mat_mul", Op::MatMul { transpose_a, transpose_b }, &[a, b])
@@ -130,7 +130,8 @@ impl GraphBuilder {
     }
 
     /// Normalises each channel of x to mean 0 and variance 1, then computes gamma · x + beta. `mean` and
-    /// `variance` are the moving ones, made with [`untrained`](Self::untrained). See [`Op::BatchNorm`].
+    /// `variance` are the moving mean and variance, made with [`untrained`](Self::untrained). See
+    /// [`Op::BatchNorm`].
     pub fn batch_norm(
         &mut self,
         x: NodeId,
@@ -158,7 +159,8 @@ impl GraphBuilder {
         self.push("softmax", Op::Softmax { causal: false }, &[x])
     }
 
-    /// Computes the softmax of the first i + 1 elements of each row i of `[…, n, n]`; the others become 0.
+    /// Computes the softmax of the first i + 1 elements of row i, for each row of `[…, n, n]`. The other
+    /// elements become 0.
     pub fn causal_softmax(&mut self, x: NodeId) -> NodeId {
         self.push("causal_softmax", Op::Softmax { causal: true }, &[x])
     }
@@ -184,18 +186,18 @@ impl GraphBuilder {
         self.push("mean_squared_error", Op::MeanSquaredError, &[a, b])
     }
 
-    /// Computes the share of rows whose largest logit is the label's.
+    /// Computes the share of rows in which the label's logit is the largest.
     pub fn accuracy(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
         self.push("accuracy", Op::Accuracy, &[logits, labels])
     }
 
-    /// Computes the share of rows whose label's logit is among the `k` largest.
+    /// Computes the share of rows in which the label's logit is among the `k` largest.
     pub fn top_k(&mut self, logits: NodeId, labels: NodeId, k: usize) -> NodeId {
         self.push("top_k", Op::TopK { k }, &[logits, labels])
     }
 
-    /// Computes the area under the ROC curve as a metric, from logits and i32 labels of 0 or 1. It resolves
-    /// probabilities to 1/4096.
+    /// Computes the counts for the area under the ROC curve, from logits and i32 labels of 0 or 1. As a
+    /// metric, the node gives the area. Probabilities are divided into 4096 bins.
     pub fn auc(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
         self.push("auc", Op::AucCounts { bins: 4096 }, &[logits, labels])
     }

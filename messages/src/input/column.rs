@@ -1,5 +1,5 @@
-//! A column of a data set: the name, shape and type of a tensor that every example has, and its elements in a
-//! batch. Knows neither file formats nor what the elements are used for.
+//! Columns of a data set. A column is a named tensor that every example has; this file has its spec and its
+//! elements in a batch.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use crate::tensor::{DType, TensorSpec};
 /// The maximum number of columns that an error lists.
 const LISTED_MAX: usize = 8;
 
-/// A named tensor of every example.
+/// The spec of a column: a named tensor that every example has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnSpec {
-    /// The name, which a graph's input refers to.
+    /// The name of the column. The input of a graph that reads the column has the same name.
     pub name: String,
-    /// The tensor of one example, without the batch.
+    /// The shape and type of one example, without the batch.
     pub example: TensorSpec,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for ColumnSpec {
 }
 
 impl ColumnSpec {
-    /// Lists columns for an error: the first few, and the number of the others.
+    /// Lists columns for an error message: the first few, and the number of the others.
     pub fn list(columns: &[Self]) -> String {
         let words: Vec<String> = columns.iter().take(LISTED_MAX).map(Self::to_string).collect();
         let words = words.join(", ");
@@ -38,12 +38,13 @@ impl ColumnSpec {
     }
 }
 
-/// The elements of a column in a batch, row-major `[examples, ..example]`, of the type in the column's spec.
+/// The elements of a column for a batch of examples. They are row-major with the axes `[examples,
+/// ..example]`, and have the type in the column's spec.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Column {
-    /// Floats.
+    /// The elements of a column of floats.
     F32(Vec<f32>),
-    /// Integers: ids, classes or tokens.
+    /// The elements of a column of integers, such as ids, classes or tokens.
     I32(Vec<i32>),
 }
 
@@ -72,8 +73,8 @@ impl Column {
         }
     }
 
-    /// Changes the type and the number of elements. Keeps the memory and the values if the type stays the
-    /// same and the capacity suffices.
+    /// Changes the type and the number of elements. If the type stays the same and the capacity suffices, the
+    /// memory and the values are reused.
     pub fn resize(&mut self, dtype: DType, elements: usize) {
         match (self, dtype) {
             (Self::F32(old), DType::F32) => old.resize(elements, 0.0),

@@ -1,5 +1,4 @@
-//! CSV files as data: which fields become which columns.
-//! Knows neither how a file is read nor its contents.
+//! The spec of CSV files: which fields become which columns. The files are read elsewhere.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::{COLUMNS_MAX, ColumnSpec, InputSpecError};
 use crate::tensor::TensorSpec;
 
-/// CSV files, in which each row is an example. A field may be quoted; empty lines are skipped.
+/// The spec of CSV files in which each row is an example. Fields may be quoted, and empty lines are skipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CsvSpec {
     /// The files in order, each plain or gzipped.
     pub files: Vec<PathBuf>,
-    /// The columns and their fields; other fields are ignored.
+    /// The columns, and the fields from which they are made. Other fields are ignored.
     pub columns: Vec<CsvColumnSpec>,
     /// Whether the first row of every file names the fields.
     #[serde(default)]
@@ -48,17 +47,17 @@ impl Default for CsvSpec {
     }
 }
 
-/// A column made of one or more fields.
+/// A column that is made of one or more fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CsvColumnSpec {
     /// The name, which a graph's input refers to.
     pub name: String,
-    /// The fields.
+    /// The fields from which the column is made.
     pub fields: CsvFieldsSpec,
 }
 
-/// The fields of a column.
+/// The fields from which a column is made, and their kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum CsvFieldsSpec {
@@ -76,9 +75,9 @@ pub enum CsvFieldsSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FieldSpec {
-    /// The position, counted from 0.
+    /// The position of the field in the row, counted from 0.
     Index(u32),
-    /// The name in the header.
+    /// The name of the field in the header.
     Name(String),
 }
 
@@ -109,7 +108,8 @@ impl std::fmt::Display for FieldSpec {
 pub struct NumberSpec {
     /// The field.
     pub field: FieldSpec,
-    /// The value of an empty field, which must be finite; `None` makes an empty field an error.
+    /// The value, which must be finite, that stands for an empty field. If it is `None`, an empty field is an
+    /// error.
     #[serde(default)]
     pub missing: Option<f32>,
 }
@@ -120,40 +120,42 @@ pub struct NumberSpec {
 pub struct CategorySpec {
     /// The field.
     pub field: FieldSpec,
-    /// The words and their ids.
+    /// The words that the field may hold, and their ids.
     pub vocabulary: VocabularySpec,
-    /// The id of an empty field and of words outside the vocabulary; `None` makes them an error.
+    /// The id of an empty field and of words outside the vocabulary. If it is `None`, such a field is an
+    /// error.
     #[serde(default)]
     pub unknown: Option<i32>,
 }
 
-/// A vocabulary: words and their ids.
+/// A vocabulary: the words that a field may hold, and their ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum VocabularySpec {
     /// The field holds the id itself, as a decimal number.
     Ids,
-    /// The words in the order of their ids, which start at 0.
+    /// The words, in the order of their ids, which start at 0.
     Words(Vec<String>),
     /// The id of each word; several spellings may share an id.
     Map(BTreeMap<String, i32>),
 }
 
 impl NumberSpec {
-    /// Makes a field that must not be empty.
+    /// Makes a number field that must not be empty.
     pub fn new(field: impl Into<FieldSpec>) -> Self {
         Self { field: field.into(), missing: None }
     }
 }
 
 impl CategorySpec {
-    /// Makes a field whose words have ids in this order; other words have the id `unknown`.
+    /// Makes a field whose words have the ids 0, 1 and so on, in this order. Other words have the id
+    /// `unknown`, or are an error if it is `None`.
     pub fn new(field: impl Into<FieldSpec>, words: &[&str], unknown: Option<i32>) -> Self {
         let words = words.iter().map(|&word| word.to_owned()).collect();
         Self { field: field.into(), vocabulary: VocabularySpec::Words(words), unknown }
     }
 
-    /// Makes a field whose words have these ids; other words are an error.
+    /// Makes a field whose words have these ids. Other words are an error.
     pub fn map(field: impl Into<FieldSpec>, words: &[(&str, i32)]) -> Self {
         let words = words.iter().map(|&(word, id)| (word.to_owned(), id)).collect();
         Self { field: field.into(), vocabulary: VocabularySpec::Map(words), unknown: None }
@@ -161,7 +163,7 @@ impl CategorySpec {
 }
 
 impl CsvColumnSpec {
-    /// Returns the column's name, shape and type.
+    /// Returns the spec of the column: its name, shape and type.
     pub fn column(&self) -> ColumnSpec {
         let example = match &self.fields {
             CsvFieldsSpec::Number(_) => TensorSpec::f32([]),

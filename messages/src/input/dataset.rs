@@ -1,5 +1,5 @@
-//! A data set as data: files in one of several formats, or generated examples.
-//! Knows neither the examples nor their order.
+//! The spec of a data set: files in one of several formats, or generated examples. The order in which
+//! examples are read is specified elsewhere.
 
 use std::path::{Path, PathBuf};
 
@@ -10,27 +10,27 @@ use super::{BabbleSpec, COLUMNS_MAX, CsvSpec, InputSpecError, TextSpec, TfRecord
 /// The maximum number of files of one data set.
 pub const FILES_MAX: usize = 1 << 16;
 
-/// A data set, read from files or generated.
+/// The spec of a data set that is read from files or generated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DatasetSpec {
-    /// Images and labels in the IDX format, each plain or gzipped. `features`: pixels scaled to 0..1;
-    /// `labels`: an `i32` scalar.
+    /// Images and labels in the IDX format of MNIST, each file plain or gzipped. Column `features`: pixels,
+    /// scaled from 0..255 to 0..1. Column `labels`: an `i32` scalar.
     Idx {
-        /// The file of images, `u8`, 3 axes.
+        /// The file of images: `u8`, 3 axes.
         images: PathBuf,
-        /// The file of labels, `u8`, 1 axis.
+        /// The file of labels: `u8`, 1 axis.
         labels: PathBuf,
     },
-    /// Generated digits, 28×28, 10 classes; the same seed gives the same examples.
+    /// Generated images of digits, 28×28 pixels, 10 classes. The same seed gives the same examples.
     Digits {
         /// The seed.
         seed: u64,
         /// The number of examples.
         examples: u64,
     },
-    /// The binary version of CIFAR-10. `features`: `f32[32, 32, 3]`, scaled to 0..1; `labels`: an `i32`
-    /// scalar.
+    /// CIFAR-10 in its binary format. Column `features`: `f32[32, 32, 3]`, scaled from 0..255 to 0..1. Column
+    /// `labels`: an `i32` scalar.
     Cifar10 {
         /// The files in order, each plain or gzipped.
         files: Vec<PathBuf>,
@@ -39,27 +39,29 @@ pub enum DatasetSpec {
     Csv(CsvSpec),
     /// TFRecord files.
     TfRecord(TfRecordSpec),
-    /// Windows of a text.
+    /// Windows of a text file.
     Text(TextSpec),
     /// Windows of a generated text.
     Babble(BabbleSpec),
-    /// Generated images of coloured shapes, 32×32×3, 10 classes; the same seed gives the same examples.
+    /// Generated images of coloured shapes, 32×32 pixels with 3 channels, 10 classes. The same seed gives the
+    /// same examples.
     ColorImages {
         /// The seed.
         seed: u64,
         /// The number of examples.
         examples: u64,
     },
-    /// Generated points on a plane, with noise. `features`: `f32[weights]`, with mean 0 and standard
-    /// deviation 1; `labels`: an `f32` scalar, weights · features + bias + noise.
+    /// Generated points on a plane, with noise, for linear regression. Column `features`: as many floats as
+    /// there are weights, with mean 0 and standard deviation 1. Column `labels`: an `f32` scalar, weights ·
+    /// features + bias + noise.
     Linear {
         /// The seed.
         seed: u64,
         /// The number of examples.
         examples: u64,
-        /// The plane's slopes.
+        /// The slopes of the plane, one for each feature.
         weights: Vec<f32>,
-        /// The plane's height at the origin.
+        /// The height of the plane at the origin.
         bias: f32,
         /// The standard deviation of the noise.
         noise: f32,
@@ -67,7 +69,7 @@ pub enum DatasetSpec {
 }
 
 impl DatasetSpec {
-    /// Returns the files that the spec names.
+    /// Returns the paths of all files that the spec names.
     pub fn files(&self) -> Vec<&Path> {
         match self {
             Self::Idx { images, labels } => vec![images, labels],
@@ -81,7 +83,7 @@ impl DatasetSpec {
         }
     }
 
-    /// Returns the spec with every file's path changed by `change`.
+    /// Returns a copy of the spec in which `change` has replaced the path of every file.
     ///
     /// # Errors
     /// Returns the first error of `change`.
@@ -103,7 +105,7 @@ impl DatasetSpec {
         Ok(spec)
     }
 
-    /// Checks everything that can be checked without reading the files.
+    /// Checks everything about the spec that can be checked without reading the files.
     ///
     /// # Errors
     /// Returns the first fault found.

@@ -1,14 +1,13 @@
-//! The errors of an input spec, found before anything is read.
-//! Does not know the contents of files.
+//! The errors of an input spec, which are found before any file is read.
 
 use std::path::PathBuf;
 
 use super::NAME_BYTES_MAX;
 
-/// An invalid input spec.
+/// An error in an input spec.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputSpecError {
-    /// A path is not UTF-8, so that no message can carry it.
+    /// A path is not valid UTF-8, so messages cannot carry it.
     #[error("path '{}' is not UTF-8, as every path in a job must be: rename the file", .0.display())]
     NotUtf8(PathBuf),
     /// A name is empty, too long, or has control characters.
@@ -16,15 +15,15 @@ pub enum InputSpecError {
         "input: the name of {what} must have 1 to {NAME_BYTES_MAX} bytes without control characters, but is '{got}'"
     )]
     Name {
-        /// The owner of the name.
+        /// A description of what has the name.
         what: String,
-        /// The beginning of the name, with control characters escaped.
+        /// The beginning of the name found, with control characters escaped.
         got: String,
     },
     /// A setting is out of range.
     #[error("input: {what} must be {expected}, but is {got}")]
     Range {
-        /// The setting.
+        /// The name of the setting.
         what: String,
         /// The allowed values.
         expected: String,
@@ -34,17 +33,17 @@ pub enum InputSpecError {
 }
 
 impl InputSpecError {
-    /// Checks a name; `what` describes its owner.
+    /// Checks the length and the characters of a name. `what` describes, for the error, what has the name.
     pub(super) fn name(what: impl FnOnce() -> String, name: &str) -> Result<(), Self> {
         if (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control) {
             return Ok(());
         }
-        // Escaped and shortened, so that the error stays one short line.
+        // The name is escaped and shortened, so that the error stays one short line.
         let got = name.chars().take(64).flat_map(char::escape_debug).collect();
         Err(Self::Name { what: what(), got })
     }
 
-    /// Returns an error about a setting that is out of range.
+    /// Returns the error for a setting that is out of range.
     pub(super) fn range(
         what: impl Into<String>,
         expected: impl Into<String>,

@@ -1,28 +1,29 @@
-//! Map stages as data: how a column changes between the data set and the batch.
-//! Knows neither the elements nor how the stages are carried out.
+//! Map stages: how a column changes between the data set and the batch. Workers carry them out.
 
 use serde::{Deserialize, Serialize};
 
 use super::{COLUMNS_MAX, EXAMPLE_ELEMENTS_MAX, InputSpecError};
 
-/// A stage of a column. The stages of a column apply in the order in which they are listed.
+/// A map stage of one column. If a column has several stages, they apply in the order in which they are
+/// listed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapSpec {
-    /// The column.
+    /// The name of the column.
     pub column: String,
-    /// The change.
+    /// The change to each example of the column.
     pub stage: StageSpec,
 }
 
-/// A change to each example of a column.
+/// A change that a map stage makes to each example of a column.
 ///
-/// Random stages depend on the job's seed, the epoch and the example's position, so an example comes out the
-/// same whenever it is read in an epoch, and two columns with the same stages are cropped and flipped alike.
+/// Random stages depend on the job's seed, the epoch and the example's position. An example that is read
+/// twice in an epoch therefore has the same result both times, and two columns with the same stages, such as
+/// an image and its mask, are cropped and flipped in the same way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum StageSpec {
-    /// Scales floats: value · factor + offset.
+    /// Scales floats to value · factor + offset.
     Scale {
         /// The factor.
         factor: f32,
@@ -30,35 +31,35 @@ pub enum StageSpec {
         #[serde(default)]
         offset: f32,
     },
-    /// Standardises floats: (value − mean) / stddev, with one pair for each position along the last axis, or
-    /// one pair for all.
+    /// Standardises floats to (value − mean) / stddev. There is one mean and one standard deviation for each
+    /// position along the last axis, or a single pair for all.
     Standardise {
         /// The means.
         mean: Vec<f32>,
         /// The standard deviations, above 0.
         stddev: Vec<f32>,
     },
-    /// Turns integers from 0 to `classes` − 1 into floats with a new last axis: 1 at the class and 0
-    /// elsewhere.
+    /// Turns integers from 0 to `classes` − 1 into floats with a new last axis, which has 1 at the class and
+    /// 0 elsewhere.
     OneHot {
         /// The number of classes.
         classes: u32,
     },
-    /// Crops images, `[height, width, channels]` of floats, with a border of zeros to a window at a random
-    /// place; in the test set, at the centre.
+    /// Adds a border of zeros to images, `[height, width, channels]` of floats, and crops them to a window.
+    /// The window is at a random position in the training set and at the centre in the test set.
     RandomCrop {
-        /// The width of the border on every side.
+        /// The width of the border on every side, in pixels.
         pad: u32,
-        /// The height and width of the window.
+        /// The height and width of the window, in pixels.
         size: [u32; 2],
     },
-    /// Flips images, `[height, width, channels]` of floats, left to right with probability 1/2; never in the
-    /// test set.
+    /// Flips images, `[height, width, channels]` of floats, left to right with probability 1/2. Images of the
+    /// test set are never flipped.
     RandomFlip,
 }
 
 impl MapSpec {
-    /// Makes a stage of the column called `column`.
+    /// Makes a map stage for the column called `column`.
     pub fn new(column: &str, stage: StageSpec) -> Self {
         Self { column: column.to_owned(), stage }
     }

@@ -1,4 +1,5 @@
-//! The workers' input as data: data sets, their order and their map stages. Does not know how they are read.
+//! The spec of the workers' input: data sets, the order in which they are read, and map stages. Workers read
+//! them elsewhere.
 
 mod column;
 mod csv;
@@ -22,7 +23,8 @@ pub use spec::{InputSpec, PREFETCH, PREFETCH_MAX};
 pub use tf_record::{FeatureKind, FeatureSpec, TfRecordSpec};
 pub use windows::{BabbleSpec, TextSpec, WindowsSpec};
 
-/// The maximum number of columns of a data set, fields of a CSV column, features of a record, and weights.
+/// The maximum number of columns in a data set. It also limits the fields of a CSV column, the features of a
+/// record and the weights of [`DatasetSpec::Linear`].
 pub const COLUMNS_MAX: usize = 1 << 16;
 /// The maximum number of bytes in the name of a column, a field or a feature.
 pub const NAME_BYTES_MAX: usize = 256;

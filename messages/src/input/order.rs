@@ -1,48 +1,47 @@
-//! Sharding, shuffling and repetition of the training set, as data.
-//! Knows no examples.
+//! How the training set is divided among workers, shuffled and repeated.
 
 use serde::{Deserialize, Serialize};
 
 use super::InputSpecError;
 
-/// The sharding of the training set among the workers.
+/// How the examples of the training set are divided among the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardSpec {
-    /// By file if the number of files is a multiple of the number of workers, else by example.
+    /// Divides by file if the number of files is a multiple of the number of workers, else by example.
     #[default]
     Auto,
-    /// By file: each worker reads only the files whose position is its index modulo the number of workers.
+    /// Divides by file: worker w of n reads only the files whose position in the list is w modulo n.
     File,
-    /// By example: each worker reads all files and keeps the examples whose position is its index modulo the
-    /// number of workers.
+    /// Divides by example: worker w of n reads all files and uses the examples whose position is w modulo n.
     Data,
-    /// Not at all: every worker trains on all examples.
+    /// Does not divide: every worker trains on all examples.
     Off,
 }
 
-/// The order in which a worker reads its share.
+/// The order in which a worker reads its share of the examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShuffleSpec {
-    /// A new order each epoch, all orders being equally likely.
+    /// A new random order in each epoch, in which all orders are equally likely.
     #[default]
     Full,
-    /// An order drawn through a buffer of this many examples; neighbours stay close to each other.
+    /// A random order that a shuffle buffer of this number of examples produces. Examples that are close in
+    /// the data set stay fairly close.
     Buffer(u32),
-    /// The order of the data set.
+    /// The order of the data set, without shuffling.
     None,
 }
 
-/// The number of times that a worker reads its share.
+/// How many times a worker reads its share of the examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepeatSpec {
-    /// Until the job's last step.
+    /// The worker reads its share again and again until the job's last step.
     #[default]
     Endless,
-    /// A fixed number of times, at the end of which the input ends. The last examples are not read if they do
-    /// not fill a batch. It is an error if the input ends before the job's last step.
+    /// The worker reads its share this number of times, after which its input ends. The last examples are not
+    /// read if they do not fill a batch. It is an error if the input ends before the job's last step.
     Epochs(u64),
 }
 

@@ -1,39 +1,40 @@
-//! The input of a job as data.
-//! Knows neither the examples nor how they are read.
+//! The spec of a job's input. Workers read the examples elsewhere.
 
 use serde::{Deserialize, Serialize};
 
 use super::{COLUMNS_MAX, DatasetSpec, InputSpecError, MapSpec, RepeatSpec, ShardSpec, ShuffleSpec};
 
-/// The default number of batches that a worker keeps ready.
+/// The default number of batches that a worker prefetches.
 pub const PREFETCH: u32 = 2;
-/// The maximum number of batches that a worker keeps ready: more would take memory without hiding a slow
-/// input any better.
+/// The maximum number of batches that a worker prefetches. More would take memory without hiding a slow input
+/// any better.
 pub const PREFETCH_MAX: u32 = 64;
 
 /// The training set and the test set of a job.
 ///
-/// Each worker shards, shuffles, repeats, maps, batches and prefetches, in this order.
+/// Each worker applies these stages in this order: sharding, shuffling, repetition, map stages, batching and
+/// prefetching.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputSpec {
-    /// The training set, which each worker reads repeatedly, its own share, shuffled by the job's seed.
+    /// The training set. Each worker reads its own share of it, shuffled with the job's seed, as often as
+    /// `repeat` says.
     pub train: DatasetSpec,
-    /// The test set, which one worker reads once, in order, after the training.
+    /// The test set, which one worker reads once, in order, after training.
     pub test: DatasetSpec,
-    /// The sharding of the training set.
+    /// How the training set is divided among the workers.
     #[serde(default)]
     pub shard: ShardSpec,
-    /// The order in which each worker reads its share.
+    /// The order in which each worker reads its share of the training set.
     #[serde(default)]
     pub shuffle: ShuffleSpec,
-    /// The number of times that each worker reads its share.
+    /// How many times each worker reads its share of the training set.
     #[serde(default)]
     pub repeat: RepeatSpec,
-    /// The map stages of both sets.
+    /// The map stages, which apply to the training set and the test set.
     #[serde(default)]
     pub map: Vec<MapSpec>,
-    /// The number of batches that a worker keeps ready.
+    /// The number of batches that a worker prefetches, that is, keeps ready for the next steps.
     #[serde(default = "prefetch")]
     pub prefetch: u32,
 }
@@ -43,7 +44,7 @@ fn prefetch() -> u32 {
 }
 
 impl InputSpec {
-    /// Makes an input of these sets with default settings.
+    /// Makes an input of this training set and this test set, with default settings.
     pub fn new(train: DatasetSpec, test: DatasetSpec) -> Self {
         Self {
             train,
@@ -56,7 +57,8 @@ impl InputSpec {
         }
     }
 
-    /// Checks that the spec can be sent, and everything else that can be checked without reading files.
+    /// Checks that messages can carry the spec, and everything else that can be checked without reading
+    /// files.
     ///
     /// # Errors
     /// Returns the first fault found.

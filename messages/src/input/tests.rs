@@ -1,4 +1,4 @@
-//! Input specs: round trips, defaults in job files, and invalid specs.
+//! Tests of input specs: round trips through JSON, defaults in job files, and invalid specs.
 
 use super::*;
 use crate::fixtures::datasets::{every_dataset, number};

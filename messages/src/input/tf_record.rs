@@ -1,5 +1,5 @@
-//! TFRecord files of `tf.train.Example` as data: which features become which columns.
-//! Knows neither the framing nor the encoding.
+//! The spec of TFRecord files of `tf.train.Example`: which features become which columns. The files are read
+//! elsewhere.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use super::{COLUMNS_MAX, ColumnSpec, EXAMPLE_ELEMENTS_MAX, InputSpecError};
 use crate::tensor::{DType, Shape, TensorSpec};
 
-/// TFRecord files in which each record is a `tf.train.Example`.
+/// The spec of TFRecord files in which each record is a `tf.train.Example`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TfRecordSpec {
     /// The files in order, each plain or gzipped.
     pub files: Vec<PathBuf>,
-    /// The features and their columns; other features are ignored.
+    /// The features that are read, and their columns. Other features are ignored.
     pub features: Vec<FeatureSpec>,
 }
 
-/// A feature and its column.
+/// A feature of the records, and the column that it becomes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FeatureSpec {
@@ -26,23 +26,24 @@ pub struct FeatureSpec {
     pub feature: String,
     /// The column's name.
     pub column: String,
-    /// The kind of the values.
+    /// The kind of the feature's values.
     pub kind: FeatureKind,
-    /// The shape of one example; the record must have exactly this many values.
+    /// The shape of one example. The feature must have exactly as many values as the shape has elements.
     pub shape: Shape,
 }
 
-/// The kind of a feature and of its column.
+/// The kind of a feature's values, which also decides the type of its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureKind {
     /// A `FloatList` that becomes an `f32` column.
     Float,
-    /// An `Int64List` that becomes an `i32` column; a value that does not fit is refused.
+    /// An `Int64List` that becomes an `i32` column. A value that does not fit into an `i32` is an error.
     Int64,
-    /// A `BytesList` of one string that becomes an `f32` column, each byte scaled from 0..255 to 0..1.
+    /// A `BytesList` of one string whose bytes become the elements of an `f32` column, scaled from 0..255 to
+    /// 0..1.
     Pixels,
-    /// A `BytesList` of one string that becomes an `i32` column, each byte unchanged.
+    /// A `BytesList` of one string whose bytes become the elements of an `i32` column, unscaled.
     Bytes,
 }
 
@@ -52,7 +53,7 @@ impl FeatureSpec {
         Self { feature: feature.to_owned(), column: column.to_owned(), kind, shape: shape.into() }
     }
 
-    /// Returns the column's name, shape and type.
+    /// Returns the spec of the column: its name, shape and type.
     pub fn column(&self) -> ColumnSpec {
         let dtype = match self.kind {
             FeatureKind::Float | FeatureKind::Pixels => DType::F32,

@@ -1,5 +1,5 @@
-//! Texts for language models as data: which part of a text is cut into which windows.
-//! Knows neither the text nor how it is generated.
+//! The specs of texts for language models: which part of a text is used, and the windows into which it is
+//! cut.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EXAMPLE_ELEMENTS_MAX, InputSpecError};
 
-/// A text file whose tokens are its bytes.
+/// The spec of a text file. Its tokens are its bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextSpec {
@@ -17,33 +17,35 @@ pub struct TextSpec {
     pub windows: WindowsSpec,
 }
 
-/// A generated text: sentences of a small language. The same seed gives the same text; the language is the
-/// same for all seeds.
+/// The spec of a generated text: random sentences of a small artificial language. The same seed gives the
+/// same text, and the language is the same for all seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BabbleSpec {
     /// The seed.
     pub seed: u64,
-    /// The length of the text.
+    /// The length of the text, in bytes.
     pub bytes: u64,
     /// The windows into which the text is cut.
     pub windows: WindowsSpec,
 }
 
-/// The windows of a text, each an example: `features`, `i32` of shape `[length]`, are its tokens, and
-/// `labels`, of the same shape, are the tokens that follow each of them.
+/// The windows into which a text is cut. Each window is an example with two `i32` columns of shape
+/// `[length]`: `features` are the tokens of the window, and `labels` contains, for each of them, the token
+/// that follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowsSpec {
     /// The number of tokens in one example.
     pub length: u32,
-    /// The distance from one window to the next: 1 for a training set, `length` for a test set.
+    /// The distance between the beginnings of two windows, in tokens. Usual values are 1 for a training set
+    /// and `length` for a test set.
     #[serde(default = "one")]
     pub stride: u32,
-    /// The beginning of the part that is read, as a fraction of the text, such as 0.9.
+    /// The beginning of the part of the text that is used, as a fraction of the text's length, such as 0.9.
     #[serde(default)]
     pub begin: f64,
-    /// The end of the part that is read, as a fraction of the text.
+    /// The end of the part of the text that is used, as a fraction of the text's length.
     #[serde(default = "whole")]
     pub end: f64,
 }
@@ -57,13 +59,14 @@ fn whole() -> f64 {
 }
 
 impl WindowsSpec {
-    /// Makes windows that begin at every token, in the part of the text from `begin` to `end`, which are
-    /// fractions.
+    /// Makes windows that begin at every token. They lie in the part of the text from `begin` to `end`, both
+    /// fractions of the text's length.
     pub fn every(length: u32, begin: f64, end: f64) -> Self {
         Self { length, stride: 1, begin, end }
     }
 
-    /// Makes windows that do not overlap, in the part of the text from `begin` to `end`, which are fractions.
+    /// Makes windows that touch but do not overlap. They lie in the part of the text from `begin` to `end`,
+    /// both fractions of the text's length.
     pub fn apart(length: u32, begin: f64, end: f64) -> Self {
         Self { length, stride: length, begin, end }
     }
@@ -79,7 +82,7 @@ impl WindowsSpec {
         if self.stride == 0 {
             return InputSpecError::range("the windows' stride", "at least 1", 0);
         }
-        // Also false if one of them is NaN.
+        // The comparison is also false if `begin` or `end` is NaN.
         if !(0.0 <= self.begin && self.begin < self.end && self.end <= 1.0) {
             let got = format!("{} to {}", self.begin, self.end);
             return InputSpecError::range("the part of the text", "within 0 to 1 and not empty", got);

@@ -1,4 +1,4 @@
-//! Shapes of element-wise operations and reductions. Knows no numbers of a tensor.
+//! Shape inference for element-wise operations and reductions.
 
 use super::super::element::UnaryOp;
 use super::super::error::GraphError;

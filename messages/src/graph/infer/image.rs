@@ -1,4 +1,4 @@
-//! Shapes of operations on images. Knows no pixels.
+//! Shape inference for operations on images.
 
 use super::super::error::GraphError;
 use super::super::geometry::{Stride, Window};

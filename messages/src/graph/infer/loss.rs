@@ -1,14 +1,14 @@
-//! Shapes of losses and metrics. Knows no numbers of a tensor.
+//! Shape inference for losses and metrics.
 
 use super::super::error::GraphError;
 use super::{Site, scalar};
 use crate::tensor::TensorSpec;
 
-/// The maximum number of bins of an `auc`.
+/// The maximum number of bins of `Op::AucCounts`.
 const BINS_MAX: usize = 1 << 16;
 
 impl Site<'_> {
-    /// Infers a scalar from logits and one class for each row.
+    /// Infers the scalar output of an operation on logits and one class label per row.
     pub(super) fn classified(&self) -> Result<TensorSpec, GraphError> {
         match (self.floats(0), self.integers(1)) {
             (Some([rows @ .., _]), Some(labels)) if rows == labels && !rows.is_empty() => Ok(scalar()),

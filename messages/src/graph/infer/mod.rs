@@ -1,5 +1,5 @@
-//! Shape inference: the output of each node for a batch of a given size. All shapes are known before anything
-//! runs, and no tensor is empty.
+//! Shape inference: the shape and type of each node's output for a given batch size. All shapes are known
+//! before the graph runs, and no tensor is empty.
 
 mod element;
 mod image;
@@ -15,16 +15,17 @@ use super::spec::GraphSpec;
 use crate::id::NodeId;
 use crate::tensor::{DType, Shape, TensorSpec};
 
-/// The maximum number of inputs that an error lists: a concat from outside may have any number.
+/// The maximum number of inputs that an error lists. A bound is needed because a concat in a received graph
+/// may have any number of inputs.
 const INPUTS_SHOWN_MAX: usize = 8;
 
 impl GraphSpec {
-    /// Returns the shape and type of every node's output for batches of `batch` examples, at least one. The
-    /// graph must have passed [`validate`](Self::validate), perhaps for another batch size, so that its
-    /// references are valid.
+    /// Returns the shape and type of every node's output for batches of `batch` examples, which must be at
+    /// least 1. The graph must have passed [`validate`](Self::validate), for this or another batch size, so
+    /// that its references are valid.
     ///
     /// # Errors
-    /// Returns the first node whose inputs do not fit, by name.
+    /// If the inputs of a node do not fit its operation; the error names the first such node.
     pub fn infer(&self, batch: usize) -> Result<Vec<TensorSpec>, GraphError> {
         let mut tensors: Vec<TensorSpec> = Vec::with_capacity(self.nodes.len());
         for position in 0..self.nodes.len() {
@@ -34,8 +35,8 @@ impl GraphSpec {
         Ok(tensors)
     }
 
-    /// Returns the output of node `id`, given the outputs of the nodes before it. Its inputs must exist and
-    /// have the right number.
+    /// Returns the shape and type of the output of node `id`, given those of the nodes before it. The node's
+    /// inputs must exist, and their number must be right.
     pub(super) fn infer_node(
         &self,
         id: NodeId,
@@ -52,7 +53,7 @@ impl GraphSpec {
     }
 }
 
-/// A node and the outputs of the nodes before it.
+/// A node whose output is being inferred, and the outputs of the nodes before it.
 struct Site<'a> {
     graph: &'a GraphSpec,
     id: NodeId,
@@ -107,13 +108,13 @@ impl<'a> Site<'a> {
         self.graph.nodes[self.id.index()].inputs.len()
     }
 
-    /// Returns the extents of an input if it holds floats.
+    /// Returns the extents of the input at `position` if its elements are floats.
     fn floats(&self, position: usize) -> Option<&'a [usize]> {
         let TensorSpec { shape, dtype } = self.input(position);
         (*dtype == DType::F32).then_some(&shape.0[..])
     }
 
-    /// Returns the extents of an input if it holds integers.
+    /// Returns the extents of the input at `position` if its elements are integers.
     fn integers(&self, position: usize) -> Option<&'a [usize]> {
         let TensorSpec { shape, dtype } = self.input(position);
         (*dtype == DType::I32).then_some(&shape.0[..])
@@ -132,7 +133,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Returns an error about a number of the operation itself that is out of range.
+    /// Returns the error for a number of the operation, such as a stride, that is out of range.
     fn out_of_range(&self, what: &'static str, expected: &'static str, got: impl ToString) -> GraphError {
         GraphError::Number { node: self.graph.label(self.id), what, expected, got: got.to_string() }
     }
@@ -142,7 +143,7 @@ fn scalar() -> TensorSpec {
     TensorSpec::f32(Shape::scalar())
 }
 
-/// Returns axes for display in an error.
+/// Returns these axes as a shape, for display in an error.
 fn shown(axes: &[usize]) -> Shape {
     Shape(axes.to_vec())
 }

@@ -1,5 +1,4 @@
-//! Shapes of normalisations, dropout and softmax, and the ranges of their settings. Knows no numbers of a
-//! tensor.
+//! Shape inference for normalisations, dropout and softmax. Also checks the ranges of their settings.
 
 use super::super::error::GraphError;
 use super::super::op::Op;

@@ -1,4 +1,4 @@
-//! Shapes of matrix products, biases and embeddings. Knows no numbers of a tensor.
+//! Shape inference for matrix products, biases and embeddings.
 
 use super::super::error::GraphError;
 use super::{Site, f32_of};

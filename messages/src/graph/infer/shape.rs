@@ -1,4 +1,4 @@
-//! Shapes of operations that move elements without changing them. Knows no numbers of a tensor.
+//! Shape inference for operations that move elements without changing them.
 
 use super::super::error::GraphError;
 use super::super::limits::RANK_MAX;

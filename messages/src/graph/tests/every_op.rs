@@ -1,4 +1,5 @@
-//! Every operation, valid and hostile: properties of one are tested for all.
+//! Strategies and lists of every operation, valid and hostile, and tests of properties that every operation
+//! has.
 
 use proptest::prelude::*;
 
@@ -22,7 +23,7 @@ pub(super) const UNARY: [UnaryOp; 11] = [
 pub(super) const BINARY: [BinaryOp; 4] = [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div];
 pub(super) const REDUCTIONS: [ReductionOp; 3] = [ReductionOp::Sum, ReductionOp::Mean, ReductionOp::Max];
 
-/// Returns one of each operation, with valid numbers.
+/// Returns each operation once, with valid numbers.
 pub(super) fn every_op() -> Vec<Op> {
     let window = Window { window: [3, 2], stride: [2, 1], padding: Padding::Same };
     let mut ops = vec![
@@ -64,7 +65,7 @@ fn extent() -> impl Strategy<Value = usize> {
     prop_oneof![6 => 0usize..5, 1 => Just(1 << 33), 1 => Just(usize::MAX), 1 => Just(usize::MAX / 2 + 1)]
 }
 
-/// Returns a shape of up to one axis more than a tensor may have.
+/// Returns a random shape with at most one axis more than is allowed.
 fn shape() -> impl Strategy<Value = Shape> {
     prop_oneof![4 => 0..4usize, 1 => 4..=RANK_MAX + 1]
         .prop_flat_map(|rank| prop::collection::vec(extent(), rank).prop_map(Shape))
@@ -74,7 +75,7 @@ fn number() -> impl Strategy<Value = f32> {
     prop_oneof![2 => 0f32..1.0, 1 => any::<f32>(), 1 => Just(f32::NAN), 1 => Just(f32::INFINITY)]
 }
 
-/// Returns any operation with any numbers, most of which make no sense.
+/// Returns any operation with random numbers, most of which are invalid.
 pub(super) fn any_op() -> impl Strategy<Value = Op> {
     let axes = || prop::collection::vec(extent(), 0..=RANK_MAX + 1);
     let pair = || [extent(), extent()];
@@ -113,8 +114,8 @@ pub(super) fn any_op() -> impl Strategy<Value = Op> {
     prop_oneof![2 => sources, 2 => moves, 2 => numbered, 3 => prop::sample::select(every_op())]
 }
 
-/// Returns the number of the operation's variant. A new variant does not compile without a line here, and the
-/// test below fails until it is in [`every_op`].
+/// Returns the number of the operation's variant. If a variant is added, this function does not compile until
+/// it has a line for it, and the test below fails until [`every_op`] returns it.
 fn variant(op: &Op) -> usize {
     match op {
         Op::Input { .. } => 0,
@@ -210,7 +211,8 @@ fn every_operation_round_trips() {
 }
 
 proptest! {
-    /// NaN and infinity have no JSON, and NaN does not equal itself; a graph that has one is refused.
+    /// NaN and infinity are left out: JSON cannot express them, NaN does not equal itself, and a graph that
+    /// has one is refused anyway.
     #[test]
     fn any_operation_round_trips(op in any_op()) {
         let text = format!("{op:?}");

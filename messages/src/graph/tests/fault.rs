@@ -1,4 +1,4 @@
-//! Faults of a whole graph: each is refused with an error that names it.
+//! Tests that each fault of a whole graph is refused with an error that names it.
 
 use super::*;
 use crate::id::{NodeId, VariableId};

@@ -1,4 +1,4 @@
-//! Hostile graphs: checking any graph returns and never panics.
+//! Tests of hostile graphs: the check of any graph returns a result and never panics.
 
 use proptest::prelude::*;
 
@@ -8,12 +8,13 @@ use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
 use crate::variable::VariableSpec;
 
-/// Returns a node of a hostile graph: an operation and its claimed inputs.
+/// Returns a random node of a hostile graph: an operation and the positions of its inputs, which may not
+/// exist.
 fn any_node() -> impl Strategy<Value = (Op, Vec<u32>)> {
     (any_op(), prop::collection::vec(0u32..14, 0..6))
 }
 
-/// Adds variables of other ranks, one of them untrained.
+/// Adds variables of several other ranks, one of them untrained.
 fn with_variables(mut graph: GraphSpec) -> GraphSpec {
     for (name, shape, trainable) in [("image", &[2, 3, 3, 4][..], true), ("moving", &[4], false)] {
         let (name, shape, initializer) = (name.to_owned(), Shape(shape.to_vec()), InitializerSpec::Zeros);
@@ -39,7 +40,8 @@ fn replace(graph: &mut GraphSpec, nodes: Vec<(Op, Vec<u32>)>) {
         .collect();
 }
 
-/// Checks that a valid graph can be inferred for its batch size and for others, within the bounds.
+/// Checks that the shapes of a valid graph can be inferred for its own batch size and for others, and that no
+/// output exceeds the limits.
 fn check(graph: &GraphSpec, batch: usize) -> Result<(), TestCaseError> {
     match graph.validate(batch) {
         Ok(()) => {
@@ -71,7 +73,8 @@ proptest! {
         check(&graph, batch)?;
     }
 
-    /// Nodes that do not fit are left out, so that the others read tensors of odd shapes.
+    /// Nodes that do not fit are left out, so that the remaining ones are applied to tensors of unusual
+    /// shapes.
     #[test]
     fn operations_never_panic_on_the_outputs_of_others(nodes in prop::collection::vec(any_node(), 1..32)) {
         let mut graph = with_variables(classifier());
@@ -90,7 +93,8 @@ proptest! {
         check(&graph, 2)?;
     }
 
-    /// One change in a valid graph reaches deeper into the check.
+    /// A graph with one change in it passes most of the check, so that later parts of the check are tested
+    /// too.
     #[test]
     fn any_single_change_is_accepted_or_refused(
         position in 0usize..12,
@@ -106,7 +110,7 @@ proptest! {
         check(&graph, 3)?;
     }
 
-    /// The builder continues after a fault and reports it at the end.
+    /// The builder continues after an error, and `finish` returns the first one.
     #[test]
     fn any_nodes_are_built_or_refused(nodes in prop::collection::vec(any_node(), 0..10)) {
         let mut g = GraphBuilder::new("any");
@@ -156,7 +160,7 @@ fn too_many_nodes_are_refused_first() {
 
 #[test]
 fn too_many_inputs_are_refused_first() {
-    // Two nodes that are each within the bound, and together exceed it by one.
+    // The inputs of each of the two nodes are within the limit; together, they exceed it by one.
     let mut graph = classifier();
     let wide = |inputs, name: &str| NodeSpec {
         name: name.to_owned(),

@@ -1,4 +1,5 @@
-//! A valid graph passes, and one with any fault is refused with an error that names the node.
+//! Tests of graphs: a valid graph passes the check, and one with any fault is refused with an error that
+//! names the node.
 
 mod building;
 mod every_op;

@@ -1,4 +1,4 @@
-//! A table of the output of every operation for valid inputs, and of the inputs that it refuses.
+//! Tables of the output of every operation for valid inputs, and of the inputs that each operation refuses.
 
 use super::every_op::{BINARY, REDUCTIONS, UNARY, every_op};
 use super::*;
@@ -14,8 +14,8 @@ fn tensor(text: &str) -> TensorSpec {
     if dtype == "i32" { TensorSpec::i32(shape) } else { TensorSpec::f32(shape) }
 }
 
-/// Returns the output of the operation for these inputs. Those of floats are variables, which have no batch;
-/// those of integers come with the examples, for a batch of 2.
+/// Returns the output of the operation for these inputs. Inputs of floats are variables, which have no batch.
+/// Inputs of integers are columns of the data, for a batch of 2.
 fn gives(op: &Op, inputs: &[&str]) -> Result<String, String> {
     let mut graph = classifier();
     (graph.nodes, graph.variables) = (Vec::new(), Vec::new());
@@ -159,7 +159,7 @@ fn good_losses() -> Vec<Row> {
     ]
 }
 
-/// Returns each operation with valid inputs and its output.
+/// Returns each operation with valid inputs and the expected output.
 fn good() -> Vec<Row> {
     use Padding::{Same, Valid};
     let mut table = [good_moves(), good_products(), good_norms(), good_losses()].concat();
@@ -197,7 +197,7 @@ fn good() -> Vec<Row> {
     table
 }
 
-/// Returns operations that move or convert elements, with faults.
+/// Returns operations that move or convert elements, each with a fault.
 fn bad_moves() -> Vec<Row> {
     const MAX: usize = usize::MAX;
     let [nan, infinite] = [f32::NAN, f32::INFINITY];
@@ -242,7 +242,7 @@ fn bad_moves() -> Vec<Row> {
     ]
 }
 
-/// Returns products and convolutions, with faults.
+/// Returns products and convolutions, each with a fault.
 fn bad_products() -> Vec<Row> {
     use Padding::{Same, Valid};
     let image = || vec!["f32[5, 8, 8, 3]", "f32[3, 3, 3, 4]"];
@@ -272,7 +272,7 @@ fn bad_products() -> Vec<Row> {
     ]
 }
 
-/// Returns normalisations, dropout and softmax, with faults.
+/// Returns normalisations, dropout and softmax, each with a fault.
 fn bad_norms() -> Vec<Row> {
     let [nan, infinite] = [f32::NAN, f32::INFINITY];
     let five = |x| vec![x, "f32[3]", "f32[3]", "f32[3]", "f32[3]"];
@@ -311,7 +311,7 @@ fn bad_norms() -> Vec<Row> {
     ]
 }
 
-/// Returns losses and metrics, with faults.
+/// Returns losses and metrics, each with a fault.
 fn bad_losses() -> Vec<Row> {
     const MAX: usize = usize::MAX;
     vec![
@@ -391,7 +391,8 @@ fn an_error_names_the_node_that_does_not_fit() {
     }
 }
 
-/// Leaves out the variable, whose shape and faults are those of its spec.
+/// The operation that reads a variable is left out, because its shape and faults are those of the variable's
+/// spec.
 #[test]
 fn the_tables_have_every_operation() {
     for op in every_op().iter().filter(|op| !matches!(op, Op::Variable { .. })) {
