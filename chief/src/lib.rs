@@ -1,4 +1,4 @@
-//! The chief: decisions for the whole job. It carries no tensors and runs no kernels.
+//! The chief: the task that makes the decisions for the whole job. It carries no tensors and runs no kernels.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What is known of a job while it runs, and when it has ended. Data only.
+//! The progress of a running job, and the report of an ended one. Data only.
 
 use std::time::Duration;
 
@@ -11,38 +11,38 @@ use pushpull_messages::message::{Evaluation, ShardSnapshot};
 pub struct JobProgress {
     /// Whether the workers train.
     pub running: bool,
-    /// The updates applied so far, as far as the workers have reported.
+    /// The number of updates applied so far, according to what the workers have reported.
     pub global_step: GlobalStep,
-    /// The updates at the end, unless the job is stopped early.
+    /// The number of updates at the end, unless the job is stopped early.
     pub last_step: GlobalStep,
-    /// The gradients that make an update together.
+    /// The number of gradients that are combined into one update.
     pub gradients_per_update: u32,
     /// The mean of the last losses of the present workers; `None` before the first report.
     pub loss: Option<f32>,
     /// The number of workers that train.
     pub workers: usize,
-    /// The workers that are missing, while the job has not begun.
+    /// The workers that are missing; empty once the job has begun.
     pub missing: Vec<TaskId>,
-    /// The checkpoints that were made.
+    /// The number of checkpoints that were made.
     pub saves: u64,
-    /// The checkpoints that could not be made.
+    /// The number of checkpoints that could not be made.
     pub saves_failed: u64,
     /// The newest valid checkpoint.
     pub last_checkpoint: Option<CheckpointName>,
 }
 
-/// A good end of a job.
+/// A successful end of a job.
 #[derive(Clone, Debug)]
 pub enum JobEnd {
-    /// The job trained to its end, or to where it was stopped, and was evaluated.
+    /// The job trained to its end, or to the step at which it was stopped, and was evaluated.
     Completed(JobReport),
-    /// The job was told to stop before its end, and another one can go on from there.
+    /// The job was told to stop before its end, and another one can continue from its checkpoint.
     Saved {
-        /// The updates that are in the checkpoint.
+        /// The number of updates that are in the checkpoint.
         step: GlobalStep,
-        /// The checkpoint to go on from.
+        /// The checkpoint from which another job can continue.
         checkpoint: CheckpointName,
-        /// Why the job stopped.
+        /// The reason for which the job stopped.
         reason: String,
     },
 }
@@ -52,28 +52,30 @@ pub enum JobEnd {
 pub struct JobReport {
     /// The time from when the workers were told to begin until the last one had finished.
     pub training: Duration,
-    /// The updates that are in the variables, those of a checkpoint included; the same on every shard.
+    /// The number of updates that are in the variables, including those of a restored checkpoint; the same on
+    /// every shard.
     pub steps: GlobalStep,
-    /// Why the job stopped before its last step, if it did.
+    /// The reason for which the job stopped before its last step, if it did.
     pub stopped: Option<String>,
-    /// The updates that this run has applied; the same on every shard.
+    /// The number of updates that this run has applied; the same on every shard.
     pub updates_applied: u64,
-    /// The gradients in these updates, as the first shard counts them; several may make one update.
+    /// The number of gradients in these updates, as the first shard counts them; an update may combine
+    /// several.
     pub gradients: u64,
-    /// The steps that workers dropped because their gradients were not finite.
+    /// The number of steps that workers dropped because their gradients were not finite.
     pub skipped: u64,
-    /// The mean of the last losses of the workers that stayed to the end, each weighted equally; NaN where
-    /// none of them has a finite loss. Workers that left or were lost do not count.
+    /// The mean of the last losses of the workers that stayed to the end, each weighted equally; NaN if none
+    /// of them has a finite loss. Workers that left or were lost do not count.
     pub train_loss: f32,
     /// The evaluation of the final variables on the test examples.
     pub evaluation: Evaluation,
-    /// Every shard at the end.
+    /// The final snapshot of every shard.
     pub shards: Vec<(ShardId, ShardSnapshot)>,
     /// The number of workers whose losses are in `train_loss`.
     pub workers: usize,
-    /// The checkpoints that were made.
+    /// The number of checkpoints that were made.
     pub saves: u64,
-    /// The checkpoints that could not be made.
+    /// The number of checkpoints that could not be made.
     pub saves_failed: u64,
     /// The newest valid checkpoint.
     pub last_checkpoint: Option<CheckpointName>,

@@ -1,5 +1,5 @@
-//! Concludes a job that trained to its end: checks every shard's counts against what the policy promises, and
-//! makes the report. Knows no workers.
+//! Concludes a job that trained to its end: checks every shard's counts against what the synchronization
+//! policy promises, and makes the report.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::error::ChiefError;
 use crate::job::TrainingOutcome;
 use crate::report::JobReport;
 
-/// Returns the report of a job, from its shards at the end.
+/// Makes the report of a job from the final snapshots of its shards.
 ///
 /// # Errors
-/// Returns an error if the counts of a shard are not those that the job asked for.
+/// Returns an error if the counts of a shard are not consistent with the job's policy and last step.
 pub(crate) fn conclude(
     job: &JobSpec,
     shards: Vec<(ShardId, ShardSnapshot)>,
@@ -43,8 +43,9 @@ pub(crate) fn conclude(
     })
 }
 
-/// Checks V2, V3 and S2 on one shard, which counts pushes since it began, of a job that trained to
-/// `last_step`.
+/// Checks one shard of a job that trained to `last_step`: every push is counted under exactly one verdict
+/// (V2), the number of updates is exact (V3), and no worker fell further behind than the policy allows (S2).
+/// The shard's counts start at the version that it began with.
 fn check(
     job: &JobSpec,
     last_step: GlobalStep,

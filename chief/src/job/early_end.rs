@@ -1,8 +1,8 @@
-//! What becomes of a job when its training has ended: its last checkpoint, and its result where it was not
-//! trained to its end. Knows neither store nor clock. Wanted properties: (A) only a job with a last
-//! checkpoint ends as saved, at its step; (B) a job that was told to stop and has a last checkpoint ends as
-//! saved; (C) any other job keeps its error; (D) nothing is saved where the shards may be at fault, and
-//! nothing limits the last save of a job that was trained to its end.
+//! What happens when the training has ended: which checkpoint is saved last, and the result of a job that was
+//! not trained to its end. Accesses neither store nor clock. Wanted properties: (A) only a job with a last
+//! checkpoint ends as saved, at the step of that checkpoint; (B) a job that was told to stop and has a last
+//! checkpoint ends as saved; (C) any other job keeps its error; (D) nothing is saved if the shards may be at
+//! fault, and the last save of a job that was trained to its end has no time limit.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
@@ -11,19 +11,19 @@ use super::TrainingEnd;
 use crate::error::ChiefError;
 use crate::report::JobEnd;
 
-/// The checkpoint that is saved when the training has ended.
+/// The choice of the checkpoint that is saved when the training has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastSave {
-    /// None.
+    /// No checkpoint is saved.
     Nothing,
-    /// One of this step.
+    /// The checkpoint of this step is saved.
     At(GlobalStep),
-    /// One of the step that all shards have reached, if they have reached the same.
+    /// The checkpoint of the step that all shards have reached is saved, if they have reached the same one.
     Current,
 }
 
 impl LastSave {
-    /// Returns what to save after the training has ended so.
+    /// Returns which checkpoint to save after the training has ended with this result.
     pub(crate) fn after(ended: Result<&TrainingEnd, &ChiefError>) -> Self {
         match ended {
             Ok(TrainingEnd::Evaluated(outcome)) => Self::At(outcome.step),
@@ -31,25 +31,25 @@ impl LastSave {
             Err(
                 ChiefError::Interrupted { .. } | ChiefError::NoWorkers { .. } | ChiefError::WorkerLeft { .. },
             ) => Self::Current,
-            // The fault may lie in what the shards hold.
+            // The shards' values may be wrong, so they are not saved.
             Err(_) => Self::Nothing,
         }
     }
 }
 
-/// The time that the last save may take.
+/// The limit of the time that the last save may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SaveLimit {
-    /// What is left of the drain.
+    /// The save may take the time that is left of the drain.
     Drain,
-    /// The drain timeout, from now on.
+    /// The save may take the drain timeout, counted from now.
     DrainTimeout,
-    /// Any time.
+    /// The save may take any time.
     Unlimited,
 }
 
 impl SaveLimit {
-    /// Returns the limit for a job whose training `ended_well` or not, and which was draining or not.
+    /// Returns the limit for a job that was `draining` or not, and whose training `ended_well` or not.
     pub(crate) const fn new(draining: bool, ended_well: bool) -> Self {
         match (draining, ended_well) {
             (true, _) => Self::Drain,
@@ -60,8 +60,8 @@ impl SaveLimit {
 }
 
 /// Returns the result of a job that was not trained to its end because of `error`. `drain` is the reason for
-/// which the job was told to stop, if it was; `last` is the last checkpoint, or why it could not be saved, if
-/// it was to be saved.
+/// which the job was told to stop, if it was. `last` is the last checkpoint or the reason for which it could
+/// not be saved; `None` if none was to be saved.
 pub(crate) fn early_end(
     error: ChiefError,
     drain: Option<String>,

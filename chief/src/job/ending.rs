@@ -1,4 +1,5 @@
-//! How workers leave the job, and how the job ends: evaluated, or with an error that all workers are told.
+//! How workers leave the job, and how the job ends: with an evaluation, or with an error that all workers are
+//! told.
 
 use pushpull_messages::id::{LocalStep, TaskId};
 use pushpull_messages::message::{Evaluated, Finish, Finished, TrainingResult};
@@ -33,7 +34,7 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Returns why no worker can take part any more, where that is so.
+    /// Returns the reason for which workers can no longer take part, or `None` if they can.
     pub(super) fn over(&self) -> Option<String> {
         match &self.phase {
             Phase::Failing(error) => Some(format!("the job is ending: {error}")),
@@ -47,8 +48,8 @@ impl<R> JobState<R> {
         if matches!(self.phase, Phase::Failing(_) | Phase::Ended(_)) {
             return Vec::new();
         }
-        // Workers that have not come yet are waited for so that they hear the reason, but not where the start
-        // timeout is over or an operator wants the job to end now.
+        // The job waits for workers that have not registered yet, so that they learn the reason. It does not
+        // wait if the start timeout is over or an operator wants the job to end now.
         let tell_absent = !matches!(error, ChiefError::Missing { .. } | ChiefError::Interrupted { .. });
         let reason = error.to_string();
         let mut effects = Vec::new();
@@ -59,7 +60,7 @@ impl<R> JobState<R> {
                     effects.extend(member.put(MemberState::Left).map(refused));
                 }
                 MemberState::Absent if !tell_absent => member.state = MemberState::Left,
-                // Their next request is answered with the reason.
+                // Such a worker's next request is answered with the reason.
                 _ => {}
             }
         }
@@ -67,7 +68,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Ends this life of a worker, which has not said that it leaves.
+    /// Removes the current incarnation of a worker that has not said that it leaves.
     pub(super) fn lose(&mut self, index: u32) -> Vec<Effect<R>> {
         let member = self.member(index);
         let training = matches!(member.state, MemberState::Training);
@@ -81,7 +82,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Lets a worker that has begun leave before it has finished.
+    /// Removes a worker that has begun and leaves before it has finished.
     fn leave(&mut self, index: u32, reason: &str) -> Vec<Effect<R>> {
         let incarnation = self.member(index).incarnation.expect("a worker that has begun has registered");
         if self.job.deterministic {
@@ -89,7 +90,7 @@ impl<R> JobState<R> {
             warn!(%worker, "worker left a deterministic job; its result is not that of a job in which all stay");
         }
         let mut effects = vec![Effect::Leave(index, incarnation)];
-        // When all tasks are told to stop, some workers hear it before the chief does.
+        // When all tasks are told to stop, some workers may stop before the chief has been told.
         if self.job.when_worker_leaves == LeaveSpec::Fail && !self.drains() {
             effects.extend(self.begin_failing(ChiefError::WorkerLeft {
                 worker: TaskId::worker(index),
@@ -101,14 +102,14 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Returns the job to its training phase if this worker evaluated, so that another one does.
+    /// Returns the job to its training phase if this worker was evaluating, so that another worker evaluates.
     fn stop_evaluating(&mut self, index: u32) {
         if matches!(self.phase, Phase::Evaluating(evaluator) if evaluator == index) {
             self.phase = Phase::Training;
         }
     }
 
-    /// Decides about a worker that has not left yet and says how its training ended.
+    /// Handles the message in which a worker that has not left says how its training ended.
     pub(super) fn finished(&mut self, index: u32, finish: Finish, reply: R) -> Vec<Effect<R>> {
         let over = self.over();
         let Finish { result, local_step, loss, skipped } = finish;
@@ -153,7 +154,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Draws the consequences of how a worker's training ended, after `steps` local steps.
+    /// Updates the job after a worker's training ended with `result`, after `steps` local steps.
     fn stop_training(&mut self, index: u32, result: TrainingResult, steps: LocalStep) -> Vec<Effect<R>> {
         let worker = TaskId::worker(index);
         match result {
@@ -162,8 +163,8 @@ impl<R> JobState<R> {
                 info!(%worker, %steps, "worker finished");
                 Vec::new()
             }
-            // The evaluation shows whether all inputs together were enough, since it needs the last step's
-            // variables.
+            // The evaluation shows whether all inputs together were sufficient, because it needs the last
+            // step's variables.
             TrainingResult::InputEnded(how) => {
                 warn!(%worker, reason = how, "worker has no more input; waiting for the others");
                 let effects = self.leave(index, &how);
@@ -183,7 +184,7 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Decides about the worker that was told to evaluate and has done so, or could not.
+    /// Handles the message of the worker that was told to evaluate, which has done so or could not.
     pub(super) fn evaluated(&mut self, index: u32, evaluated: Evaluated, reply: R) -> Vec<Effect<R>> {
         self.member(index).state = MemberState::Left;
         if let Some(reason) = self.over() {
@@ -211,12 +212,12 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Has one worker evaluate once all that are left have finished: one that can be reached, as soon as
-    /// there is one.
+    /// Tells one worker to evaluate once all remaining workers have finished. If none of them can be reached,
+    /// the first one that reconnects is told.
     pub(super) fn evaluate_if_trained(&mut self) -> Vec<Effect<R>> {
         if !self.members.values().any(Member::is_here) {
             let (step, last_step) = (self.global_step, self.job.last_step);
-            // Where all workers were told to stop, so was the job.
+            // If all remaining workers were told to stop, the job was told to stop, too.
             let interrupted = self.saves && self.members.values().all(|member| member.interrupted);
             return self.fail(match self.drains() || interrupted {
                 true => ChiefError::Interrupted { step, last_step },

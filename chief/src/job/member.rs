@@ -1,47 +1,47 @@
-//! One worker of the job, as the chief knows it: its life, its connection, and what it waits for. Knows
-//! nothing of the other workers.
+//! One worker of the job, as the chief sees it: its incarnation, its connection, and what it waits for.
 
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::Resume;
 
 /// A worker of the job.
 pub(super) struct Member<R> {
-    /// The latest life; requests of an earlier one are refused. `None` until the worker has registered.
+    /// The latest incarnation; requests of earlier ones are refused. `None` until the worker has registered.
     pub incarnation: Option<Incarnation>,
-    /// The number of lives that have registered.
+    /// The number of incarnations that have registered.
     pub lives: u64,
-    /// The address at which the worker can be observed, if it has one.
+    /// The address of the worker's status server, if it has one.
     pub http: Option<String>,
-    /// The latest connection of that life; the worker repeats over it what it sent over earlier ones.
+    /// The number of the latest connection of that incarnation. The worker repeats over it what it sent over
+    /// earlier ones.
     pub connection: u64,
-    /// Whether that connection is broken; the worker may come back on another one.
+    /// Whether that connection is broken; the worker may reconnect.
     pub away: bool,
     pub state: MemberState<R>,
     /// Whether the worker has left because of a signal.
     pub interrupted: bool,
     /// The last finite loss that the worker has reported; `None` again when it has left.
     pub loss: Option<f32>,
-    /// The position at which the worker goes on in its input if it is started again.
+    /// The position at which the worker continues in its input if it is started again.
     pub resume: Resume,
 }
 
-/// What a worker does or waits for.
+/// The state of a worker: what it does or waits for.
 pub(super) enum MemberState<R> {
-    /// It has never registered.
+    /// The worker has never registered.
     Absent,
-    /// It waits to be told the job.
+    /// The worker waits for the description of the job.
     Registered(R),
-    /// It prepares.
+    /// The worker prepares for the training.
     Preparing,
-    /// It waits for the others to be ready.
+    /// The worker waits until all workers are ready.
     Ready(R),
     Training,
-    /// It waits to be told what is left to do.
+    /// The worker has finished and waits to be told what is left to do.
     Finished(R),
     Evaluating,
-    /// It has left by itself, or was sent away.
+    /// The worker has left by itself or was told to leave.
     Left,
-    /// It was away for too long, and its requests come too late.
+    /// The worker did not reconnect in time; its later requests are refused.
     Lost,
 }
 
@@ -60,17 +60,17 @@ impl<R> Member<R> {
         }
     }
 
-    /// Returns whether the worker takes part, though its connection may be broken.
+    /// Returns whether the worker takes part; its connection may be broken.
     pub(super) const fn is_here(&self) -> bool {
         !matches!(self.state, MemberState::Absent | MemberState::Left | MemberState::Lost)
     }
 
-    /// Returns whether the worker takes part and can be reached.
+    /// Returns whether the worker takes part and its connection works.
     pub(super) const fn is_present(&self) -> bool {
         self.is_here() && !self.away
     }
 
-    /// Returns whether the worker has taken part and will not do so again in this life.
+    /// Returns whether this incarnation of the worker has taken part and will not do so again.
     pub(super) const fn is_over(&self) -> bool {
         matches!(self.state, MemberState::Left | MemberState::Lost)
     }
@@ -80,7 +80,8 @@ impl<R> Member<R> {
         self.is_here() && !matches!(self.state, MemberState::Finished(_))
     }
 
-    /// Records that the worker has drawn `drawn` batches of `batch_size` examples in all its lives.
+    /// Records that all incarnations of the worker together have drawn `drawn` batches of `batch_size`
+    /// examples.
     pub(super) fn has_drawn(&mut self, drawn: u64, batch_size: u32) {
         if let Some(more) = drawn.checked_sub(self.resume.drawn) {
             let examples = more.saturating_mul(u64::from(batch_size));
@@ -88,7 +89,7 @@ impl<R> Member<R> {
         }
     }
 
-    /// Replaces the state, and returns the reply handle of a worker that was waiting.
+    /// Replaces the state. Returns the reply handle if the worker was waiting for a reply.
     pub(super) fn put(&mut self, state: MemberState<R>) -> Option<R> {
         match std::mem::replace(&mut self.state, state) {
             MemberState::Registered(reply) | MemberState::Ready(reply) | MemberState::Finished(reply) => {

@@ -1,5 +1,5 @@
-//! The job as a state machine: which workers are members, what they wait for, and when the job ends. Knows no
-//! socket and no clock; `R` is the handle that a reply is sent with.
+//! The job as a state machine: which workers are members, what they wait for, and when the job ends. Uses no
+//! socket and no clock; `R` is the handle with which a reply is sent.
 
 mod conclusion;
 mod early_end;
@@ -30,22 +30,23 @@ pub(crate) use early_end::{LastSave, SaveLimit, early_end};
 use member::{Member, MemberState};
 pub(crate) use status::{Headline, JobStatus, MemberStatus};
 
-/// An effect that the actor has to carry out.
+/// An effect that the state machine requests and the actor carries out.
 #[derive(Debug)]
 pub(crate) enum Effect<R> {
-    /// Sends a reply.
+    /// Sends this message as the reply to a request.
     Reply(R, Message),
     /// All workers are ready, and the training time starts.
     Started,
-    /// All workers have finished at this step, and the training time stops. The job is about to be evaluated.
+    /// All workers have finished at this step, and the training time stops. The evaluation of the job comes
+    /// next.
     Trained(GlobalStep),
-    /// This life of a worker has left, and the shards must not wait for it.
+    /// This incarnation of a worker has left, and the shards must not wait for it.
     Leave(u32, Incarnation),
     /// The job has ended.
     Ended(Result<TrainingEnd, ChiefError>),
 }
 
-/// A good end of the training.
+/// A successful end of the training.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TrainingEnd {
     /// The variables were evaluated.
@@ -72,63 +73,63 @@ pub(crate) struct TrainingOutcome {
 /// The state that a job begins with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobStart {
-    /// The updates that are in the variables.
+    /// The number of updates that are already in the variables.
     pub step: GlobalStep,
-    /// The position at which each worker goes on in its input.
+    /// The position at which each worker continues in its input, by the worker's index.
     pub resumes: Vec<Resume>,
-    /// Whether checkpoints are made.
+    /// Whether the job makes checkpoints.
     pub saves: bool,
     /// The steps that the workers trace, if any.
     pub trace: Option<TraceSpec>,
 }
 
-/// An end of the training before the job's last step.
+/// A stop of the training before the job's last step.
 #[derive(Clone, Debug)]
 struct EarlyStop {
     reason: String,
-    /// Whether the job ends without an evaluation, so that another one can go on.
+    /// Whether the job ends without an evaluation, so that another one can continue.
     drains: bool,
-    /// The step at which the shards have agreed to stop, once they have.
+    /// The step at which the shards have agreed to stop; `None` until they have agreed.
     step: Option<GlobalStep>,
 }
 
-/// The state of a job.
+/// The state machine of a job.
 ///
 /// Wanted properties: (A) every request is answered exactly once, however often it is repeated; (B) no worker
-/// begins before all are ready; (C) a job ends exactly once, and well only if it was evaluated; (D) a worker
-/// that is away for too long, is lost, or has no more input never holds up the others; (E) the shards are
-/// told of a worker that has begun and leaves before it has finished, once for each of its lives; (F) where
-/// the training stops early, no worker evaluates another step than the one that the shards have agreed on,
-/// and a job that drains is not evaluated.
+/// begins before all are ready; (C) a job ends exactly once, and successfully only if it was evaluated; (D) a
+/// worker that is disconnected for too long, is lost, or has no more input never holds up the others; (E)
+/// when a worker that has begun leaves before it has finished, the shards are told, once for each
+/// incarnation; (F) if the training stops early, no worker evaluates another step than the one that the
+/// shards have agreed on, and a job that drains is not evaluated.
 pub(crate) struct JobState<R> {
     job: JobSpec,
     placement: Option<Placement>,
     members: BTreeMap<u32, Member<R>>,
     phase: Phase,
     stopping: Option<EarlyStop>,
-    /// Whether checkpoints are made.
+    /// Whether the job makes checkpoints.
     saves: bool,
     saved: SaveStatus,
     trace: Option<TraceSpec>,
-    /// The updates that the job began with.
+    /// The number of updates that the job began with.
     began: GlobalStep,
     global_step: GlobalStep,
-    /// Steps that workers dropped because their gradients were not finite.
+    /// The number of steps that workers dropped because their gradients were not finite.
     skipped: u64,
-    /// The first worker whose input has ended before the last step, and what it said.
+    /// The first worker whose input ended before the last step, and the reason that it gave.
     input_ended: Option<(TaskId, String)>,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Waiting for variables and workers.
+    /// The job waits for variables and workers.
     Starting,
     Training,
-    /// One worker evaluates.
+    /// The worker with this index evaluates.
     Evaluating(u32),
-    /// The job cannot go on, and waits for the workers to leave.
+    /// The job cannot continue because of this error, and waits for the workers to leave.
     Failing(ChiefError),
-    /// The job has ended, with the reason if it failed.
+    /// The job has ended; the text is the reason if it failed.
     Ended(Option<String>),
 }
 
@@ -136,7 +137,7 @@ fn refuse<R>(reply: R, reason: impl std::fmt::Display) -> Effect<R> {
     Effect::Reply(reply, Refusal::new(RefusalCode::Unavailable, reason).into())
 }
 
-/// Answers a request that was repeated since.
+/// Answers a request that the worker has repeated, so that only the repetition is still waiting.
 fn superseded<R>(reply: R) -> Effect<R> {
     Effect::Reply(reply, Refusal::superseded().into())
 }
@@ -172,12 +173,12 @@ impl<R> JobState<R> {
         self.global_step
     }
 
-    /// Returns the step at which the training ends, as far as it is known.
+    /// Returns the step at which the training ends, as far as it has been decided.
     fn last_step(&self) -> GlobalStep {
         self.stopping.as_ref().and_then(|stopping| stopping.step).unwrap_or(self.job.last_step)
     }
 
-    /// Returns the workers that cannot be reached, while the job has not begun.
+    /// Returns the workers that cannot be reached; empty once the job has begun.
     fn missing(&self) -> Vec<TaskId> {
         if !matches!(self.phase, Phase::Starting) {
             return Vec::new();
@@ -194,16 +195,17 @@ impl<R> JobState<R> {
         matches!(self.phase, Phase::Failing(_))
     }
 
-    /// Returns the workers that are waited for after their connection broke, each with that connection. A
-    /// worker that is away for too long has to be reported as [`lost`](Self::lost). Before the job begins,
-    /// the start timeout is the limit.
+    /// Returns the workers whose connection broke and that may still reconnect, each with the number of that
+    /// connection. If a worker does not reconnect in time, the caller must report it as [`lost`](Self::lost).
+    /// Before the job begins, the limit is the start timeout.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let limited = !matches!(self.phase, Phase::Starting | Phase::Ended(_));
         let away = self.members.iter().filter(move |(_, member)| limited && member.is_here() && member.away);
         away.map(|(&index, member)| (index, member.connection))
     }
 
-    /// Returns the progress of the job. Its loss is the mean of the last losses of the present workers.
+    /// Returns the progress of the job. Its loss is the mean of the last losses of the workers that take
+    /// part.
     pub(crate) fn progress(&self) -> JobProgress {
         let trains =
             |member: &&Member<R>| member.is_present() && matches!(member.state, MemberState::Training);
@@ -221,19 +223,19 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Returns the mean of the last losses of the present workers, and their number; `None` where there are
-    /// none. A worker that leaves or is lost takes its loss with it.
+    /// Returns the mean of the last losses of the workers that take part, and the number of these losses;
+    /// `None` if there are none. The loss of a worker that leaves or is lost no longer counts.
     fn mean_loss(&self) -> Option<(f32, usize)> {
         let losses: Vec<f32> = self.members.values().filter_map(|member| member.loss).collect();
         (!losses.is_empty()).then(|| (losses.iter().sum::<f32>() / losses.len() as f32, losses.len()))
     }
 
-    /// Records what has become of the checkpoints.
+    /// Records the status of the saves.
     pub(crate) const fn saved(&mut self, saved: SaveStatus) {
         self.saved = saved;
     }
 
-    /// Records that every variable has its initial value, and tells the job to the workers that wait.
+    /// Records that every variable has its initial value, and sends the job to the workers that wait for it.
     pub(crate) fn created(&mut self, placement: Placement, start: JobStart) -> Vec<Effect<R>> {
         self.placement = Some(placement);
         (self.global_step, self.began) = (start.step, start.step);
@@ -245,7 +247,8 @@ impl<R> JobState<R> {
         waiting.into_iter().flat_map(|index| self.tell_job(index)).collect()
     }
 
-    /// Records that a worker has opened a connection. It may have nothing to request now, but it is present.
+    /// Records that a worker has opened a connection. The worker counts as present even if it has no request
+    /// to send.
     pub(crate) fn connected(&mut self, peer: &Peer) -> Vec<Effect<R>> {
         let Some(member) = self.members.get(&peer.task.index) else { return Vec::new() };
         if member.incarnation != Some(peer.incarnation) || peer.connection < member.connection {
@@ -255,7 +258,7 @@ impl<R> JobState<R> {
         self.proceed()
     }
 
-    /// Decides about the request of a worker.
+    /// Handles the request of a worker.
     pub(crate) fn request(&mut self, peer: &Peer, message: Message, reply: R) -> Vec<Effect<R>> {
         let index = peer.task.index;
         let member = self.member(index);
@@ -297,7 +300,7 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Records that a worker has been away for too long since `connection` broke.
+    /// Records that a worker has not reconnected in time since `connection` broke.
     pub(crate) fn lost(&mut self, index: u32, connection: u64) -> Vec<Effect<R>> {
         if !self.awaited().any(|awaited| awaited == (index, connection)) {
             return Vec::new();
@@ -308,7 +311,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Returns the workers whose state is wanted.
+    /// Returns the indices of the workers whose state is `wanted`.
     fn in_state(&self, wanted: impl Fn(&MemberState<R>) -> bool) -> Vec<u32> {
         self.members.iter().filter(|(_, member)| wanted(&member.state)).map(|(&index, _)| index).collect()
     }
@@ -317,7 +320,7 @@ impl<R> JobState<R> {
         self.members.get_mut(&index).expect("only workers of the job are admitted")
     }
 
-    /// Records that the known life of a worker uses its latest connection.
+    /// Records the latest connection of a worker's current incarnation.
     fn reconnected(&mut self, peer: &Peer) {
         let index = peer.task.index;
         let member = self.member(index);
@@ -328,7 +331,7 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Decides about the first request of a new life, which can only register.
+    /// Handles the first request of a new incarnation, which can only register.
     fn register(&mut self, peer: &Peer, message: Message, reply: R) -> Vec<Effect<R>> {
         let index = peer.task.index;
         if !matches!(message, Message::Register(_)) {
@@ -368,13 +371,13 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Decides about a request of the known life, which may be a repetition.
+    /// Handles a request of the current incarnation, which may be a repetition.
     fn answer(&mut self, index: u32, message: Message, reply: R) -> Vec<Effect<R>> {
         let over = self.over();
         match (message, &self.member(index).state) {
             (Message::Report(report), _) => vec![self.reported(index, &report, reply)],
             (Message::Finish(finish), MemberState::Left | MemberState::Lost) => match (over, finish.result) {
-                // It got the same reply the first time.
+                // The reply is the same as to the first request.
                 (Some(reason), TrainingResult::Completed | TrainingResult::InputEnded(_))
                     if !matches!(self.phase, Phase::Ended(None)) =>
                 {
@@ -406,7 +409,7 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Keeps the reply handle of a repeated request, and answers the older one.
+    /// Keeps the reply handle of a repeated request, and answers the earlier request.
     fn keep(&mut self, index: u32, state: MemberState<R>) -> Vec<Effect<R>> {
         let older = self.member(index).put(state);
         older.map(|older| superseded(older)).into_iter().collect()
@@ -439,7 +442,7 @@ impl<R> JobState<R> {
         Effect::Reply(reply, Reported { stop, clock_us: 0 }.into())
     }
 
-    /// Does whatever has become possible by a change.
+    /// Carries out every transition that a change has made possible.
     fn proceed(&mut self) -> Vec<Effect<R>> {
         match &self.phase {
             Phase::Starting => self.begin_if_ready(),
@@ -464,7 +467,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Tells all workers that are ready to begin.
+    /// Tells all workers that are ready to begin the training.
     fn go(&mut self) -> Vec<Effect<R>> {
         let mut effects = Vec::new();
         for index in self.in_state(|state| matches!(state, MemberState::Ready(_))) {

@@ -1,4 +1,4 @@
-//! The status of a job for observers: its phase, and what each worker does. Decides nothing, and knows no
+//! The status of a job for observers: its phase, and the state of each worker. Decides nothing, and reads no
 //! clock.
 
 use pushpull_messages::id::{GlobalStep, Incarnation};
@@ -16,7 +16,7 @@ pub(crate) struct JobStatus {
     pub reason: Option<String>,
     /// Whether the job ends before its last step, or has ended.
     pub stops: bool,
-    /// The updates that the job began with.
+    /// The number of updates that the job began with.
     pub began: GlobalStep,
     pub workers: Vec<MemberStatus>,
 }
@@ -26,16 +26,16 @@ pub(crate) struct JobStatus {
 pub(crate) struct MemberStatus {
     pub worker: u32,
     pub state: WorkerState,
-    /// The latest life.
+    /// The latest incarnation.
     pub life: Option<Incarnation>,
-    /// The number of lives that have registered.
+    /// The number of incarnations that have registered.
     pub lives: u64,
-    /// The address at which the worker can be observed, if it has one.
+    /// The address of the worker's status server, if it has one.
     pub http: Option<String>,
 }
 
-/// The part of the status that is published at once when it changes: the phase, whether the job stops early,
-/// and the state and the number of lives of each worker.
+/// The part of the status whose changes are published without delay: the phase, whether the job stops early,
+/// and each worker's state and number of incarnations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Headline {
     pub phase: JobPhase,
@@ -74,7 +74,7 @@ impl<R> JobState<R> {
         Headline { phase: self.phase(), stopping: self.stopping.is_some(), workers }
     }
 
-    /// Returns whether `peer` is the known life of a worker on its latest connection.
+    /// Returns whether `peer` is the current incarnation of a worker on its latest connection.
     pub(crate) fn is_latest(&self, peer: &Peer) -> bool {
         self.members.get(&peer.task.index).is_some_and(|member| {
             member.incarnation == Some(peer.incarnation) && member.connection <= peer.connection

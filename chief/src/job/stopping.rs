@@ -1,5 +1,5 @@
-//! How a job stops before its last step: at a step that the shards agree on, for good or so that another job
-//! can go on.
+//! How a job stops before its last step: at a step that the shards agree on, either for good or so that
+//! another job can continue.
 
 use pushpull_messages::id::GlobalStep;
 
@@ -9,7 +9,7 @@ use crate::error::ChiefError;
 
 impl<R> JobState<R> {
     /// Begins to stop the training; the shards are about to be told where. A job that `drains` is not
-    /// evaluated. A second call may turn a stop for good into a drain, and not the other way round.
+    /// evaluated. A second call may turn a stop for good into a drain, but not a drain into a stop for good.
     pub(crate) fn stop(&mut self, reason: String, drains: bool) -> Vec<Effect<R>> {
         match (&self.phase, &mut self.stopping) {
             (Phase::Failing(_) | Phase::Ended(_), _) => Vec::new(),
@@ -34,7 +34,7 @@ impl<R> JobState<R> {
         self.proceed()
     }
 
-    /// Ends a drain: workers that have not finished by now are no longer waited for.
+    /// Ends the time for a drain: the job no longer waits for workers that have not finished.
     pub(crate) fn end_drain(&mut self) -> Vec<Effect<R>> {
         let mut effects = self.let_finished_go();
         let (step, last_step) = (self.global_step, self.job.last_step);
@@ -43,17 +43,17 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Returns whether the job ends so that another one can go on.
+    /// Returns whether the job ends so that another one can continue.
     pub(super) fn drains(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.drains)
     }
 
-    /// Returns whether the job stops at a step that the shards have not agreed on yet.
+    /// Returns whether the job is stopping and the shards have not agreed on the step yet.
     pub(super) fn is_agreeing(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.step.is_none())
     }
 
-    /// Ends a job whose remaining workers have all finished, and lets them go.
+    /// Ends a draining job whose remaining workers have all finished, and tells them to leave.
     pub(super) fn drained(&mut self) -> Vec<Effect<R>> {
         let step = self.last_step();
         let mut effects = self.let_finished_go();

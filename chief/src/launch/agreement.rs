@@ -1,10 +1,10 @@
-//! How all shards agree on a step to stop at while they train. Knows neither shards nor workers. Wanted
-//! properties: (A) no shard is beyond the agreed step when it hears of it; (B) there are few rounds, however
+//! How all shards agree on a step to stop at while they train. Sends no messages. Wanted properties: (A) no
+//! shard has passed the agreed step when it receives that step; (B) the number of rounds is small, however
 //! fast the shards train.
 
 use pushpull_messages::id::{GlobalStep, Version};
 
-/// How many times the observed pace is left as a margin ahead of the shards.
+/// The margin ahead of the shards, as a multiple of the observed pace.
 const PACES: u64 = 4;
 
 /// The search for a step at which all shards can stop.
@@ -16,23 +16,24 @@ pub(crate) struct StopAgreement {
 }
 
 impl StopAgreement {
-    /// Begins with shards that have reached at most `seen`, and make `pace` updates while a few messages
-    /// travel. Without a pace no worker trains, and the shards stop where they are.
+    /// Begins the search with shards that have reached at most `seen` and make `pace` updates while a few
+    /// messages travel. If `pace` is `None`, no worker trains, and the shards stop where they are.
     pub(crate) fn new(seen: Version, pace: Option<u64>, last_step: GlobalStep) -> Self {
-        // Another round mends a step that is too early. A step that is too late would never be reached, since
-        // workers that are about to leave take no more steps.
+        // If the step is too early, another round corrects it. A step that is too late would never be
+        // reached, since workers that are about to leave take no more steps.
         let margin = pace.map_or(0, |pace| 2 + pace.saturating_mul(PACES));
         let step = GlobalStep(seen.0.saturating_add(margin)).min(last_step);
         Self { last_step, margin, step }
     }
 
-    /// Returns the step that the shards are asked to stop at.
+    /// Returns the step at which the shards are requested to stop.
     pub(crate) const fn step(&self) -> GlobalStep {
         self.step
     }
 
-    /// Takes the versions that the shards have answered with. Returns true if all of them stop at the step;
-    /// otherwise they have to be asked again, with a later one.
+    /// Records the versions that the shards have replied with. Returns true if all of them stop at the step.
+    /// Otherwise the caller must send the request again, with the later step that [`step`](Self::step) then
+    /// returns.
     pub(crate) fn update(&mut self, versions: &[Version]) -> bool {
         let seen = versions.iter().copied().max().unwrap_or_default();
         if seen.0 <= self.step.0 {
@@ -66,8 +67,8 @@ mod tests {
                 let step = agreement.step();
                 let mut versions = Vec::new();
                 for ((shard, speed), stop) in shards.iter_mut().zip(&speeds).zip(&mut stops) {
-                    // The shard goes on until it hears of the step, but not beyond a step that it has agreed
-                    // to.
+                    // The shard continues until it receives the step, but not beyond a step that it has
+                    // agreed to.
                     shard.0 = (shard.0 + speed).min(*stop);
                     if shard.0 <= step.0 {
                         *stop = step.0;

@@ -1,5 +1,5 @@
-//! Brings the cluster up, supervises it, and carries out commands. Knows no rule of the job: it tells the
-//! coordinator.
+//! Brings the cluster up, supervises it, and carries out commands. What a command means for the job is
+//! decided by the coordinator, which the launcher notifies.
 
 use std::cell::OnceCell;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ use crate::job::JobStart;
 use crate::placement::table;
 use crate::report::JobProgress;
 
-/// How long the shards are watched to see how fast they train.
+/// The time for which the shards are watched to see how fast they train.
 const PACE: Duration = Duration::from_millis(50);
 /// The time between two log lines about missing tasks.
 const MISSING_LOG_INTERVAL: Duration = Duration::from_secs(3);
@@ -45,34 +45,35 @@ pub(crate) struct Launcher<'a> {
     pub interrupt: &'a CancellationToken,
     pub coordinator: &'a Addr<Coordinator>,
     pub ps: &'a PsTasks,
-    /// Commands to the saver, where checkpoints are made.
+    /// The channel for commands to the saver, if the job makes checkpoints.
     pub saver: mpsc::UnboundedSender<SaverCommand>,
-    /// The job's own checkpoints, and which of them it begins with.
+    /// The job's own checkpoints, and the choice of the one that it begins with.
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
-    /// Set when the job is told to drain.
+    /// The shares of the drain timeout; set when the job is told to drain.
     pub drain: Rc<OnceCell<Drain>>,
 }
 
-/// The end of a job that another job goes on from.
+/// The end of a job that another job continues from.
 #[derive(Debug)]
 pub(crate) struct Drain {
     pub reason: String,
-    /// When everything has to be saved.
+    /// The time by which everything has to be saved.
     pub deadline: Instant,
 }
 
-/// What is left to do about commands that were taken.
+/// The work that is left for commands that were accepted.
 struct Pending<F> {
-    /// The running agreement on the step to stop at: at most one.
+    /// The running agreement on the step to stop at; the set has at most one element.
     agreement: FuturesUnordered<F>,
     /// Whether the job was told to stop.
     stopping: bool,
-    /// When the workers' time to finish a drain ends.
+    /// The time by which the workers have to finish a drain.
     workers_deadline: Option<Instant>,
 }
 
 impl Launcher<'_> {
-    /// Leads the job. Never returns; the coordinator says when the job has ended.
+    /// Brings the cluster up, supervises it and carries out commands. Never returns: the coordinator decides
+    /// when the job has ended.
     pub(crate) async fn run(&self, commands: &mut CommandQueue) -> Infallible {
         let started = tokio::select! {
             started = self.bring_up() => started,
@@ -98,7 +99,7 @@ impl Launcher<'_> {
     async fn bring_up(&self) -> Result<Instant, ChiefError> {
         let timeout = self.config.start_timeout;
         let deadline = Instant::now() + timeout;
-        // Longer than the deadline, which is watched here for all tasks together.
+        // This is longer than the deadline, which is enforced here for all tasks together.
         let patience = Patience::of(timeout + Duration::from_secs(60));
         let connect = self.ps.connect(self.transport, self.identity, patience, self.config.retry);
         match tokio::time::timeout_at(deadline, connect).await {
@@ -127,7 +128,7 @@ impl Launcher<'_> {
         Ok(deadline)
     }
 
-    /// Watches for lost ps tasks, and until the deadline for missing workers.
+    /// Watches for lost ps tasks and, until the deadline, for missing workers.
     async fn supervise(&self, deadline: Instant) -> Result<Infallible, ChiefError> {
         let mut log = tokio::time::interval(MISSING_LOG_INTERVAL);
         log.tick().await;
@@ -138,7 +139,8 @@ impl Launcher<'_> {
                     let step = self.progress.borrow().global_step;
                     return Err(ChiefError::PsLost { task, step, reason });
                 }
-                // Workers that are missing at the deadline end the job; workers that are lost later do not.
+                // If workers are missing at the deadline, the job ends. Workers that are lost later do not
+                // end it.
                 () = tokio::time::sleep_until(deadline), if !self.progress.borrow().missing.is_empty() => {
                     return Err(self.missing());
                 }
@@ -153,7 +155,7 @@ impl Launcher<'_> {
         }
     }
 
-    /// Carries out every command; a signal counts as one to drain.
+    /// Carries out every command; a signal counts as a command to drain.
     async fn carry_out(&self, commands: &mut CommandQueue) -> Result<Infallible, ChiefError> {
         let mut interrupted = false;
         let mut pending =
@@ -218,7 +220,7 @@ impl Launcher<'_> {
 
     fn stop<F>(&self, reason: String, drains: bool, pending: &mut Pending<F>, agree: impl FnOnce() -> F) {
         warn!(reason, "stopping before the last step");
-        // The coordinator has to know before any shard does, since workers react to what the shards tell
+        // The coordinator has to be told before any shard is, since workers react to what the shards tell
         // them.
         self.coordinator.do_send(JobEvent::Stop { reason, drains });
         if !std::mem::replace(&mut pending.stopping, true) {

@@ -25,13 +25,13 @@ use tracing::{error, warn};
 use crate::error::ChiefError;
 use crate::placement::place;
 
-/// How long a ps task may take to confirm that it stops.
+/// The time that a ps task has to confirm that it stops.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The time before a request that a shard had no room for is repeated.
+/// The time after which a request is repeated that a shard refused because its queue was full.
 const OVERLOADED_RETRY: Duration = Duration::from_millis(100);
 
-/// Why the shards could not be created.
+/// The reason for which the shards could not be created.
 pub(crate) enum CreateError {
     /// A shard cannot read its initial values.
     Unavailable { shard: ShardId, reason: String },
@@ -60,7 +60,7 @@ pub(crate) struct PsTasks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PsStatus {
     pub task: TaskId,
-    /// The address at which the task can be observed, if it has one.
+    /// The address of the task's status server, if it has one.
     pub http: Option<String>,
     /// Whether the task can be reached now.
     pub up: bool,
@@ -109,12 +109,13 @@ impl PsTasks {
         self.callers.borrow().values().map(status).collect()
     }
 
-    /// Waits until the ps tasks are about to be told to stop. From then on no one else may keep a caller.
+    /// Waits until the ps tasks are about to be told to stop. After that, other code must not keep a caller
+    /// of a task, because it would keep the connection open.
     pub(crate) async fn stopping(&self) {
         self.stops.cancelled().await;
     }
 
-    /// Returns every shard, with the caller of its task.
+    /// Returns the id of every shard, with the caller of its task.
     pub(crate) fn shards(&self) -> Vec<(ShardId, Arc<ReconnectingClient>)> {
         let of_task = |caller: Arc<ReconnectingClient>| {
             let shards = 0..caller.welcome().shards;
@@ -130,7 +131,7 @@ impl PsTasks {
     }
 
     /// Creates the variables on every shard. May be called again, with another `start`, before a worker has
-    /// been told to begin. Returns the version that all shards begin with.
+    /// been told to begin. Returns the version with which all shards begin.
     pub(crate) async fn create(
         &self,
         job: &JobSpec,
@@ -161,7 +162,8 @@ impl PsTasks {
             creations.push(async move { (shard, creation.await) });
         }
         let mut versions = Vec::new();
-        // Waits for every shard, so that none is still busy with this request when the next one comes.
+        // The replies of all shards are awaited, so that no shard is still busy with this request when the
+        // next one comes.
         for (shard, created) in futures_util::future::join_all(creations).await {
             match created {
                 Ok((created, _)) => versions.push((shard, created.version)),
@@ -199,8 +201,8 @@ impl PsTasks {
         futures_util::future::try_join_all(snapshots).await
     }
 
-    /// Tells every shard to write its part of a checkpoint when it has reached version `at`. Returns the
-    /// replies as they come.
+    /// Tells every shard to write its part of a checkpoint when it has reached version `at`. Returns a stream
+    /// of the replies, in the order in which they come.
     pub(crate) fn save(
         &self,
         checkpoint: CheckpointName,
@@ -217,8 +219,8 @@ impl PsTasks {
         saves.collect()
     }
 
-    /// Asks every shard to stop at `step`. Returns their versions: a shard that is beyond `step` does not
-    /// stop there.
+    /// Requests every shard to stop at `step`. Returns the versions of the shards: a shard that has already
+    /// passed `step` does not stop there.
     pub(crate) async fn stop_at(&self, step: GlobalStep) -> Result<Vec<Version>, ChiefError> {
         let stops = self.shards().into_iter().map(|(shard, caller)| async move {
             let stop = StopAt { shard: shard.shard, step };
@@ -253,8 +255,8 @@ impl PsTasks {
         futures_util::future::join_all(stops).await;
     }
 
-    /// Tells every shard that this life of a worker has left, and repeats that as long as needed: a shard
-    /// that has not heard it waits for the worker.
+    /// Tells every shard that this incarnation of a worker has left, and repeats the message until each shard
+    /// has confirmed it: a shard that has not received it keeps waiting for the worker.
     pub(crate) async fn leave(&self, worker: u32, incarnation: Incarnation) {
         let calls = self.shards().into_iter().map(|(shard, client)| async move {
             let leave = Leave { shard: shard.shard, worker, incarnation };

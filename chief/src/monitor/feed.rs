@@ -1,5 +1,5 @@
-//! Carries what hooks are told from the coordinator to the hook runner. Never waits: what has no room is
-//! dropped and counted. Knows no hook.
+//! Carries events for hooks from the coordinator to the hook runner. Never waits: events that do not fit are
+//! dropped and counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ const EVENTS_MAX: usize = 1024;
 /// The largest number of spans that may wait for the hook runner.
 const SPANS_WAITING_MAX: usize = 1 << 16;
 
-/// An event that hooks are told of.
+/// An event that is passed to the hooks.
 #[derive(Debug)]
 pub(crate) enum HookEvent {
     /// Summaries of the worker with this index, at this step.
     Summaries(u32, GlobalStep, Vec<SummarySpec>),
-    /// Spans that were known at this step.
+    /// Spans that were reported when the job was at this step.
     Spans(GlobalStep, SpanBatch),
     /// A checkpoint of this step is complete, under this name.
     Checkpoint(GlobalStep, String),
@@ -33,7 +33,7 @@ pub(crate) enum HookEvent {
     Evaluated(GlobalStep, Box<Evaluation>),
 }
 
-/// Spans on their way to the hooks. They count as waiting until they are dropped.
+/// Spans on their way to the hooks. They count as waiting until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct SpanBatch {
     pub spans: Vec<SpanSpec>,
@@ -46,7 +46,7 @@ impl Drop for SpanBatch {
     }
 }
 
-/// The sending end.
+/// The sending end of the feed.
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
     events: mpsc::Sender<HookEvent>,
@@ -56,7 +56,7 @@ pub(crate) struct Feed {
     spans_lost: Arc<AtomicU64>,
 }
 
-/// The receiving end.
+/// The receiving end of the feed.
 #[derive(Debug)]
 pub(crate) struct FeedReader {
     events: mpsc::Receiver<HookEvent>,
@@ -64,7 +64,7 @@ pub(crate) struct FeedReader {
 }
 
 impl Feed {
-    /// Returns both ends.
+    /// Creates a feed and returns both ends.
     pub(crate) fn new() -> (Self, FeedReader) {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let reports = Arc::<Mutex<IntervalReports>>::default();
@@ -75,7 +75,7 @@ impl Feed {
 
     /// Passes on an event.
     pub(crate) fn send(&self, event: HookEvent) {
-        // After the end of the job the reader is gone, and nothing is lost.
+        // After the end of the job the reader has been dropped, and nothing is lost.
         if let Err(mpsc::error::TrySendError::Full(_)) = self.events.try_send(event)
             && self.events_lost.fetch_add(1, Ordering::Relaxed) == 0
         {
@@ -83,8 +83,8 @@ impl Feed {
         }
     }
 
-    /// Passes on the report of a worker that has taken `steps` steps since its report before. The summaries
-    /// and the spans are taken out of the report.
+    /// Passes on the report of a worker that has taken `steps` steps since its previous report. Moves the
+    /// summaries and the spans out of the report.
     pub(crate) fn report(&self, worker: u32, steps: u64, report: &mut Report) {
         self.reports.lock().add(worker, steps, report);
         self.spans(report.global_step, std::mem::take(&mut report.spans));
@@ -94,7 +94,7 @@ impl Feed {
         }
     }
 
-    /// Passes on spans that were known at `step`.
+    /// Passes on spans that were reported when the job was at `step`.
     pub(crate) fn spans(&self, step: GlobalStep, spans: Vec<SpanSpec>) {
         let count = spans.len();
         if count == 0 {
@@ -108,31 +108,32 @@ impl Feed {
         }
     }
 
-    /// Counts spans that were not passed on, and warns of the first.
+    /// Counts spans that were not passed on, and logs a warning for the first of them.
     pub(crate) fn drop_spans(&self, count: u64, reason: &str) {
         if count > 0 && self.spans_lost.fetch_add(count, Ordering::Relaxed) == 0 {
             warn!(reason, "spans are missing in the timeline");
         }
     }
 
-    /// Returns how many spans were dropped here.
+    /// Returns the number of spans that were dropped here.
     pub(crate) fn spans_lost(&self) -> u64 {
         self.spans_lost.load(Ordering::Relaxed)
     }
 }
 
 impl FeedReader {
-    /// Waits for the next event; `None` when every sender is gone. Loses no event when it is dropped.
+    /// Waits for the next event; returns `None` when every sender is gone. A call that is dropped loses no
+    /// event.
     pub(crate) async fn next(&mut self) -> Option<HookEvent> {
         self.events.recv().await
     }
 
-    /// Returns the next event if there is one.
+    /// Returns the next event if one is waiting.
     pub(crate) fn try_next(&mut self) -> Option<HookEvent> {
         self.events.try_recv().ok()
     }
 
-    /// Returns what each worker has reported since the last call, by the worker's index.
+    /// Returns the reports of each worker since the last call, by the worker's index.
     pub(crate) fn take_reports(&self) -> BTreeMap<u32, WorkerReport> {
         self.reports.lock().take()
     }

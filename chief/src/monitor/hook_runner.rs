@@ -1,6 +1,5 @@
-//! Calls the hooks of a running job: looks at the shards about once a second, tells the hooks, and passes on
-//! what they request. Holds nothing up: shards that do not answer in time are left out. Knows no hook by
-//! name.
+//! Calls the hooks of a running job: reads the state of the shards about once a second, passes it to the
+//! hooks, and forwards their requests. Delays nothing: shards that do not reply in time are left out.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -21,21 +20,21 @@ use crate::error::ChiefError;
 use crate::hook::{Hook, HookContext};
 use crate::report::{JobEnd, JobProgress};
 
-/// How long the shards may take to be asked and to answer.
+/// The time limit for querying the shards, including their replies.
 const OBSERVE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// The hooks of one job, and what they have been told.
+/// A runner of one job's hooks, with what the hooks have been told so far.
 pub(crate) struct HookRunner {
     job: JobSpec,
     /// The number of workers in the job.
     workers: u32,
     hooks: Vec<Box<dyn Hook>>,
     commands: mpsc::UnboundedSender<Command>,
-    /// Whether the hooks were told that the training begins.
+    /// Whether the hooks were told that the training has begun.
     begun: bool,
     /// Whether a hook has requested the end of the training.
     stopping: bool,
-    /// Whether a ps task was seen to leave.
+    /// Whether a ps task has been seen leaving.
     draining: bool,
 }
 
@@ -103,8 +102,8 @@ impl HookRunner {
         }
     }
 
-    /// Appends the worker's name to the tags where there are several workers, so that each plots beside the
-    /// others in a group that has the tag's name: `loss/worker_1`.
+    /// Appends the worker's name to the tags if the job has several workers. TensorBoard then shows the plots
+    /// of all workers next to each other, in a group named after the tag: `loss/worker_1`.
     fn tag(&self, worker: u32, summaries: &mut [SummarySpec]) {
         if self.workers > 1 {
             summaries.iter_mut().for_each(|summary| summary.tag.push_str(&format!("/worker_{worker}")));
@@ -124,7 +123,7 @@ impl HookRunner {
         }
     }
 
-    /// Shows the job to all hooks.
+    /// Passes the snapshot to all hooks, and carries out their requests.
     fn progress(&mut self, snapshot: &TrainingSnapshot) {
         let began = snapshot.shards.iter().map(|(_, shard)| GlobalStep(shard.began.0)).min();
         self.begin(began.unwrap_or(snapshot.progress.global_step));
@@ -163,7 +162,7 @@ impl HookRunner {
         let _ = self.commands.send(command);
     }
 
-    /// Tells the hooks of the last events, and how the job ended.
+    /// Passes the last events and the result of the job to the hooks.
     pub(crate) fn end(
         mut self,
         result: Result<&JobEnd, &ChiefError>,
@@ -204,7 +203,7 @@ mod tests {
     use crate::job::tests::job;
     use crate::report::JobReport;
 
-    /// A hook that writes down its calls.
+    /// A hook that records its calls.
     #[derive(Clone, Default)]
     struct CallLog(Arc<Mutex<Vec<String>>>);
 
@@ -299,7 +298,7 @@ mod tests {
         runner.end(Ok(&JobEnd::Completed(job_report())), &JobProgress::default(), &mut reader);
         let end = "checkpoint 4 step-4, evaluated 4, progress 9, mine, evaluated 9, end true";
         assert_eq!(log.take(), end);
-        // A job that never began has an end, too.
+        // Hooks are told of the end of a job that never began, too.
         let (commands, _received) = mpsc::unbounded_channel();
         let runner = HookRunner::new(job(), 1, vec![Box::new(log.clone())], commands);
         let lost = ChiefError::WorkerFailed { worker: TaskId::worker(0), reason: "gone".into() };
@@ -334,7 +333,7 @@ mod tests {
         let (feed, reader) = Feed::new();
         let hooks: Vec<Box<dyn Hook>> = vec![Box::new(StopOnNan), Box::new(StopAtStep(GlobalStep(8)))];
         let mut runner = HookRunner::new(job(), 1, hooks, commands);
-        // No step has no loss.
+        // Without steps there is no loss.
         feed.report(0, 0, &mut report(0, f32::NAN, &[]));
         let mut progress = |version, leaving| {
             let reports = reader.take_reports();

@@ -1,4 +1,5 @@
-//! Watches a running job: asks the shards, counts what workers report, and calls the hooks. Decides nothing.
+//! Watches a running job: queries the shards, counts what workers report, and calls the hooks. Decides
+//! nothing.
 
 mod feed;
 mod hook_runner;

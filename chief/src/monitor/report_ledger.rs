@@ -1,8 +1,8 @@
-//! Counts what workers report, once, and keeps the latest report of each. Knows no clock. Wanted properties:
-//! (A) over however many connections a worker repeats a report, its steps are counted once, and what comes
-//! with it is passed on once; (B) spans that are passed on belong to the worker that reports them or to a ps
-//! task of the cluster, and to a time near the job's; all others are counted; (C) the steps of all lives of a
-//! worker add up.
+//! Counts each report of the workers once, and keeps the latest report of each worker. Reads no clock. Wanted
+//! properties: (A) over however many connections a worker repeats a report, its steps are counted once, and
+//! its summaries and spans are passed on once; (B) spans that are passed on belong to the worker that reports
+//! them or to a ps task of the cluster, and to a time near the job's; all others are dropped and counted; (C)
+//! the steps of all incarnations of a worker add up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,40 +15,40 @@ use pushpull_transport::Peer;
 
 use super::training_snapshot::{IntervalReports, WorkerReport};
 
-/// How far before the chief's start and after the present a span may lie, since clocks are aligned only
-/// roughly.
+/// The longest time by which a span may lie before the chief's start or after the present, since clocks are
+/// aligned only roughly.
 const MARGIN_US: Micros = 3_600_000_000;
 
 /// The latest report of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct LatestReport {
-    /// The life of the worker that has reported.
+    /// The incarnation of the worker that sent the report.
     pub life: Incarnation,
-    /// The time of the report, since the chief was started.
+    /// The time of the report, since the start of the chief.
     pub at: Duration,
     pub local_step: LocalStep,
-    /// The last finite loss in this life, if there was any.
+    /// The last finite loss of this incarnation, if there was any.
     pub loss: Option<f32>,
-    /// Spans that the worker had no room for in this life.
+    /// The number of spans that the worker had no room for in this incarnation.
     pub spans_lost: u64,
     pub snapshot: Option<Arc<WorkerSnapshot>>,
 }
 
-/// The reports of all workers.
+/// A ledger of the reports of all workers.
 #[derive(Debug)]
 pub(crate) struct ReportLedger {
     /// The number of ps tasks in the cluster.
     ps: u32,
     /// The latest report of each worker, with its number.
     latest: BTreeMap<u32, (u64, LatestReport)>,
-    /// What was reported since it was last taken.
+    /// The reports since they were last taken.
     interval: IntervalReports,
 }
 
-/// What was new in a report.
+/// The new information in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
-    /// The steps that the worker has taken since its report before.
+    /// The steps that the worker has taken since its previous report.
     pub steps: u64,
     /// The spans that were dropped because they cannot belong to this worker or this job.
     pub spans_dropped: u64,
@@ -59,9 +59,9 @@ impl ReportLedger {
         Self { ps, latest: BTreeMap::new(), interval: IntervalReports::default() }
     }
 
-    /// Records a report that the known life of a worker has made at the time `at`, and takes out of it what
-    /// was passed on before and what makes no sense. Returns `None` where a later report is known: then there
-    /// is nothing to pass on.
+    /// Records a report that a worker's current incarnation has made at the time `at`. Removes from it what
+    /// was passed on before and what is invalid. Returns `None` if a later report is already recorded, so
+    /// that nothing is to be passed on.
     pub(crate) fn record(&mut self, peer: &Peer, at: Duration, report: &mut Report) -> Option<Recorded> {
         let (worker, life) = (peer.task.index, peer.incarnation);
         let snapshot = report.snapshot.take().map(Arc::from);
@@ -71,7 +71,7 @@ impl ReportLedger {
         {
             return None;
         }
-        // It came over an earlier connection, too, and only the reply was lost.
+        // The report was already received over an earlier connection, and only the reply was lost.
         if before.is_some_and(|(number, _)| report.number > 0 && report.number == *number) {
             report.summaries.clear();
             report.spans.clear();
@@ -108,7 +108,7 @@ impl ReportLedger {
         self.latest.iter().map(|(&worker, (_, latest))| (worker, latest.clone())).collect()
     }
 
-    /// Returns what each worker has reported since the last call.
+    /// Returns the reports of each worker since the last call, by the worker's index.
     pub(crate) fn take(&mut self) -> BTreeMap<u32, WorkerReport> {
         self.interval.take()
     }
@@ -150,12 +150,12 @@ mod tests {
         }
     }
 
-    /// What becomes of a report whose connection breaks before the reply.
+    /// The fate of a report whose connection breaks before the reply.
     #[derive(Clone, Copy, Debug)]
     enum Fate {
         Lost,
         Received,
-        /// Received after this many further reports.
+        /// The report is received after this many further reports.
         Late(u64),
     }
 

@@ -1,5 +1,5 @@
-//! Observes every shard about once a second, each on its own: a shard that does not answer hides no other,
-//! and its last answer is kept. Knows nothing of workers.
+//! Observes every shard about once a second, each independently: a shard that does not reply does not delay
+//! the others, and its last reply is kept.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,29 +21,30 @@ use crate::launch::PsTasks;
 /// The time between two queries of one shard.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The last known state of every shard.
+/// A monitor that keeps the last known state of every shard.
 #[derive(Debug)]
 pub(crate) struct ShardMonitor {
     shards: RefCell<BTreeMap<ShardId, ShardObservation>>,
-    /// Changes with every answer.
+    /// Changes whenever a shard replies.
     answers: watch::Sender<()>,
-    /// Asks for queries at once.
+    /// Notified when all shards should be queried without delay.
     now: Notify,
 }
 
 /// The last known state of one shard.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardObservation {
-    /// Whether a query is not answered yet.
+    /// Whether a query is waiting for its reply.
     pending: bool,
-    /// When the shard's task was reached.
+    /// The time at which the chief connected to the shard's task.
     reached: Instant,
-    /// The last answer: when it was asked for, when it came, and the snapshot.
+    /// The last reply: the time of the query, the time of the reply, and the snapshot.
     pub answer: Option<(Instant, Instant, ShardSnapshot)>,
 }
 
 impl ShardObservation {
-    /// Returns when the shard last answered or, before its first answer, when its task was reached.
+    /// Returns the time at which the shard last replied or, before its first reply, the time at which the
+    /// chief connected to its task.
     pub(crate) fn last_heard(&self) -> Instant {
         self.answer.as_ref().map_or(self.reached, |&(_, answered, _)| answered)
     }
@@ -86,7 +87,7 @@ impl ShardMonitor {
                 }
             }
         }
-        // Each query keeps the caller of its task.
+        // Each pending query keeps the caller of its task, and so the connection.
         drop(queries);
         std::future::pending().await
     }
@@ -102,7 +103,7 @@ impl ShardMonitor {
         self.answers.send_replace(());
     }
 
-    /// Queries at once every shard that has no pending query.
+    /// Queries every shard that has no pending query, without delay.
     pub(crate) fn observe_now(&self) {
         self.now.notify_one();
     }
@@ -112,7 +113,7 @@ impl ShardMonitor {
         self.shards.borrow().iter().map(|(&shard, known)| (shard, known.clone())).collect()
     }
 
-    /// Waits until every shard has answered a query made at `since` or later, and returns the answers.
+    /// Waits until every shard has replied to a query made at `since` or later, and returns the replies.
     pub(crate) async fn all_since(&self, since: Instant) -> Vec<(ShardId, ShardSnapshot)> {
         let mut answers = self.answers.subscribe();
         loop {

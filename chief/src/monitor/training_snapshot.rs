@@ -1,8 +1,8 @@
-//! A training job as hooks see it about once a second: its progress, its shards, and what its workers have
-//! reported since the snapshot before. Knows neither connection nor clock.
+//! A training job as hooks see it about once a second: its progress, its shards, and the reports of its
+//! workers since the previous snapshot. Reads no clock.
 //!
-//! Wanted properties of what is taken from reports: (A) the steps of an interval add up; (B) the loss is the
-//! mean over those steps, and absent where there were none.
+//! Wanted properties of the numbers from reports: (A) the steps of an interval add up; (B) the loss is the
+//! mean over those steps, and absent if there were none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,29 +17,29 @@ use crate::report::JobProgress;
 pub struct TrainingSnapshot {
     /// The time since the training began.
     pub at: Duration,
-    /// The progress, as far as the workers have reported.
+    /// The progress, according to what the workers have reported.
     pub progress: JobProgress,
-    /// Every shard; empty where the shards did not all answer in time.
+    /// The snapshot of every shard; empty if some shards did not reply in time.
     pub shards: Vec<(ShardId, ShardSnapshot)>,
-    /// What each worker has reported since the snapshot before, by the worker's index.
+    /// The reports of each worker since the previous snapshot, by the worker's index.
     pub reports: BTreeMap<u32, WorkerReport>,
 }
 
-/// What one worker has reported between two snapshots.
+/// The combined reports of one worker between two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WorkerReport {
-    /// The steps that the worker has taken in this life.
+    /// The steps that this incarnation of the worker has taken.
     pub local_step: LocalStep,
-    /// The steps that it has taken since the snapshot before.
+    /// The steps that the worker has taken since the previous snapshot.
     pub steps: u64,
-    /// The mean loss over `steps`, finite or not; `None` where there were none.
+    /// The mean loss over `steps`, which may not be finite; `None` if there were no steps.
     pub loss: Option<f32>,
-    /// The Euclidean norm of the gradients before clipping, where it was measured.
+    /// The Euclidean norm of the gradients before clipping, if it was measured.
     pub gradient_norm: Option<f32>,
 }
 
 impl TrainingSnapshot {
-    /// Returns the number of updates on the shard that is furthest, as far as it is known.
+    /// Returns the number of updates on the most advanced shard, as far as it is known.
     pub fn step(&self) -> GlobalStep {
         let versions = self.shards.iter().map(|(_, shard)| GlobalStep(shard.version.0));
         versions.chain([self.progress.global_step]).max().unwrap_or_default()
@@ -57,7 +57,7 @@ impl TrainingSnapshot {
 pub(crate) struct IntervalReports(BTreeMap<u32, WorkerReport>);
 
 impl IntervalReports {
-    /// Adds a report of a worker that has taken `steps` steps since its report before.
+    /// Adds a report of a worker that has taken `steps` steps since its previous report.
     pub(crate) fn add(&mut self, worker: u32, steps: u64, report: &Report) {
         let entry = self.0.entry(worker).or_default();
         let all = entry.steps.saturating_add(steps);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B): a worker that takes steps of any loss and reports at any time.
+        /// (A) and (B): a worker that takes steps with arbitrary losses and reports at arbitrary times.
         #[test]
         fn steps_add_up_and_the_loss_is_their_mean(
             reported in prop::collection::vec((prop::collection::vec(-4i8..4, 0..5), any::<bool>()), 1..40),

@@ -1,21 +1,22 @@
-//! The strategy `greedy_load_balancing`: each slice goes to the shard with the fewest bytes so far. Works
-//! online, in the order of creation, and never looks at later slices.
+//! The strategy `greedy_load_balancing`: each slice goes to the shard that has the fewest bytes so far.
+//! Handles slices in the order of creation, and never considers later slices.
 
 use std::collections::BTreeSet;
 
-/// The bytes on each shard so far.
+/// The strategy's state: the number of bytes on each shard so far.
 ///
-/// (C): a shard that gets a slice had the fewest bytes, so no more than the mean, which only grows; the
-/// slice lifts it to no more than the mean and that slice. Sorting by size first would balance better
-/// (Graham, 1969), but then one more variable could move all the others, against (D).
+/// Why (C) of `place` holds: a shard that gets a slice had the fewest bytes, so its load was at most the
+/// mean, which never decreases; the slice raises the load to at most the mean plus the size of the slice.
+/// Sorting by size first would balance better (Graham, 1969), but then one more variable could move all the
+/// others, which (D) forbids.
 pub(super) struct Greedy {
     bytes: Vec<u64>,
-    /// The shards by bytes, and among equals by position, so that the lowest shard wins: (A).
+    /// The shards ordered by bytes; equal ones by position, so that the lowest shard wins, as (A) requires.
     queue: BTreeSet<(u64, usize)>,
 }
 
 impl Greedy {
-    /// Begins with `shards` empty shards.
+    /// Creates the strategy for `shards` empty shards.
     pub fn new(shards: usize) -> Self {
         Self { bytes: vec![0; shards], queue: (0..shards).map(|position| (0, position)).collect() }
     }
@@ -30,7 +31,7 @@ impl Greedy {
         position
     }
 
-    /// Counts bytes that a shard gets by an explicit device.
+    /// Counts bytes that a shard gets because of an explicit device.
     ///
     /// The sum cannot overflow: a placement has at most 2^20 slices of at most 2^42 bytes.
     pub fn add(&mut self, position: usize, bytes: u64) {

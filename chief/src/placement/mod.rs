@@ -1,6 +1,6 @@
-//! Placement: which slices the variables are split into, and which shard owns each slice. Pure functions from
-//! variables and shards to a placement; they know no connection, no clock and no tensor. The wanted
-//! properties (A) to (G) are beside `place`.
+//! Placement: which slices the variables are split into, and which shard owns each slice. The functions are
+//! pure: they take variables and shards and return a placement. The wanted properties (A) to (G) are listed
+//! in the file of `place`.
 
 mod greedy;
 mod partitioner;

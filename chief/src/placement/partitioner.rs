@@ -1,22 +1,23 @@
-//! Decides how many slices a variable is split into along axis 0, and where each begins. Does not know on
-//! which shard a slice will live.
+//! Decides how many slices a variable is split into along axis 0, and where each begins. The shard of a slice
+//! is decided elsewhere.
 
 use pushpull_messages::id::VariableId;
 use pushpull_messages::placement::{PartitionerSpec, SliceSpec};
 use pushpull_messages::variable::VariableSpec;
 
-/// Returns the number of slices of a valid variable: from 1 up to its number of rows. Allocates nothing, so
-/// that the slices of the whole job can be counted before there are any.
+/// Returns the number of slices of a valid variable: from 1 to its number of rows. Allocates nothing, so that
+/// the slices of the whole job can be counted before any is created.
 ///
-/// The result depends on this variable and the number of shards alone, never on other variables: (D).
+/// Adding a variable moves no other (D), because the result depends only on this variable and the number of
+/// shards.
 pub(super) fn slices(partitioner: PartitionerSpec, variable: &VariableSpec, shards: usize) -> u64 {
     let rows = variable.rows() as u64;
     let row_bytes = variable.bytes() / rows;
     match partitioner {
         PartitionerSpec::None => 1,
         PartitionerSpec::Fixed { slices } => u64::from(slices).min(rows),
-        // (G): no slice of an even split has more than rows / slices rows, rounded up, and that is no more
-        // than the `fitting` that this number of slices comes from.
+        // (G): no slice of an even split has more than rows / slices rows, rounded up, and that is at most
+        // the `fitting` from which this number of slices is computed.
         PartitionerSpec::MaxSliceBytes { bytes } => {
             let fitting = (bytes / row_bytes).max(1);
             rows.div_ceil(fitting)
@@ -29,8 +30,8 @@ pub(super) fn slices(partitioner: PartitionerSpec, variable: &VariableSpec, shar
     }
 }
 
-/// Returns the slices of one variable in the order of rows. They differ by at most one row, the larger ones
-/// first.
+/// Returns the slices of one variable in the order of rows. Their numbers of rows differ by at most one, and
+/// larger slices come first.
 pub(super) fn split(id: VariableId, variable: &VariableSpec, slices: u64) -> impl Iterator<Item = SliceSpec> {
     let (least, larger) = (variable.rows() as u64 / slices, variable.rows() as u64 % slices);
     let first_row = move |position: u64| position * least + position.min(larger);

@@ -1,5 +1,5 @@
-//! Combines partitioner, explicit devices and strategy into one placement. Does not know whether the job
-//! starts or its shards have changed.
+//! Combines partitioner, explicit devices and strategy into one placement. Works the same at the start of a
+//! job and after its shards have changed.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use super::round_robin::RoundRobin;
 /// The largest number of devices that an error lists.
 const LISTED_MAX: usize = 8;
 
-/// Why variables cannot be placed.
+/// The reason for which variables cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// There is no shard.
+    /// The list of shards is empty.
     #[error("there is no shard to place variables on: expected at least one ps task with one shard")]
     NoShards,
     /// A shard is listed twice.
@@ -30,47 +30,49 @@ pub enum PlaceError {
     /// A variable is invalid.
     #[error(transparent)]
     Variable(#[from] VariableError),
-    /// The partitioner makes too many slices.
+    /// The partitioner makes more slices than [`SLICES_MAX`].
     #[error(
         "the variables make {slices} slices: expected at most {SLICES_MAX}, so let the partitioner make fewer and larger ones"
     )]
     TooManySlices {
-        /// The number of slices.
+        /// The number of slices that the partitioner makes.
         slices: u64,
     },
-    /// A variable asks for a shard that does not exist.
+    /// A variable requests a device that is not a shard of the cluster.
     #[error(
         "variable '{variable}' asks for device '{device}', which is not in the cluster: expected one of {valid}"
     )]
     Device {
-        /// The variable.
+        /// The name of the variable.
         variable: String,
-        /// The device that it asks for.
+        /// The device that the variable requests.
         device: DeviceSpec,
-        /// The existing devices, or the first few of many.
+        /// The existing devices; only the first few if there are many.
         valid: String,
     },
 }
 
 // Wanted properties, each of which has a property test:
-// (A) deterministic, and independent of the order in which the shards are listed;
-// (B) every slice exactly once, so that `Placement::validate` holds (P1);
-// (C) greedy load balancing: the heaviest shard is within one (the largest) slice of the mean, in bytes;
+// (A) the placement is deterministic, and independent of the order in which the shards are listed;
+// (B) every slice is placed exactly once, so that `Placement::validate` holds (P1);
+// (C) greedy load balancing: the heaviest shard exceeds the mean by at most the size of the largest slice, in
+// bytes;
 // (D) adding a variable at the end moves no other;
 // (E) round robin: the shards' counts of slices differ by at most one;
 // (F) explicit devices are obeyed;
-// (G) no slice is larger than `max_slice_bytes` says, except single rows.
-// (C) and (E) are about what a strategy decides, and hold where no variable has an explicit device.
+// (G) no slice is larger than `max_slice_bytes`, except slices of a single row.
+// (C) and (E) are about the strategies' decisions, and hold if no variable has an explicit device.
 
 /// Decides which slices the variables are split into, and which shard owns each.
 ///
-/// An explicit device wins over the strategy: all slices of its variable go there. They take no turn of round
-/// robin, and their bytes count in greedy load balancing. The strategies deal out shard 0 of every ps task
-/// first, then shard 1 of every task and so on, so that a model of few variables spreads over the hosts.
+/// An explicit device takes precedence over the strategy: all slices of its variable go there. Round robin
+/// skips these slices, and greedy load balancing counts their bytes. Both strategies consider shard 0 of
+/// every ps task first, then shard 1 of every task and so on, so that a model of few variables is spread over
+/// the hosts.
 ///
 /// # Errors
-/// Returns an error if a setting, a variable or a device is invalid, or there would be more than
-/// [`SLICES_MAX`] slices.
+/// Returns an error if a setting, a variable or a device is invalid, if there is no shard or one is listed
+/// twice, or if there would be more than [`SLICES_MAX`] slices.
 pub fn place(
     spec: &PlacementSpec,
     variables: &[VariableSpec],
@@ -109,7 +111,8 @@ enum Strategy {
 }
 
 impl Strategy {
-    /// Returns the position of the shard that gets the next slice; `fixed` is that of an explicit device.
+    /// Returns the position of the shard that gets the next slice; `fixed` is the position that an explicit
+    /// device demands.
     fn take(&mut self, fixed: Option<usize>, bytes: u64) -> usize {
         match (self, fixed) {
             (Self::RoundRobin(_), Some(position)) => position,
@@ -123,7 +126,7 @@ impl Strategy {
     }
 }
 
-/// Sorts the shards, for (A): the order in which tasks register must not matter.
+/// Sorts the shards, because (A) requires that the order in which tasks register does not matter.
 fn sorted(shards: &[ShardId]) -> Result<Vec<ShardId>, PlaceError> {
     let mut shards = shards.to_vec();
     shards.sort_unstable();
@@ -136,7 +139,7 @@ fn sorted(shards: &[ShardId]) -> Result<Vec<ShardId>, PlaceError> {
     }
 }
 
-/// Returns the number of slices of each variable, bounded before any of them is allocated.
+/// Returns the number of slices of each variable. The sum is checked before any slice is allocated.
 fn counts(spec: &PlacementSpec, variables: &[VariableSpec], shards: usize) -> Result<Vec<u64>, PlaceError> {
     if variables.len() > SLICES_MAX {
         return Err(PlaceError::TooManySlices { slices: variables.len() as u64 });

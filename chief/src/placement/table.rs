@@ -1,5 +1,5 @@
-//! The table that `--log-placement` prints: the shard of every slice, then the load of every shard. It is for
-//! people, and no program should read it.
+//! The table that `--log-placement` prints: the shard of every slice, then the load of every shard. It is
+//! meant for people; programs should not parse it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,11 +8,11 @@ use pushpull_messages::id::ShardId;
 use pushpull_messages::placement::Placement;
 use pushpull_messages::variable::VariableSpec;
 
-/// Returns a readable table of a placement. Rows are shown as `first..end`, the end not included, and a
-/// variable that is whole shows `all`. Bytes are those of the values; slots of the optimizer come on top.
+/// Formats a placement as a readable table. Rows are shown as `first..end`, the end not included; a variable
+/// that is not split shows `all`. Bytes are those of the values, without the optimizer's slots.
 ///
 /// # Panics
-/// Panics if the placement is not one of these variables; see [`Placement::validate`].
+/// Panics if the placement does not belong to these variables; see [`Placement::validate`].
 pub fn table(placement: &Placement, variables: &[VariableSpec]) -> String {
     let mut loads: BTreeMap<ShardId, (u64, u64)> =
         placement.shards.iter().map(|&shard| (shard, (0, 0))).collect();

@@ -1,5 +1,5 @@
-//! Tests of placement: a property test for each wanted property, and every error. Knows only what the folder
-//! exports.
+//! Tests of placement: a property test for each wanted property, and a test of every error. They use only
+//! what the folder exports.
 
 use proptest::prelude::*;
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
@@ -41,7 +41,7 @@ fn placed(
     place(&PlacementSpec { strategy, partitioner }, variables, shards, PlacementEpoch(1))
 }
 
-/// Returns the rows of each slice of a single variable.
+/// Returns the number of rows of each slice of a single variable.
 fn rows(partitioner: PartitionerSpec, shape: &[usize], shards: u32) -> Vec<u64> {
     let placement =
         placed(ROUND_ROBIN, partitioner, &[variable("v", shape)], &one_shard_each(shards)).unwrap();
@@ -101,7 +101,7 @@ fn greedy_counts_the_bytes_of_explicit_devices() {
         variable("e", &[5]),
     ];
     let placement = placed(GREEDY, PartitionerSpec::None, &variables, &one_shard_each(2)).unwrap();
-    // After c: 400 and 480 bytes. d goes to task 0, which has 520 then; e to task 1.
+    // After c: 400 and 480 bytes. d goes to task 0, which then has 520; e goes to task 1.
     assert_eq!(tasks(&placement), [0, 1, 1, 0, 1]);
     assert_eq!(loads(&placement, &variables), [520, 500]);
 }
@@ -249,7 +249,7 @@ fn any_shards() -> impl Strategy<Value = Vec<ShardId>> {
     })
 }
 
-/// Returns shards, and variables of which some ask for one of these shards.
+/// Returns shards, and variables some of which request one of these shards.
 fn any_job() -> impl Strategy<Value = (Vec<ShardId>, Vec<VariableSpec>)> {
     any_shards().prop_flat_map(|shards| {
         let device = prop::option::weighted(0.3, prop::sample::select(shards.clone()));

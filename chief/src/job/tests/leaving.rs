@@ -10,7 +10,7 @@ fn a_worker_whose_input_has_ended_waits_for_the_others() {
     let mut play = Play::training();
     play.say(0, 1, input_ended());
     assert_eq!(play.log(), "");
-    // That says nothing about the progress of the job.
+    // The message says nothing about the progress of the job.
     assert_eq!(play.state.progress().global_step, GlobalStep(0));
     play.say(1, 1, completed());
     assert_eq!(play.log(), "trained 5:Evaluate");
@@ -60,7 +60,7 @@ fn the_shards_are_told_of_workers_that_leave_early() {
         assert_eq!(play.left, [(1, 1)], "a finished worker is not missed after {early:?}");
         assert!(!failing || play.ended.len() == 1);
     }
-    // A worker that has not begun is not reported.
+    // A worker that leaves before it has begun is not reported to the shards.
     let mut play = Play::training();
     play.gone(1, 1);
     play.say(1, 2, Register {});
@@ -88,7 +88,7 @@ fn a_job_that_needs_all_workers_ends_when_one_leaves() {
         assert!(error.starts_with("worker/1 left at step 4 of 10: ") && error.contains(why), "{error}");
         assert!(error.contains("when_worker_leaves") && play.open.is_empty(), "{error}");
     }
-    // A finished worker may go, and a worker that was started again has left.
+    // A finished worker may leave; a worker that was started again counts as having left.
     let mut play = Play::training_together();
     play.say(1, 1, completed());
     play.gone(1, 1);
@@ -115,7 +115,7 @@ fn late_workers_hear_why_the_job_failed() {
     play.say(2, 1, Register {});
     assert!(play.log().contains("the job has ended: worker/0 failed"));
 
-    // A worker that missed the start timeout is not waited for.
+    // The job does not wait for a worker that missed the start timeout.
     let mut play = Play::new(2);
     play.fail_with(ChiefError::Missing { seconds: 1, tasks: vec!["worker/0".into()] });
     assert_eq!(play.ended.len(), 1);

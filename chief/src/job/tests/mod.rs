@@ -1,4 +1,4 @@
-//! The life of a job, step by step: replies, repeated requests, broken connections, and workers that leave.
+//! Tests of a job, step by step: replies, repeated requests, broken connections, and workers that leave.
 
 mod leaving;
 mod play;
@@ -83,7 +83,7 @@ fn a_task_that_runs_twice_is_refused() {
     play.gone(0, 2);
     assert!(play.log().contains("2:Refusal(worker/0 is here already"));
     assert_eq!(play.state.progress().missing, [TaskId::worker(1)]);
-    // Before the job begins a worker may be away for any time.
+    // Before the job begins, a worker may be disconnected for any time.
     play.gone(0, 1);
     assert_eq!(play.state.progress().missing, [TaskId::worker(0), TaskId::worker(1)]);
     play.say(0, 2, Register {});
@@ -155,7 +155,7 @@ fn a_worker_reconnects_before_the_job_begins() {
     assert_eq!(play.state.progress().missing, [TaskId::worker(0)]);
     play.connected(0, 1, 4);
     assert_eq!(play.log(), "started 3:Go 5:Go");
-    // Neither has this reply.
+    // This reply has not reached the worker either.
     play.say_over(0, 1, 4, Ready {});
     assert_eq!(play.log(), "6:Go");
 }
@@ -170,7 +170,7 @@ fn repeated_requests_are_answered_again() {
     play.created();
     play.say_over(0, 1, 2, Register {});
     assert_eq!(play.log(), "2:Registered 3:Registered");
-    // A late request over the earlier connection.
+    // A request over the earlier connection comes late.
     play.say(0, 1, Register {});
     play.say_over(0, 1, 2, Ready {});
     play.say_over(0, 1, 3, Ready {});
@@ -184,7 +184,7 @@ fn repeated_requests_are_answered_again() {
     play.say_over(0, 1, 4, evaluated());
     play.say_over(0, 1, 5, evaluated());
     play.say_over(0, 1, 5, completed());
-    // Even after the end, since the last reply may have been lost.
+    // The same holds after the end, since the last reply may have been lost.
     assert_eq!(play.log(), "12:Finished 13:Finished 14:Finished");
     let outcome = play.ended.pop().unwrap().unwrap();
     assert_eq!(outcome.skipped, 2, "counted once");
@@ -260,7 +260,7 @@ fn a_later_life_ends_an_earlier_one_that_is_away() {
     play.say(1, 2, Ready {});
     assert_eq!(play.log(), "6:Registered 7:Go");
     assert_eq!(play.left, [(1, 1)]);
-    // Neither the timer nor a late request of the old life affects the new one.
+    // Neither the timer nor a late request of the earlier incarnation affects the new one.
     play.lost(1, 1);
     play.say(1, 1, report(3));
     play.say(1, 1, Register {});
@@ -293,7 +293,7 @@ fn a_worker_that_can_be_reached_evaluates() {
     play.away(0, 1, 1);
     play.say(1, 1, completed());
     assert_eq!(play.log(), "trained 6:Evaluate");
-    // Where none can be reached, the first that comes back evaluates.
+    // If no worker can be reached, the first one that reconnects evaluates.
     let mut play = Play::training();
     play.say(0, 1, completed());
     play.away(0, 1, 1);

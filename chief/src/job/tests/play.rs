@@ -1,4 +1,4 @@
-//! A job driven by hand: replies are numbers, and workers send what a test wants. Knows no rule of the job.
+//! A job driven by hand: reply handles are numbers, and workers send the messages that a test chooses.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use super::*;
 pub(super) struct Play {
     pub state: JobState<u32>,
     next: u32,
-    /// The requests without a reply.
+    /// The requests that have no reply yet.
     pub open: BTreeSet<u32>,
     pub log: Vec<String>,
     pub left: Vec<(u32, u64)>,
     pub ended: Vec<Result<TrainingOutcome, String>>,
     /// The steps that workers were told to evaluate.
     pub evaluates: Vec<u64>,
-    /// What registered workers were told about checkpoints.
+    /// The position in its input that each registered worker was told, and whether checkpoints are made.
     pub registered: Vec<(Resume, bool)>,
 }
 
-/// Returns a life of worker `worker` on one of its connections.
+/// Returns the peer for an incarnation of worker `worker` on one of its connections.
 pub(super) fn peer(worker: u32, life: u64, connection: u64) -> Peer {
     let (task, incarnation) = (TaskId::worker(worker), Incarnation(life));
     Peer { task, incarnation, connection, address: "here".into(), http: None }
@@ -71,7 +71,7 @@ impl Play {
         }
     }
 
-    /// Sends a message over the first connection of a life, which has the life's number.
+    /// Sends a message over the first connection of an incarnation; its number is the incarnation's.
     pub(super) fn say(&mut self, worker: u32, life: u64, message: impl Into<Message>) -> u32 {
         self.say_over(worker, life, life, message)
     }
@@ -105,18 +105,18 @@ impl Play {
         self.carry_out(effects);
     }
 
-    /// Breaks the connection.
+    /// Breaks the connection of a worker, which may reconnect.
     pub(super) fn away(&mut self, worker: u32, life: u64, connection: u64) {
         self.state.disconnected(&peer(worker, life, connection));
     }
 
-    /// Ends the time to come back.
+    /// Ends the time that a worker has to reconnect.
     pub(super) fn lost(&mut self, worker: u32, connection: u64) {
         let effects = self.state.lost(worker, connection);
         self.carry_out(effects);
     }
 
-    /// Breaks the connection of a worker that does not come back.
+    /// Breaks the connection of a worker that does not reconnect.
     pub(super) fn gone(&mut self, worker: u32, life: u64) {
         self.away(worker, life, life);
         self.lost(worker, life);

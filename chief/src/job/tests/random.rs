@@ -1,5 +1,5 @@
-//! Properties (A)–(F) under random actions: correct and incorrect workers, repeated requests, broken
-//! connections, new lives, and timers that expire.
+//! Properties (A)-(F) of `JobState` under random actions: correct and incorrect workers, repeated requests,
+//! broken connections, new incarnations, and timers that expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ const WORKERS: u32 = 3;
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Created,
-    /// The worker sends what fits its state.
+    /// The worker sends a message that is correct in its state.
     Next,
     Register,
     Ready,
@@ -31,13 +31,13 @@ enum Action {
     BreakEarlier,
     TimeOut,
     StartAgain,
-    /// The job fails for a reason of its own.
+    /// The job fails because of an error of its own.
     Fail,
     EndFailing,
     /// The job is told to stop.
     Stop,
     Drain,
-    /// The shards have agreed on the step.
+    /// The shards have agreed on the step at which they stop.
     Agree,
     EndDrain,
 }
@@ -57,7 +57,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// The life and connection of a worker, as it knows them.
+/// The incarnation and connection of a worker, as the worker knows them.
 #[derive(Clone, Copy)]
 struct WorkerLife {
     life: u64,
@@ -68,16 +68,16 @@ struct Random {
     play: Play,
     mine: Vec<WorkerLife>,
     created: bool,
-    /// The worker and life that each reply belongs to.
+    /// The worker and incarnation that wait for each reply.
     asked: BTreeMap<u32, (u32, u64)>,
-    /// Lives that were told to begin.
+    /// The incarnations that were told to begin.
     begun: BTreeSet<(u32, u64)>,
-    /// Lives that finished while they trained.
+    /// The incarnations that finished while they trained.
     finished: BTreeSet<(u32, u64)>,
     connections: u64,
     /// The step at which the shards have agreed to stop.
     agreed: Option<u64>,
-    /// Whether the job drains since before any worker was told to evaluate.
+    /// Whether the job began to drain before any worker was told to evaluate.
     drains: bool,
 }
 
@@ -119,7 +119,7 @@ impl Random {
         self.hear(seen);
     }
 
-    /// Records the lives that were told to begin.
+    /// Records the incarnations that were told to begin.
     fn hear(&mut self, seen: usize) {
         for line in &self.play.log[seen..] {
             if let Some(reply) = line.strip_suffix(":Go") {
@@ -137,7 +137,7 @@ impl Random {
         }
     }
 
-    /// Returns whether this life of the worker trains, as the chief sees it.
+    /// Returns whether, in the chief's view, this incarnation of the worker trains.
     fn trains(&self, worker: u32) -> bool {
         let known = &self.play.state.members[&worker];
         known.incarnation == Some(Incarnation(self.mine[worker as usize].life))
@@ -211,7 +211,7 @@ impl Random {
         self.hear(seen);
     }
 
-    /// Checks what must hold after every action.
+    /// Checks the properties that must hold after every action.
     fn holds(&self) -> Result<(), TestCaseError> {
         let Play { state, log, left, ended, open, .. } = &self.play;
         prop_assert!(state.global_step() <= GlobalStep(10));
@@ -228,7 +228,7 @@ impl Random {
             started.is_none_or(|_| (0..WORKERS).all(|worker| self.begun.iter().any(|life| life.0 == worker))),
             "(B)"
         );
-        // (D) No one waits for a worker that is neither present nor awaited.
+        // (D): the job does not wait for a worker that is neither present nor awaited.
         if matches!(state.phase, Phase::Training) && !state.is_agreeing() {
             let busy =
                 |worker: &Member<u32>| worker.is_here() && !matches!(worker.state, MemberState::Finished(_));
@@ -262,7 +262,7 @@ impl Random {
         Ok(())
     }
 
-    /// Lets every reachable worker do what it is told, and checks that the job ends.
+    /// Lets every reachable worker act as it is told, and checks that the job ends.
     fn settles(&mut self) -> Result<(), TestCaseError> {
         self.take(0, Action::Created);
         self.take(0, Action::Agree);

@@ -1,4 +1,4 @@
-//! Jobs that stop before their last step, for good or in a drain, and jobs that go on from a checkpoint.
+//! Jobs that stop before their last step, for good or in a drain, and jobs that continue from a checkpoint.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::message::{Ready, Register};
@@ -11,7 +11,7 @@ fn an_early_stop_is_evaluated_at_the_agreed_step() {
     let mut play = Play::training();
     play.say(0, 1, report(4));
     play.stop(false);
-    // The worker hears of the end from the shards before all of them have answered the chief.
+    // The shards tell the worker of the end before all of them have replied to the chief.
     play.say(1, 1, completed());
     play.say(0, 1, completed());
     assert_eq!(play.log(), "5:Reported", "(F)");
@@ -42,14 +42,14 @@ fn a_drained_job_is_not_evaluated() {
     let mut play = Play::training_together();
     play.stop(true);
     play.say(0, 1, completed());
-    // The workers hear of the drain, too; one that leaves early is no reason to fail.
+    // The workers are told of the drain, too; the job does not fail because one leaves early.
     play.say(1, 1, interrupted());
     assert!(!play.state.is_failing());
     assert_eq!(play.log(), "6:Finished");
     play.stopping_at(5);
     assert_eq!(play.log(), "5:Finished");
     assert_eq!(play.ended, [Err("drained at 5".into())]);
-    // A worker whose reply was lost asks again.
+    // A worker whose reply was lost repeats its request.
     play.say(0, 1, completed());
     assert_eq!(play.log(), "7:Finished");
     assert!(play.open.is_empty() && play.evaluates.is_empty());
