@@ -21,7 +21,7 @@ pub enum ClusterError {
         "address '{address}' is given to both {first} and {second}, expected another address for each task"
     )]
     DuplicateAddress {
-        /// The address.
+        /// The address that both tasks have.
         address: Address,
         /// The first task with this address.
         first: TaskId,

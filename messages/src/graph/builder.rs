@@ -30,7 +30,7 @@ pub struct GraphBuilder {
     layer: Option<(String, Again)>,
     /// The output of every node that was added before the first error.
     tensors: Vec<TensorSpec>,
-    /// The first error.
+    /// The first error, which [`finish`](Self::finish) returns.
     error: Option<GraphError>,
 }
 
@@ -91,9 +91,10 @@ impl GraphBuilder {
         built
     }
 
-    /// Records `device` for the operations made within `build`. This moves no operation: every device of a
-    /// worker runs its own clone of all operations, and the worker checks the recorded device against each.
-    /// Where one does not fit, a worker with soft placement warns and runs anyway; without it, it refuses.
+    /// Records `device` as the requested device of the operations that `build` adds. This does not move any
+    /// operation: every device of a worker runs its own clone of all operations. The worker compares each of
+    /// its devices with the request. If one does not fit, the worker warns and runs anyway with soft
+    /// placement, and refuses the job without.
     pub fn on_op_device<T>(&mut self, device: OpDeviceSpec, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.op_device.replace(device);
         let built = build(self);

@@ -34,7 +34,7 @@ pub enum GraphError {
     DuplicateName {
         /// Whether the name is that of nodes, variables or metrics.
         what: &'static str,
-        /// The name.
+        /// The name that occurs twice.
         name: String,
     },
     /// The spec of a variable is invalid on its own.

@@ -23,12 +23,12 @@ pub enum Op {
     },
     /// () → the variable's shape: the value of the variable, as the worker pulled it.
     Variable {
-        /// The variable.
+        /// The variable that is read.
         variable: VariableId,
     },
     /// () → `[]`: a constant number.
     Constant {
-        /// The number.
+        /// The value of the constant.
         value: f32,
     },
     /// i32 → f32 of the same shape.
@@ -41,7 +41,7 @@ pub enum Op {
     Binary(BinaryOp),
     /// x → x without these axes: computes the sum, mean or maximum along them.
     Reduce {
-        /// The function.
+        /// Whether to compute the sum, the mean or the maximum.
         reduction: ReductionOp,
         /// The axes, ascending; axis 0 is the batch.
         axes: Vec<usize>,

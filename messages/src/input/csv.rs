@@ -106,7 +106,7 @@ impl std::fmt::Display for FieldSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NumberSpec {
-    /// The field.
+    /// The field of the row that holds the value.
     pub field: FieldSpec,
     /// The value, which must be finite, that stands for an empty field. If it is `None`, an empty field is an
     /// error.
@@ -118,7 +118,7 @@ pub struct NumberSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CategorySpec {
-    /// The field.
+    /// The field of the row that holds the value.
     pub field: FieldSpec,
     /// The words that the field may hold, and their ids.
     pub vocabulary: VocabularySpec,

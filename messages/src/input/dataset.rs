@@ -24,7 +24,7 @@ pub enum DatasetSpec {
     },
     /// Generated images of digits, 28×28 pixels, 10 classes. The same seed gives the same examples.
     Digits {
-        /// The seed.
+        /// The seed of the random examples.
         seed: u64,
         /// The number of examples.
         examples: u64,
@@ -46,7 +46,7 @@ pub enum DatasetSpec {
     /// Generated images of coloured shapes, 32×32 pixels with 3 channels, 10 classes. The same seed gives the
     /// same examples.
     ColorImages {
-        /// The seed.
+        /// The seed of the random examples.
         seed: u64,
         /// The number of examples.
         examples: u64,
@@ -55,7 +55,7 @@ pub enum DatasetSpec {
     /// there are weights, with mean 0 and standard deviation 1. Column `labels`: an `f32` scalar, weights ·
     /// features + bias + noise.
     Linear {
-        /// The seed.
+        /// The seed of the random examples.
         seed: u64,
         /// The number of examples.
         examples: u64,

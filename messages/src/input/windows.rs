@@ -22,7 +22,7 @@ pub struct TextSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BabbleSpec {
-    /// The seed.
+    /// The seed of the random sentences.
     pub seed: u64,
     /// The length of the text, in bytes.
     pub bytes: u64,

@@ -17,7 +17,7 @@ const HTTP_BYTES_MAX: usize = 264;
 pub struct Hello {
     /// The dialling task's [`PROTOCOL`].
     pub protocol: u16,
-    /// The dialling task.
+    /// The id of the dialling task.
     pub task: TaskId,
     /// The incarnation of the dialling task.
     pub incarnation: Incarnation,
@@ -47,7 +47,7 @@ impl Content for Hello {
 pub struct Welcome {
     /// The answering task's [`PROTOCOL`].
     pub protocol: u16,
-    /// The answering task.
+    /// The id of the answering task.
     pub task: TaskId,
     /// The incarnation of the answering task.
     pub incarnation: Incarnation,

@@ -116,7 +116,7 @@ pub struct StalenessHistogram {
     /// The counts. Bucket 0 counts staleness 0, bucket i counts 2^(i−1) to 2^i − 1, and the last bucket also
     /// counts all greater values.
     pub buckets: Buckets<{ StalenessHistogram::BUCKETS }>,
-    /// The greatest staleness.
+    /// The greatest staleness recorded.
     pub max: u64,
     /// The sum of all staleness values, from which the mean is computed.
     pub sum: u64,

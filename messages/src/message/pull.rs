@@ -14,7 +14,7 @@ pub struct Pull {
     pub epoch: PlacementEpoch,
     /// The digest of the worker's placement (P2).
     pub placement_digest: u32,
-    /// The requested version.
+    /// Which version of the values is requested.
     #[serde(default)]
     pub at: PullAt,
     /// Whether to send the moving averages instead of the values, if the shard has any.

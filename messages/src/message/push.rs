@@ -78,7 +78,7 @@ pub enum Verdict {
 /// The reply of a ps task to [`Push`]: the verdict, and the values for the worker's next step if requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pushed {
-    /// The verdict.
+    /// The verdict on the push.
     pub verdict: Verdict,
     /// The number of updates that the shard has applied by now. This is the version of the values in the
     /// reply.

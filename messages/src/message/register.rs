@@ -18,7 +18,7 @@ impl Content for Register {}
 /// worker must prepare.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Registered {
-    /// The job.
+    /// The description of the job.
     pub job: JobSpec,
     /// The placement of the job's variables.
     pub placement: Placement,
