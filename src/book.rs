@@ -1,5 +1,5 @@
-//! The README and the pages of the book that hold Rust, so that their examples are compiled and run as tests.
-//! Knows nothing of the crate. A page that gains a Rust example gains an item here.
+//! The README and the pages of the book that contain Rust, so that their examples are compiled and run as
+//! tests. A page that gains its first Rust example needs an item here.
 
 #[doc = include_str!("../README.md")]
 pub struct Readme;

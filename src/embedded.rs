@@ -1,4 +1,5 @@
-//! A whole cluster in this process: the same tasks and the same messages, handed over without being encoded.
+//! A whole cluster in this process. It has the same tasks and messages as any cluster, but messages are
+//! handed over without being encoded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +22,11 @@ use tracing::Instrument;
 use crate::life::{incarnation, span_of};
 use crate::threads::{run_on, threads_per_worker};
 
-/// How long the other tasks may take to hear from the chief that the job has ended.
+/// The time after the chief's end within which the other tasks should learn from it that the job has ended.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// An embedded cluster that is not started yet. Any number of them may run in one process.
+/// The settings of an embedded cluster, which [`run`](Self::run) starts. Any number of embedded clusters may
+/// run in one process.
 #[derive(Clone)]
 pub struct Embedded {
     /// The number of ps tasks.
@@ -41,7 +43,7 @@ pub struct Embedded {
     pub hooks: Vec<MakeHook>,
 }
 
-/// What is told of the tasks of a cluster as they start and fail.
+/// Receives the tasks of a cluster as they start and fail.
 pub(crate) trait Observers: Send + Sync {
     /// Adds a task that can be observed.
     fn add(&self, task: Arc<dyn Observed>);
@@ -53,7 +55,7 @@ pub(crate) trait Observers: Send + Sync {
     fn http(&self) -> Option<String>;
 }
 
-/// No observers.
+/// Ignores everything; for runs without observers.
 impl Observers for () {
     fn add(&self, _: Arc<dyn Observed>) {}
     fn lead(&self, _: ChiefView) {}
@@ -63,26 +65,27 @@ impl Observers for () {
     }
 }
 
-/// The tasks of an embedded cluster beside its chief, while they run.
+/// The running tasks of an embedded cluster, except its chief.
 struct Tasks {
     arbiters: Vec<Arbiter>,
     running: Vec<(TaskId, oneshot::Receiver<anyhow::Result<()>>)>,
 }
 
-/// What every task of one run shares.
+/// The things that all tasks of one run share.
 struct Run<'a> {
     cluster: ClusterSpec,
     job: &'a JobSpec,
     transport: InProcess,
     pool: BufferPool,
     observers: Arc<dyn Observers>,
-    /// Cancelled when the tasks had their time to hear of the end. Only the chief listens to signals; it
-    /// tells the others.
+    /// Cancelled after the time that the tasks have to learn of the end. It is not cancelled by signals: only
+    /// the chief listens to those, and it tells the other tasks.
     leave: CancellationToken,
 }
 
 impl Embedded {
-    /// Makes a cluster of this size with default settings; the workers share the machine's cores.
+    /// Makes the settings of a cluster with `ps` ps tasks and `workers` workers. All other settings have
+    /// their defaults; the workers share the machine's cores.
     pub fn new(ps: u32, workers: u32) -> Self {
         let threads = threads_per_worker(workers as usize);
         Self {
@@ -95,10 +98,10 @@ impl Embedded {
         }
     }
 
-    /// Returns the cluster spec that its tasks hold. The addresses are only names; nothing listens there.
+    /// Returns the cluster spec that all tasks receive. Its addresses are only names; no task listens there.
     ///
     /// # Errors
-    /// Returns an error where there is no ps or no worker, or there are too many.
+    /// Returns an error if there is no ps or no worker, or if there are too many.
     pub fn cluster(&self) -> anyhow::Result<ClusterSpec> {
         let addresses = |job: JobName, count: u32| {
             (job, (0..count).map(|index| format!("{job}{index}:1")).collect::<Vec<_>>())
@@ -114,7 +117,7 @@ impl Embedded {
     /// Trains a job to its end.
     ///
     /// # Errors
-    /// Returns an error where the job failed, or `interrupt` was cancelled before its end.
+    /// Returns an error if the job fails, or if `interrupt` is cancelled before its end.
     ///
     /// # Panics
     /// Panics outside of an actix system.
@@ -132,11 +135,11 @@ impl Embedded {
         }
     }
 
-    /// Trains a job to its end, or until `interrupt` is cancelled; then it saves a checkpoint if it has a
-    /// place for one.
+    /// Trains a job to its end, or until `interrupt` is cancelled. In that case it saves a checkpoint, if the
+    /// chief's settings name a place for checkpoints.
     ///
     /// # Errors
-    /// Returns an error where the job failed, or was interrupted and could not be saved.
+    /// Returns an error if the job fails, or if it is interrupted and cannot be saved.
     ///
     /// # Panics
     /// Panics outside of an actix system.
@@ -149,7 +152,7 @@ impl Embedded {
         self.run_observed(job, progress, interrupt, Arc::new(())).await
     }
 
-    /// Does the same, and shows its tasks to `observers`.
+    /// Does the same as [`run_or_save`](Self::run_or_save), and tells `observers` about the tasks.
     pub(crate) async fn run_observed(
         &self,
         job: JobSpec,
@@ -174,9 +177,9 @@ impl Embedded {
         run.observers.lead(chief.view());
         let result = Box::pin(chief.run(listener)).instrument(span_of(TaskId::CHIEF)).await;
         let others = tasks.end(&run).await;
-        // The chief's error is the reason; the other tasks' errors only follow from it.
+        // If the chief has an error, that is the reason: the other tasks' errors only follow from it.
         match result? {
-            // A worker that had not begun yet was turned away: that is no failure.
+            // The error of another task does not count here: a worker that had not begun yet was turned away.
             end @ JobEnd::Saved { .. } => Ok(end),
             end => others.map(|()| end),
         }
@@ -228,8 +231,8 @@ impl Tasks {
         Ok(())
     }
 
-    /// Waits until all tasks have ended, and returns the first one's error. Those that did not hear from the
-    /// chief are told to end after a while.
+    /// Waits until all tasks have ended, and returns the first task's error. After [`LEAVE`], tasks that
+    /// still run are told to end.
     async fn end(self, run: &Run<'_>) -> anyhow::Result<()> {
         let leave = run.leave.clone();
         let patience = actix_rt::spawn(async move {

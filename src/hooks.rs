@@ -1,5 +1,5 @@
-//! The hooks of a job: the chief's are called about once a second, a worker's at every step. [`Hooks`]
-//! carries them to the tasks that make them.
+//! The hooks of a job. The chief's hooks are called about once a second, a worker's at every step. [`Hooks`]
+//! carries their constructors to the tasks that make them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ pub use pushpull_worker::{
     Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
 };
 
-/// The hooks of a job. The chief's are made once for each run, the workers' once for each worker.
+/// The constructors of a job's hooks. The chief's hooks are made once for each run, the workers' hooks once
+/// for each worker.
 #[derive(Clone, Default)]
 pub struct Hooks {
     pub(crate) chief: Vec<pushpull_chief::MakeHook>,
@@ -19,12 +20,12 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// Makes an empty set.
+    /// Makes a set without hooks.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a hook of the chief; only the task that hosts the chief makes it.
+    /// Adds a hook of the chief. It is made only in the task that hosts the chief.
     #[must_use]
     pub fn chief<H: pushpull_chief::Hook + 'static>(
         mut self,

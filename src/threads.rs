@@ -1,10 +1,10 @@
-//! Arbiters: the threads that tasks run on, and the way to get a result back from one.
+//! Runs tasks on arbiters, which are actix's threads, and returns their results.
 
 use actix_rt::Arbiter;
 use tokio::sync::oneshot;
 
-/// Runs a task on the arbiter's thread. The result can be awaited anywhere; it is an error where the thread
-/// panicked.
+/// Runs a task on the arbiter's thread. The receiver can be awaited on any thread; it returns an error if the
+/// arbiter's thread panics.
 pub(crate) fn run_on<T, F>(
     arbiter: &Arbiter,
     task: impl FnOnce() -> F + Send + 'static,
@@ -16,15 +16,15 @@ where
     let (sender, receiver) = oneshot::channel();
     arbiter.spawn_fn(move || {
         actix_rt::spawn(async move {
-            // The receiver may have been dropped.
+            // An error here means that the caller has dropped the receiver.
             let _ = sender.send(task().await);
         });
     });
     receiver
 }
 
-/// Returns the default number of threads for each of `workers` workers on this machine: an equal share of the
-/// cores.
+/// Returns the default number of threads for each of `workers` workers on this machine: the cores are shared
+/// equally.
 pub(crate) fn threads_per_worker(workers: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores / workers.max(1)).max(1)

@@ -1,4 +1,4 @@
-//! The generic chief program of a cluster.
+//! The chief program of a cluster. It runs any model that a job file contains.
 
 use std::process::ExitCode;
 

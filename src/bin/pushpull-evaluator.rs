@@ -1,4 +1,4 @@
-//! The evaluator program: it watches the checkpoints of a job.
+//! The evaluator program, which watches a job's checkpoint directory and evaluates new checkpoints.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The generic ps program of a cluster.
+//! The ps program of a cluster. It serves any model that the chief sends.
 
 use std::process::ExitCode;
 

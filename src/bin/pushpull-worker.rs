@@ -1,4 +1,4 @@
-//! The generic worker program of a cluster.
+//! The worker program of a cluster. It trains any model that the chief sends.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Tools: a cluster of processes on this machine.
+//! The tools: run a cluster of processes on this machine, work on checkpoints, watch a job.
 
 use std::process::ExitCode;
 

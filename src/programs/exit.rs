@@ -4,24 +4,24 @@ use std::process::ExitCode;
 
 use super::logging;
 
-/// Why a program did not do what it was started for.
+/// The reason why a program did not do what it was started for.
 #[derive(Debug)]
 pub enum Failure {
     /// The flags were wrong. The exit status is 2.
     Usage(String),
     /// The program failed. The exit status is 1.
     Error(anyhow::Error),
-    /// A signal ended the program before its job was done. The exit status is 128 + the signal's number, as
-    /// in shells.
+    /// A signal ended the program before its job was done. As in shells, the exit status is 128 + the
+    /// signal's number.
     Signal {
-        /// What was not finished.
+        /// A text that says what was not finished.
         reason: String,
         /// The signal's number.
         number: u8,
     },
 }
 
-/// The outcome of a program.
+/// The result of a program.
 pub type Outcome = Result<(), Failure>;
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -40,7 +40,7 @@ impl std::fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Makes an error of usage from an error that is one line.
+    /// Makes a failure of usage from an error whose text is one line.
     pub(crate) fn usage(error: impl std::fmt::Display) -> Self {
         Self::Usage(error.to_string())
     }

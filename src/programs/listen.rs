@@ -1,5 +1,4 @@
-//! How a process takes its place in a cluster: the identity that it presents, and the address that it listens
-//! at.
+//! The identity that a process presents to its cluster, and the address that it listens at.
 
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use pushpull_transport::{DialError, Identity, Listener, Patience, Tcp, Transport
 
 use crate::life::incarnation;
 
-/// Returns the identity that this task presents to its peers. `graph` is the model that it was started with,
-/// if any; `http` is the address of its endpoint, if it has one.
+/// Returns the identity that this task presents to its peers. `graph` is the model that the task was started
+/// with, if any; `http` is the address of the task's endpoint, if it has one.
 pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: Option<String>) -> Identity {
     Identity {
         task: config.task(),
@@ -22,11 +21,13 @@ pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: 
     }
 }
 
-/// Listens on the socket that the parent process opened, if there is one, else at `bind`, else at this task's
-/// address in the cluster. `bind` is for hosts that do not own the name by which the cluster knows them.
+/// Listens on the socket that the parent process has opened. Without one it listens at `bind`, or else at
+/// this task's address in the cluster. `bind` is for hosts that do not own the name by which the cluster
+/// knows them.
 ///
 /// # Errors
-/// Returns one line that says who uses the address already, or what to set `--bind` to.
+/// Returns an error if the address cannot be used. It is one line, and says who uses the address already or
+/// what to set `--bind` to.
 pub(crate) async fn listen(
     tcp: &Tcp,
     config: &ClusterConfig,
@@ -59,7 +60,7 @@ pub(crate) async fn listen(
     }
 }
 
-/// Says who listens at `address` already: a pushpull task introduces itself.
+/// Describes the program that listens at `address` already. A pushpull task tells its name in the handshake.
 async fn owner_of(tcp: &Tcp, address: &str, identity: &Identity) -> String {
     let patience = Patience::of(Duration::from_secs(1));
     let ask = dial(tcp, address, identity, identity.task, patience);

@@ -1,5 +1,5 @@
-//! A cluster of processes on this machine: starts the role binaries, merges their logs, and ends when they
-//! end.
+//! Runs a cluster of processes on this machine: starts the role binaries, merges their logs, and ends when
+//! all have ended.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,22 +24,22 @@ use crate::programs::exit::{Failure, Outcome};
 use crate::programs::logging::{LogFormat, PREFIXED};
 use crate::programs::signals::Signals;
 
-/// The time that the other tasks may take to end after the chief.
+/// The time after the chief's end within which the other tasks must end.
 const LEAVE: Duration = Duration::from_secs(30);
-/// The first inherited socket in systemd's protocol.
+/// The file descriptor of the first inherited socket in systemd's protocol.
 const FIRST_INHERITED_FD: i32 = 3;
 
-/// A cluster that is not started yet.
+/// The settings of a cluster that is to be started.
 pub(crate) struct Local {
     pub ps: u32,
     pub workers: u32,
     /// The job file.
     pub job: PathBuf,
-    /// The flags of the chief, of every ps and of every worker, beside those that place them in the cluster.
+    /// The flags of the chief, of every ps and of every worker, except those that place them in the cluster.
     pub chief_flags: Vec<String>,
     pub ps_flags: Vec<String>,
     pub worker_flags: Vec<String>,
-    /// The format of their logs.
+    /// The format of all tasks' logs.
     pub log_format: LogFormat,
 }
 
@@ -51,7 +51,7 @@ impl Local {
         let signals = Signals::listen_and(move || last.kill_all())?;
         let Sockets { cluster, opened } = Sockets::open(self.ps, self.workers)?;
         let mut children = JoinSet::new();
-        // A worker listens nowhere yet; its socket only keeps the port.
+        // Workers do not listen; a worker's socket only reserves its port.
         let mut kept = Vec::new();
         for (task, socket) in opened {
             let inherits = match task.job {
@@ -67,7 +67,7 @@ impl Local {
         }
         let failed = wait(&mut children, &running, &signals).await?;
         match failed.is_empty() {
-            // Where the chief could save, all tasks ended without an error.
+            // If the chief has saved the job, no task ended with an error.
             true => Ok(()),
             false if signals.interrupt.is_cancelled() => {
                 let reason = format!("interrupted: {}", failed.join("; "));
@@ -80,7 +80,8 @@ impl Local {
     fn start(&self, task: TaskId, cluster: &ClusterSpec, socket: Option<OwnedFd>) -> anyhow::Result<Child> {
         let program = beside_this_program(&format!("pushpull-{}", task.job))?;
         let mut command = std::process::Command::new(&program);
-        // A group of its own: Ctrl-C reaches only this process, which then ends the others in good order.
+        // Each child has a process group of its own, so that Ctrl-C reaches only this process, which then
+        // ends the children in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.env("TF_CONFIG", cluster.to_tf_config(task)).env(PREFIXED, "1");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -99,8 +100,8 @@ impl Local {
     }
 }
 
-/// The sockets of a cluster's tasks. They are all opened here and handed down, so that no other program can
-/// take a port in between.
+/// The sockets of a cluster's tasks. All are opened here, and those of tasks that listen are handed down to
+/// the children. So no other program can take a port before its task starts.
 struct Sockets {
     cluster: ClusterSpec,
     opened: Vec<(TaskId, TcpListener)>,
@@ -123,7 +124,7 @@ impl Sockets {
 }
 
 /// Waits until all children have ended, and returns those that failed. The first signal is passed on to the
-/// chief. Children that do not end within [`LEAVE`] after the chief, or after a signal, are killed.
+/// chief. Children that still run [`LEAVE`] after the chief's end or a signal are killed.
 async fn wait(
     children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
     running: &Running,
@@ -167,7 +168,8 @@ async fn wait(
     Ok(failed)
 }
 
-/// The processes that run now. One that has ended is removed at once: the system may reuse its number.
+/// The processes that run now. A process is removed as soon as it has ended, because the system may reuse its
+/// number.
 #[derive(Clone, Default)]
 struct Running(Arc<Mutex<BTreeMap<TaskId, Pid>>>);
 
@@ -187,7 +189,7 @@ impl Running {
 
     fn terminate(&self, task: TaskId) {
         if let Some(&process) = self.0.lock().get(&task) {
-            // Where this fails, the process has just ended.
+            // An error here means that the process has just ended.
             let _ = kill_process(process, Signal::TERM);
         }
     }
@@ -208,18 +210,18 @@ fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
     Err(anyhow!("{} is missing: build all programs with `cargo build --release`", program.display()))
 }
 
-/// Prints the output of a child until it ends. A line begins with the task's name unless it names the task
-/// itself.
+/// Prints the output of a child until the child ends. Each line begins with the task's name, unless the line
+/// itself names the task.
 async fn attend(task: TaskId, mut child: Child, format: LogFormat) -> anyhow::Result<(TaskId, ExitStatus)> {
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let result = task == TaskId::CHIEF;
-    // The reader may have closed the pipe; the children train all the same.
+    // An error here means that the reader has closed the pipe; the children still train.
     let out = lines(out, |line| {
         let name = if result { String::new() } else { format!("[{task}] ") };
         let _ = writeln!(std::io::stdout(), "{name}{line}");
     });
     let err = lines(err, |line| {
-        // A line of JSON names the task itself; a panic does not.
+        // A line of JSON contains the task's name; the lines of a panic do not.
         let name = match format {
             LogFormat::Json if line.starts_with('{') => String::new(),
             LogFormat::Json | LogFormat::Human => format!("[{task}] "),

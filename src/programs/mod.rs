@@ -1,5 +1,6 @@
-//! The programs: flags, endpoints, the page, `top`, logs, signals, the role binaries and the tools. All that
-//! only a process needs is here, behind the feature `programs`; the library below knows nothing of it.
+//! The programs: flags, endpoints, the page, `top`, logs, signals, the role binaries and the tools.
+//! Everything that only a process of its own needs is here, behind the feature `programs`; the library does
+//! not depend on it.
 
 mod checkpoint;
 mod cli;

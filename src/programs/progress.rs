@@ -1,4 +1,5 @@
-//! The progress of a job for a person: a bar on a terminal, a log line every few seconds otherwise.
+//! Shows the progress of a job to a person: as a bar on a terminal, otherwise as a log line every few
+//! seconds.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -10,18 +11,19 @@ use tokio::time::Instant;
 
 use super::logging;
 
-/// The time between two lines.
+/// The time between two log lines.
 const LINE_EVERY: Duration = Duration::from_secs(3);
 /// The time between two changes of the bar.
 const BAR_EVERY: Duration = Duration::from_millis(200);
 
-/// Shows the job's progress until its sender is dropped. `batch_size` turns gradients into examples.
+/// Shows the job's progress until the sender is dropped. `batch_size` is used to convert gradients to
+/// examples.
 pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size: u32) {
     let terminal = std::io::stderr().is_terminal() && !logging::is_json();
     if progress.wait_for(|now| now.running).await.is_err() {
         return;
     }
-    // The steps before a checkpoint were made by an earlier run: they do not count for the rate.
+    // The steps that a checkpoint contained were made by an earlier run, so the rate does not count them.
     let (started, began) = (Instant::now(), progress.borrow().global_step.0);
     let bar = terminal.then(|| bar(progress.borrow().last_step.0));
     let mut ticks = tokio::time::interval(if terminal { BAR_EVERY } else { LINE_EVERY });

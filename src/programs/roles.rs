@@ -1,4 +1,5 @@
-//! One task of a cluster as a process: ps, worker or chief; and the evaluator, which belongs to no cluster.
+//! Runs one task of a cluster as a process: a ps, a worker or the chief. Also runs the evaluator, which
+//! belongs to no cluster.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::programs::signals::Signals;
 use crate::report::Report;
 use crate::threads::run_on;
 
-/// The settings of the network that every task of a cluster has.
+/// The network settings of a task of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     /// The address to listen at, if it differs from the task's address in the cluster spec.
@@ -39,7 +40,7 @@ pub(crate) struct Network {
     pub lost_after: Duration,
     /// The time after which an unanswered request is sent again.
     pub retry_after: Duration,
-    /// The task's endpoint.
+    /// The settings of the task's HTTP endpoint.
     pub http: EndpointConfig,
 }
 
@@ -48,7 +49,7 @@ impl Network {
         Tcp::new(pool.clone()).with_payload_crc(self.payload_crc).with_lost_after(self.lost_after)
     }
 
-    /// Starts the task's endpoint.
+    /// Starts the task's HTTP endpoint.
     fn endpoint(&self, cluster: &ClusterConfig) -> anyhow::Result<Endpoint> {
         let endpoint = Endpoint::bind(&self.http, About::task(cluster))?;
         endpoint.announce(cluster.hosts_chief());
@@ -61,7 +62,7 @@ impl Network {
     }
 }
 
-/// The job of a chief, and how it is run.
+/// The job of a chief, and the settings with which it is run.
 #[derive(Clone)]
 pub(crate) struct ChiefOrders<'a> {
     pub job: JobSpec,
@@ -74,12 +75,12 @@ fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
     result.map_err(|_| anyhow!("a thread of this task panicked: see above"))
 }
 
-/// Ends the endpoint of a task that has ended: at once, or after the time that it lingers.
+/// Ends the endpoint of a task that has ended, at once or after the configured time.
 pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, signals: &Signals) -> Outcome {
     if let Err(failure) = &outcome {
         endpoint.fail(task, failure);
         if endpoint.lingers() {
-            // The program prints the failure when it ends, which is long after this.
+            // The program prints the failure only when it ends, which may be much later.
             tracing::error!("{task} ended with an error: {failure}");
         }
     }
@@ -127,7 +128,8 @@ async fn run_ps(
     }
 }
 
-/// Runs a worker task to the job's end; also the chief, where the cluster names none and this is worker 0.
+/// Runs a worker task to the job's end. If the cluster names no chief and this is worker 0, it also runs the
+/// chief.
 pub(crate) async fn worker(
     cluster: &ClusterConfig,
     network: &Network,
@@ -162,7 +164,7 @@ async fn run_worker(
     let trained = match orders {
         None => run_on(&io, move || worker.run()).await,
         Some(orders) => {
-            // Listens first, so that an address in use is an error at once.
+            // Listens before anything else, so that an address in use is reported at once.
             let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
             let train = run_on(&io, move || worker.run());
             let chief =
@@ -192,8 +194,8 @@ pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: Ch
     closed(endpoint, cluster.task(), outcome, &signals).await
 }
 
-/// Evaluates the checkpoints in a directory up to the job's last step, or until a signal. The evaluations are
-/// in the store, so a signal loses nothing. `told` is called with every evaluation.
+/// Evaluates the checkpoints in a directory until that of the job's last step, or until a signal. Evaluations
+/// are kept in the store, so a signal loses none. Calls `told` with every evaluation.
 pub(crate) async fn evaluator(
     checkpoint_dir: &str,
     config: EvaluatorConfig,
@@ -243,7 +245,7 @@ async fn run_chief(
     }
 }
 
-/// Says how a job ended without an error: prints the report, or where the job was saved.
+/// Reports the end of a job that ended without an error: prints the report, or says where the job was saved.
 pub(crate) fn tell_end(job: &JobSpec, cluster: &ClusterSpec, end: JobEnd, path: Option<&Path>) -> Outcome {
     match end {
         JobEnd::Saved { step, checkpoint, reason } => {

@@ -1,4 +1,4 @@
-//! What a program was called with, as its endpoint shows it. Knows neither clap nor HTTP.
+//! The flags that a program was started with, as its endpoint shows them. Knows neither clap nor HTTP.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,9 +9,9 @@ use serde::Serialize;
 pub(crate) struct Setting {
     /// The flag without its dashes, or the name of an environment variable.
     pub(crate) name: String,
-    /// The value, `None` where none was given and there is no default. Secrets are hidden.
+    /// The value; `None` if none was given and there is no default. Secrets are hidden.
     pub(crate) value: Option<String>,
-    /// Where the value comes from: `command line`, `environment` or `default`.
+    /// The origin of the value: `command line`, `environment` or `default`.
     pub(crate) from: Option<&'static str>,
 }
 
@@ -22,19 +22,19 @@ pub(crate) struct Settings {
     pub(crate) flags: Vec<Setting>,
 }
 
-/// The settings of one call of a program. Clones share them. They are empty until the whole command line is
-/// read, and stay empty where a program did not read one.
+/// The settings of one run of a program. Clones share them. They are empty until the whole command line has
+/// been read, and stay empty if the program reads none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CalledWith(Arc<OnceLock<Settings>>);
 
 impl CalledWith {
-    /// Sets them. Later calls change nothing.
+    /// Stores the settings. Later calls change nothing.
     pub(crate) fn set(&self, settings: Settings) {
-        // A command line is read once.
+        // An error here means that the settings have been stored already.
         let _ = self.0.set(settings);
     }
 
-    /// Returns them.
+    /// Returns the settings.
     pub(crate) fn settings(&self) -> Settings {
         self.0.get().cloned().unwrap_or_default()
     }

@@ -1,13 +1,14 @@
-//! Times, sizes and foreign text, as they are shown to a person.
+//! Formats times, sizes and text from outside for people.
 
-/// The number of letters of a foreign name that are quoted at most.
+/// The maximum number of characters of a name from outside that are quoted.
 const NAME_MAX: usize = 64;
 
-/// Returns the date and the time of day of a time in milliseconds since 1970.
+/// Returns the date and the time of day for a time in milliseconds since 1970.
 pub(crate) fn time_shown(ms: u64) -> String {
     let seconds = ms / 1000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March here, in eras of 400, so that the leap day is the last of its year.
+    // Here years begin in March and are counted in eras of 400 years, so that a leap day is the last day of
+    // its year.
     let from_era = days + 719_468;
     let (era, day_of_era) = (from_era / 146_097, from_era % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -30,7 +31,7 @@ pub(crate) fn bytes_shown(bytes: u64) -> String {
     }
 }
 
-/// Returns a name from outside as it may be quoted: short, and without control characters.
+/// Returns a name from outside in a form that can be quoted: short and without control characters.
 pub(crate) fn plain(name: &str) -> String {
     let letters = name.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter });
     let mut shown: String = letters.clone().take(NAME_MAX).collect();
@@ -40,7 +41,7 @@ pub(crate) fn plain(name: &str) -> String {
     shown
 }
 
-/// Replaces everything that moves a cursor, rings, or turns the direction of text.
+/// Replaces all characters that move the cursor, ring the bell, or change the direction of text.
 pub(crate) fn clean(text: &str) -> String {
     let harmless = |c: char| {
         !c.is_control()

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM: the first one asks for an orderly end, the second one ends the process at once.
+//! Handles SIGINT and SIGTERM: the first signal requests an orderly end, the second one ends the process at
+//! once.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -9,7 +10,7 @@ use super::logging;
 const SIGINT: u8 = 2;
 const SIGTERM: u8 = 15;
 
-/// The signals that this process received.
+/// The signals that this process has received.
 #[derive(Clone)]
 pub(crate) struct Signals {
     /// Cancelled by the first signal.
@@ -18,12 +19,12 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on, on the current runtime.
+    /// Begins to listen for signals, on the current runtime.
     pub(crate) fn listen() -> std::io::Result<Self> {
         Self::listen_and(|| {})
     }
 
-    /// Listens, and calls `last` before the second signal ends the process.
+    /// Begins to listen for signals, and calls `last` before the second signal ends the process.
     pub(crate) fn listen_and(last: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         let (mut interrupts, mut terminates) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

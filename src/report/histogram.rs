@@ -1,4 +1,5 @@
-//! The staleness of gradients, for a person and for a program. Knows the buckets of the wire, and no policy.
+//! Formats the staleness of gradients for people and for programs. Uses the buckets of the messages; knows no
+//! synchronisation policy.
 
 use pushpull_messages::message::StalenessHistogram;
 use serde::Serialize;
@@ -14,25 +15,25 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// Returns the buckets from 0 up to the one that holds the greatest value; none if nothing was counted.
+/// Returns the buckets from 0 up to the one with the greatest value; no buckets if nothing was counted.
 pub(super) fn buckets(histogram: &StalenessHistogram) -> Vec<Bucket> {
     let used = histogram.buckets.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
     let bucket = |(index, &count): (usize, &u64)| {
         let from = if index == 0 { 0 } else { 1 << (index - 1) };
-        // The last bucket is open: the greatest value ends it.
+        // The last bucket has no upper bound, so it ends at the greatest value.
         let to = if index == StalenessHistogram::BUCKETS - 1 { histogram.max } else { (1 << index) - 1 };
         Bucket { from, to, count }
     };
     histogram.buckets[..used].iter().enumerate().map(bucket).collect()
 }
 
-/// Returns the mean of all values, 0 if there are none.
+/// Returns the mean of all values; 0 if there are none.
 pub(super) fn mean(histogram: &StalenessHistogram) -> f64 {
     histogram.sum as f64 / histogram.count().max(1) as f64
 }
 
-/// Returns the share of every bucket that is not empty, over all shards, such as `0: 12 %, 1: 80 %, 2-3: 8 %,
-/// max 3`; `None` if nothing was counted.
+/// Returns the percentages of all buckets that are not empty, summed over all shards, such as `0: 12 %, 1: 80
+/// %, 2-3: 8 %, max 3`; `None` if nothing was counted.
 pub(super) fn shares<'a>(shards: impl Iterator<Item = (&'a [Bucket], u64)>) -> Option<String> {
     let mut sum: Vec<Bucket> = Vec::new();
     let mut greatest = 0;

@@ -17,10 +17,10 @@ use serde::Serialize;
 pub use self::histogram::Bucket;
 use self::histogram::{buckets, mean, shares};
 
-/// The metric that is a share of the examples, and is shown in percent.
+/// The name of the metric that is a share of the examples, and is shown in percent.
 const ACCURACY: &str = "accuracy";
 
-/// The report of a job. Its JSON has these names; other programs rely on them.
+/// The report of a job. Its JSON has the names of these fields, which other programs rely on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The model's name.
@@ -31,33 +31,36 @@ pub struct Report {
     pub ps: usize,
     /// The number of worker tasks.
     pub workers: usize,
-    /// The updates that the job asked for.
+    /// The number of updates that the job requested.
     pub steps: u64,
-    /// The updates that were applied, including those before a checkpoint; the same on every shard.
+    /// The number of updates that were applied, including those that a checkpoint contained at the start. It
+    /// is the same on every shard.
     pub updates_applied: u64,
-    /// The number of these that were in the checkpoint that this run resumed from.
+    /// The number of updates that the checkpoint contained from which this run resumed; 0 without one.
     pub began: u64,
     /// The reason why the training ended before the last step, if it did.
     pub stopped: Option<String>,
-    /// The gradients in the variables, as the first shard counts them: with `sync` several make one update.
+    /// The number of gradients that the variables contain, as counted by the first shard. With `sync` several
+    /// gradients make one update.
     pub gradients: u64,
-    /// The steps that workers dropped because their gradients were not finite.
+    /// The number of steps that workers dropped because their gradients were not finite.
     pub skipped: u64,
-    /// The seconds from the first step to the last, without start-up and evaluation.
+    /// The time from the first step to the last, in seconds, without start-up and evaluation.
     pub seconds: f64,
-    /// The examples per second of the gradients in the variables, over all workers.
+    /// The number of examples per second, over all workers, counting only gradients that were applied.
     pub examples_per_second: f64,
-    /// The mean training loss over every worker's last steps; `null` where there were none.
+    /// The mean training loss over the last steps of every worker; `null` if there were none.
     pub train_loss: f32,
     /// The loss over all test examples.
     pub test_loss: f32,
-    /// The metric called `accuracy`, over all test examples; `null` where the model has no such metric.
+    /// The metric called `accuracy`, over all test examples; `null` if the model has no such metric.
     pub test_accuracy: Option<f32>,
-    /// The metrics of the model by name, over all test examples; `null` where one is not finite.
+    /// The metrics of the model by name, over all test examples; `null` for a metric that is not finite.
     pub test_metrics: BTreeMap<String, f32>,
-    /// The crc32c of the final variables' bytes in order of name, which does not depend on their placement.
+    /// The crc32c of the bytes of all final variables, in order of their names. It does not depend on the
+    /// placement.
     pub variables_crc32c: u32,
-    /// The verdicts on all pushes, by shard.
+    /// The counts of pushes and their verdicts, for each shard.
     pub shards: Vec<ShardReport>,
 }
 
@@ -66,36 +69,36 @@ pub struct Report {
 pub struct ShardReport {
     /// The shard, such as `ps/0/shard/1`.
     pub shard: String,
-    /// The bytes of its variables.
+    /// The size of the shard's variables, in bytes.
     pub bytes: u64,
-    /// The updates applied.
+    /// The number of updates that the shard has applied.
     pub version: u64,
-    /// The pushes received: the sum of the next six fields.
+    /// The number of pushes received: the sum of the next six fields.
     pub received: u64,
-    /// The pushes that were applied, each as an update of its own.
+    /// The number of pushes that were applied, each as an update of its own.
     pub applied: u64,
-    /// The pushes that were aggregated with others into one update.
+    /// The number of pushes that were aggregated with others into one update.
     pub held: u64,
-    /// The pushes that came after the update that they were meant for.
+    /// The number of pushes that arrived after the update that they were meant for.
     pub stale: u64,
-    /// The pushes that came after the last step.
+    /// The number of pushes that arrived after the last step.
     pub stopped: u64,
-    /// The pushes that were received again.
+    /// The number of pushes that had been received before.
     pub duplicate: u64,
-    /// The pushes that were refused.
+    /// The number of pushes that were refused.
     pub refused: u64,
-    /// The mean staleness of the pushes in the variables: the updates between reading the values and applying
-    /// the gradient.
+    /// The mean staleness of the gradients that the variables contain: the number of updates between reading
+    /// the values and applying the gradient.
     pub staleness_mean: f64,
-    /// The greatest staleness.
+    /// The greatest staleness of these gradients.
     pub staleness_max: u64,
-    /// The staleness of all pushes in the variables.
+    /// The distribution of the staleness of these gradients.
     pub staleness_histogram: Vec<Bucket>,
-    /// The mean number of steps by which the worker furthest ahead was ahead of the pushing one.
+    /// The mean number of steps by which the pushing worker was behind the worker that was furthest ahead.
     pub steps_behind_mean: f64,
-    /// The greatest number of these steps.
+    /// The greatest number of steps behind.
     pub steps_behind_max: u64,
-    /// These steps for all pushes in the variables.
+    /// The distribution of the steps behind, over the same gradients.
     pub steps_behind_histogram: Vec<Bucket>,
 }
 
@@ -124,7 +127,7 @@ impl ShardReport {
 }
 
 impl Report {
-    /// Makes the report of `job` on `cluster` from what its chief reported.
+    /// Makes the report of `job` on `cluster` from the chief's report.
     pub fn new(job: &JobSpec, cluster: &ClusterSpec, report: &JobReport) -> Self {
         let seconds = report.training.as_secs_f64();
         let examples = report.gradients as f64 * f64::from(job.batch_size);
@@ -157,7 +160,7 @@ impl Report {
 
     /// Prints a short table for people to standard output.
     pub fn print(&self) {
-        // The reader may have closed the pipe; that is no failure of the job.
+        // An error here means that the reader has closed the pipe; the job has not failed.
         let _ = self.write_table(&mut std::io::stdout().lock());
     }
 
@@ -171,7 +174,8 @@ impl Report {
         if let Some(reason) = &self.stopped {
             writeln!(out, "stopped early  {reason}")?;
         }
-        // Every shard receives the gradient of every step, so the first one's counts are those of all.
+        // Every shard receives the gradients of every step, so the counts of the first shard are those of
+        // all.
         let (held, stale) = self.shards.first().map_or((0, 0), |shard| (shard.held, shard.stale));
         if held > 0 || stale > 0 {
             writeln!(out, "gradients      {held} in these updates, {stale} too late")?;
@@ -203,10 +207,10 @@ impl Report {
         })
     }
 
-    /// Writes JSON into a file, which appears complete or not at all.
+    /// Writes the report as JSON to a file, which appears complete or not at all.
     ///
     /// # Errors
-    /// Returns an error where the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let json = serde_json::to_string_pretty(self).context("cannot write the report as JSON")?;
         let partial = partial(path);
@@ -216,8 +220,8 @@ impl Report {
     }
 }
 
-/// Returns the path of a file until it is complete. It differs between processes, which may have the same
-/// flags.
+/// Returns the path at which a file is written before it is renamed to `path`. It differs between processes,
+/// because several may have the same flags.
 pub(crate) fn partial(path: &Path) -> OsString {
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
