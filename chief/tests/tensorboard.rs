@@ -1,4 +1,4 @@
-//! Event files as TensorBoard itself reads them.
+//! Checks event files by reading them with TensorBoard itself.
 
 #[path = "../../tests/support/venv.rs"]
 mod venv;
@@ -83,7 +83,7 @@ fn tensorboard_reads_what_was_written() {
         sum_squares: 14.0,
         buckets: vec![(0.5, 2.0), (1.5, 1.0), (3.5, 2.0)],
     };
-    // A run that was cut off after step 40, and one that goes on from step 20.
+    // The first run was cut off after step 40, and the second continues from step 20.
     let mut first = EventWriter::create(folder.path()).unwrap();
     first.begin(&job(), GlobalStep(0)).unwrap();
     let losses = [(10, 0.5), (20, 0.25), (40, 9.0)];
@@ -103,7 +103,7 @@ fn tensorboard_reads_what_was_written() {
     second.write(&summaries).unwrap();
     let read: BTreeMap<String, Value> =
         serde_json::from_str(&venv.run(SCRIPT, &[folder.path().as_os_str()])).unwrap();
-    // What was plotted from step 20 on is undone.
+    // The values that were plotted from step 20 on are discarded.
     assert_eq!(
         read["scalars"],
         json!({"train/loss": [[10, 0.5], [30, 0.125]], "eval/accuracy": [[30, 0.75]]})

@@ -1,5 +1,5 @@
-//! What the chief shows of a job to observers: an overview that is kept up to date and published. Decides
-//! nothing.
+//! The status of a job that the chief shows to observers: an overview that is kept up to date and published.
+//! Decides nothing.
 
 mod overview;
 mod publisher;

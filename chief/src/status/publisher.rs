@@ -1,5 +1,5 @@
-//! Publishes the status of the chief: about once a second, and at once when a worker, the job or a checkpoint
-//! changes its state. Asks the coordinator, waits for nothing else, and decides nothing.
+//! Publishes the status of the chief: about once a second, and without delay when a worker, the job or a
+//! checkpoint changes its state. Queries the coordinator, waits for nothing else, and decides nothing.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -26,16 +26,16 @@ use crate::monitor::{Feed, ShardMonitor};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The least time between two updates, however much happens.
 const INTERVAL_MIN: Duration = Duration::from_millis(250);
-/// How long the coordinator may take to answer before its last snapshot is published again.
+/// The time limit for the coordinator's reply; after it, the last snapshot is published again.
 const COORDINATOR_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Publishes an overview, and knows where it comes from.
+/// A publisher that keeps an overview up to date from its sources, and publishes it.
 pub(crate) struct Publisher {
     pub overview: Rc<RefCell<Overview>>,
     pub board: Rc<StatusBoard>,
     pub clock: Clock,
     pub coordinator: Addr<Coordinator>,
-    /// Notified when the status should be published at once.
+    /// Notified when the status should be published without delay.
     pub bell: Arc<Notify>,
     pub ps: Rc<PsTasks>,
     pub shard_monitor: Rc<ShardMonitor>,
@@ -92,7 +92,7 @@ impl Publisher {
     }
 }
 
-/// A publisher that runs beside the job until it is stopped or dropped.
+/// A handle on a publisher that runs concurrently with the job, until it is stopped or dropped.
 pub(crate) struct PublisherTask(JoinHandle<Infallible>);
 
 impl PublisherTask {
@@ -100,7 +100,7 @@ impl PublisherTask {
         Self(actix::spawn(publisher.run()))
     }
 
-    /// Stops publishing, and waits until everything that the publisher holds is dropped.
+    /// Stops publishing, and waits until everything that the publisher holds has been dropped.
     pub(crate) async fn stop(mut self) {
         self.0.abort();
         let _ = (&mut self.0).await;
@@ -113,7 +113,7 @@ impl Drop for PublisherTask {
     }
 }
 
-/// Publishes an overview as it is.
+/// Publishes an overview as it is, without updating it.
 pub(crate) fn publish(overview: &Overview, board: &StatusBoard, rows: Rows) {
     let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     board.placement(overview.placement());

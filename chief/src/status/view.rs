@@ -1,5 +1,5 @@
 //! The status of a job as its chief publishes it: a snapshot about once a second and at every change, and the
-//! job's history. A reader takes what is there and asks no task.
+//! job's history. Readers get the last published status without querying any task.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::command::Command;
 
-/// What is published beside the snapshots.
+/// The published data besides the snapshots.
 #[derive(Debug, Default)]
 struct BoardContents {
     state: TaskState,
@@ -47,12 +47,12 @@ impl StatusBoard {
         ChiefView { incarnation, makes_checkpoints, snapshots, contents, meter, commands }
     }
 
-    /// Returns the meter of the coordinator.
+    /// Returns the meter that measures the coordinator's queue.
     pub(crate) const fn meter(&self) -> &Arc<Meter> {
         &self.meter
     }
 
-    /// Publishes the state of the chief's task.
+    /// Publishes the state of the chief task.
     pub(crate) fn state(&self, state: TaskState) {
         self.contents.lock().state = state;
     }
@@ -75,8 +75,8 @@ impl StatusBoard {
         self.snapshots.send_replace(Arc::new(snapshot));
     }
 
-    /// Publishes that the job has ended, for this reason if it was not trained to its end, and whether by an
-    /// error. Everything else stays as it was last published.
+    /// Publishes that the job has ended. `reason` is set if the job was not trained to its end; `failed` says
+    /// whether it ended with an error. Everything else stays as it was last published.
     pub(crate) fn end(self, reason: Option<String>, failed: bool) {
         self.snapshots.send_if_modified(|last| {
             let open = last.phase != JobPhase::Ended;
@@ -107,30 +107,30 @@ pub struct ChiefView {
 }
 
 impl ChiefView {
-    /// Returns a receiver of the newest snapshot and of every later one. It is closed when the job has ended
-    /// and the last snapshot has been published.
+    /// Returns a receiver of the newest snapshot and of every later one. The channel is closed when the job
+    /// has ended and the last snapshot has been published.
     pub fn snapshots(&self) -> watch::Receiver<Arc<ChiefSnapshot>> {
         self.snapshots.clone()
     }
 
     /// Returns the history of the job, the oldest point first. The number of points is bounded, however long
-    /// the job takes.
+    /// the job runs.
     pub fn curves(&self) -> Arc<Vec<CurvePoint>> {
         Arc::clone(&self.contents.lock().curves)
     }
 
-    /// Returns the shard of every slice; empty before the placement is decided.
+    /// Returns the shard of every slice; empty until the placement is decided.
     pub fn placement(&self) -> Arc<Vec<PlacementRow>> {
         Arc::clone(&self.contents.lock().placement)
     }
 
-    /// Returns whether the job has a place for checkpoints.
+    /// Returns whether the job has a directory or bucket for checkpoints.
     pub const fn makes_checkpoints(&self) -> bool {
         self.makes_checkpoints
     }
 
-    /// Sends a command to the job. Before the training begins, it waits until the variables are created.
-    /// Returns false where the job has ended, or where too many commands are waiting already.
+    /// Sends a command to the job. Before the training begins, the command waits until the variables are
+    /// created. Returns false if the job has ended or if too many commands are waiting already.
     pub fn command(&self, command: Command) -> bool {
         self.commands.try_send(command).is_ok()
     }
@@ -173,7 +173,7 @@ mod tests {
         let view = board.view(Incarnation(1), true, queue.for_views());
         let sent = (0..VIEW_COMMANDS_MAX + 9).filter(|_| view.command(Command::Save)).count();
         assert_eq!(sent, VIEW_COMMANDS_MAX);
-        // One is carried out, and there is room for one.
+        // One command is carried out, so there is room for one more.
         assert_eq!(queue.next().await, Command::Save);
         assert!(view.command(Command::Save) && !view.command(Command::Save));
         queue.close();

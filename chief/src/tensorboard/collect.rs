@@ -1,7 +1,8 @@
-//! Computes the numbers of a job that are plotted, from one snapshot to the next. Knows no file. Wanted
-//! properties: (A) the counts of the intervals add up to those of the shards; (B) a histogram has as many
-//! gradients as its buckets, between its least and its greatest, and its limits rise; (C) nothing that is not
-//! finite is plotted; (D) counts of any kind are taken, even decreasing ones, which a shard never has.
+//! Computes the numbers of a job that are plotted, from one snapshot to the next. Writes no file. Wanted
+//! properties: (A) the counts of the intervals add up to those of the shards; (B) the number of values of a
+//! histogram is the sum over its buckets, its values are between its least and its greatest, and the limits
+//! of its buckets increase; (C) nothing that is not finite is plotted; (D) arbitrary counts are accepted,
+//! even decreasing ones, which a shard never has.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use pushpull_messages::summary::{HistogramSpec, SummarySpec, SummaryValue};
 
 use crate::monitor::TrainingSnapshot;
 
-/// The counts of the shards at one time.
+/// The counts of all shards at one time.
 #[derive(Clone, Debug, Default)]
 struct Totals {
-    /// The gradients in the variables of the first shard; every gradient goes to all shards.
+    /// The number of gradients in the variables of the first shard; every gradient goes to all shards.
     gradients: u64,
     pushes: Pushes,
     staleness: StalenessHistogram,
@@ -52,7 +53,7 @@ impl Totals {
     }
 }
 
-/// The least interval that a rate is computed for.
+/// The shortest interval for which a rate is computed, in seconds.
 const RATE_SECONDS_MIN: f64 = 0.1;
 
 /// A collector of the numbers of one job.
@@ -63,9 +64,9 @@ pub(crate) struct Collector {
     batch_size: u32,
     /// The time, the step and the counts of the last snapshot with shards.
     before: (Duration, GlobalStep, Totals),
-    /// Whether each verdict has occurred; the others are not plotted.
+    /// Whether each verdict has occurred; verdicts that have not are not plotted.
     seen: [bool; VERDICTS.len()],
-    /// The last gradient norm of each worker, since its next one may come later than the next summary.
+    /// The last gradient norm of each worker, since the next one may come later than the next summary.
     gradient_norms: BTreeMap<u32, f32>,
 }
 
@@ -82,14 +83,14 @@ impl Collector {
         }
     }
 
-    /// Records what workers have reported between two summaries.
+    /// Records the reports of workers between two summaries.
     pub(crate) fn note(&mut self, snapshot: &TrainingSnapshot) {
         let norms =
             snapshot.reports.iter().filter_map(|(&worker, report)| Some((worker, report.gradient_norm?)));
         self.gradient_norms.extend(norms);
     }
 
-    /// Returns the numbers of this snapshot, and of the time since the last one that had shards.
+    /// Returns the summaries of this snapshot, and of the interval since the last one that had shards.
     pub(crate) fn collect(&mut self, snapshot: &TrainingSnapshot) -> Vec<SummarySpec> {
         let step = snapshot.step();
         let mut summaries = Vec::new();
@@ -160,7 +161,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / f64::from(count)
 }
 
-/// Returns what was counted between two times.
+/// Returns the increase of a count between two times, or the new count if it has decreased.
 fn since(now: u64, before: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
@@ -173,8 +174,8 @@ fn add(sum: &mut StalenessHistogram, other: &StalenessHistogram) {
     sum.sum = sum.sum.saturating_add(other.sum);
 }
 
-/// Returns what was recorded between two times. Its greatest value is exact if it is the greatest of all, and
-/// otherwise the upper end of its bucket.
+/// Returns the histogram of what was recorded between two times. Its greatest value is exact if it is the
+/// greatest ever recorded, and otherwise the upper end of its bucket.
 fn difference(now: &StalenessHistogram, before: &StalenessHistogram) -> StalenessHistogram {
     let back = now.buckets.iter().zip(&before.buckets).any(|(now, before)| now < before);
     if back || now.sum < before.sum {
@@ -192,13 +193,13 @@ const fn least(bucket: usize) -> u64 {
     if bucket == 0 { 0 } else { 1 << (bucket - 1) }
 }
 
-/// Returns the greatest staleness of a bucket; the last bucket has no end.
+/// Returns the greatest staleness of a bucket; the last bucket has no upper end.
 const fn greatest(bucket: usize) -> Option<u64> {
     if bucket == StalenessHistogram::BUCKETS - 1 { None } else { Some((1 << bucket) - 1) }
 }
 
-/// Returns a histogram as it is plotted: from the first bucket that is not empty to the last one. The sum of
-/// squares is that of the buckets' middles.
+/// Returns a histogram in the form that is plotted: from the first bucket that is not empty to the last one.
+/// The sum of squares is computed from the middles of the buckets.
 fn distribution(histogram: &StalenessHistogram) -> HistogramSpec {
     let used = |count: &u64| *count > 0;
     let first = histogram.buckets.iter().position(used).unwrap_or(0);
@@ -215,7 +216,7 @@ fn distribution(histogram: &StalenessHistogram) -> HistogramSpec {
         let greatest = greatest(bucket).map_or(spec.max, |greatest| (greatest as f64).min(spec.max));
         let middle = (least + greatest) / 2.0;
         spec.sum_squares += count * middle * middle;
-        // The limit lies between two whole numbers, so that no value is on it.
+        // The limit is between two whole numbers, so that no value is equal to it.
         spec.buckets.push((greatest + 0.5, count));
     }
     spec
@@ -232,7 +233,7 @@ mod tests {
     use crate::monitor::WorkerReport;
     use crate::report::JobProgress;
 
-    /// What a shard counts between two snapshots: pushes of each verdict, and the staleness of the applied
+    /// The counts of a shard between two snapshots: pushes of each verdict, and the staleness of the applied
     /// ones.
     type Interval = ([u8; 5], Vec<u16>);
 
@@ -310,7 +311,7 @@ mod tests {
                 prop_assert!(histogram.min <= least as f64 && greatest as f64 <= histogram.max);
                 let max = scalar(&summaries, "staleness/max").unwrap();
                 prop_assert!(greatest as f32 <= max);
-                // The last bucket has no end.
+                // The last bucket has no upper end.
                 prop_assert!(greatest >= 1 << 14 || max < (2 * greatest).max(1) as f32);
                 // Every value of a bucket is above the limit before it.
                 let mut below = 0.0;
@@ -324,7 +325,7 @@ mod tests {
             prop_assert_eq!(gradients.0 as f64 * f64::from(job().batch_size), gradients.1);
         }
 
-        /// (C) and (D), with any counts.
+        /// (C) and (D), with arbitrary counts.
         #[test]
         fn counts_of_any_kind_are_plotted_or_left_out(
             shards in prop::collection::vec((any::<[u64; 6]>(), any::<[u64; 16]>(), any::<u64>(), any::<u64>()), 1..6),
@@ -354,7 +355,7 @@ mod tests {
         let shard = |version| ShardSnapshot { version: Version(version), ..Default::default() };
         collector.collect(&snapshot(2, &[shard(0), shard(0)]));
         let norm = |norm| WorkerReport { gradient_norm: Some(norm), ..Default::default() };
-        // A worker that has measured nothing since keeps its last value.
+        // A worker that has measured nothing since then keeps its last value.
         collector.note(&TrainingSnapshot {
             reports: [(0, norm(1.0)), (1, norm(2.0))].into(),
             ..Default::default()
@@ -377,7 +378,7 @@ mod tests {
             assert_eq!(scalar(&summaries, tag), value, "{tag}");
         }
         assert!(summaries.iter().all(|summary| summary.step == GlobalStep(9)));
-        // Without an answer of the shards there is still the loss.
+        // If the shards do not reply, the loss is still plotted.
         let silent = TrainingSnapshot { progress: now.progress, at: now.at, ..Default::default() };
         let tags: Vec<String> = collector.collect(&silent).into_iter().map(|summary| summary.tag).collect();
         assert_eq!(tags, ["train/loss", "train/learning_rate", "train/workers"]);

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where summaries are written, and how often.
+/// The settings of summaries: where they are written, and how often.
 #[derive(Clone, Debug)]
 pub struct SummaryConfig {
-    /// A directory on this host, which is created if it does not exist. Each run writes a file of its own.
+    /// A directory on this host, which is created if it does not exist. Each run writes a separate file.
     pub dir: PathBuf,
-    /// The steps between two summaries of the job's own numbers.
+    /// The number of steps between two summaries of the job's own numbers.
     pub every_steps: Option<u64>,
-    /// The time between two such summaries, if it ends first; about a second at least. What workers and hooks
-    /// plot is always written.
+    /// The time between two summaries of the job's own numbers, at least about a second; whichever of
+    /// `every_steps` and `every` ends first counts. Summaries that workers and hooks plot are always written.
     pub every: Option<Duration>,
 }
 

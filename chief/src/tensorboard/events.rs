@@ -1,5 +1,5 @@
-//! Event files, as TensorBoard reads them: TFRecord frames of `Event` messages. Does not know what is
-//! plotted, and nothing of a job but its graph and settings.
+//! Event files, as TensorBoard reads them: TFRecord frames of `Event` messages. What is plotted is decided
+//! elsewhere; of the job, only the graph and the settings are used.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,13 +19,13 @@ use super::proto::{
 };
 use super::{graph, image, text};
 
-/// The error for something that could not be plotted.
+/// The error for a summary that could not be plotted.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
     /// The file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Io {
-        /// The file, or the directory.
+        /// The path of the file or the directory.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -38,13 +38,13 @@ pub enum EventError {
     Image {
         /// The tag of the image.
         tag: String,
-        /// The reason.
+        /// The error of the encoder.
         source: png::EncodingError,
     },
 }
 
-/// A writer of an event file. Each call writes at once: a reader sees all of it or nothing, unless the disk
-/// is full.
+/// A writer of an event file. Each call writes immediately: a reader sees either all of a call's data or
+/// nothing, unless the disk is full.
 #[derive(Debug)]
 pub struct EventWriter {
     path: PathBuf,
@@ -52,7 +52,7 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Creates a new file in a directory, which is created if it does not exist.
+    /// Creates a new file in a directory. A directory that does not exist is created.
     ///
     /// # Errors
     /// Returns an error if the directory or the file cannot be created.
@@ -89,11 +89,11 @@ impl EventWriter {
         ])
     }
 
-    /// Writes summaries. An invalid one does not keep the others from being written.
+    /// Writes summaries. An invalid summary does not prevent the others from being written.
     ///
     /// # Errors
-    /// Returns the error of the first invalid summary, or that the file cannot be written. Then the file may
-    /// end within a record, and nothing more must be written to it.
+    /// Returns the error of the first invalid summary, or an error if the file cannot be written. In the
+    /// second case the file may end within a record, and nothing more must be written to it.
     pub fn write(&mut self, summaries: &[SummarySpec]) -> Result<(), EventError> {
         let mut events: Vec<(GlobalStep, EventKind)> = Vec::new();
         let mut first_error = Ok(());
@@ -128,8 +128,8 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns a name that is unique on all hosts. Readers take the files of a directory in the order of their
-/// names.
+/// Returns a file name that is unique across all hosts. Readers read the files of a directory in the order of
+/// their names.
 fn file_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let host: String = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -141,7 +141,7 @@ fn file_name() -> String {
 fn value(summary: &SummarySpec) -> Result<Value, EventError> {
     summary.validate()?;
     let plugin = match &summary.value {
-        // Without a plugin no reader shows a tensor.
+        // Readers show a tensor only if a plugin is named.
         SummaryValue::Text(_) => Some(Plugin { name: "text".into() }),
         _ => None,
     };

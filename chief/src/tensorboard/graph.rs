@@ -1,5 +1,5 @@
-//! The job's graph in the form that TensorBoard draws: scopes by the slashes in names, and at every node the
-//! shape of its output for one worker's batch. Knows no file and no run.
+//! The job's graph in the form that TensorBoard draws: the slashes in names make scopes, and every node has
+//! the shape of its output for one worker's batch. Writes no file.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::proto::{
     Attr, AttrList, AttrValue, DT_FLOAT, DT_INT32, Dim, GraphDef, NodeDef, TensorShape, Versions,
 };
 
-/// `GraphDef.versions.producer` of TensorFlow 2, whose readers refuse older graphs.
+/// The value of `GraphDef.versions.producer` in TensorFlow 2, whose readers refuse older graphs.
 const PRODUCER: i32 = 1882;
 
 /// Encodes the graph of a job that has been validated.
@@ -56,7 +56,8 @@ fn define(graph: &GraphSpec, node: &NodeSpec, output: Option<&TensorSpec>) -> No
     }
 }
 
-/// Returns the name of an operation; those that TensorBoard draws in a special way have TensorFlow's names.
+/// Returns the name of an operation. Operations that TensorBoard draws in a special way have TensorFlow's
+/// names.
 const fn operation(op: &Op) -> &'static str {
     match op {
         Op::Input { .. } => "Placeholder",
@@ -66,7 +67,7 @@ const fn operation(op: &Op) -> &'static str {
     }
 }
 
-/// Returns the attributes of an operation, by their names in a job file.
+/// Returns the attributes of an operation, named as in a job file.
 fn numbers(op: &Op) -> Vec<(String, Json)> {
     match serde_json::to_value(op) {
         Ok(Json::Object(op)) => op

@@ -1,9 +1,9 @@
-//! Images as PNG files. Knows no event file.
+//! Encodes images as PNG files.
 
 use png::{BitDepth, ColorType, Compression, Encoder, EncodingError};
 use pushpull_messages::summary::ImageSpec;
 
-/// Encodes an image that has been validated.
+/// Encodes an image that has been validated as a PNG file.
 pub(super) fn encode(image: &ImageSpec) -> Result<Vec<u8>, EncodingError> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, image.width, image.height);

@@ -1,4 +1,5 @@
-//! What a job plots for TensorBoard: the numbers, and the files that they are written to.
+//! The output of a job for TensorBoard: the numbers that are plotted, and the files to which they are
+//! written.
 
 mod collect;
 mod config;

@@ -1,5 +1,5 @@
-//! The protobuf messages of an event file, written by hand: `tensorflow/core/util/event.proto` and what it
-//! refers to, as far as they are written here. Knows no file and no job.
+//! The protobuf messages of an event file, written by hand: `tensorflow/core/util/event.proto` and the
+//! messages that it refers to, reduced to the fields that are used here.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Event {
-    /// Seconds since 1970.
+    /// The time of the event, in seconds since 1970.
     #[prost(double, tag = "1")]
     pub wall_time: f64,
     #[prost(int64, tag = "2")]
@@ -29,7 +29,7 @@ pub(super) enum EventKind {
     Session(SessionLog),
 }
 
-/// The first version of the format in which a [`SessionLog`] marks where a job begins again.
+/// The first version of the format in which a [`SessionLog`] marks the point from which a job begins again.
 pub(super) const FILE_VERSION: &str = "brain.Event:2";
 
 #[derive(Clone, PartialEq, Message)]
@@ -39,7 +39,7 @@ pub(super) struct SessionLog {
 }
 
 impl SessionLog {
-    /// Marks the begin of a run: what was plotted for later steps is discarded.
+    /// The message that marks the beginning of a run: readers discard what was plotted for later steps.
     pub(super) const START: Self = Self { status: 1 };
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Image {
     /// The number of channels.
     #[prost(int32, tag = "3")]
     pub colorspace: i32,
-    /// A PNG file.
+    /// An image in the PNG format.
     #[prost(bytes, tag = "4")]
     pub encoded: Vec<u8>,
 }
@@ -137,7 +137,7 @@ pub(super) struct Dim {
     pub size: i64,
 }
 
-/// `DataType`.
+/// A value of TensorFlow's enumeration `DataType`: 32-bit floating-point numbers.
 pub(super) const DT_FLOAT: i32 = 1;
 pub(super) const DT_INT32: i32 = 3;
 pub(super) const DT_STRING: i32 = 7;

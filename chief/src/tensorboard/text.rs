@@ -1,12 +1,13 @@
-//! The job's settings as a Markdown table. Knows none of them by name but the graph's.
+//! The job's settings as a Markdown table. All settings except the graph are taken from the job generically.
 
 use pushpull_messages::job::JobSpec;
 use serde_json::Value;
 
-/// The largest number of letters of one setting, since an input may list any number of files and words.
+/// The largest number of letters of one setting that are shown, since an input may list any number of files
+/// and words.
 const SHOWN_MAX: usize = 400;
 
-/// Returns a table with a row for each setting of the job, and the size of its graph.
+/// Returns a table that has a row for each setting of the job, and the size of its graph.
 pub(super) fn table(job: &JobSpec) -> String {
     let graph = &job.graph;
     let elements: usize = graph.variables.iter().map(|variable| variable.shape.elements()).sum();
@@ -29,7 +30,7 @@ fn row(name: &str, value: &str) -> String {
     if shown.len() < value.len() {
         shown.push_str(" …");
     }
-    // An unescaped bar would begin another column.
+    // An unescaped bar would start another column.
     format!("| {name} | {} |\n", shown.replace('|', "\\|"))
 }
 

@@ -1,8 +1,8 @@
-//! The history of a job, as a bounded number of points. Knows no clock.
+//! The history of a job, as a bounded number of points. Reads no clock.
 //!
-//! Wanted properties: (A) there are never more than [`POINTS_MAX`] points, in the order of time; (B) nothing
-//! that was counted is lost: weighted with their steps and times, all points together are what was added; (C)
-//! an evaluation is on the point of its time; of two on one point the later one stays.
+//! Wanted properties: (A) there are never more than [`POINTS_MAX`] points, in the order of time; (B) no count
+//! is lost: the sums over all points, weighted with their steps and times, equal what was added; (C) an
+//! evaluation is attached to the point of its time; if two belong to one point, the later one stays.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::MetricValue;
@@ -10,41 +10,41 @@ use pushpull_messages::observe::{CurvePoint, Phases};
 
 /// The largest number of points.
 pub(crate) const POINTS_MAX: usize = 600;
-/// The time from one point to the next, before they become too many.
+/// The time from one point to the next, as long as there are few enough points.
 const EVERY_MS: u64 = 1000;
-/// Rates over less than this time mean nothing, since reports come about once a second.
+/// The shortest segment over which a rate is meaningful, since reports come only about once a second.
 const SHORT_MS: u64 = EVERY_MS / 2;
 
-/// The points of a job's history.
+/// The history of a job as a list of points.
 #[derive(Clone, Debug)]
 pub(crate) struct Curves {
     points: Vec<Segment>,
     every_ms: u64,
 }
 
-/// A segment of a job's history, and what was counted in it.
+/// A segment of a job's history, with everything that was counted in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Segment {
-    /// The begin, since the chief was started.
+    /// The beginning of the segment, in milliseconds since the start of the chief.
     pub from_ms: u64,
-    /// The end, since the chief was started.
+    /// The end of the segment, in milliseconds since the start of the chief.
     pub until_ms: u64,
-    /// The updates at the end.
+    /// The number of updates at the end of the segment.
     pub step: GlobalStep,
     /// The sum of the finite losses of all steps.
     pub loss_sum: f64,
     /// The number of steps in `loss_sum`.
     pub loss_steps: u64,
     pub examples: u64,
-    /// The steps that the workers took.
+    /// The number of steps that the workers took.
     pub steps: u64,
-    /// The time of each phase, in microseconds, in the order of a step.
+    /// The total time of each phase, in microseconds, in the order of the phases in a step.
     pub phases_us: [u64; 5],
     pub evaluation: Vec<MetricValue>,
 }
 
 impl Segment {
-    /// Adds the examples of one worker, and the time of its phases.
+    /// Adds the examples of one worker, and the times of its phases.
     pub(crate) fn add_work(&mut self, examples: u64, phases: &Phases) {
         self.examples = self.examples.saturating_add(examples);
         for (sum, (_, times)) in self.phases_us.iter_mut().zip(phases.iter()) {
@@ -52,7 +52,7 @@ impl Segment {
         }
     }
 
-    /// Adds steps of this mean loss; a loss that is not finite is left out.
+    /// Adds steps with this mean loss; a loss that is not finite is left out.
     pub(crate) fn add_steps(&mut self, steps: u64, loss: f32) {
         self.steps = self.steps.saturating_add(steps);
         if loss.is_finite() {
@@ -61,7 +61,7 @@ impl Segment {
         }
     }
 
-    /// Appends the segment that came right after this one.
+    /// Appends the segment that directly follows this one.
     fn extend(&mut self, next: Self) {
         self.until_ms = next.until_ms;
         self.step = next.step;
@@ -101,10 +101,10 @@ impl Default for Curves {
 }
 
 impl Curves {
-    /// Adds the segment that comes right after the last one.
+    /// Adds the segment that directly follows the last one.
     pub(crate) fn add(&mut self, next: Segment) {
         match self.points.last_mut() {
-            // Updates come about once a second, and not exactly on time.
+            // Calls come about once a second, and not exactly on time.
             Some(last) if last.took_ms() + SHORT_MS < self.every_ms || next.took_ms() < SHORT_MS => {
                 last.extend(next);
             }
@@ -123,7 +123,7 @@ impl Curves {
         }
     }
 
-    /// Adds an evaluation, known since `at_ms`.
+    /// Adds an evaluation that became known at `at_ms`.
     pub(crate) fn evaluated(&mut self, at_ms: u64, step: GlobalStep, evaluation: Vec<MetricValue>) {
         match self.points.last_mut() {
             Some(last) => last.evaluation = evaluation,
@@ -220,7 +220,7 @@ mod tests {
             curves.add(next);
             curves.points().iter().map(|point| (point.at_ms, point.examples_per_s)).collect::<Vec<_>>()
         };
-        // The reports of the second before come in the first milliseconds.
+        // The reports of the previous second come in the first milliseconds.
         assert_eq!(add(0, 3, 1000), [(3, 2000.0)]);
         assert_eq!(add(3, 1000, 1000), [(1000, 2000.0)]);
         assert_eq!(add(1000, 2000, 500), [(1000, 2000.0), (2000, 500.0)]);

@@ -5,27 +5,27 @@ use std::time::Duration;
 use pushpull_messages::message::REPORT_EVERY_MAX;
 use pushpull_messages::observe::{Finding, FindingKind};
 
-/// How long there has to be evidence before it makes a finding.
+/// The time for which there has to be evidence before it makes a finding.
 pub(crate) const EVIDENCE_MIN: Duration = Duration::from_secs(3);
-// A worker that reports as seldom as it may is not silent.
+// A worker that reports as rarely as it is allowed to is not silent.
 const _: () = assert!(EVIDENCE_MIN.as_millis() > REPORT_EVERY_MAX.as_millis());
 /// The way in which a worker or shard holds up the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// A worker that does not report.
+    /// A worker sends no reports.
     Silent,
-    /// A worker that stays in one phase of a step for too long.
+    /// A worker stays in one phase of a step for too long.
     Stalled,
-    /// A worker whose steps take longer.
+    /// A worker takes longer for its steps than the others.
     Slower,
-    /// A shard that cannot keep up with its messages.
+    /// A shard cannot keep up with its messages.
     Overloaded,
-    /// A shard that does not answer.
+    /// A shard does not reply.
     Mute,
 }
 
 impl Cause {
-    /// Returns the kind of finding that this cause makes.
+    /// Returns the kind of finding that this cause leads to.
     pub(crate) const fn kind(self) -> FindingKind {
         match self {
             Self::Silent | Self::Stalled | Self::Slower => FindingKind::SlowWorker,
@@ -35,19 +35,19 @@ impl Cause {
     }
 }
 
-/// Evidence against one worker or shard.
+/// Evidence that one worker or shard holds up the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub finding: Finding,
-    /// How long it has lasted, where one look can tell; zero otherwise.
+    /// The time for which the condition has lasted, if a single snapshot shows it; zero otherwise.
     pub lasted: Duration,
     pub cause: Cause,
 }
 
-/// All evidence at one moment.
+/// All evidence from one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AllEvidence {
     pub against: Vec<Evidence>,
-    /// Workers about which it cannot be told now whether this cause applies.
+    /// The workers for which it cannot be decided now whether this cause applies.
     pub unclear: Vec<(String, Cause)>,
 }

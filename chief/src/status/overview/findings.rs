@@ -1,7 +1,9 @@
-//! The workers and shards that hold up the others. Knows no clock, and not where the evidence comes from.
+//! Turns evidence into findings about the workers and shards that hold up the others. Reads no clock; where
+//! the evidence comes from does not matter.
 //!
-//! Wanted properties: (A) nothing is found before there was evidence for 3 s, or the evidence shows that it
-//! has lasted that long; (B) a finding ends when there was no evidence for 2 s, unless it was unclear.
+//! Wanted properties: (A) a finding begins only after there was evidence for 3 s, or when the evidence shows
+//! that the condition has lasted that long; (B) a finding ends when there was no evidence for 2 s, unless it
+//! was unclear whether the cause applies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +12,14 @@ use pushpull_messages::observe::{Finding, FindingKind};
 
 use super::evidence::{AllEvidence, Cause, EVIDENCE_MIN, Evidence};
 
-/// How long a finding stays without evidence.
+/// The time for which a finding stays without evidence.
 pub(crate) const FINDING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The findings, and what may become one.
+/// The current findings, and the evidence that may become a finding.
 #[derive(Debug, Default)]
 pub(crate) struct Findings(BTreeMap<(FindingKind, String), Suspicion>);
 
-/// Evidence that is or may become a finding.
+/// Evidence against one worker or shard that is a finding or may become one.
 #[derive(Debug)]
 struct Suspicion {
     since: Duration,
@@ -27,7 +29,7 @@ struct Suspicion {
     found: bool,
 }
 
-/// The findings that have begun and ended with the last update.
+/// The findings that began or ended with the last update.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub begun: Vec<Finding>,
@@ -35,7 +37,8 @@ pub(crate) struct Changes {
 }
 
 impl Findings {
-    /// Takes the evidence at the time `at`, which is not before the last one.
+    /// Updates the findings with the evidence at the time `at`, which must not be before that of the last
+    /// call. Returns the findings that began or ended.
     pub(crate) fn update(&mut self, at: Duration, evidence: AllEvidence) -> Changes {
         let AllEvidence { against, unclear } = evidence;
         let mut changes = Changes::default();
@@ -67,7 +70,7 @@ impl Findings {
         changes
     }
 
-    /// Returns all findings.
+    /// Returns all current findings.
     pub(crate) fn found(&self) -> Vec<Finding> {
         let found = self.0.iter().filter(|(_, known)| known.found);
         found
@@ -87,7 +90,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): evidence against one worker that is there, unclear or absent at any times.
+        /// (A) and (B): evidence against one worker is present, unclear or absent at arbitrary times.
         #[test]
         fn findings_begin_and_end_with_their_evidence(
             updates in prop::collection::vec((1u64..2500, any::<bool>(), any::<bool>()), 1..60),

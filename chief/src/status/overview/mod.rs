@@ -1,5 +1,5 @@
-//! An overview of a job, put together from the last snapshots of the coordinator, the shards and the saver.
-//! Knows neither actor nor socket nor clock, and decides nothing.
+//! An overview of a job, assembled from the last snapshots of the coordinator, the shards and the saver. Uses
+//! no actor, socket or clock, and decides nothing.
 
 mod curves;
 mod evidence;
@@ -41,8 +41,8 @@ use troubled_shards::troubled_shards;
 use window::Window;
 use worker_history::WorkerHistory;
 
-/// The rows of all workers and shards at one time. They are computed once and used for snapshots and
-/// findings.
+/// The rows of all workers and shards at one time. They are computed once, and used both for snapshots and
+/// for findings.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows {
     at: Duration,
@@ -50,35 +50,35 @@ pub(crate) struct Rows {
     shards: Vec<ShardRow>,
 }
 
-/// What is known of a job.
+/// An overview of a job: the newest information about all its parts.
 pub(crate) struct Overview {
     job: JobSpec,
     summary: JobSummary,
-    /// Every task with its address.
+    /// The address of every task.
     cluster: Vec<(TaskId, String)>,
-    /// The address at which the chief can be observed, if it has one.
+    /// The address of the chief's status server, if it has one.
     http: Option<String>,
     status: JobStatus,
     progress: JobProgress,
     ps: BTreeMap<TaskId, PsStatus>,
     workers: BTreeMap<u32, WorkerHistory>,
     shards: BTreeMap<ShardId, ShardHistory>,
-    /// The updates on the shard that is furthest.
+    /// The number of updates on the most advanced shard, over the last seconds.
     steps: Window<u64>,
-    /// The number of variables of which each shard has a slice.
+    /// The number of variables of which each shard has at least one slice.
     variables: BTreeMap<ShardId, u64>,
     placement: Vec<PlacementRow>,
     evaluation: Option<(GlobalStep, Vec<MetricValue>)>,
     checkpoints: Option<Checkpoints>,
-    /// When the last checkpoint was saved.
+    /// The time at which the last checkpoint was saved.
     saved: Option<Duration>,
     curves: Curves,
-    /// What came after the last point of the curves.
+    /// The segment that follows the last point of the curves.
     open: Segment,
     findings: Findings,
     spans_lost: u64,
     ended: bool,
-    /// Whether the job ended by an error.
+    /// Whether the job ended with an error.
     failed: bool,
 }
 
@@ -122,7 +122,7 @@ impl Overview {
         }
     }
 
-    /// Takes a snapshot of the coordinator, made at the time `at`.
+    /// Updates the overview with a snapshot of the coordinator, made at the time `at`.
     pub(crate) fn coordinator(&mut self, at: Duration, snapshot: CoordinatorSnapshot) {
         for status in &snapshot.status.workers {
             let worker =
@@ -141,7 +141,7 @@ impl Overview {
         (self.status, self.progress) = (snapshot.status, snapshot.progress);
     }
 
-    /// Takes the placement of the variables.
+    /// Records the placement of the variables.
     fn placed(&mut self, placement: &Placement) {
         let mut variables: BTreeMap<ShardId, BTreeSet<usize>> = BTreeMap::new();
         self.placement.clear();
@@ -161,19 +161,20 @@ impl Overview {
         self.variables = variables.into_iter().map(|(shard, own)| (shard, own.len() as u64)).collect();
     }
 
-    /// Takes the status of the ps tasks that have been reached.
+    /// Records the status of the ps tasks to which the chief has connected.
     pub(crate) fn ps(&mut self, statuses: Vec<PsStatus>) {
         // Tasks that were told to stop are not listed any more.
         self.ps.values_mut().for_each(|status| status.up = false);
         self.ps.extend(statuses.into_iter().map(|status| (status.task, status)));
     }
 
-    /// Takes the last snapshot of a shard, if there is any, and when the shard last answered or was reached.
+    /// Records the last snapshot of a shard, if there is any. `at` is the time at which the shard last
+    /// replied or, before its first reply, the time at which the chief connected to its task.
     pub(crate) fn shard(&mut self, at: Duration, shard: ShardId, snapshot: Option<ShardSnapshot>) {
         self.shards.entry(shard).or_insert_with(|| ShardHistory::new(shard)).update(at, snapshot);
     }
 
-    /// Takes the status of the checkpoints at the time `at`.
+    /// Records the status of the checkpoints at the time `at`.
     pub(crate) fn saves(&mut self, at: Duration, status: &SaveStatus) {
         let Some(checkpoints) = &mut self.checkpoints else { return };
         if status.saves > checkpoints.saves {
@@ -186,7 +187,7 @@ impl Overview {
         checkpoints.took = status.took;
     }
 
-    /// Takes an evaluation of the variables of `step`, known since `at`.
+    /// Records an evaluation of the variables of `step`, which became known at `at`.
     pub(crate) fn evaluated(&mut self, at: Duration, step: GlobalStep, evaluation: &Evaluation) {
         let loss = MetricValue { name: "loss".into(), value: evaluation.loss };
         let metrics: Vec<MetricValue> =
@@ -195,13 +196,13 @@ impl Overview {
         self.evaluation = Some((step, metrics));
     }
 
-    /// Takes the number of spans that were dropped in the chief itself.
+    /// Records the number of spans that were dropped in the chief itself.
     pub(crate) fn spans_lost(&mut self, lost: u64) {
         self.spans_lost = lost;
     }
 
-    /// Records that the job has ended, for this reason if it was not trained to its end, and whether by an
-    /// error.
+    /// Records that the job has ended. `reason` is set if the job was not trained to its end; `failed` says
+    /// whether it ended with an error.
     pub(crate) fn end(&mut self, reason: Option<String>, failed: bool) {
         self.ended = true;
         self.failed = failed;
@@ -209,7 +210,7 @@ impl Overview {
         self.status.reason = reason;
     }
 
-    /// Returns the rows at the time `at`. When the job has ended, all rates are zero.
+    /// Returns the rows at the time `at`. Once the job has ended, all rates are zero.
     pub(crate) fn rows(&self, at: Duration) -> Rows {
         let mut rows = Rows { at, workers: self.worker_rows(at), shards: self.shard_rows(at) };
         if self.ended {
@@ -224,7 +225,7 @@ impl Overview {
         rows
     }
 
-    /// Updates the curves and the findings, about once a second, and logs findings that begin or end.
+    /// Updates the curves and the findings; called about once a second. Logs findings that begin or end.
     pub(crate) fn tick(&mut self, rows: &Rows) {
         let at = rows.at;
         let step = self.step();
@@ -239,7 +240,7 @@ impl Overview {
         if trains || open.steps > 0 || open.loss_steps > 0 {
             self.curves.add(Segment { from_ms, until_ms: millis(at), step, ..open });
         }
-        // At the end some workers have finished while others complete their last step.
+        // Near the end, some workers have finished while others complete their last step.
         let evidence = match trains && step < self.progress.last_step {
             true => {
                 let all = self.workers.values().zip(&rows.workers);
@@ -280,7 +281,7 @@ impl Overview {
                 FindingKind::SlowWorker if self.trains(&name) => {
                     info!(worker = %name, "worker is no longer slow")
                 }
-                // A worker that does not train any more is logged elsewhere.
+                // A worker that no longer trains is logged elsewhere.
                 FindingKind::SlowWorker => {}
                 FindingKind::OverloadedShard => info!(shard = %name, "shard is no longer overloaded"),
                 FindingKind::SilentShard => info!(shard = %name, "shard answers again"),
@@ -288,7 +289,7 @@ impl Overview {
         }
     }
 
-    /// Returns whether the worker of this name trains.
+    /// Returns whether the worker of this name is training.
     fn trains(&self, name: &str) -> bool {
         let mut workers = self.workers.values().map(WorkerHistory::status);
         workers.any(|status| {
@@ -301,7 +302,7 @@ impl Overview {
         self.curves.points()
     }
 
-    /// Returns the shard of every slice; empty before the placement is decided.
+    /// Returns the shard of every slice; empty until the placement is decided.
     pub(crate) fn placement(&self) -> &[PlacementRow] {
         &self.placement
     }
@@ -311,7 +312,7 @@ impl Overview {
         self.status.stops
     }
 
-    /// Returns a snapshot with these rows, published at `at_ms`, in milliseconds since 1970.
+    /// Returns a snapshot with these rows. It is published at the time `at_ms`, in milliseconds since 1970.
     pub(crate) fn snapshot(&self, rows: Rows, at_ms: u64) -> ChiefSnapshot {
         let Rows { at, workers, shards } = rows;
         let trains = |row: &&WorkerRow| row.state == WorkerState::Training;
@@ -327,7 +328,7 @@ impl Overview {
             began: self.status.began,
             loss: self.progress.loss,
             steps_per_s: if self.ended { 0.0 } else { self.steps.rate(at) },
-            // Folded from positive zero, since the sum of no floats is negative zero.
+            // The fold starts with positive zero, since the sum of no floats is negative zero.
             examples_per_s: workers.iter().filter(trains).fold(0.0, |sum, row| sum + row.examples_per_s),
             evaluation: self.evaluation.clone(),
             tasks: self.tasks(),
@@ -371,8 +372,8 @@ impl Overview {
         self.shards.iter().map(row).collect()
     }
 
-    /// Returns a row for every task that should be there. Evaluators do not report to the chief, and workers
-    /// that have left are not missed.
+    /// Returns a row for every task that should be running. Evaluators do not report to the chief and are
+    /// left out, and workers that have left do not count as missing.
     fn tasks(&self) -> Vec<TaskRow> {
         let row = |(task, address): &(TaskId, String)| {
             let (http, reachable, lives) = match task.job {

@@ -1,9 +1,10 @@
-//! The times that several peers take for the same thing, and whether one of them takes much longer. Knows not
-//! for what.
+//! The times that several peers take for the same action, and whether one of them takes much longer than the
+//! others.
 //!
-//! Wanted property: (A) the median of the others is that of all times but the peer's own.
+//! Wanted property: (A) the median of the other peers' times is the median of all times except the peer's
+//! own.
 
-/// The times of all peers that have one, in microseconds.
+/// The times of all peers that have one, in microseconds, in ascending order.
 #[derive(Debug, Default)]
 pub(super) struct PeerTimes(Vec<u64>);
 
@@ -16,7 +17,7 @@ impl FromIterator<u64> for PeerTimes {
 }
 
 impl PeerTimes {
-    /// Returns the median of all times but one that equals `own`; `None` where there is no other.
+    /// Returns the median of all times except one that equals `own`; `None` if there is no other.
     pub(super) fn median(&self, own: Option<u64>) -> Option<u64> {
         let own = own.and_then(|own| self.0.binary_search(&own).ok());
         let len = self.0.len() - usize::from(own.is_some());
@@ -28,8 +29,8 @@ impl PeerTimes {
         }
     }
 
-    /// Returns the own time and the others' median, where the own time is at least `relation` times the
-    /// median and at least `least` microseconds longer.
+    /// Returns the peer's own time and the median of the others, if the own time is at least `relation` times
+    /// the median and at least `least` microseconds longer; `None` otherwise.
     pub(super) fn beyond(&self, own: Option<u64>, (relation, least): (f64, u64)) -> Option<(u64, u64)> {
         let usual = self.median(own)?;
         own.filter(|&own| own as f64 >= relation * usual as f64 && own >= usual.saturating_add(least))
@@ -37,7 +38,7 @@ impl PeerTimes {
     }
 }
 
-/// Formats a time for people.
+/// Formats a time in microseconds for people.
 pub(super) fn shown(us: u64) -> String {
     match us as f64 / 1000.0 {
         ms if ms < 10.0 => format!("{ms:.1} ms"),

@@ -1,4 +1,4 @@
-//! The last seconds of one shard, from its snapshots. Knows no clock and no other shard.
+//! The last seconds of one shard, from its snapshots. Reads no clock.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ impl Counted for ShardSnapshot {
 #[derive(Debug)]
 pub(crate) struct ShardHistory {
     shard: ShardId,
-    /// When the shard last answered or, before its first answer, was reached.
+    /// The time at which the shard last replied or, before its first reply, the time at which the chief
+    /// connected to its task.
     heard: Duration,
     past: Window<ShardSnapshot>,
 }
@@ -29,7 +30,8 @@ impl ShardHistory {
         Self { shard, heard: Duration::ZERO, past: Window::default() }
     }
 
-    /// Records when the shard last answered or was reached, and its snapshot, if there is any.
+    /// Records the time at which the shard last replied (or the chief connected to its task), and the shard's
+    /// snapshot, if there is any.
     pub(crate) fn update(&mut self, at: Duration, snapshot: Option<ShardSnapshot>) {
         self.heard = at;
         if let Some(snapshot) = snapshot {
@@ -37,7 +39,7 @@ impl ShardHistory {
         }
     }
 
-    /// Returns the state of the shard while its task can be reached.
+    /// Returns the state of the shard, provided that its task can be reached.
     fn state(&self, now: Duration, leaving: bool) -> ShardState {
         match leaving {
             _ if now.saturating_sub(self.heard) >= EVIDENCE_MIN => ShardState::Silent,
@@ -51,8 +53,8 @@ impl ShardHistory {
         self.past.last().map_or(0, |(_, last)| last.version.0)
     }
 
-    /// Returns the row of a shard that has slices of `variables` variables and answers pushes after
-    /// `round_trips`.
+    /// Returns the row of the shard. It has slices of `variables` variables, and the times from a push to its
+    /// reply are in `round_trips`.
     pub(crate) fn row(&self, now: Duration, variables: u64, round_trips: &TimeHistogram) -> ShardRow {
         let last = self.past.last().map(|(_, last)| last.clone()).unwrap_or_default();
         let us = |mean: Option<Duration>| mean.map(|mean| mean.as_micros() as u64);
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!((row.busy, row.waited_us, row.handling_us), (0.25, 1500, 5000));
         assert_eq!((row.round_trip_us, row.staleness, row.more_bytes), (Some(7000), Some(3.0), 8));
         assert_eq!(row.state, ShardState::Serving);
-        // The rates of a silent shard decrease, and then are zero.
+        // The rates of a silent shard decrease, and then become zero.
         let row = shard.row(Duration::from_secs(22), 4, &round_trips);
         assert!(row.updates_per_s < 70.0 && row.state == ShardState::Silent, "{row:?}");
         let row = shard.row(Duration::from_secs(30), 4, &TimeHistogram::default());

@@ -1,4 +1,4 @@
-//! An overview of hand-made snapshots.
+//! Tests of an overview that is made from hand-made snapshots.
 
 use std::sync::Arc;
 
@@ -144,7 +144,7 @@ fn rows_curves_and_findings_follow_the_snapshots() {
 #[test]
 fn absent_tasks_and_the_end_show_in_the_rows() {
     let mut overview = trained();
-    // A worker is away, and its finding ends.
+    // The connection of a worker is broken, and its finding ends.
     for second in 13..=15 {
         let mut snapshot = trains(12, 84_000);
         snapshot.status.workers[2].state = WorkerState::Away;
@@ -154,7 +154,7 @@ fn absent_tasks_and_the_end_show_in_the_rows() {
     let shown = published(&overview, Duration::from_secs(15), 0);
     assert_eq!((shown.workers[2].state, shown.tasks[5].reachable), (WorkerState::Away, false));
     assert!(shown.findings.iter().all(|finding| finding.name != "worker/2"), "{:?}", shown.findings);
-    // A worker that has left is not missed.
+    // A worker that has left does not count as missing.
     let mut snapshot = trains(12, 84_000);
     snapshot.status.workers[0].state = WorkerState::Left;
     overview.coordinator(Duration::from_secs(15), snapshot);

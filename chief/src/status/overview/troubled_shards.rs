@@ -1,9 +1,9 @@
-//! Finds shards that are overloaded or silent, by their rows of the last seconds. Knows no worker.
+//! Finds shards that are overloaded or silent, from their rows of the last seconds.
 //!
-//! Wanted properties: (A) where all shards are about alike and none is busy, nothing is found, however long
-//! messages that come together wait; (B) a shard that is busy almost all of the time, that lets messages pile
-//! up while it is busy, or that answers much later than the others is found to be overloaded, a shard that
-//! does not answer is found to be silent, and no other shard is found.
+//! Wanted properties: (A) if all shards are about alike and none is busy, nothing is found, however long
+//! messages that arrive at the same moment wait; (B) a shard is found to be overloaded if it is busy almost
+//! all of the time, if it lets messages pile up while it is busy, or if it replies much later than the
+//! others; a shard that does not reply is found to be silent; no other shard is found.
 
 use std::time::Duration;
 
@@ -12,18 +12,19 @@ use pushpull_messages::observe::{Finding, FindingKind, ShardRow, ShardState};
 use super::evidence::{Cause, EVIDENCE_MIN, Evidence};
 use super::peer_times::{PeerTimes, shown};
 
-/// How much later than the others an overloaded shard answers: the relation, and the least difference in
+/// How much later than the others an overloaded shard replies: the least ratio, and the least difference in
 /// microseconds.
 const LATE: (f64, u64) = (2.0, 5_000);
-/// The share of its time for which an overloaded shard is busy.
+/// The share of its time for which an overloaded shard is busy, at least.
 const BUSY: f64 = 0.8;
-/// How long messages may wait without harm.
+/// The time for which messages may wait without harm, in microseconds.
 const WAIT_US: u64 = 5_000;
-/// The least share for which a shard is busy while messages pile up. At a shard that is less busy they wait
-/// because they come at the same moment, and not because the shard has too much to do.
+/// The least share of its time for which a shard is busy when piled-up messages count against it. On a shard
+/// that is less busy, messages wait because they arrive at the same moment, and not because the shard has too
+/// much to do.
 const BUSY_WHILE_THEY_WAIT: f64 = 0.5;
 
-/// Finds the evidence against shards.
+/// Returns the evidence against shards.
 pub(super) fn troubled_shards(shards: &[ShardRow]) -> Vec<Evidence> {
     let round_trips: PeerTimes = shards.iter().filter_map(|row| row.round_trip_us).collect();
     let mut found = Vec::new();
@@ -34,7 +35,8 @@ pub(super) fn troubled_shards(shards: &[ShardRow]) -> Vec<Evidence> {
         };
         let silent = Duration::from_millis(shard.seen_ms);
         if silent >= EVIDENCE_MIN {
-            // Its older numbers say nothing. The chief itself may have stood still, so the evidence is new.
+            // A silent shard's older numbers show nothing. The chief itself may have stood still, so the
+            // evidence counts as new.
             let reason = format!("it has said nothing for {} s", silent.as_secs());
             against(FindingKind::SilentShard, Cause::Mute, reason);
             continue;
@@ -108,7 +110,7 @@ mod tests {
         ) {
             let mut rows: Vec<ShardRow> = Vec::new();
             for (index, &(busy, waited_us, round_trip)) in (0..).zip(&shards) {
-                // Pushes that all come at the same moment wait, however little there is to do.
+                // Pushes that all arrive at the same moment wait, however little the shard has to do.
                 let waited_us = if busy < 0.5 { waited_us } else { waited_us / 15 };
                 rows.push(ShardRow { busy, waited_us, round_trip_us: Some(round_trip), ..shard(index) });
             }
@@ -122,7 +124,7 @@ mod tests {
                 _ => rows[at].state = ShardState::Unreachable,
             }
             let found = troubled_shards(&rows);
-            // A shard answers late only in comparison with others.
+            // A shard replies late only in comparison with others.
             let kind = if how >= 3 { FindingKind::SilentShard } else { FindingKind::OverloadedShard };
             let wanted = if how == 2 && rows.len() == 1 { vec![] } else { vec![(kind, format!("ps/{at}/shard/0"))] };
             let found: Vec<_> = found.into_iter().map(|found| (found.finding.kind, found.finding.name)).collect();

@@ -1,27 +1,27 @@
-//! The last seconds of a count. Knows no clock, and not what is counted.
+//! The last seconds of a count, with its rate. Reads no clock.
 //!
-//! Wanted properties: (A) what is kept covers the last seconds, or the last few increments if these are
-//! seconds apart, and is bounded; (B) both ends are counts of their times; (C) where no count has come for
-//! [`SPAN`], there are no ends.
+//! Wanted properties: (A) the stored counts cover the last seconds, or the last few increments if these are
+//! seconds apart, and their number is bounded; (B) the first and the last stored count are the counts of
+//! their times; (C) if no count has come for [`SPAN`], the window has no ends and no rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The least time that a window covers.
+/// The shortest time that a window covers.
 pub(crate) const SPAN: Duration = Duration::from_secs(5);
-/// The longest time that a window covers, for a count that seldom increases.
+/// The longest time that a window covers, for a count that rarely increases.
 const LONG: Duration = Duration::from_secs(60);
 /// The number of increments that a window should cover.
 const FEW: u32 = 4;
-/// The largest number of counts that are kept.
+/// The largest number of counts that are stored.
 const COUNTS_MAX: usize = 64;
-/// The longest time between two counts of a source that answers. A longer silence counts as time without
-/// increments.
+/// The longest time between two counts of a source that replies. If the source is silent for longer, that
+/// time counts as time without increments.
 const GAP: Duration = Duration::from_secs(2);
 
-/// A value with a count.
+/// A value that includes a count.
 pub(crate) trait Counted {
-    /// Returns the count that shows progress: steps or updates.
+    /// Returns the count that shows progress, in steps or updates.
     fn count(&self) -> u64;
 }
 
@@ -31,13 +31,13 @@ impl Counted for u64 {
     }
 }
 
-/// The counts of the last seconds.
+/// A window with the counts of the last seconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Window<T> {
     counts: VecDeque<(Duration, T)>,
     /// The time of the last increment, or of the first count.
     increased: Duration,
-    /// How long it took then for one more.
+    /// The average time for one increment, at the last increment.
     pace: Option<Duration>,
 }
 
@@ -48,7 +48,7 @@ impl<T> Default for Window<T> {
 }
 
 impl<T: Counted> Window<T> {
-    /// Adds the count at the time `at`, which is not before the last one.
+    /// Adds the count at the time `at`, which must not be before the last one.
     pub(crate) fn add(&mut self, at: Duration, count: T) {
         match self.counts.back().map(|(_, last)| count.count().saturating_sub(last.count())) {
             None => self.increased = at,
@@ -69,7 +69,7 @@ impl<T: Counted> Window<T> {
         }
     }
 
-    /// Returns the time that the window covers now.
+    /// Returns the length of time that the window covers now.
     fn span(&self) -> Duration {
         self.pace.map_or(LONG, |pace| pace.saturating_mul(FEW).clamp(SPAN, LONG))
     }
@@ -84,7 +84,8 @@ impl<T: Counted> Window<T> {
         self.counts.back()
     }
 
-    /// Returns the first and the last count at the time `now`, and the time between them.
+    /// Returns the first and the last value in the window, and the time between them; after a silence of the
+    /// source, the time extends to `now`. Returns `None` if the last value is too old or there is only one.
     pub(crate) fn ends(&self, now: Duration) -> Option<(&T, &T, Duration)> {
         let ((first, before), (last, after)) = (self.counts.front()?, self.counts.back()?);
         let silent = now.saturating_sub(*last);
@@ -95,7 +96,7 @@ impl<T: Counted> Window<T> {
 }
 
 impl Window<u64> {
-    /// Returns the increase per second at the time `now`.
+    /// Returns the increase per second, over the window as seen at the time `now`.
     pub(crate) fn rate(&self, now: Duration) -> f64 {
         self.ends(now).map_or(0.0, |(&before, &after, took)| rate(before, after, took))
     }
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A)–(C): counts at any times, read some time later.
+        /// (A)-(C): counts come at arbitrary times, and are read some time later.
         #[test]
         fn it_covers_the_last_seconds(
             counts in prop::collection::vec((0u64..4000, 0u64..1000), 1..200),
@@ -161,7 +162,7 @@ mod tests {
             assert!(second < 12 || (0.04..0.13).contains(&rate), "{rate} in second {second}");
             assert!(window.counts.len() <= COUNTS_MAX);
         }
-        // A count that was fast before shows a stop soon.
+        // For a count that was fast before, a stop shows soon.
         let mut window = Window::default();
         for second in 0..50u64 {
             window.add(Duration::from_secs(second), second.min(20) * 20);

@@ -1,8 +1,8 @@
-//! The last seconds of one worker, from its reports. Knows no clock and no other worker.
+//! The last seconds of one worker, from its reports. Reads no clock.
 //!
-//! Wanted properties: (A) rates of the last seconds are never negative, even where the worker was started
-//! again; (B) the examples and times that are counted for the curves add up to what was reported in each
-//! life; (C) the spans that were lost are those of all lives.
+//! Wanted properties: (A) rates of the last seconds are never negative, even if the worker was started again;
+//! (B) the examples and times that are counted for the curves add up to what each incarnation reported; (C)
+//! the lost spans of all incarnations are counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,11 +27,11 @@ impl Counted for Arc<WorkerSnapshot> {
 pub(crate) struct WorkerHistory {
     status: MemberStatus,
     latest: Option<LatestReport>,
-    /// The snapshots of the last seconds, in this life.
+    /// The snapshots of the last seconds from the current incarnation.
     past: Window<Arc<WorkerSnapshot>>,
-    /// The usual time of each phase of a step in this life, in microseconds.
+    /// The usual time of each phase of a step in the current incarnation, in microseconds.
     usual_us: Vec<(String, u64)>,
-    /// Spans that were lost in earlier lives.
+    /// The number of spans that earlier incarnations lost.
     spans_lost: u64,
 }
 
@@ -44,21 +44,21 @@ impl WorkerHistory {
         &self.status
     }
 
-    /// Takes the status of the worker at the time `at`.
+    /// Records the status of the worker at the time `at`.
     pub(crate) fn update(&mut self, at: Duration, status: MemberStatus) {
         if status.life != self.status.life {
             let lost = self.latest.take().map_or(0, |latest| latest.spans_lost);
             self.spans_lost = self.spans_lost.saturating_add(lost);
             (self.past, self.usual_us) = (Window::default(), Vec::new());
         }
-        // What the worker reports first was done since now.
+        // The work in the worker's first report was done from now on.
         if status.state == WorkerState::Training && self.past.last().is_none() {
             self.past.add(at, Arc::default());
         }
         self.status = status;
     }
 
-    /// Takes the latest report, and adds to `segment` what is new in it.
+    /// Records the latest report, and adds the new part of it to `segment`.
     pub(crate) fn report(&mut self, latest: &LatestReport, segment: &mut Segment) {
         let known = self.latest.as_ref().is_some_and(|known| known.at >= latest.at);
         if known || self.status.life != Some(latest.life) {
@@ -82,13 +82,13 @@ impl WorkerHistory {
         self.spans_lost.saturating_add(self.latest.as_ref().map_or(0, |latest| latest.spans_lost))
     }
 
-    /// Returns the times from a push to its reply at each shard, in the last seconds.
+    /// Returns a histogram, for each shard, of the times from a push to its reply in the last seconds.
     pub(crate) fn round_trips(&self, now: Duration) -> Vec<(ShardId, TimeHistogram)> {
         let Some((before, after, _)) = self.past.ends(now) else { return Vec::new() };
         let before_of = |shard| before.round_trips.iter().find(|before| before.shard == shard);
         let since = |(index, after): (usize, &RoundTrip)| {
             let is_same = |before: &&RoundTrip| before.shard == after.shard;
-            // Nearly always the shards are in the same order.
+            // The shards are nearly always in the same order.
             let before = before.round_trips.get(index).filter(is_same);
             let before = before.or_else(|| before_of(after.shard));
             let times = before.map_or(after.times, |before| after.times.since(&before.times));
@@ -97,21 +97,21 @@ impl WorkerHistory {
         after.round_trips.iter().enumerate().map(since).collect()
     }
 
-    /// Returns the worker as it is judged by its row of the time `now`.
+    /// Returns the data by which the worker is judged, with its row at the time `now`.
     pub(crate) fn trainer<'a>(&'a self, now: Duration, row: &'a WorkerRow) -> Trainer<'a> {
         let last = self.past.last().map(|(_, last)| last);
         let at = last.and_then(|last| Some((last.phase.as_deref()?, Duration::from_micros(last.phase_us))));
         Trainer { row, at, stood: now.saturating_sub(self.past.increased()), usual_us: &self.usual_us }
     }
 
-    /// Returns the time of each phase of a step in the last seconds, in microseconds.
+    /// Returns the typical time of each phase of a step in the last seconds, in microseconds.
     fn phases_us(&self, now: Duration) -> Vec<(String, u64)> {
         let Some((before, after, _)) = self.past.ends(now) else { return Vec::new() };
         let steps = after.local_step.0.saturating_sub(before.local_step.0);
         per_step(&after.phases.since(&before.phases), steps)
     }
 
-    /// Returns the row of the worker at the time `now`.
+    /// Returns the worker's row at the time `now`.
     pub(crate) fn row(&self, now: Duration) -> WorkerRow {
         let latest = self.latest.as_ref();
         let last = self.past.last().map(|(_, last)| Arc::clone(last)).unwrap_or_default();
@@ -127,7 +127,7 @@ impl WorkerHistory {
             resends: last.resends,
             ..WorkerRow::default()
         };
-        // A worker that is away or has finished takes no steps.
+        // A worker that is disconnected or has finished takes no steps.
         let trains = self.status.state == WorkerState::Training;
         if let Some((before, after, took)) = self.past.ends(now).filter(|_| trains) {
             row.steps_per_s = rate(before.local_step.0, after.local_step.0, took);
@@ -195,7 +195,7 @@ mod tests {
                     snapshot: Some(Arc::new(now.clone())),
                 };
                 worker.report(&latest, &mut segment);
-                // Neither a known report is counted twice, nor one of another life.
+                // Neither a report that is counted already nor one of another incarnation is counted.
                 worker.report(&latest, &mut segment);
                 let other = LatestReport { life: Incarnation(99), at: latest.at * 2, ..latest };
                 worker.report(&other, &mut segment);

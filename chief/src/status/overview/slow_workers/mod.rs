@@ -1,9 +1,9 @@
-//! Finds workers that hold up the others, by their rows of the last seconds. Knows no shard and no clock.
-//! Wanted properties: (A) where all workers are about alike, or all wait for the shards, nothing is found;
-//! (B) a worker whose own time for a step is half as much again as the others', and 2 ms more, is found, and
-//! no other; (C) a worker that does not report, or stays in another phase than the exchange for much longer
-//! than usual, is found while others do neither, whether any worker takes steps or not, and no other is
-//! found; (D) where it cannot be told whether a cause applies, it is called unclear.
+//! Finds workers that hold up the others, from their rows of the last seconds. Reads no clock. Wanted
+//! properties: (A) if all workers are about alike, or all wait for the shards, nothing is found; (B) a worker
+//! whose own time for a step is at least 1.5 times that of the others, and 2 ms longer, is found, and no
+//! other; (C) a worker that does not report, or stays in a phase other than the exchange for much longer than
+//! usual, is found if others do neither, whether or not any worker takes steps, and no other is found; (D) if
+//! it cannot be decided whether a cause applies, it is called unclear.
 
 use std::time::Duration;
 
@@ -13,27 +13,29 @@ use pushpull_messages::sync::SyncSpec;
 use super::evidence::{AllEvidence, Cause, EVIDENCE_MIN, Evidence};
 use super::peer_times::{PeerTimes, shown};
 
-/// How much longer than the others a slow worker takes for a step: the relation, and the least difference in
-/// microseconds.
+/// How much longer than the others a slow worker takes for a step: the least ratio, and the least difference
+/// in microseconds.
 const SLOW: (f64, u64) = (1.5, 2_000);
-/// How many times as long as usual a stalled worker stays in one phase.
+/// The number of usual times of a phase after which a worker that is still in it is stalled.
 const STALL_FACTOR: u32 = 5;
-/// How long a phase may take the first time, when devices warm up and files are opened.
+/// The limit for a phase that runs for the first time, when devices warm up and files are opened.
 const FIRST_STEP_MAX: Duration = Duration::from_secs(30);
-/// How long a worker that goes on may report no step, since reports come about once a second.
+/// The longest time for which an active worker may report no new step, since reports come about once a
+/// second.
 const STEP_REPORT_MAX: Duration = Duration::from_secs(2);
-/// The phase in which a worker waits for the shards, and so for others.
+/// The name of the phase in which a worker waits for the shards, and so for other workers.
 const EXCHANGE: &str = "exchange";
 
-/// A worker that trains.
+/// A worker that trains, with the data by which it is judged.
 #[derive(Clone, Debug)]
 pub(crate) struct Trainer<'a> {
     pub row: &'a WorkerRow,
-    /// The phase of a step at the last report, and how long it had lasted; `None` outside of a step.
+    /// The phase of the step at the last report, and how long it had lasted by then; `None` outside of a
+    /// step.
     pub at: Option<(&'a str, Duration)>,
-    /// The time since the worker has reported a step, or has begun.
+    /// The time since the worker last reported a new step or, before its first step, since it began.
     pub stood: Duration,
-    /// The usual time of each phase of a step, in microseconds, however long ago the last step was.
+    /// The usual time of each phase of a step, in microseconds, even if the last step was long ago.
     pub usual_us: &'a [(String, u64)],
 }
 
@@ -42,7 +44,7 @@ impl Trainer<'_> {
         format!("worker/{}", self.row.worker)
     }
 
-    /// Returns how long the worker has not reported, if that is too long.
+    /// Returns the time for which the worker has not reported, if that is too long.
     fn silent(&self) -> Option<Duration> {
         self.row.reported_ms.map(Duration::from_millis).filter(|&silent| silent >= EVIDENCE_MIN)
     }
@@ -51,14 +53,14 @@ impl Trainer<'_> {
         self.row.reported_ms.is_some() && self.silent().is_none()
     }
 
-    /// Returns whether the worker takes a step a second or more, and has not just ceased to. A worker whose
-    /// steps take seconds may seem to stand still when it does not.
+    /// Returns whether the worker takes a step at least once a second, and has not just stopped doing so. A
+    /// worker whose steps take several seconds may look stopped when it is not.
     fn goes_on(&self) -> bool {
         self.reports() && self.row.steps_per_s >= 1.0 && self.stood < STEP_REPORT_MAX
     }
 
-    /// Returns the own phase in which the worker has been for much longer than usual, for how long, and the
-    /// usual time.
+    /// Returns the phase, other than the exchange, in which the worker has been for much longer than usual;
+    /// for how long; and the usual time, if it is known.
     fn stalled(&self) -> Option<(&str, Duration, Option<u64>)> {
         let (name, lasts) = self.at.filter(|&(name, _)| name != EXCHANGE && self.reports())?;
         let usual = self.usual_us.iter().find(|(phase, _)| phase == name).map(|&(_, us)| us);
@@ -68,10 +70,10 @@ impl Trainer<'_> {
         (lasts >= long).then_some((name, lasts, usual))
     }
 
-    /// Returns whether the worker takes no step, and its phase does not show why.
+    /// Returns whether the worker takes no steps and its phase does not show the reason.
     fn is_stuck(&self, sync: SyncSpec) -> bool {
         let unknown = match self.at {
-            // Where no worker waits for another, this is a slow connection to the shards.
+            // If no worker waits for another, a long exchange means a slow connection to the shards.
             Some((name, _)) => name == EXCHANGE && matches!(sync, SyncSpec::Async { .. }),
             // A worker outside of a step has just begun, or has finished.
             None => self.row.local_step.0 == 0,
@@ -79,12 +81,12 @@ impl Trainer<'_> {
         unknown && self.reports() && self.row.steps_per_s <= 0.0 && self.stood >= EVIDENCE_MIN
     }
 
-    /// Returns the time of a step without the exchange.
+    /// Returns the time of a step without the exchange, in microseconds.
     fn own(&self) -> Option<u64> {
         time(self.row, |phase| phase != EXCHANGE)
     }
 
-    /// Returns the time of a whole step.
+    /// Returns the time of a whole step, in microseconds.
     fn whole(&self) -> Option<u64> {
         time(self.row, |_| true)
     }
@@ -100,7 +102,7 @@ fn phase(row: &WorkerRow, name: &str) -> Option<u64> {
     row.phases_us.iter().find(|(phase, _)| phase == name).map(|&(_, us)| us)
 }
 
-/// Finds the evidence against workers, all of which train.
+/// Returns the evidence against workers, all of which are training.
 pub(super) fn slow_workers(training: &[Trainer<'_>], sync: SyncSpec) -> AllEvidence {
     let count = |is: &dyn Fn(&Trainer<'_>) -> bool| training.iter().filter(|trainer| is(trainer)).count();
     // A worker that trains alone cannot be slower than others.
@@ -136,14 +138,14 @@ pub(super) fn slow_workers(training: &[Trainer<'_>], sync: SyncSpec) -> AllEvide
     all
 }
 
-/// What can be said about one worker.
+/// The result of judging one worker.
 enum Assessment {
     Against(Cause, String, Duration),
     Nothing,
     Unclear,
 }
 
-/// How many workers do what.
+/// The number of workers that report, take steps, and are stalled.
 struct GroupActivity {
     reporting: usize,
     going: usize,
@@ -151,11 +153,11 @@ struct GroupActivity {
 }
 
 impl GroupActivity {
-    /// Judges whether a worker is silent or stalled.
+    /// Decides whether a worker is silent or stalled.
     fn judge(&self, trainer: &Trainer<'_>, sync: SyncSpec) -> Assessment {
         let others = if self.going > 0 { "others go on" } else { "others wait" };
         if let Some(silent) = trainer.silent() {
-            // Where no worker is heard, the fault may be the chief's.
+            // If no worker is heard from, the chief may be at fault.
             return match self.reporting {
                 0 => Assessment::Unclear,
                 _ => {
@@ -174,7 +176,7 @@ impl GroupActivity {
             };
         }
         if let Some((name, lasts, usual)) = trainer.stalled() {
-            // Where most workers are stalled, none of them is at fault.
+            // If most workers are stalled, none of them is at fault.
             if self.stalled * 2 > self.reporting {
                 return Assessment::Unclear;
             }
@@ -195,10 +197,11 @@ impl GroupActivity {
     }
 }
 
-/// The times that all workers take for their steps.
+/// The times of all workers for their steps.
 struct StepTimes {
     own: PeerTimes,
-    /// The times of whole steps, where a long exchange means a slow connection to the shards.
+    /// The times of whole steps; used only if no worker waits for another, so that a long exchange means a
+    /// slow connection to the shards.
     whole: Option<PeerTimes>,
     phases: Vec<(&'static str, PeerTimes)>,
 }
@@ -211,7 +214,7 @@ impl StepTimes {
         let names = Phases::default().iter().map(|(name, _)| name);
         Self {
             own: others(&|trainer| trainer.own()),
-            // Where no worker waits for another.
+            // Only if no worker waits for another.
             whole: matches!(sync, SyncSpec::Async { .. }).then(|| others(&|trainer| trainer.whole())),
             phases: names
                 .into_iter()
@@ -220,13 +223,13 @@ impl StepTimes {
         }
     }
 
-    /// Returns whether the worker's times can be compared with others.
+    /// Returns whether the worker's times can be compared with those of others.
     fn can_tell(&self, trainer: &Trainer<'_>) -> bool {
         let own = trainer.own();
         own.is_some() && self.own.median(own).is_some()
     }
 
-    /// Returns the reason if the worker takes much longer for its steps.
+    /// Returns the reason if the worker takes much longer for its steps than the others.
     fn slower(&self, trainer: &Trainer<'_>) -> Option<String> {
         let slow_connection = || self.whole.as_ref()?.beyond(trainer.whole(), SLOW);
         let (time, usual) = self.own.beyond(trainer.own(), SLOW).or_else(slow_connection)?;

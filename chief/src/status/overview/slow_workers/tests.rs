@@ -1,4 +1,4 @@
-//! Training workers as hand-made rows.
+//! Tests with training workers that are given as hand-made rows.
 
 use proptest::prelude::*;
 use pushpull_messages::id::LocalStep;
@@ -27,7 +27,7 @@ fn worker(worker: u32, compute: u64, exchange: u64) -> WorkerRow {
     }
 }
 
-/// Returns a worker that takes its steps.
+/// Returns a worker that takes steps.
 fn trains(row: &WorkerRow) -> Trainer<'_> {
     let at = Some(("compute", Duration::from_micros(phase(row, "compute").unwrap_or(0))));
     Trainer { row, at, stood: Duration::from_millis(500), usual_us: &row.phases_us }
@@ -45,12 +45,12 @@ fn any_sync() -> impl Strategy<Value = SyncSpec> {
     prop::sample::select(vec!["async", "bounded:2", "sync"]).prop_map(|sync| sync.parse().unwrap())
 }
 
-/// What keeps a worker from its next step.
+/// The reason for which a worker does not get to its next step.
 #[derive(Clone, Copy, Debug)]
 enum Hindrance {
-    /// It does not report.
+    /// The worker does not report.
     Silence,
-    /// It stays in this phase.
+    /// The worker stays in this phase.
     Phase(&'static str),
 }
 
@@ -60,7 +60,7 @@ fn any_hindrance() -> impl Strategy<Value = Hindrance> {
 }
 
 proptest! {
-    /// (A) and (B): workers whose steps differ by a third at most, and one beside them that may be slow.
+    /// (A) and (B): workers whose steps differ by a third at most, and one further worker that may be slow.
     #[test]
     fn only_the_slow_worker_is_found(
         times in prop::collection::vec(0.87f64..1.13, 1..9),
@@ -88,7 +88,7 @@ proptest! {
         }
     }
 
-    /// (A) and (C): no worker takes a step any more, because of one or two.
+    /// (A) and (C): no worker takes steps any more, because of one or two of them.
     #[test]
     fn only_the_worker_that_holds_up_all_is_found(
         workers in 3u32..9,
@@ -121,7 +121,7 @@ proptest! {
             prop_assert_eq!(found.lasted, stood);
             prop_assert!(found.finding.reason.ends_with(", and others wait"), "{}", found.finding.reason);
         }
-        // (D): a worker that was slow before may still be.
+        // (D): a worker that was slow before may still be slow.
         for row in rows.iter().filter(|row| !wanted.contains(&format!("worker/{}", row.worker))) {
             prop_assert!(unclear.contains(&(format!("worker/{}", row.worker), Cause::Slower)), "(D)");
         }
@@ -180,7 +180,7 @@ fn a_slow_connection_is_found_only_under_async() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].finding.reason, "its steps take 65 ms, the others' 7.1 ms: exchange");
     assert!(against(&workers, SyncSpec::SYNC).is_empty());
-    // The same holds where no reply comes.
+    // The same holds if no reply comes.
     let row = WorkerRow { steps_per_s: 0.0, phases_us: vec![], ..worker(1, 1_000, 0) };
     let stood = Duration::from_secs(4);
     let stuck = Trainer { at: Some((EXCHANGE, stood)), stood, ..trains(&row) };
@@ -197,7 +197,7 @@ fn a_worker_alone_is_not_slow() {
     let slow = worker(1, 80_000, 0);
     let alone = slow_workers(&[trains(&slow)], SyncSpec::ASYNC);
     assert_eq!((alone.against, alone.unclear), (vec![], vec![]));
-    // A worker that has reported no step yet may be as slow.
+    // A worker that has reported no step yet may be equally slow.
     let begins = WorkerRow { phases_us: vec![], ..worker(0, 1_000, 0) };
     let two = slow_workers(&[trains(&begins), trains(&slow)], SyncSpec::ASYNC);
     assert!(two.against.is_empty() && two.unclear.contains(&("worker/1".into(), Cause::Slower)));
@@ -212,7 +212,7 @@ fn a_silent_worker_is_found_while_others_report() {
     let rows = [WorkerRow { worker: 0, ..silent.clone() }, silent.clone()];
     let all = slow_workers(&rows.each_ref().map(trains), SyncSpec::ASYNC);
     assert!(all.against.is_empty() && all.unclear.contains(&("worker/1".into(), Cause::Silent)));
-    // A worker that never reported is found at once where others go on, and after a while where all wait.
+    // A worker that never reported is found at once if others take steps, and after a while if all wait.
     let never = WorkerRow { reported_ms: None, steps_per_s: 0.0, phases_us: vec![], ..silent };
     let waits = WorkerRow { steps_per_s: 0.0, phases_us: vec![], ..worker(0, 1_000, 0) };
     let never = |stood| Trainer { at: None, stood: Duration::from_secs(stood), ..trains(&never) };
