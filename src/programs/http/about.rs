@@ -1,4 +1,4 @@
-//! How this process was started, without its secrets.
+//! Describes how this process was started, without its secrets.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use serde::Serialize;
 
 use crate::programs::settings::{Setting, Settings};
 
-/// How this process was started, as `/config` shows it.
+/// A description of how this process was started, as `/config` shows it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct About {
     program: String,
     version: &'static str,
-    /// The tasks that it runs.
+    /// The tasks that the process runs.
     tasks: Vec<String>,
-    /// The addresses of every task, by job.
+    /// The addresses of all tasks of the cluster, for each job.
     cluster: BTreeMap<String, Vec<String>>,
     flags: Vec<Setting>,
-    /// The name of this process's host in its cluster, if it is in one.
+    /// The name of this process's host in its cluster; `None` if it is in no cluster.
     #[serde(skip)]
     host: Option<String>,
 }
 
 impl About {
-    /// Describes a process that runs `tasks`.
+    /// Makes the description of a process that runs `tasks`.
     pub(crate) fn new(tasks: impl IntoIterator<Item = TaskId>, cluster: Option<&ClusterSpec>) -> Self {
         let jobs = cluster.into_iter().flat_map(ClusterSpec::jobs);
         let jobs = jobs
@@ -39,7 +39,8 @@ impl About {
         }
     }
 
-    /// Describes the process of a task in a cluster; a worker that hosts the chief is both.
+    /// Makes the description of the process of a cluster's task. A worker that hosts the chief is listed as
+    /// both.
     pub(crate) fn task(config: &ClusterConfig) -> Self {
         let (task, cluster) = (config.task(), config.cluster());
         let chief = config.hosts_chief().then_some(TaskId::CHIEF).filter(|&chief| chief != task);
@@ -53,7 +54,7 @@ impl About {
         Self { program, flags, ..self }
     }
 
-    /// Returns the name of this process's host in its cluster.
+    /// Returns the name of this process's host in its cluster; `None` if it is in no cluster.
     pub(super) fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }

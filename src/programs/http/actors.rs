@@ -1,9 +1,9 @@
-//! The actors of this process, for people: their states, queues and times.
+//! Lists the actors of this process for people: their states, queues and times.
 
 use pushpull_messages::observe::{ActorSnapshot, TaskSnapshot, TimeHistogram};
 use serde::Serialize;
 
-/// One actor. Times are in milliseconds.
+/// One actor, as `/actors` shows it. Times are in milliseconds.
 #[derive(Debug, Serialize)]
 pub(super) struct ActorRow {
     task: String,
@@ -15,7 +15,7 @@ pub(super) struct ActorRow {
     handling_p99_ms: Option<f64>,
     waited_p50_ms: Option<f64>,
     waited_p99_ms: Option<f64>,
-    /// How long it has been handling its current message.
+    /// The time that the actor has spent on its current message; `None` if it has none.
     busy_ms: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The answers that are not a file: JSON, refusals, plain words. Knows no route.
+//! Makes responses that are not files: JSON, refusals and plain text. Knows no route.
 
 use actix_web::HttpResponse;
 use actix_web::http::header::{self, HeaderValue};
@@ -12,12 +12,12 @@ pub(super) fn told(json: Bytes) -> HttpResponse {
     shared("application/json", json)
 }
 
-/// Says why a request is refused.
+/// Refuses a request with a status, and says why.
 pub(super) fn refusal(status: StatusCode, reason: &str) -> HttpResponse {
     HttpResponse::build(status).json(serde_json::json!({ "error": reason }))
 }
 
-/// Answers 405, with the method that is right.
+/// Answers 405, and names the method that the path accepts.
 pub(super) fn wrong_method(right: &Method) -> HttpResponse {
     let mut answer = refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("only {right} is answered here"));
     let right = HeaderValue::from_str(right.as_str()).expect("a method is a header's value");

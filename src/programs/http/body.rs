@@ -1,8 +1,8 @@
-//! The body of an answer. All clients share its bytes; a connection holds one piece of them, and only for a
-//! limited time. Knows nothing of the content.
+//! The body of a response. All clients share its bytes, which are passed to a connection in pieces and only
+//! for a limited time. Knows nothing of the content.
 //!
-//! Wanted properties: (A) the pieces are the whole body, in order; (B) after [`SENT_WITHIN`] no bytes are
-//! held.
+//! Wanted properties: (A) the pieces together are the whole body, in order; (B) no bytes are held after
+//! [`SENT_WITHIN`].
 
 use std::future::Future;
 use std::io;
@@ -15,10 +15,10 @@ use actix_web::body::{BodySize, MessageBody};
 use actix_web::web::Bytes;
 use tokio::time::{Sleep, sleep};
 
-/// The time that a client may take to read an answer: one that reads a byte now and then must not hold it for
-/// ever.
+/// The time within which a client must read a response. Without it, a client that reads a byte now and then
+/// could hold the bytes for ever.
 const SENT_WITHIN: Duration = Duration::from_secs(10);
-/// The bytes that are handed to a connection at a time.
+/// The number of bytes that are passed to a connection at a time.
 const PIECE: usize = 16 << 10;
 
 /// The bytes that are still to be sent, and the deadline.
@@ -27,7 +27,7 @@ struct Pieces {
     late: Pin<Box<Sleep>>,
 }
 
-/// Answers 200 with these bytes.
+/// Answers 200 with these bytes, of the content type `kind`.
 pub(super) fn shared(kind: &str, bytes: Bytes) -> HttpResponse {
     HttpResponse::Ok().content_type(kind).body(Pieces::new(bytes))
 }

@@ -1,4 +1,4 @@
-//! The settings of an endpoint. Knows no socket.
+//! The settings of an endpoint. Opens no socket.
 
 use std::time::Duration;
 
@@ -6,15 +6,14 @@ use super::token::Token;
 use crate::programs::logging::Log;
 use crate::programs::settings::CalledWith;
 
-/// Where a process can be observed, and what it shows of itself.
+/// The address at which a process can be observed, and what it shows there.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndpointConfig {
-    /// The address to listen at; without one there is no endpoint. With port 0 the system chooses a free
-    /// port.
+    /// The address to listen at; `None` for no endpoint. If the port is 0, the system chooses a free one.
     pub address: Option<String>,
-    /// The token that lets a person have the job save or stop; without one no request may.
+    /// The token that a request to save or stop the job must carry; without one such requests are refused.
     pub token: Option<Token>,
-    /// How long the endpoint keeps answering when its tasks have ended.
+    /// The time for which the endpoint keeps answering after its tasks have ended.
     pub linger: Duration,
     /// The flags that `/config` shows.
     pub called_with: CalledWith,

@@ -1,9 +1,11 @@
-//! The connections of an endpoint. Where there are too many, those that were silent for longest are closed,
-//! so that a client with a request finds room however many connect and stay silent. Knows no request.
+//! The connections of an endpoint. If there are too many, those that have been silent for longest are closed.
+//! So a client with a request finds room even if many others connect and stay silent. Knows nothing of
+//! requests.
 //!
-//! Wanted properties: (A) after `thin_out` at most [`CONNECTIONS_MAX`] remain, and those used within
-//! [`GRACE`]; (B) none is closed within [`GRACE`], while there is room, or before one that was silent longer;
-//! (C) one that receives events stays; (D) all others are closed [`LIFE`] after they were opened.
+//! Wanted properties: (A) after `thin_out` at most [`CONNECTIONS_MAX`] connections remain, unless the others
+//! were used within [`GRACE`] or receive events; (B) no connection is closed within [`GRACE`] of its use,
+//! while there is room, or before one that was silent for longer; (C) a connection that receives events
+//! stays; (D) all others are closed [`LIFE`] after they were opened.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,13 +16,14 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// The usual number of connections at a time. With what each may hold, they take little memory and few files.
+/// The usual limit on connections at a time. With all that each may hold, this number takes little memory and
+/// few files.
 pub(super) const CONNECTIONS_MAX: usize = 64;
-/// The time that every client has for its request, however many there are.
+/// The time that every client has to send its request, however many connections there are.
 pub(super) const GRACE: Duration = Duration::from_millis(50);
-/// The life of a connection. It covers a request, its body, the tasks' answer and the time to read that, with
-/// all that each of these may take. Without it a client could hold on for ever, for example by a body in
-/// endless chunks.
+/// The time after which a connection is closed. It covers the request, its body, the tasks' replies and the
+/// reading of the response, with all the time that each of these may take. Without this bound a client could
+/// hold a connection for ever, for example with a body in endless chunks.
 pub(super) const LIFE: Duration = Duration::from_secs(20);
 
 /// The connections of one endpoint.
@@ -31,26 +34,26 @@ pub(super) struct Connections(Arc<Mutex<Known>>);
 struct Known {
     came: u64,
     open: Vec<Connection>,
-    /// Whether a task thins them out now.
+    /// Whether a task is thinning out the connections now.
     is_thinned: bool,
 }
 
 struct Connection {
-    /// The number of this connection, counted from the first.
+    /// The serial number of this connection.
     came: u64,
-    /// The time of its last request, or of its opening.
+    /// The time of the last request on the connection, or of its opening.
     asked: Instant,
-    /// A duplicate of its socket, to close it by.
+    /// A duplicate of the connection's socket, through which it can be closed.
     socket: OwnedFd,
-    /// Whether it receives events.
+    /// Whether the connection receives events.
     stays: bool,
 }
 
-/// The place of one connection, dropped with it.
+/// The registration of one connection. Dropping it removes the connection.
 pub(super) struct Place {
     came: u64,
     all: Connections,
-    /// The task that closes it after [`LIFE`].
+    /// The task that closes the connection after [`LIFE`].
     end: Option<AbortHandle>,
 }
 
@@ -59,8 +62,8 @@ impl Connections {
         self.0.lock()
     }
 
-    /// Adds a connection. Returns `None` where its socket cannot be duplicated since the process has too many
-    /// files.
+    /// Adds a connection. Returns `None` if its socket cannot be duplicated because the process has too many
+    /// open files.
     pub(super) fn enter(&self, socket: impl AsFd, now: Instant) -> Option<Place> {
         let socket = socket.as_fd().try_clone_to_owned().ok()?;
         let mut known = self.known();
@@ -70,7 +73,7 @@ impl Connections {
         Some(Place { came, all: self.clone(), end: None })
     }
 
-    /// Closes a connection whose time is over.
+    /// Closes the connection with this serial number, whose time is over.
     fn end(&self, came: u64) {
         let mut known = self.known();
         if let Some(at) = known.open.iter().position(|own| own.came == came && !own.stays) {
@@ -86,8 +89,8 @@ impl Connections {
         many && !std::mem::replace(&mut known.is_thinned, true)
     }
 
-    /// Closes connections down to the limit, as far as (B) allows. Returns true while there are still too
-    /// many.
+    /// Closes connections until the limit is met, as far as (B) allows. Returns true while there are still
+    /// too many.
     pub(super) fn thin_out(&self, now: Instant) -> bool {
         let mut known = self.known();
         let too_many = known.open.len().saturating_sub(CONNECTIONS_MAX);
@@ -111,7 +114,7 @@ impl Place {
         }
     }
 
-    /// Has the connection closed after [`LIFE`], by a task of the current runtime.
+    /// Starts a task on the current runtime that closes the connection after [`LIFE`].
     pub(super) fn end_in_time(mut self) -> Self {
         let (all, came) = (self.all.clone(), self.came);
         let end = async move {
@@ -122,12 +125,13 @@ impl Place {
         self
     }
 
-    /// Notes a request.
+    /// Records the time of a request on the connection.
     pub(super) fn asks(&self, now: Instant) {
         self.change(|own| own.asked = now);
     }
 
-    /// Notes that the connection receives events from now on. Their number is bounded elsewhere.
+    /// Records that the connection receives events from now on, so that it is not closed. The number of such
+    /// connections is bounded by `CLIENTS_MAX`.
     pub(super) fn stays(&self) {
         self.change(|own| own.stays = true);
     }
@@ -149,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns true when the client still has its connection.
+    /// Returns true when the server has not closed the client's connection.
     fn is_open(mut client: &UnixStream) -> bool {
         client.set_nonblocking(true).unwrap();
         matches!(client.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
@@ -209,7 +213,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(connections.known().open.len(), guests.len(), "a place is free again");
-                // Only one caller at a time thins them out.
+                // Only one caller at a time is told to thin out the connections.
                 let become_many = connections.become_many();
                 prop_assert_eq!(become_many, !thins && guests.len() > CONNECTIONS_MAX);
                 thins |= become_many;

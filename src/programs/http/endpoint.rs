@@ -1,4 +1,4 @@
-//! The endpoint of a process: what it shows, and how long it stays. It ends with the tasks. Knows no socket.
+//! The HTTP endpoint of a process: what it shows, and when it ends. The socket is in `server`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::server::Server;
 use super::views::Views;
 use crate::embedded::Observers;
 
-/// The endpoint of a process. It stops answering when it is dropped.
+/// The HTTP endpoint of a process. It stops answering when it is dropped.
 #[derive(Default)]
 pub(crate) struct Endpoint {
     views: Views,
@@ -23,10 +23,10 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Listens from now on, where the settings name an address.
+    /// Begins to listen, if the settings name an address.
     ///
     /// # Errors
-    /// Returns an error where the address cannot be used.
+    /// Returns an error if the address cannot be used.
     pub(crate) fn bind(config: &EndpointConfig, about: About) -> anyhow::Result<Self> {
         let views = Views::default();
         let about = about.with(config.called_with.settings());
@@ -44,13 +44,14 @@ impl Endpoint {
         Ok(Self { views, linger: config.linger, server })
     }
 
-    /// Returns the address at which the job's other tasks and people elsewhere reach it, as `host:port`;
-    /// `None` where they cannot.
+    /// Returns the address, as `host:port`, at which other tasks and people on other hosts can reach the
+    /// endpoint; `None` if they cannot.
     pub(crate) fn advertised(&self) -> Option<String> {
         self.views.http()
     }
 
-    /// Logs the address: the same line for every process, and one more where the job's page is.
+    /// Logs the endpoint's address in the same words for every process, and the address of the job's page if
+    /// `leads` is true.
     pub(crate) fn announce(&self, leads: bool) {
         let Some(address) = self.server.as_ref().map(Server::address) else { return };
         tracing::info!("observe this task at http://{address}");
@@ -59,23 +60,23 @@ impl Endpoint {
         }
     }
 
-    /// Returns true when it keeps answering for a while after its tasks have ended.
+    /// Returns true when the endpoint keeps answering for a while after its tasks have ended.
     pub(crate) const fn lingers(&self) -> bool {
         self.server.is_some() && !self.linger.is_zero()
     }
 
-    /// Returns the place to add the tasks that it shows.
+    /// Returns the observers through which tasks are added to the endpoint.
     pub(crate) fn observers(&self) -> Arc<dyn Observers> {
         Arc::new(self.views.clone())
     }
 
-    /// Notes that a task ended with an error.
+    /// Records that a task ended with an error.
     pub(crate) fn fail(&self, task: TaskId, reason: impl ToString) {
         self.views.fail(task, reason.to_string());
     }
 
-    /// Ends it, after the time that it lingers or when `interrupt` is cancelled. Called when the tasks have
-    /// ended.
+    /// Ends the endpoint when its linger time is over or `interrupt` is cancelled. Call it when the tasks
+    /// have ended.
     pub(crate) async fn close(self, interrupt: &CancellationToken) {
         let Some(server) = self.server else { return };
         if !self.linger.is_zero() && !interrupt.is_cancelled() {

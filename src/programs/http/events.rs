@@ -1,5 +1,5 @@
-//! The job as it changes: server-sent events. A client that reads slowly gets the newest state, never a
-//! backlog; what it holds here is bounded.
+//! Streams changes of the job as server-sent events. A client that reads slowly gets the newest state and
+//! never a backlog, so what the process holds for it is bounded.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::programs::logging::Recent;
 
 /// The greatest number of clients at a time: half of all connections.
 pub(super) const CLIENTS_MAX: usize = CONNECTIONS_MAX / 2;
-/// The least time between two states.
+/// The least time between two states that are sent.
 const GAP_MIN: Duration = Duration::from_millis(250);
-/// The greatest time between two states, even where nothing changes.
+/// The greatest time between two states that are sent, even if nothing changes.
 const GAP_MAX: Duration = Duration::from_secs(1);
 /// The time that a browser waits before it connects again, in milliseconds.
 const RETRY_MS: u32 = 2000;
@@ -33,7 +33,7 @@ pub(super) struct Events {
     clients: Arc<Semaphore>,
 }
 
-/// Where a client's events come from.
+/// The sources of a client's events: the chief's snapshots and the log.
 pub(super) struct Source {
     pub(super) chief: ChiefView,
     pub(super) job: Arc<JobText>,
@@ -47,7 +47,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Answers one more client, where there is room.
+    /// Begins to send events to one more client, or refuses it if there are [`CLIENTS_MAX`] clients already.
     pub(super) fn answer(&self, request: &HttpRequest, source: Source) -> HttpResponse {
         let Ok(permit) = Arc::clone(&self.clients).try_acquire_owned() else {
             let reason =
@@ -77,22 +77,22 @@ impl Events {
     }
 }
 
-/// What one client knows already.
+/// The progress of one client: what it has received already.
 struct Told {
     source: Source,
     snapshots: watch::Receiver<Arc<ChiefSnapshot>>,
-    /// The time of the last events.
+    /// The time at which the last events were sent.
     last: Option<Instant>,
-    /// The time of the newest point of the curves, in milliseconds.
+    /// The time of the newest point of the curves that was sent, in milliseconds.
     point: Option<u64>,
-    /// The number of the newest log line.
+    /// The number of the newest log line that was sent.
     line: u64,
     over: bool,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Told {
-    /// Waits for the next events and returns them; `None` after the end.
+    /// Waits for the next events and returns them; `None` after the end of the job.
     async fn next(&mut self) -> Option<Bytes> {
         if self.over {
             return None;
@@ -101,13 +101,13 @@ impl Told {
         match self.last {
             Some(last) => {
                 sleep_until(last + GAP_MIN).await;
-                // Returns at once where the chief is gone.
+                // This returns at once if the chief is gone.
                 let _ = timeout_at(last + GAP_MAX, self.snapshots.changed()).await;
             }
             None => text.extend(format!("retry: {RETRY_MS}\n").bytes()),
         }
         self.last = Some(Instant::now());
-        // Asked before the snapshot is read, so that the snapshot read after the end is the last one.
+        // Checked before the snapshot is read, so that a snapshot read after the end is the last one.
         self.over = self.snapshots.has_changed().is_err();
         let job = Arc::clone(&self.snapshots.borrow_and_update());
         let job = self.source.job.of(&job);

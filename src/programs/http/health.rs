@@ -1,5 +1,5 @@
-//! Health of this process's tasks: whether they are alive, for a supervisor that restarts them, and whether
-//! they can do their work, for those that wait for them.
+//! The health of this process's tasks: whether they are alive, for a supervisor that restarts them, and
+//! whether they can do their work, for programs that wait for them.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use pushpull_messages::observe::{RoleSnapshot, TaskSnapshot, TaskState};
 
 use super::views::Seen;
 
-/// The actors that answer every message soon, by the third part of their names. Others may take long over one
-/// message: a device computes a whole batch, a trainer waits for other workers, an input waits until its
-/// batches are taken, and a file is as slow as its disk.
+/// The actors that answer every message soon, identified by the third part of their names. Other actors may
+/// take long over one message: a device computes a whole batch, a trainer waits for other workers, an input
+/// waits until its batches are taken, and the checkpoint writer waits for its disk.
 const PROMPT: [&str; 2] = ["shard", "desk"];
 /// The time after which a prompt actor that still handles the same message counts as stuck.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// Answers 200 where all tasks are alive, else 503 with those that are not.
+/// Answers 200 if all tasks are alive, else 503 with a list of those that are not.
 pub(super) fn alive(seen: &Seen, failed: &[(TaskId, String)]) -> HttpResponse {
     let mut complaints: Vec<String> =
         failed.iter().map(|(task, reason)| format!("{task} ended with an error: {reason}")).collect();
@@ -32,7 +32,7 @@ pub(super) fn alive(seen: &Seen, failed: &[(TaskId, String)]) -> HttpResponse {
     told("ok", &complaints)
 }
 
-/// Answers 200 where all tasks can do their work, else 503 with those that cannot, and why.
+/// Answers 200 if all tasks can do their work, else 503 with a list of those that cannot, and why.
 pub(super) fn ready(seen: &Seen) -> HttpResponse {
     let waiting = seen.tasks.iter().filter(|task| task.state != TaskState::Ready);
     let mut complaints: Vec<String> =
@@ -49,7 +49,7 @@ pub(super) fn ready(seen: &Seen) -> HttpResponse {
 fn has_chief(task: &TaskSnapshot) -> bool {
     match &task.role {
         RoleSnapshot::Ps(ps) => ps.chief_connected,
-        // Before it was dialled, the worker is not ready either.
+        // Before the worker has dialled the chief this is `None`; then the worker is not ready anyway.
         RoleSnapshot::Worker(worker) => worker.chief_connected != Some(false),
         RoleSnapshot::Chief(_) | RoleSnapshot::Evaluator(_) => true,
     }

@@ -1,6 +1,6 @@
-//! The check that a request was meant for this host. An endpoint on loopback trusts everything on this
-//! machine. A web page from elsewhere must not read it by a name of its own that resolves to loopback (DNS
-//! rebinding).
+//! Checks that a request was meant for this host. An endpoint on loopback trusts every program on this
+//! machine. But a web page from elsewhere must not be able to read it through a name of its own that resolves
+//! to loopback (DNS rebinding).
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ pub(super) fn is_loopback(header: &str) -> bool {
     names_loopback(host)
 }
 
-/// Returns true when a host names loopback; an IPv6 address has no brackets here.
+/// Returns true when a host name or address is loopback; an IPv6 address is given without brackets.
 pub(super) fn names_loopback(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let name = host.eq_ignore_ascii_case("localhost")

@@ -1,6 +1,6 @@
-//! Where a process can be observed over HTTP: by people, by Prometheus, by `pushpull top`. It asks the tasks
-//! for their snapshots, at most a few times a second for all clients together, on threads of its own. Knows
-//! no policy.
+//! The HTTP endpoint at which people, Prometheus and `pushpull top` can observe a process. It runs on threads
+//! of its own and requests snapshots from the tasks, at most a few times a second for all clients together.
+//! Knows no policy.
 
 mod about;
 mod actors;

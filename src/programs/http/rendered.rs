@@ -1,4 +1,4 @@
-//! Snapshots as JSON: each is written once for all clients.
+//! Renders snapshots as JSON, each only once for all clients.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use pushpull_messages::observe::ChiefSnapshot;
 use serde::Serialize;
 
-/// The newest value that was asked for, and its JSON.
+/// The newest value that was rendered, and its JSON.
 pub(super) struct Rendered<T>(Mutex<Option<(Arc<T>, Bytes)>>);
 
 impl<T> Default for Rendered<T> {
@@ -17,7 +17,7 @@ impl<T> Default for Rendered<T> {
 }
 
 impl<T> Rendered<T> {
-    /// Returns the JSON of what `shown` makes of the value, on one line.
+    /// Returns `shown(value)` as JSON on one line. It is rendered only if `value` is not the one before.
     pub(super) fn of<S: Serialize>(&self, value: &Arc<T>, shown: impl FnOnce(&T) -> S) -> Bytes {
         let mut last = self.0.lock();
         match &*last {
@@ -31,19 +31,19 @@ impl<T> Rendered<T> {
     }
 }
 
-/// The job as JSON.
+/// The chief's snapshot of the job as JSON.
 pub(super) struct JobText {
     accepts_wishes: bool,
     rendered: Rendered<ChiefSnapshot>,
 }
 
 impl JobText {
-    /// `accepts_wishes` says whether a person may have the job save or stop.
+    /// Makes an empty cache. `accepts_wishes` says whether clients may have the job save or stop.
     pub(super) fn new(accepts_wishes: bool) -> Self {
         Self { accepts_wishes, rendered: Rendered::default() }
     }
 
-    /// Returns the snapshot's JSON.
+    /// Returns the snapshot as JSON.
     pub(super) fn of(&self, job: &Arc<ChiefSnapshot>) -> Bytes {
         let accepts_wishes = self.accepts_wishes;
         self.rendered.of(job, |job| ChiefSnapshot { accepts_wishes, ..job.clone() })

@@ -1,5 +1,5 @@
-//! Which request gets which answer, and the headers of every answer: one table. Knows neither sockets nor
-//! tasks.
+//! Maps each request to its response in one table, and sets the headers of every response. Knows neither
+//! sockets nor tasks.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,10 +23,10 @@ use super::views::Views;
 use super::{health, metrics, page, targets, wishes};
 use crate::programs::logging::Log;
 
-/// The content security policy: pages load nothing from elsewhere, and may not be framed.
+/// The content security policy: a page loads nothing from other servers, and may not be framed.
 const POLICY: &str = include_str!("page/policy.txt").trim_ascii_end();
 
-/// The paths that every process answers; `/` lists them where there is no page.
+/// The paths that every process answers. `/` lists them if the process has no page.
 const INDEX: &[(&str, &str)] = &[
     ("/metrics", "metrics for Prometheus"),
     ("/actors", "every actor: its state, its queue, its times"),
@@ -37,13 +37,13 @@ const INDEX: &[(&str, &str)] = &[
     ("/log", "the last log lines"),
 ];
 
-/// What requests are answered from.
+/// The state that requests are answered from.
 pub(super) struct Routes {
     pub views: Views,
     token: Option<Token>,
     about: About,
     log: Log,
-    /// Whether only this machine is meant to reach the endpoint.
+    /// Whether the endpoint is meant to be reached only from this machine.
     is_local: bool,
     /// The endpoint's own address.
     address: String,
@@ -79,7 +79,7 @@ impl Routes {
     }
 }
 
-/// Answers any request.
+/// Answers a request for any path.
 pub(super) async fn serve(
     request: HttpRequest,
     body: web::Payload,
@@ -148,7 +148,7 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         ("/", None) => index(&routes.about),
         ("/page.css", Some(_)) => page::css(),
         ("/page.js", Some(_)) => page::js(),
-        // Every browser asks for it; a 404 would look like an error of the page.
+        // Every browser requests this icon, and a 404 would look like an error of the page.
         ("/favicon.ico", _) => HttpResponse::NoContent().finish(),
         ("/job", Some(chief)) => told(routes.job.of(&newest(&chief))),
         ("/curves", Some(chief)) => told(routes.curves.of(&chief.curves(), Clone::clone)),

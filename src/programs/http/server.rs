@@ -1,4 +1,4 @@
-//! The server of an endpoint: a socket, threads of its own, and the bounds on its clients. Knows no route.
+//! The HTTP server of an endpoint: its socket, its threads, and the bounds on its clients. Knows no route.
 
 use std::net::TcpListener;
 use std::sync::mpsc;
@@ -19,30 +19,30 @@ use super::host::names_loopback;
 use super::routes::{Routes, serve};
 use super::views::Views;
 
-/// The time that a request's head may take to arrive.
+/// The time within which the head of a request must arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time that a client may leave what was sent to it unread or unacknowledged.
+/// The time for which a client may leave what was sent to it unread or unacknowledged, in milliseconds.
 #[cfg(target_os = "linux")]
 const UNREAD_MS_MAX: u32 = 10_000;
-/// The number of connections that wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// The bytes that the system keeps for a client that reads slowly.
+/// The number of bytes that the system buffers for a client that reads slowly.
 const SEND_BUFFER: usize = 64 << 10;
-/// The time, in seconds, that an answer may still take when the endpoint ends.
+/// The time, in seconds, that a response may still take when the endpoint ends.
 const FAREWELL_S: u64 = 1;
 
-/// A server that runs.
+/// A running server.
 pub(super) struct Server {
     /// The address for people on this machine and their browsers.
     address: String,
-    /// The address for tasks and people elsewhere, if they can reach it.
+    /// The address for tasks and people on other hosts; `None` if they cannot reach the server.
     advertised: Option<String>,
     handle: ServerHandle,
     ended: oneshot::Receiver<()>,
 }
 
 impl Server {
-    /// Listens at `address`, and answers requests on a thread of its own.
+    /// Begins to listen at `address`, and answers requests on a thread of its own.
     pub(super) fn start(
         address: &str,
         config: &EndpointConfig,
@@ -50,7 +50,8 @@ impl Server {
         about: About,
     ) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address)?;
-        // Clients that come all at once wait here; one that finds no room asks again after a second.
+        // Clients that connect all at once wait in this queue. If it is full, the client's system tries again
+        // after a second.
         rustix::net::listen(&listener, BACKLOG)?;
         let bound = listener.local_addr()?;
         let is_local = bound.ip().to_canonical().is_loopback();
@@ -58,7 +59,8 @@ impl Server {
             true => reached_as(about.host(), bound.port()),
             false => bound.to_string(),
         };
-        // From another host the loopback address leads to that host itself.
+        // From another host a loopback address leads to that host itself, so it is not advertised if this
+        // host's name in the cluster is not loopback.
         let is_far = about.host().is_some_and(|host| !names_loopback(host));
         let advertised = (!is_local || !is_far).then(|| address.clone());
         let (token, log) = (config.token.clone(), config.log.clone());
@@ -82,12 +84,12 @@ impl Server {
         &self.address
     }
 
-    /// Returns the address for tasks and people elsewhere, if they can reach it.
+    /// Returns the address for tasks and people on other hosts; `None` if they cannot reach the server.
     pub(super) fn advertised(&self) -> Option<&str> {
         self.advertised.as_deref()
     }
 
-    /// Ends it, and waits until it has.
+    /// Ends the server, and waits until it has ended.
     pub(super) async fn end(mut self) {
         drop(self.handle.stop(true));
         let _ = (&mut self.ended).await;
@@ -96,12 +98,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The order is given at once; the server carries it out on its own thread.
+        // `stop` sends the order at once, and the server carries it out on its own thread. So its future need
+        // not be awaited.
         drop(self.handle.stop(false));
     }
 }
 
-/// Runs the server until it is told to end. `started` gets its handle, or why it cannot run.
+/// Runs the server until it is told to end. Sends `started` the server's handle, or the error because of
+/// which it cannot run.
 async fn run(
     listener: TcpListener,
     routes: web::Data<Routes>,
@@ -112,11 +116,11 @@ async fn run(
     let app = move || App::new().app_data(routes.clone()).default_service(web::to(serve));
     let server = HttpServer::new(app)
         .workers(1)
-        // Connections beyond the usual number may stay for a moment, and are then closed.
+        // Connections beyond the usual limit may exist for a moment; then they are closed.
         .max_connections(2 * CONNECTIONS_MAX)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(Duration::from_secs(1))
-        // The second request of a connection would have no time limit.
+        // With keep-alive the second request of a connection would have no time limit.
         .keep_alive(KeepAlive::Disabled)
         .shutdown_timeout(FAREWELL_S)
         .disable_signals()
@@ -140,7 +144,7 @@ async fn run(
     }
 }
 
-/// Bounds a new connection, and thins out the connections where there are too many.
+/// Sets the bounds of a new connection, and thins out the connections if there are too many.
 fn accept(socket: &TcpStream, connections: &Connections, extensions: &mut Extensions) {
     limit(socket);
     if let Some(place) = connections.enter(socket, Instant::now()) {
@@ -157,17 +161,17 @@ fn accept(socket: &TcpStream, connections: &Connections, extensions: &mut Extens
     }
 }
 
-/// Returns the address of a server that listens at every address of this host: with the host's name in the
-/// cluster, or else the system's.
+/// Returns the address of a server that listens at every address of this host. It contains the host's name in
+/// the cluster, or else the name that the system gives the host.
 fn reached_as(host: Option<&str>, port: u16) -> String {
     let system = rustix::system::uname();
     let host = host.unwrap_or_else(|| system.nodename().to_str().unwrap_or("localhost"));
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Bounds what a client can hold.
+/// Bounds the memory and the time that a client can take.
 fn limit(stream: &TcpStream) {
-    // Where the system does not know these options, it has bounds of its own.
+    // A system that does not have these options has bounds of its own.
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER);
     #[cfg(target_os = "linux")]
     let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, UNREAD_MS_MAX);

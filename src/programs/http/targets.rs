@@ -6,15 +6,15 @@ use pushpull_messages::id::TaskId;
 use pushpull_messages::observe::ChiefSnapshot;
 use serde::Serialize;
 
-/// Addresses, and the labels of all samples from there.
+/// Addresses of endpoints, and the labels of all samples from them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct TargetGroup {
     targets: [String; 1],
     labels: BTreeMap<&'static str, String>,
 }
 
-/// Returns all endpoints that the chief knows. Tasks of one process share an endpoint: it is listed once,
-/// with the first of them.
+/// Returns all endpoints that the chief knows. Tasks of one process share an endpoint, which is listed once,
+/// with the labels of the first of these tasks.
 pub(super) fn targets(job: &ChiefSnapshot, own: &str) -> Vec<TargetGroup> {
     let mut groups: Vec<TargetGroup> = Vec::new();
     let listed = job.tasks.iter().filter_map(|row| Some((row.task, row.http.clone()?)));

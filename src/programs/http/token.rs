@@ -1,4 +1,5 @@
-//! The secret that lets a client have the job save or stop. It is compared in constant time, and never shown.
+//! The secret with which a client may have the job save or stop. It is compared in constant time, and never
+//! shown.
 
 use std::fmt;
 use std::path::Path;
@@ -6,11 +7,11 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use subtle::ConstantTimeEq;
 
-/// The environment variable that may hold the token instead of a file.
+/// The environment variable that can hold the token instead of a file.
 pub(crate) const TOKEN_ENV: &str = "PUSHPULL_HTTP_TOKEN";
 const BYTES_MAX: usize = 4096;
 
-/// A secret.
+/// A secret token.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(String);
 
@@ -21,7 +22,7 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Takes a token from a text; `place` says where it comes from.
+    /// Makes a token from a text; `place` says in errors where the text comes from.
     fn new(text: &str, place: &str) -> anyhow::Result<Self> {
         let text = text.trim();
         if text.is_empty() || text.len() > BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -31,10 +32,10 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// Reads the token from `file` if there is one, else takes it from `env` if it is not empty.
+    /// Reads the token from `file` if a file is given, else takes it from `env` if that is not empty.
     ///
     /// # Errors
-    /// Returns an error where the file cannot be read, or the text is not one word.
+    /// Returns an error if the file cannot be read, or if the text is not a single word.
     pub(crate) fn read(file: Option<&Path>, env: Option<&str>) -> anyhow::Result<Option<Self>> {
         match (file, env.filter(|text| !text.is_empty())) {
             (Some(path), _) => {

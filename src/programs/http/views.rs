@@ -1,8 +1,9 @@
-//! The tasks of this process that can be observed, and their last snapshots, for all clients together. Knows
-//! no HTTP.
+//! The tasks of this process that can be observed, and their last snapshots, which all clients share. Knows
+//! nothing of HTTP.
 //!
-//! Wanted properties: (A) each task is asked at most once in [`FRESH`], however many clients ask; (B) no
-//! client waits for longer than [`PATIENCE`] and [`FRESH`]: a task that does not answer is shown as it was.
+//! Wanted properties: (A) each task is observed at most once in [`FRESH`], however many clients wait; (B) no
+//! client waits for longer than [`PATIENCE`] and [`FRESH`] together: of a task that does not answer, the last
+//! snapshot is shown.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::embedded::Observers;
 
 /// The age up to which snapshots count as current.
 pub(super) const FRESH: Duration = Duration::from_millis(250);
-/// The time that a task has to answer.
+/// The time within which a task must answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The tasks of one process. Clones share them.
@@ -33,7 +34,7 @@ struct Shared {
     /// Notified when a client waits for newer snapshots.
     wanted: Notify,
     seen: watch::Sender<Seen>,
-    /// The address at which others reach the endpoint, if they can.
+    /// The address at which other hosts reach the endpoint; unset if they cannot.
     http: OnceLock<String>,
 }
 
@@ -71,13 +72,13 @@ impl Seen {
 }
 
 impl Views {
-    /// Sets the address at which others reach the endpoint.
+    /// Sets the address at which other hosts reach the endpoint.
     pub(super) fn set_http(&self, address: String) {
-        // An endpoint is bound once.
+        // An endpoint is bound only once, so the address is not set already.
         let _ = self.0.http.set(address);
     }
 
-    /// Returns the tasks that ended with an error, and the errors.
+    /// Returns the tasks that ended with an error, and their errors.
     pub(super) fn failed(&self) -> Vec<(TaskId, String)> {
         self.0.tasks.lock().failed.clone()
     }
@@ -86,7 +87,7 @@ impl Views {
         self.0.tasks.lock().chief.clone()
     }
 
-    /// Returns the tasks' snapshots, at most [`FRESH`] old where the tasks answer in time.
+    /// Returns the tasks' snapshots. They are at most [`FRESH`] old if the tasks answer in time.
     pub(super) async fn seen(&self) -> Seen {
         let mut seen = self.0.seen.subscribe();
         let last = seen.borrow_and_update().clone();
@@ -94,12 +95,12 @@ impl Views {
             return last;
         }
         self.0.wanted.notify_one();
-        // Where nothing newer comes in time, the older snapshots are returned.
+        // If nothing newer arrives in time, the older snapshots are returned.
         let _ = timeout(PATIENCE + FRESH, seen.changed()).await;
         seen.borrow().clone()
     }
 
-    /// Asks the tasks whenever a client waits, for as long as it is polled.
+    /// Requests snapshots from the tasks whenever a client waits. Runs for as long as it is polled.
     pub(super) async fn look(self) -> std::convert::Infallible {
         let mut last: Vec<Option<TaskSnapshot>> = Vec::new();
         loop {

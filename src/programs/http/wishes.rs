@@ -1,5 +1,5 @@
-//! Requests to save or to stop the job, from clients that send the token. The chief decides what becomes of
-//! them.
+//! Requests to save or to stop the job, from clients that send the token. The chief decides whether and when
+//! they are carried out.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::programs::shown::clean;
 
 /// The greatest length of a reason, in bytes.
 const REASON_MAX: usize = 1000;
-/// The time that a reason may take to arrive.
+/// The time within which the body with the reason must arrive.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Passes the wish on to the chief. The body may give a reason.
+/// Passes the request on to the chief. The body may contain a reason.
 pub(super) async fn answer(
     request: &HttpRequest,
     body: web::Payload,
@@ -54,7 +54,8 @@ fn tell(chief: &ChiefView, wish: Command) -> HttpResponse {
     refusal(StatusCode::CONFLICT, reason)
 }
 
-/// Returns the reason that the request gives, or the refusal of a request without the token.
+/// Returns the reason that the request contains; a refusal if the request does not carry the token, or if its
+/// body cannot be read.
 async fn permit(
     request: &HttpRequest,
     token: Option<&Token>,
@@ -85,7 +86,7 @@ async fn permit(
     }
 }
 
-/// Returns the whole body; `None` where it is too long or breaks off.
+/// Returns the whole body; `None` if it is too long or breaks off.
 async fn read(mut body: web::Payload) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     while let Some(piece) = body.next().await {

@@ -1,4 +1,4 @@
-//! The files of the chief's page. They are part of the program.
+//! The files of the chief's page, which are compiled into the program.
 
 use actix_web::HttpResponse;
 use actix_web::web::Bytes;
@@ -10,12 +10,12 @@ pub(super) fn index() -> HttpResponse {
     file("text/html; charset=utf-8", include_str!("index.html"))
 }
 
-/// Answers with its style sheet.
+/// Answers with the page's style sheet.
 pub(super) fn css() -> HttpResponse {
     file("text/css; charset=utf-8", include_str!("page.css"))
 }
 
-/// Answers with its script.
+/// Answers with the page's script.
 pub(super) fn js() -> HttpResponse {
     file("text/javascript; charset=utf-8", include_str!("page.js"))
 }
