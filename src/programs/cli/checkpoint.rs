@@ -135,14 +135,14 @@ impl Where {
     }
 }
 
-/// Splits a path into the location of its directory and the file's name.
+/// Splits a path into the location of its directory and the name of the file.
 fn split(path: &str) -> Result<(String, String), Failure> {
     let (directory, name) = match path.rsplit_once('/') {
         Some(("", name)) => ("/", name),
         Some((directory, name)) => (directory, name),
         None => (".", path),
     };
-    // A store encodes all other letters.
+    // Only these characters are allowed, because a store would encode all others.
     let letter = |letter: char| letter.is_alphanumeric() || " ._-+=,@()".contains(letter);
     if matches!(name, "" | "." | "..") || !name.chars().all(letter) {
         let path = plain(path);
@@ -153,7 +153,7 @@ fn split(path: &str) -> Result<(String, String), Failure> {
     Ok((directory.to_owned(), name.to_owned()))
 }
 
-/// Prints to standard output. The reader may have closed the pipe.
+/// Prints to standard output. Errors are ignored, because the reader may have closed the pipe.
 fn say(text: &str) {
     use std::io::Write;
     let _ = std::io::stdout().lock().write_all(text.as_bytes());

@@ -1,12 +1,13 @@
-//! The defaults of an example. They change what `--help` shows and how flags are read. Knows no model.
+//! The defaults of an example's flags. They change what `--help` shows and how flags are read. Knows no
+//! model.
 
 use clap::Command;
 use clap::builder::ArgPredicate;
 
 use super::updates::Optimizer;
 
-/// The defaults of an example's flags: how long it trains, the batch size and the optimizer. `--help` shows
-/// them.
+/// The defaults of an example's flags: the length of the training, the batch size and the optimizer. `--help`
+/// shows them.
 ///
 /// ```
 /// use pushpull::Defaults;
@@ -14,8 +15,8 @@ use super::updates::Optimizer;
 /// let defaults = Defaults::steps(2000).batch_size(32).adam(0.002);
 /// ```
 ///
-/// A default that depends on a flag of the example's own is said to clap, on the struct of the flags: for
-/// example `#[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]`.
+/// A default that depends on another flag of the example is set with clap, on the struct of the flags. For
+/// example: `#[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Defaults {
@@ -32,14 +33,14 @@ enum Length {
 }
 
 impl Defaults {
-    /// Trains for a number of epochs, in batches of 64, with plain gradient descent.
+    /// Makes defaults that train for a number of epochs, in batches of 64, with plain gradient descent.
     pub const fn epochs(epochs: u64) -> Self {
         let optimizer = Optimizer::Sgd;
         let learning_rate = optimizer.learning_rate();
         Self { length: Length::Epochs(epochs), batch_size: 64, optimizer, learning_rate }
     }
 
-    /// Trains for a number of updates, in batches of 64, with plain gradient descent.
+    /// Makes defaults that train for a number of updates, in batches of 64, with plain gradient descent.
     pub const fn steps(steps: u64) -> Self {
         Self { length: Length::Steps(steps), ..Self::epochs(1) }
     }
@@ -64,8 +65,9 @@ impl Defaults {
         Self { optimizer: Optimizer::Adam, learning_rate, ..self }
     }
 
-    /// Returns the command with these defaults. With another optimizer the learning rate is that optimizer's
-    /// usual one; where the other measure of length is given, that one counts.
+    /// Returns the command with these defaults. If another optimizer is chosen, the default learning rate is
+    /// the usual one of that optimizer. If epochs are given where the default is in steps, or the other way
+    /// round, the default length does not count.
     pub(super) fn apply(self, command: Command) -> Command {
         let command = match self.length {
             Length::Epochs(epochs) => command.mut_arg("epochs", |arg| arg.default_value(epochs.to_string())),
@@ -109,7 +111,7 @@ mod tests {
         train: TrainArgs,
     }
 
-    /// Describes what the flags say: length, batch size, optimizer, learning rate.
+    /// Describes the job that the flags request: length, batch size, optimizer and learning rate.
     fn read(defaults: Defaults, flags: &[&str]) -> String {
         let command = defaults.apply(<Example as clap::CommandFactory>::command());
         let args = std::iter::once("example").chain(flags.iter().copied());

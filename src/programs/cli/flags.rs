@@ -71,12 +71,12 @@ impl ClusterArgs {
         }
     }
 
-    /// Returns the task that the flags say this process is; `None` where they name no cluster.
+    /// Returns the task that this process is according to the flags; `None` if they name no cluster.
     pub(crate) fn resolve(&self) -> Result<Option<ClusterConfig>, Failure> {
         self.flags(self.job_name.clone()).resolve().map_err(|error| self.named(&error))
     }
 
-    /// Returns the task of `job` that the flags say this process is.
+    /// Returns the task that this process is according to the flags; `job` is the job of this program.
     pub(crate) fn resolve_as(&self, job: JobName) -> Result<ClusterConfig, Failure> {
         let resolved = match self.flags(self.job_name.clone()).resolve() {
             Err(ClusterError::NoJobName { .. }) => self.flags(Some(job.to_string())).resolve(),
@@ -98,7 +98,7 @@ impl ClusterArgs {
         Ok(config)
     }
 
-    /// Returns the flags, or the variable, that name the cluster.
+    /// Returns the flags, or the environment variable, by which the cluster was given.
     const fn spelling(&self) -> &'static str {
         if self.cluster_spec.is_some() {
             "--cluster-spec"
@@ -109,14 +109,14 @@ impl ClusterArgs {
         }
     }
 
-    /// Returns the error with the name of its flag in front, unless it has it already.
+    /// Returns the error, with the name of its flag in front unless the error contains it already.
     fn named(&self, error: &ClusterError) -> Failure {
         let text = error.to_string();
         let names_one = text.contains("--") || text.contains("TF_CONFIG");
         Failure::Usage(if names_one { text } else { format!("{}: {text}", self.spelling()) })
     }
 
-    /// Returns the settings of the network for a task with this endpoint.
+    /// Returns the network settings for a task with this endpoint.
     pub(crate) fn network(&self, http: EndpointConfig) -> Network {
         Network {
             bind: self.bind.as_ref().map(ToString::to_string),
@@ -146,19 +146,19 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// Returns the settings of a worker.
+    /// Returns the settings of a worker with these flags.
     pub(crate) fn config(&self, threads: usize, log_placement: bool) -> WorkerConfig {
         let (devices, soft_placement) = (usize::from(self.devices), self.soft_placement);
         WorkerConfig { threads, devices, soft_placement, log_placement, ..Default::default() }
     }
 }
 
-/// Parses the number of shards of a ps task.
+/// Returns the parser for the number of shards of a ps task.
 pub(crate) fn shards() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(SHARDS_PER_TASK_MAX))
 }
 
-/// Parses the number of threads that a worker computes with.
+/// Returns the parser for the number of threads that a worker computes with.
 pub(crate) fn threads() -> clap::builder::RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..=pushpull_worker::THREADS_MAX as i64)
 }

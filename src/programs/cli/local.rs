@@ -51,8 +51,8 @@ pub(super) struct LocalArgs {
 impl LocalArgs {
     /// Runs the cluster to the job's end.
     pub(super) fn run(self) -> Outcome {
-        // Checked here, so that a mistake is one line from this program and not the same line from every
-        // child.
+        // These are checked here, so that a mistake is one line from this program and not the same line from
+        // every child.
         let report = self.report.as_deref();
         report.map_or(Ok(()), |path| check_writable("--report", "the report", path))?;
         read_job(&self.job)?;

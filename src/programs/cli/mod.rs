@@ -1,4 +1,4 @@
-//! Command lines: the flags of every program, and how a program begins and ends.
+//! The command lines: the flags of every program, and how a program starts and ends.
 
 mod checkpoint;
 mod chief;

@@ -13,10 +13,10 @@ use crate::programs::http::{EndpointConfig, TOKEN_ENV, Token};
 use crate::programs::logging::{Log, LogFormat};
 use crate::programs::settings::CalledWith;
 
-/// The argument that carries the settings of the command line to where they are shown.
+/// The argument whose parsed value also carries the settings of the command line to the endpoint.
 const CARRIER: &str = "http_addr";
 
-/// The address to listen at, or none.
+/// The address to listen at, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HttpAddress {
     Nowhere,
@@ -46,7 +46,7 @@ impl FromStr for HttpAddress {
     }
 }
 
-/// An address, and the settings of the command line that it was read from.
+/// An address, and the settings of the command line that contained it.
 #[derive(Clone, Debug)]
 struct Listen {
     address: HttpAddress,
@@ -61,8 +61,8 @@ impl FromStr for Listen {
     }
 }
 
-/// Has the flags of the endpoint carry `called_with`, which is filled when the whole command line is read. A
-/// command without an endpoint is left as it is.
+/// Makes the endpoint's flag carry `called_with`, which is filled when the whole command line has been read.
+/// A command without an endpoint is left unchanged.
 pub(super) fn carry(command: Command, called_with: &CalledWith) -> Command {
     if command.get_arguments().all(|arg| arg.get_id() != CARRIER) {
         return command;
@@ -109,7 +109,7 @@ impl ObserveArgs {
         })
     }
 
-    /// Refuses flags that have no effect: they are a mistake.
+    /// Refuses flags that would have no effect, because they are a mistake.
     fn check(&self) -> Result<(), Failure> {
         let useless = match &self.http_addr.address {
             HttpAddress::At(_) => None,
@@ -129,8 +129,8 @@ impl ObserveArgs {
         self.log_format
     }
 
-    /// Returns the same as flags for the chief of a cluster on this machine, and for every other task, which
-    /// takes any port.
+    /// Returns these settings as flags: first for the chief of a cluster on this machine, then for every
+    /// other task. The other tasks use any free port.
     pub(super) fn to_flags(&self) -> Result<(Vec<String>, Vec<String>), Failure> {
         self.check()?;
         let (own, others) = match &self.http_addr.address {

@@ -24,7 +24,7 @@ pub(super) struct OrderArgs {
 }
 
 impl OrderArgs {
-    /// Reads the job and checks the flags. `host` begins the error of a missing job.
+    /// Reads the job and checks the flags. If no job is given, the error begins with `host`.
     pub(super) fn orders(
         &self,
         cluster: &ClusterArgs,

@@ -1,4 +1,4 @@
-//! How a command line is read: underscores count as dashes, and every error is one line.
+//! Reads command lines: underscores count as dashes, and every error is one line.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -12,8 +12,8 @@ use super::settings::settings;
 use crate::programs::exit::{Failure, Outcome, finish};
 use crate::programs::settings::CalledWith;
 
-/// Reads the command line, runs the program, and returns its exit status: 0 where it did what it was started
-/// for, 2 where it was called wrongly, 1 where it failed, and 128 + n where signal n ended it early.
+/// Reads the command line, runs the program, and returns its exit status: 0 if it did what it was started
+/// for, 1 if it failed, 2 if the command line was wrong, and 128 + n if signal n ended it early.
 pub fn main<Args: Parser>(run: impl FnOnce(Args) -> Outcome) -> ExitCode {
     exit(start(Args::command(), std::env::args_os(), run))
 }
@@ -21,17 +21,17 @@ pub fn main<Args: Parser>(run: impl FnOnce(Args) -> Outcome) -> ExitCode {
 /// Does the same as [`main`] for an example whose [`TrainArgs`](super::TrainArgs) have other defaults.
 ///
 /// # Panics
-/// Panics where `Args` does not flatten the flags that every example takes.
+/// Panics if `Args` does not flatten [`TrainArgs`](super::TrainArgs).
 pub fn main_with<Args: Parser>(defaults: Defaults, run: impl FnOnce(Args) -> Outcome) -> ExitCode {
     exit(start(defaults.apply(Args::command()), std::env::args_os(), run))
 }
 
-/// Runs a program with the given arguments, of which the first is its name. Any number of programs may run in
-/// one process, each on a thread of its own.
+/// Runs a program with the given arguments, the first of which is the program's name. Any number of programs
+/// may run in one process, each on a thread of its own.
 ///
 /// # Errors
-/// Returns the failure that [`main`] would print. A request for help or the version is a [`Failure::Usage`]
-/// too.
+/// Returns the failure that [`main`] would print. A request for help or for the version is a
+/// [`Failure::Usage`], too.
 pub fn main_from<Args: Parser>(
     arguments: impl IntoIterator<Item = impl Into<OsString>>,
     run: impl FnOnce(Args) -> Outcome,
@@ -42,11 +42,11 @@ pub fn main_from<Args: Parser>(
     }
 }
 
-/// What became of a call.
+/// The result of a call of a program.
 enum Started {
-    /// The program ran, or was called wrongly.
+    /// The program has run, or its command line was wrong.
     Ended(Outcome),
-    /// Help or the version was asked for.
+    /// Help or the version was requested.
     Shown(clap::Error),
 }
 
@@ -54,7 +54,7 @@ fn exit(started: Started) -> ExitCode {
     match started {
         Started::Ended(outcome) => finish(outcome),
         Started::Shown(text) => {
-            // The reader may have closed the pipe.
+            // An error here means that the reader has closed the pipe.
             let _ = text.print();
             ExitCode::SUCCESS
         }
@@ -82,7 +82,7 @@ fn start<Args: Parser>(
     }
 }
 
-/// Turns `--ps_hosts` into `--ps-hosts`: both spellings are in use.
+/// Turns `--ps_hosts` into `--ps-hosts`, because both spellings are in use.
 fn with_dashes(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let mut verbatim = false;
     args.map(move |arg| {

@@ -1,4 +1,5 @@
-//! Places that flags name: paths that mean the same in any working directory, and locations of checkpoints.
+//! The files and directories that flags name: paths that mean the same in any working directory, and
+//! locations of checkpoints.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,8 @@ use crate::report::partial;
 /// The folder of event files below a directory of checkpoints.
 const SUMMARIES: &str = "summaries";
 
-/// Returns the absolute path of what `flag` names. It is UTF-8, so that a job file can hold it.
+/// Returns the absolute path of the file that `flag` names. It must be UTF-8, so that a job file can contain
+/// it.
 pub(super) fn absolute(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
     let absolute =
         std::path::absolute(path).with_context(|| format!("{flag}: '{}' is not a path", path.display()))?;
@@ -20,8 +22,8 @@ pub(super) fn absolute(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Returns the location of checkpoints that `flag` names, a path or a URL, so that it means the same in any
-/// working directory.
+/// Returns the location of checkpoints that `flag` names, a path or a URL. A path is made absolute, so that
+/// it means the same in any working directory.
 pub(super) fn located(flag: &str, place: &str) -> Result<String, Failure> {
     match place.split_once("://") {
         None => Ok(absolute(flag, place.as_ref())?.display().to_string()),
@@ -29,13 +31,13 @@ pub(super) fn located(flag: &str, place: &str) -> Result<String, Failure> {
     }
 }
 
-/// Returns the directory of event files beside checkpoints, where these are in a directory.
+/// Returns the directory of event files below the location of checkpoints; `None` if that is a URL.
 pub(super) fn summaries_below(location: &str) -> Option<PathBuf> {
     (!location.contains("://")).then(|| PathBuf::from(location).join(SUMMARIES))
 }
 
-/// Checks that a file can be written, so that an error comes before the training and not after it. `what`
-/// completes "cannot write …".
+/// Checks that a file can be written, so that an error is reported before the training and not after it.
+/// `what` completes "cannot write ..." in the error.
 ///
 /// # Errors
 /// Returns an error that names `flag`.

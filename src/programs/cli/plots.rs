@@ -1,12 +1,12 @@
-//! Evaluations as event files for TensorBoard.
+//! Writes evaluations to event files for TensorBoard.
 
 use std::path::PathBuf;
 
 use pushpull_chief::tensorboard::{EventWriter, evaluated};
 use pushpull_storage::EvaluationRecord;
 
-/// Returns a function that plots every evaluation in `dir`, if there is one. An error is logged once, and
-/// ends the plots but not the evaluations.
+/// Returns a function that writes every evaluation to event files in `dir`; without `dir` it does nothing.
+/// The first error is logged and ends the plots, but not the evaluations.
 pub(super) fn plotter(dir: Option<PathBuf>) -> impl FnMut(&EvaluationRecord) + Send + 'static {
     let mut writer = None;
     let mut failed = dir.is_none();

@@ -1,5 +1,5 @@
-//! The flags of all programs as one page of the book, and as a list of names that must not change. Knows the
-//! programs by what clap knows of them.
+//! Writes the flags of all programs as one page of the book, and as a list of names that must not change.
+//! Takes them from the programs' definitions in clap.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use super::tool::ToolArgs;
 use super::train::TrainArgs;
 use super::worker::WorkerArgs;
 
-/// The page of the book.
+/// The path of the book's page.
 const PAGE: &str = "docs/src/reference/flags.md";
-/// The list of names.
+/// The path of the list of names.
 const NAMES: &str = "tests/golden/flags.txt";
-/// Flags of features that are off by default.
+/// The flags of features that are off by default.
 const OPTIONAL: [&str; 1] = ["otlp-endpoint"];
 
 /// Returns every program and every tool with its full name.
@@ -57,7 +57,7 @@ fn flags(command: &Command) -> impl Iterator<Item = &Arg> {
     })
 }
 
-/// Returns the flag as it is written, with the name of its value.
+/// Returns the flag as it is written on a command line, with the name of its value.
 fn written(arg: &Arg) -> String {
     let values = arg.get_value_names().unwrap_or_default();
     let value = values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -95,7 +95,7 @@ fn names() -> String {
     text
 }
 
-/// Returns the page of the book.
+/// Returns the text of the book's page.
 fn page() -> String {
     let mut text = String::from(
         "# Flags\n\n\
@@ -127,7 +127,7 @@ fn page() -> String {
 
 fn row(arg: &Arg) -> String {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    // A default that depends on other flags is part of the help.
+    // A default that depends on other flags is not known to clap as such; it is part of the help text.
     let (meaning, told) = match help.split_once(" [default: ") {
         Some((meaning, rest)) => (meaning.to_owned(), rest.strip_suffix(']').map(ToOwned::to_owned)),
         None => (help, None),

@@ -20,7 +20,7 @@ use crate::programs::exit::Failure;
 
 /// The default time between two checkpoints.
 const SAVE_SECS: u64 = 600;
-/// The default number of steps between two in the timeline: few enough that the timeline costs next to
+/// The default number of steps between two steps in the timeline. With this number the timeline costs next to
 /// nothing.
 const TRACE_EVERY: u64 = 100;
 
@@ -87,7 +87,7 @@ pub(super) struct SavingArgs {
     trace_every: Option<u64>,
 }
 
-/// A hook in the place of a timeline that cannot be written.
+/// A hook that takes the place of a timeline that cannot be written, and does nothing.
 struct NoTimeline;
 
 impl Hook for NoTimeline {}
@@ -189,7 +189,7 @@ impl SavingArgs {
         }
         #[cfg(feature = "otlp")]
         if let Some(endpoint) = &self.otlp_endpoint {
-            // Made once now, so that a bad endpoint is an error before the training.
+            // The exporter is made once here, so that a bad endpoint is an error before the training.
             drop(
                 pushpull_chief::hooks::Otlp::new(endpoint)
                     .map_err(|error| Failure::Usage(format!("--otlp-endpoint: {error}")))?,
@@ -204,7 +204,7 @@ impl SavingArgs {
             }));
         }
         if let Some((metric, patience)) = self.early_stopping.clone() {
-            // A loss or an error is better when it is lower.
+            // Of a loss or an error, lower values are better.
             let lower = ["loss", "error"].iter().any(|word| metric.contains(word));
             let better = if lower { Better::Lower } else { Better::Higher };
             hooks.push(Arc::new(move || Box::new(EarlyStopping::new(metric.clone(), better, patience, 0.0))));
@@ -229,7 +229,7 @@ impl SavingArgs {
         }
     }
 
-    /// Returns the same as flags, for another process in another directory.
+    /// Returns these settings as flags for another process, which may have another working directory.
     pub(super) fn to_flags(&self) -> Result<Vec<String>, Failure> {
         let text = |value: &dyn ToString| value.to_string();
         let location = |flag: &str, place: &Option<String>| {

@@ -1,4 +1,5 @@
-//! The settings of a command line: every flag, its value, and where the value comes from. Secrets are hidden.
+//! Lists the settings of a command line: every flag, its value, and where the value comes from. Secrets are
+//! hidden.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
@@ -7,8 +8,8 @@ use pushpull_storage::without_passwords;
 use crate::programs::http::TOKEN_ENV;
 use crate::programs::settings::{Setting, Settings};
 
-/// Returns the settings of a command line that clap has read, and the token's variable where the environment
-/// has it.
+/// Returns the settings of a command line that clap has read. The environment variable of the token is listed
+/// as well if it is set.
 pub(super) fn settings(command: &Command, matches: &ArgMatches) -> Settings {
     let mut flags = read(command, matches);
     flags.extend(std::env::var_os(TOKEN_ENV).map(|_| Setting {

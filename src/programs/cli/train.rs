@@ -117,11 +117,11 @@ fn partitioner(text: &str) -> Result<PartitionerSpec, String> {
 }
 
 impl TrainArgs {
-    /// Runs a model on its data as the flags say: trains it in this process, runs one task of a cluster, or
-    /// writes the job to a file.
+    /// Runs a model on its data as the flags request: trains it in this process, runs one task of a cluster,
+    /// or writes the job to a file.
     ///
     /// # Errors
-    /// Returns a failure where the flags contradict each other, or the job does not train to its end.
+    /// Returns a failure if the flags contradict each other, or if the job does not train to its end.
     pub fn run(&self, graph: GraphSpec, input: InputSpec) -> Outcome {
         self.run_with(graph, input, &Hooks::new())
     }
@@ -182,13 +182,14 @@ impl TrainArgs {
         format!("{length} of {}, {}", self.batch_size, self.update.plan())
     }
 
-    /// Returns the number of workers that train: those of the cluster, where there is one.
+    /// Returns the number of workers that train: those of the cluster if there is one, else those of the
+    /// embedded cluster.
     fn workers(&self, cluster: Option<&ClusterConfig>) -> u32 {
         let listed = cluster.map(|cluster| cluster.cluster().addresses(JobName::Worker).len() as u32);
         listed.or(self.workers).unwrap_or(2)
     }
 
-    /// Makes the job of a model and its data, for this number of workers.
+    /// Makes the job for a model, its data and this number of workers.
     fn job(&self, graph: GraphSpec, input: InputSpec, workers: u32) -> Result<JobSpec, Failure> {
         self.update.check()?;
         let input = match &self.data_dir {

@@ -25,12 +25,12 @@ impl Optimizer {
     pub(super) const ALL: [Self; 7] =
         [Self::Sgd, Self::Momentum, Self::Adam, Self::AdamW, Self::Adagrad, Self::RmsProp, Self::Ftrl];
 
-    /// Returns the name as the flag spells it.
+    /// Returns the optimizer's name as the flag spells it.
     pub(super) const fn name(self) -> &'static str {
         self.spec(self.learning_rate()).name()
     }
 
-    /// Returns the usual learning rate.
+    /// Returns the optimizer's usual learning rate.
     pub(super) const fn learning_rate(self) -> f32 {
         match self {
             Self::Sgd => 0.3,
@@ -133,7 +133,8 @@ impl UpdateArgs {
         self.sync
     }
 
-    /// Returns the learning rate; without the flag and an example's own default, the optimizer's usual one.
+    /// Returns the learning rate. If neither the flag nor the example sets one, it is the optimizer's usual
+    /// one.
     fn learning_rate(&self) -> f32 {
         self.learning_rate.unwrap_or_else(|| self.optimizer.learning_rate())
     }

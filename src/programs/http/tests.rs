@@ -1,4 +1,4 @@
-//! The endpoint as its clients meet it, the hostile ones among them.
+//! The endpoint as seen by its clients, including hostile ones.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -26,13 +26,13 @@ use super::events::CLIENTS_MAX;
 use super::token::Token;
 use super::{About, Endpoint, EndpointConfig};
 
-/// A task that counts how often it is asked.
+/// A task that counts the requests for its snapshot.
 struct Task {
     state: TaskState,
     actor: &'static str,
     busy_us: Option<u64>,
     asked: AtomicU64,
-    /// Whether it never answers.
+    /// Whether the task never answers.
     stuck: bool,
 }
 
@@ -81,7 +81,7 @@ impl Observed for Task {
     }
 }
 
-/// A ps task whose chief comes and goes.
+/// A ps task whose connection to the chief can be lost and made again.
 struct PsTask {
     has_chief: AtomicBool,
 }
@@ -156,7 +156,7 @@ impl Answer {
     }
 }
 
-/// Writes that, and reads to the end.
+/// Sends the bytes, and reads the answer to its end.
 fn send(endpoint: &Endpoint, bytes: &[u8]) -> Answer {
     let mut stream = connect(endpoint);
     stream.write_all(bytes).unwrap();
@@ -293,7 +293,7 @@ fn a_stuck_or_failed_task_is_named() {
         task
     };
     endpoint.observers().add(busy("ps/0/shard/1", 59));
-    // These wait for others, or for a disk.
+    // These actors may wait for other tasks or for a disk.
     for patient in ["worker/1/trainer", "worker/1/device/0", "worker/1/input", "ps/0/checkpoints"] {
         endpoint.observers().add(busy(patient, 3600));
     }
@@ -396,7 +396,7 @@ fn a_page_from_elsewhere_cannot_read_what_is_on_loopback() {
     ] {
         let answer =
             send(&endpoint, format!("GET /healthz HTTP/1.1\r\n{host}Connection: close\r\n\r\n").as_bytes());
-        // Two of them may be refused before us.
+        // actix may refuse two of these hosts itself, with the status 400.
         assert!(answer.status == status || status == 403 && answer.status == 400, "{host}: {}", answer.head);
     }
     let absolute =
@@ -433,7 +433,7 @@ fn a_reason_has_a_time_limit() {
         let mut stream = connect(&endpoint);
         stream.set_read_timeout(Some(LIFE * 3)).unwrap();
         stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
-        // And the connection does not outlive that, which is read to its end.
+        // The connection is closed after the answer, so it can be read to its end.
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         assert!(text.starts_with("HTTP/1.1 408"), "{text}");
@@ -470,7 +470,7 @@ fn an_address_in_use_is_one_line() {
     }
 }
 
-/// Connects to the events, and reads the answer's head.
+/// Requests the events, and reads the head of the answer. Returns the status and the rest.
 fn listen(endpoint: &Endpoint) -> (u16, BufReader<TcpStream>) {
     let mut stream = connect(endpoint);
     stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -486,7 +486,7 @@ fn listen(endpoint: &Endpoint) -> (u16, BufReader<TcpStream>) {
     (status, reader)
 }
 
-/// The names of the events until one of them comes, or the answer ends.
+/// Returns the names of the events up to and including `event`, or until the answer ends.
 fn until(reader: &mut BufReader<TcpStream>, event: Option<&str>) -> Vec<String> {
     let mut events = Vec::new();
     let mut line = String::new();
@@ -529,7 +529,7 @@ fn the_clients_of_events_are_bounded() {
     assert!(clients.iter().all(|(status, _)| *status == 200));
     assert_eq!(listen(&endpoint).0, 503);
     drop(clients);
-    // A client that is gone is noticed when it is told the next time.
+    // That a client is gone is noticed when the next event is sent to it.
     let deadline = Instant::now() + Duration::from_secs(20);
     while listen(&endpoint).0 != 200 {
         assert!(Instant::now() < deadline, "those who are gone still count");
@@ -556,7 +556,7 @@ fn hostile_clients_delay_nothing() {
         stream.write_all(half).unwrap();
         held.push(stream);
     }
-    // Asks, and never reads.
+    // These clients send a request and never read the answer.
     for path in ["/metrics", "/events"] {
         let mut stream = connect(&endpoint);
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -572,7 +572,7 @@ fn hostile_clients_delay_nothing() {
     for bytes in [huge.as_bytes(), many.as_bytes(), &[0xff; 4096], b"\r\n\r\n\r\n\0\0\0\0 / HTTP/9.9\r\n\r\n"]
     {
         let mut stream = connect(&endpoint);
-        // It may be cut off before all of it is written, or read.
+        // The server may close the connection before all bytes are written.
         let _ = stream.write_all(bytes);
         held.push(stream);
     }
@@ -584,15 +584,15 @@ fn hostile_clients_delay_nothing() {
     }
     let looks = began.elapsed().as_millis() as u64 / 250 + 1;
     assert!(task.asked() <= looks, "{} times in {:?}", task.asked(), began.elapsed());
-    // Who says nothing is sent away.
+    // A client that sends nothing gets the status 408.
     let mut idle = held.swap_remove(0);
     let mut said = Vec::new();
     idle.read_to_end(&mut said).unwrap();
     assert!(String::from_utf8_lossy(&said).contains("408"), "{said:?}");
 }
 
-/// Many connect, say nothing, and come again when they are sent away: whoever asks is answered all the same,
-/// and whoever is told events goes on being told.
+/// Many clients connect, send nothing, and connect again when they are closed. A client with a request is
+/// answered all the same, and a client that receives events keeps receiving them.
 #[test]
 fn who_asks_finds_room_among_those_who_say_nothing() {
     let (endpoint, chief) = (endpoint(), chief());
@@ -618,7 +618,7 @@ fn who_asks_finds_room_among_those_who_say_nothing() {
         .collect();
     for _ in 0..20 {
         let mut stream = connect(&endpoint);
-        // Were it to wait until all before it have had their time, it would be much longer.
+        // It would take much longer if this client had to wait until the time of all earlier ones was over.
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).unwrap();
@@ -633,7 +633,7 @@ fn who_asks_finds_room_among_those_who_say_nothing() {
 
 #[test]
 fn a_client_that_reads_too_slowly_is_cut_off() {
-    // An actor whose name alone is more than what is on its way at once.
+    // The actor's name alone is longer than what fits into the buffers on the way.
     let (endpoint, mut task) = (endpoint(), Task::new(TaskState::Ready));
     Arc::get_mut(&mut task).unwrap().actor = "x".repeat(32 << 20).leak();
     endpoint.observers().add(task);
@@ -642,7 +642,7 @@ fn a_client_that_reads_too_slowly_is_cut_off() {
     let (began, mut some, mut total) = (Instant::now(), [0; 4096], 0);
     loop {
         assert!(began.elapsed() < Duration::from_secs(40), "it is still told after {total} bytes");
-        // It reads, and it is no faster than this.
+        // This client reads, but no faster than this.
         std::thread::sleep(Duration::from_millis(5));
         match stream.read(&mut some) {
             Ok(0) | Err(_) => break,

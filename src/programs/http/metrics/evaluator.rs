@@ -1,11 +1,12 @@
-//! Samples of an evaluator: what it has evaluated, and how the last one was. Also of any evaluation.
+//! Samples of an evaluator: the number of its evaluations, and the results of the last one. The chief's
+//! evaluations use the latter, too.
 
 use pushpull_messages::message::MetricValue;
 use pushpull_messages::observe::EvaluatorSnapshot;
 
 use super::exposition::Samples;
 
-/// Metrics of a model that are shown; a graph may have any number of them.
+/// The maximum number of a model's metrics that are shown. A graph may have any number.
 const METRICS_MAX: usize = 64;
 
 pub(super) fn samples(evaluator: &EvaluatorSnapshot, out: &mut Samples<'_>) {

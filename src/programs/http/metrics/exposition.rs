@@ -1,7 +1,7 @@
-//! Families of samples: how they are filled and written. Every family is in the table.
+//! Families of samples: fills them and writes them as text. Every family is in the table.
 //!
-//! Wanted properties: (A) buckets are cumulative, and the last is the count; (B) no two samples of a family
-//! have the same labels; (C) a family without samples is left out.
+//! Wanted properties: (A) buckets are cumulative, and the last one equals the count; (B) no two samples of a
+//! family have the same labels; (C) a family without samples is left out.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Samples<'a> {
     task: TaskId,
 }
 
-/// The labels of a sample beside those of the task.
+/// The labels of a sample besides those of the task.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 impl Exposition {
@@ -41,12 +41,12 @@ impl Exposition {
         Self(FAMILIES.iter().map(empty).collect())
     }
 
-    /// Returns the place for the samples of a task.
+    /// Returns the collector for the samples of a task.
     pub(super) const fn of(&mut self, task: TaskId) -> Samples<'_> {
         Samples { families: &mut self.0, task }
     }
 
-    /// Returns the text that Prometheus reads, together with the metrics that the system keeps of this
+    /// Returns the text that Prometheus reads. It also contains the metrics that the system keeps about this
     /// process.
     pub(super) fn text(self) -> String {
         let mut families = self.families();
@@ -90,7 +90,7 @@ impl Samples<'_> {
         family.mut_metric().push(metric);
     }
 
-    /// Adds a sample of a number that only grows.
+    /// Adds a sample of a number that only increases.
     pub(super) fn counter(&mut self, name: &str, labels: Labels<'_>, value: u64) {
         self.put(name, Kind::Counter, labels, |metric| {
             let mut counter = Counter::default();
@@ -127,7 +127,7 @@ impl Samples<'_> {
         self.histogram(name, labels, bounds, staleness.buckets.as_slice(), staleness.sum as f64);
     }
 
-    /// Adds a histogram of counts by upper bounds. The last count is of all values above the last bound.
+    /// Adds a histogram of counts by upper bounds. The last count is that of all values above the last bound.
     fn histogram(
         &mut self,
         name: &str,
@@ -149,7 +149,7 @@ impl Samples<'_> {
             bucket
         };
         let (_, count) = *buckets.last().expect("there is at least the last one");
-        // The encoder adds the infinite bound.
+        // The encoder adds the bucket with the infinite bound.
         let finite = buckets[..buckets.len() - 1].iter().map(bucket).collect();
         self.put(name, Kind::Histogram, labels, |metric| {
             let mut histogram = Histogram::default();

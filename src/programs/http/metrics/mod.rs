@@ -1,5 +1,5 @@
-//! The tasks' snapshots in Prometheus' text format, version 0.0.4. Names, units and HELP are in one table;
-//! labels are bounded by the size of the cluster.
+//! Renders the tasks' snapshots in Prometheus' text format, version 0.0.4. Names, units and HELP are in one
+//! table. The number of label values is bounded by the size of the cluster.
 
 mod chief;
 mod evaluator;
@@ -18,7 +18,7 @@ use self::exposition::Exposition;
 use super::body::shared;
 use super::views::Seen;
 
-/// Answers a scrape. The text is written once for all clients that ask while the snapshots are fresh.
+/// Answers a scrape. While the snapshots are fresh, the text is written only once for all clients.
 pub(super) fn answer(seen: &Seen) -> HttpResponse {
     let page = seen.written.metrics.get_or_init(|| text(&seen.tasks).into());
     shared(prometheus::TEXT_FORMAT, page.clone())

@@ -6,7 +6,8 @@ use pushpull_messages::observe::{PsSnapshot, ServerSnapshot, Traffic};
 
 use super::exposition::Samples;
 
-/// The number of reasons for closed connections that are told apart; all others count as one.
+/// The maximum number of reasons for closed connections that are counted separately; all others are counted
+/// together.
 const REASONS_MAX: usize = 16;
 
 pub(super) fn samples(ps: &PsSnapshot, out: &mut Samples<'_>) {
@@ -32,7 +33,7 @@ pub(super) fn samples(ps: &PsSnapshot, out: &mut Samples<'_>) {
     }
 }
 
-/// Adds the samples of what was received and sent.
+/// Adds the samples of the messages and bytes that were received and sent.
 pub(super) fn traffic(received: &Traffic, sent: &Traffic, out: &mut Samples<'_>) {
     for (direction, traffic) in [("received", received), ("sent", sent)] {
         let labels = &[("direction", direction)];

@@ -1,9 +1,9 @@
-//! The families of metrics: name, kind and help. Units are base units, as Prometheus asks for.
+//! The families of metrics: name, kind and help. Units are base units, as Prometheus recommends.
 
 /// The kind of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A number that only grows, and begins at 0 with its task.
+    /// A number that only increases, from 0 when the task starts.
     Counter,
     /// A number that goes up and down.
     Gauge,
@@ -24,7 +24,7 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_actor_waiting_seconds", Histogram, "How long messages waited in the actor's mailbox."),
     ("pushpull_actor_handling_seconds", Histogram, "How long the actor took to handle a message."),
     ("pushpull_actor_busy_seconds", Gauge, "How long the actor has been handling its current message; 0 if it handles none."),
-    // Bytes that go and come, at ps and worker tasks.
+    // Traffic of ps and worker tasks.
     ("pushpull_messages_total", Counter, "Messages by direction, without heartbeats."),
     ("pushpull_payload_bytes_total", Counter, "Bytes of tensors by direction, without headers."),
     ("pushpull_in_flight_bytes", Gauge, "Payload bytes in flight: at a worker those that wait for a reply, at a ps those received and not answered."),

@@ -1,6 +1,7 @@
-//! What Prometheus reads: well-formed whatever the snapshots hold, by our own reading and by promtool's.
+//! The text that Prometheus reads is well-formed whatever the snapshots contain, as judged by our own parser
+//! and by promtool.
 //!
-//! Wanted properties: (A)–(C) of the exposition; (D) what is told is what the snapshot holds.
+//! Wanted properties: (A)–(C) of the exposition; (D) every sample has the value that the snapshot contains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ use super::text;
 #[path = "../../../../tests/support/promtool.rs"]
 mod promtool;
 
-/// Numbers that look random, and are the same for the same seed.
+/// A generator of pseudo-random numbers, which gives the same numbers for the same seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -162,7 +163,7 @@ impl Numbers {
     }
 
     fn metrics(&mut self) -> Vec<MetricValue> {
-        // A model's own words are anything, and may come twice.
+        // The names of a model's metrics can be any text, and may occur twice.
         let names = ["loss", "accuracy", "accuracy", "re\"call\\ \u{fc}\n"];
         names.map(|name| MetricValue { name: name.into(), value: self.float() }).into()
     }
@@ -253,7 +254,7 @@ impl Numbers {
         }
     }
 
-    /// One of each role, and two of some.
+    /// Returns snapshots of one task of each role, and of two of some roles.
     fn cluster(&mut self) -> Vec<TaskSnapshot> {
         let roles = [
             (TaskId::CHIEF, RoleSnapshot::Chief(Box::new(self.chief()))),
@@ -274,7 +275,7 @@ impl Numbers {
     }
 }
 
-/// Every sample: its name with its labels, and its value.
+/// Returns every sample: its name with its labels, and its value.
 fn samples(text: &str) -> BTreeMap<&str, f64> {
     let mut samples = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -285,7 +286,7 @@ fn samples(text: &str) -> BTreeMap<&str, f64> {
     samples
 }
 
-/// A sample's name, its labels but `le`, and that one.
+/// Splits a sample into its name, its labels except `le`, and the value of `le`.
 fn parts(sample: &str) -> (&str, BTreeSet<&str>, Option<f64>) {
     let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
     let labels = labels.trim_end_matches('}').split("\",").map(|label| label.trim_end_matches('"'));
@@ -384,7 +385,7 @@ fn a_family_without_samples_is_left_out() {
 fn promtool_finds_nothing_to_complain_of() {
     let page = text(&Numbers(4711).cluster());
     let said = promtool(&["check", "metrics"], &page);
-    // It prints what it would have otherwise, and calls that a success.
+    // On a success promtool may still print what it would write differently.
     assert!(said.as_deref().is_none_or(|said| said.trim().is_empty()), "{said:?}\n{page}");
 }
 
@@ -392,7 +393,7 @@ fn promtool_finds_nothing_to_complain_of() {
 const NAMES: &str = "tests/golden/metrics.txt";
 
 /// Returns one line for each family that a role shows: role, name, kind and labels. Several snapshots are
-/// taken, since some samples are only there at times.
+/// used, because some samples do not occur in each of them.
 fn names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for snapshot in (1..40).flat_map(|seed| Numbers(seed).cluster()) {
