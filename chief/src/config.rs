@@ -17,7 +17,7 @@ pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 pub struct ChiefConfig {
     /// How long the chief waits for every task to come up.
     pub start_timeout: Duration,
-    /// The time that workers have to leave when the job ends early, or to connect and be told why the job
+    /// The time that workers have to leave when the job ends early, or to connect and learn why the job
     /// never began.
     pub leave_timeout: Duration,
     /// The time that a worker has to reconnect after its connection broke, before it counts as lost.

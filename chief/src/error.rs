@@ -35,9 +35,9 @@ pub enum ChiefError {
         "{shard} would hold {bytes} bytes, and a ps task sends at most {max} in one frame: use more ps tasks or shards, or a partitioner"
     )]
     ShardTooLarge {
-        /// The shard.
+        /// The shard that would hold too much.
         shard: ShardId,
-        /// The bytes that it would hold.
+        /// The number of bytes that the shard would hold.
         bytes: u64,
         /// The largest frame of the task, in bytes.
         max: u64,
@@ -45,7 +45,7 @@ pub enum ChiefError {
     /// A shard could not create its variables.
     #[error("{shard} has no variables: {reason}")]
     NotCreated {
-        /// The shard.
+        /// The shard that has no variables.
         shard: ShardId,
         /// The reason that the shard gave.
         reason: String,
@@ -79,7 +79,7 @@ pub enum ChiefError {
         /// The reason for which the connection is lost.
         reason: String,
     },
-    /// A worker failed.
+    /// A worker reported that it failed.
     #[error("{worker} failed: {reason}")]
     WorkerFailed {
         /// The worker that failed.
@@ -131,9 +131,9 @@ pub enum ChiefError {
         pushes.received, pushes.applied, pushes.held, pushes.stale, pushes.stopped, pushes.duplicate, pushes.refused
     )]
     Miscount {
-        /// The shard.
+        /// The shard whose counts are inconsistent.
         shard: ShardId,
-        /// The counts of the shard.
+        /// The push counts of the shard.
         pushes: Box<ShardCounters>,
         /// The version of the shard at the end.
         version: Version,
@@ -149,7 +149,7 @@ pub enum ChiefError {
         "{shard} took a push of a worker that was {steps} steps behind another, and {sync} allows {bound}"
     )]
     TooFarBehind {
-        /// The shard.
+        /// The shard that let a worker fall behind.
         shard: ShardId,
         /// The largest distance that was seen, in steps.
         steps: u64,

@@ -9,7 +9,7 @@ use pushpull_messages::message::{Evaluation, ShardSnapshot};
 /// The progress of a running job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobProgress {
-    /// Whether the workers train.
+    /// Whether the workers are training at the moment.
     pub running: bool,
     /// The number of updates applied so far, according to what the workers have reported.
     pub global_step: GlobalStep,

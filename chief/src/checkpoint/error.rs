@@ -11,7 +11,7 @@ use pushpull_storage::StoreError;
 pub struct BrokenCheckpoint {
     /// The name of the checkpoint.
     pub name: CheckpointName,
-    /// What is wrong with it.
+    /// What is wrong with the checkpoint.
     pub reason: String,
 }
 

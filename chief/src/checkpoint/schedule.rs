@@ -12,7 +12,7 @@ use pushpull_messages::id::Version;
 /// The largest margin, in updates; no shard makes this many while a message travels.
 const MARGIN_MAX: u64 = 1 << 32;
 
-/// What to do next.
+/// The decision of the schedule: what to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextSave {
     /// Save when the shards have reached this version.

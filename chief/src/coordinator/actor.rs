@@ -65,7 +65,7 @@ pub(crate) struct Coordinator {
     /// The job's headline at the last notification of `bell`.
     headline: Headline,
     ledger: ReportLedger,
-    /// The placement, if it was decided since the last snapshot.
+    /// The placement, if it was decided after the last snapshot.
     placement: Option<Placement>,
     leave_timeout: Duration,
     reconnect_timeout: Duration,

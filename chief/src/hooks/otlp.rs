@@ -33,7 +33,7 @@ pub enum OtlpError {
     /// No exporter could be built.
     #[error("spans cannot be sent to {endpoint}: {reason}")]
     Exporter {
-        /// The endpoint.
+        /// The address of the collector.
         endpoint: String,
         /// The error of the exporter.
         reason: String,

@@ -13,7 +13,7 @@ use super::{
 use crate::error::ChiefError;
 
 impl<R> JobState<R> {
-    /// Fails the job. The workers are told, and the job ends when they have left.
+    /// Fails the job with this error. The workers are told of it, and the job ends when they have left.
     pub(crate) fn fail(&mut self, error: ChiefError) -> Vec<Effect<R>> {
         let mut effects = self.begin_failing(error);
         effects.extend(self.proceed());

@@ -5,7 +5,8 @@ use pushpull_messages::message::Resume;
 
 /// A worker of the job.
 pub(super) struct Member<R> {
-    /// The latest incarnation; requests of earlier ones are refused. `None` until the worker has registered.
+    /// The latest incarnation of the worker; requests of earlier ones are refused. `None` until the worker
+    /// has registered.
     pub incarnation: Option<Incarnation>,
     /// The number of incarnations that have registered.
     pub lives: u64,

@@ -51,7 +51,7 @@ pub(crate) enum Effect<R> {
 pub(crate) enum TrainingEnd {
     /// The variables were evaluated.
     Evaluated(TrainingOutcome),
-    /// All workers have finished at this step, so that another job can go on from there.
+    /// All workers have finished at this step, so that another job can continue from there.
     Drained { step: GlobalStep },
 }
 

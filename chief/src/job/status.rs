@@ -26,9 +26,9 @@ pub(crate) struct JobStatus {
 pub(crate) struct MemberStatus {
     pub worker: u32,
     pub state: WorkerState,
-    /// The latest incarnation.
+    /// The latest incarnation of the worker.
     pub life: Option<Incarnation>,
-    /// The number of incarnations that have registered.
+    /// The number of incarnations of the worker that have registered.
     pub lives: u64,
     /// The address of the worker's status server, if it has one.
     pub http: Option<String>,

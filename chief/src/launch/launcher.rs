@@ -95,7 +95,7 @@ impl Launcher<'_> {
         std::future::pending().await
     }
 
-    /// Waits until all shards have their variables. Returns the time at which the workers have to be present.
+    /// Waits until all shards have their variables. Returns the time by which the workers have to be present.
     async fn bring_up(&self) -> Result<Instant, ChiefError> {
         let timeout = self.config.start_timeout;
         let deadline = Instant::now() + timeout;

@@ -35,7 +35,7 @@ const OVERLOADED_RETRY: Duration = Duration::from_millis(100);
 pub(crate) enum CreateError {
     /// A shard cannot read its initial values.
     Unavailable { shard: ShardId, reason: String },
-    /// Any other error.
+    /// Another error prevented the creation.
     Other(ChiefError),
 }
 
@@ -109,13 +109,13 @@ impl PsTasks {
         self.callers.borrow().values().map(status).collect()
     }
 
-    /// Waits until the ps tasks are about to be told to stop. After that, other code must not keep a caller
+    /// Waits until the ps tasks are about to be told to stop. After that, other code must not keep a client
     /// of a task, because it would keep the connection open.
     pub(crate) async fn stopping(&self) {
         self.stops.cancelled().await;
     }
 
-    /// Returns the id of every shard, with the caller of its task.
+    /// Returns the id of every shard, with a client for its task.
     pub(crate) fn shards(&self) -> Vec<(ShardId, Arc<ReconnectingClient>)> {
         let of_task = |caller: Arc<ReconnectingClient>| {
             let shards = 0..caller.welcome().shards;
@@ -243,7 +243,7 @@ impl PsTasks {
         self.stops.cancel();
         let stops = self.callers.take().into_values().map(|caller| {
             let stop = Stop { reason: reason.clone() };
-            // Each caller is dropped as soon as its task has answered, since the task then closes the
+            // Each client is dropped as soon as its task has replied, since the task then closes the
             // connection.
             async move {
                 let stopped = caller.call::<Stopped>(stop, Payload::EMPTY);

@@ -23,7 +23,7 @@ const SPANS_WAITING_MAX: usize = 1 << 16;
 /// An event that is passed to the hooks.
 #[derive(Debug)]
 pub(crate) enum HookEvent {
-    /// Summaries of the worker with this index, at this step.
+    /// Summaries from the worker with this index, plotted at this step.
     Summaries(u32, GlobalStep, Vec<SummarySpec>),
     /// Spans that were reported when the job was at this step.
     Spans(GlobalStep, SpanBatch),

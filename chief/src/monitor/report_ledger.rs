@@ -265,7 +265,7 @@ mod tests {
         assert_eq!((ledger.latest()[&1].local_step, ledger.take()[&1].steps), (LocalStep(2), 11));
     }
 
-    /// (A): two reports that look the same are told apart by their numbers.
+    /// (A): two reports that look the same are distinguished by their numbers.
     #[test]
     fn a_report_is_known_by_its_number() {
         let passed_on = |numbers: [u64; 2]| {

@@ -87,7 +87,7 @@ impl ShardMonitor {
                 }
             }
         }
-        // Each pending query keeps the caller of its task, and so the connection.
+        // Each pending query keeps the client for its task, and so the connection.
         drop(queries);
         std::future::pending().await
     }

@@ -27,7 +27,7 @@ pub enum PlaceError {
     /// A setting of the partitioner is invalid.
     #[error(transparent)]
     Partitioner(#[from] OutOfRange),
-    /// A variable is invalid.
+    /// The description of a variable is invalid.
     #[error(transparent)]
     Variable(#[from] VariableError),
     /// The partitioner makes more slices than [`SLICES_MAX`].

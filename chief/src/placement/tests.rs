@@ -132,7 +132,7 @@ fn what_cannot_be_placed_is_named() {
         (PartitionerSpec::MaxSliceBytes { bytes: 0 }, "max_slice_bytes.bytes"),
         (PartitionerSpec::MinMax { bytes_min: 0 }, "min_max.bytes_min"),
     ] {
-        // The setting is refused even where there is nothing to split.
+        // The setting is refused even if there is nothing to split.
         for variables in [&variables[..], &[]] {
             assert!(refused(partitioner, variables, &shards).contains(key));
         }

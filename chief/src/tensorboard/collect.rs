@@ -25,7 +25,7 @@ struct Totals {
     steps_behind: StalenessHistogram,
 }
 
-/// The number of pushes of each verdict.
+/// The number of pushes that received each verdict.
 type Pushes = [u64; 6];
 
 const VERDICTS: [&str; 6] = ["applied", "held", "stale", "stopped", "duplicate", "refused"];
@@ -62,7 +62,7 @@ pub(crate) struct Collector {
     update: UpdateSpec,
     last_step: GlobalStep,
     batch_size: u32,
-    /// The time, the step and the counts of the last snapshot with shards.
+    /// The time, the step and the counts of the last snapshot that had shards.
     before: (Duration, GlobalStep, Totals),
     /// Whether each verdict has occurred; verdicts that have not are not plotted.
     seen: [bool; VERDICTS.len()],

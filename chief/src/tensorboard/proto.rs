@@ -89,7 +89,7 @@ pub(super) struct Image {
     pub height: i32,
     #[prost(int32, tag = "2")]
     pub width: i32,
-    /// The number of channels.
+    /// The number of color channels.
     #[prost(int32, tag = "3")]
     pub colorspace: i32,
     /// An image in the PNG format.

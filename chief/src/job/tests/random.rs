@@ -262,7 +262,7 @@ impl Random {
         Ok(())
     }
 
-    /// Lets every reachable worker act as it is told, and checks that the job ends.
+    /// Lets every reachable worker do what the chief tells it, and checks that the job ends.
     fn settles(&mut self) -> Result<(), TestCaseError> {
         self.take(0, Action::Created);
         self.take(0, Action::Agree);
