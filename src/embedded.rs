@@ -47,9 +47,9 @@ pub struct Embedded {
 pub(crate) trait Observers: Send + Sync {
     /// Adds a task that can be observed.
     fn add(&self, task: Arc<dyn Observed>);
-    /// Adds the chief.
+    /// Adds the chief, which shows the whole job.
     fn lead(&self, chief: ChiefView);
-    /// Notes that a task ended with an error.
+    /// Records that a task ended with an error.
     fn fail(&self, task: TaskId, reason: String);
     /// Returns the address at which the tasks can be observed over HTTP, `host:port`.
     fn http(&self) -> Option<String>;

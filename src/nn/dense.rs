@@ -7,8 +7,8 @@ use super::Layer;
 use super::layer::{Identity, floats};
 use super::weights::{Weights, weights_setters};
 
-/// A fully connected layer, activation(x·kernel + bias): `[batch, …, n]` → `[batch, …, units]`. Its variables
-/// are `kernel` `[n, units]` and `bias` `[units]`.
+/// A fully connected layer: activation(x·kernel + bias). It maps `[batch, …, n]` to `[batch, …, units]`, with
+/// the variables `kernel` `[n, units]` and `bias` `[units]`.
 ///
 /// The kernel has the initial values of He et al. 2015 if a relu or a similar activation follows, and those
 /// of Glorot & Bengio 2010 otherwise.
