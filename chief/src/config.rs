@@ -15,7 +15,7 @@ pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// The settings of the chief.
 #[derive(Clone, Debug)]
 pub struct ChiefConfig {
-    /// How long the chief waits for every task to come up.
+    /// The time that all tasks have to start and to be reached by the chief or to register with it.
     pub start_timeout: Duration,
     /// The time that workers have to leave when the job ends early, or to connect and learn why the job
     /// never began.

@@ -111,7 +111,7 @@ pub enum ChiefError {
         /// The step that the job had reached.
         step: GlobalStep,
     },
-    /// A worker left a job whose settings say that it ends when a worker leaves.
+    /// A worker left a job whose settings say that the job fails when a worker leaves.
     #[error(
         "{worker} left at step {step} of {last_step}: {reason}; the job ends because of its setting (when_worker_leaves: fail)"
     )]

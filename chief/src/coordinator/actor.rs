@@ -41,8 +41,8 @@ pub(crate) enum Milestone {
 pub(crate) struct CoordinatorChannels {
     pub progress: watch::Sender<JobProgress>,
     pub milestones: mpsc::UnboundedSender<Milestone>,
-    /// The incarnations of workers that the shards must no longer wait for: at most one message for each
-    /// incarnation that has begun.
+    /// The workers, each with its incarnation, that the shards must no longer wait for. At most one message
+    /// is sent for each incarnation that has begun.
     pub departures: mpsc::UnboundedSender<(u32, Incarnation)>,
     pub feed: Feed,
     /// Notified when the status should be published without delay.

@@ -1,4 +1,4 @@
-//! The events that can happen to a job. Data only.
+//! The events that can change the state of a job. Data only.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Message;
@@ -26,8 +26,8 @@ pub(crate) enum JobEvent {
     Created(Placement, JobStart),
     /// The saves have changed: a checkpoint was committed or a save failed.
     Saved(SaveStatus),
-    /// The shards are about to be told where to stop. If the job `drains`, another job will continue from
-    /// there.
+    /// The shards are about to be told the step to stop at. If the job `drains`, another job will continue
+    /// from there.
     Stop { reason: String, drains: bool },
     /// The shards have agreed on the step at which they stop.
     StoppingAt(GlobalStep),

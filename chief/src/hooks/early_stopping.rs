@@ -9,7 +9,7 @@ use pushpull_messages::message::Evaluation;
 
 use crate::hook::{Hook, HookContext};
 
-/// The direction in which a metric improves.
+/// The direction in which a metric improves: down or up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     /// Lower values are better, as for a loss.

@@ -64,8 +64,8 @@ impl OtelSpans {
         let push = span.push.map(|(push, _)| push);
         let of_worker = || span.local_step.filter(|_| span.task.job == JobName::Worker);
         match (push.or_else(|| of_worker().and_then(of_step)), span.local_step) {
-            // Each shard numbers its pushes on its own, so the pushes of one step have only the step in
-            // common.
+            // The pushes to each shard have their own sequence numbers, so the pushes of one step have only
+            // the step in common.
             (Some(push), Some(step)) => TraceKey::Push(push.worker, push.incarnation.0, step),
             (Some(push), None) => TraceKey::Push(push.worker, push.incarnation.0, push.sequence.0),
             (None, Some(step)) => TraceKey::Step(span.task, step),
