@@ -15,9 +15,8 @@ use super::updates::Optimizer;
 /// let defaults = Defaults::steps(2000).batch_size(32).adam(0.002);
 /// ```
 ///
-/// A default that depends on another flag of the example is set with clap, on the struct of the flags, such
-/// as
-/// `#[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]`.
+/// A default that depends on another flag of the example is set with clap, on the struct of the flags, for
+/// example by `#[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Defaults {
