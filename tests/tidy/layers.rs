@@ -151,7 +151,7 @@ fn examples_import_the_facade_only() {
         "examples/x.rs",
         "use pushpull::nn;\nuse pushpull_messages::graph::Op;\nfn f(ps: u32) {}",
     )];
-    assert_eq!(private_imports(&bad), ["examples/x.rs:2: messages"]);
+    assert_eq!(private_imports(&bad), ["examples/x.rs:2: pushpull_messages"]);
     hold(
         "An example shows the public API as a user meets it: re-export what it needs from src/lib.rs, and import \
          that:",

@@ -7,7 +7,7 @@ use crate::source::is_word;
 use crate::tree::{self, File, hold};
 
 /// Where the families are, by the end of its path, and where people look them up.
-const TABLE: &str = "http/metrics/table.rs";
+const TABLE: &str = "http/metrics/families.rs";
 const REFERENCE: &str = "docs/src/reference/metrics.md";
 /// What a line with a name begins with: in the table, and in the reference.
 const IN_TABLE: &str = "(\"pushpull_";
@@ -24,12 +24,12 @@ fn the_reference_lists_every_metric() {
 #[test]
 fn an_unlisted_metric_is_noticed() {
     let mut files =
-        vec![File::new("src/http/metrics/table.rs", "(\"pushpull_a_b\", x),\n(\"pushpull_c\", x),")];
+        vec![File::new("src/http/metrics/families.rs", "(\"pushpull_a_b\", x),\n(\"pushpull_c\", x),")];
     assert_eq!(differing(&files), ["docs/src/reference/metrics.md: missing"]);
     files.push(File::new(REFERENCE, "| `pushpull_c` | counter |\n| `pushpull_d` | `pushpull_e` |\n"));
     assert_eq!(differing(&files), ["pushpull_a_b is not listed", "pushpull_d is no metric"]);
     files.remove(0);
-    assert_eq!(differing(&files), ["http/metrics/table.rs: missing"]);
+    assert_eq!(differing(&files), ["http/metrics/families.rs: missing"]);
 }
 
 fn differing(files: &[File]) -> Vec<String> {

@@ -2,8 +2,8 @@
 
 mod checkpoint;
 mod chief;
-mod defaults;
 mod evaluator;
+mod example_defaults;
 mod flags;
 mod local;
 mod observe;
@@ -23,8 +23,8 @@ mod updates;
 mod worker;
 
 pub use chief::chief_main;
-pub use defaults::Defaults;
 pub use evaluator::evaluator_main;
+pub use example_defaults::Defaults;
 pub use parse::{main, main_from, main_with};
 pub use ps::ps_main;
 pub use tool::local_main;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Command, Parser};
 
-use super::defaults::Defaults;
+use super::example_defaults::Defaults;
 use super::observe::carry;
 use super::settings::settings;
 use crate::programs::exit::{Failure, Outcome, finish};

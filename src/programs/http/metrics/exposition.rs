@@ -11,7 +11,7 @@ use pushpull_messages::id::TaskId;
 use pushpull_messages::message::StalenessHistogram;
 use pushpull_messages::observe::TimeHistogram;
 
-use super::table::{FAMILIES, Kind};
+use super::families::{FAMILIES, Kind};
 
 /// The families of one scrape.
 pub(super) struct Exposition(BTreeMap<&'static str, (Kind, MetricFamily)>);

@@ -4,8 +4,8 @@
 mod chief;
 mod evaluator;
 mod exposition;
+mod families;
 mod ps;
-mod table;
 mod task;
 #[cfg(test)]
 mod tests;

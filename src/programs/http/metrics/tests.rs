@@ -16,7 +16,7 @@ use pushpull_messages::observe::{
 
 use self::promtool::promtool;
 use super::exposition::Exposition;
-use super::table::{FAMILIES, Kind};
+use super::families::{FAMILIES, Kind};
 use super::text;
 
 #[path = "../../../../tests/support/promtool.rs"]
