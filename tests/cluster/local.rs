@@ -56,7 +56,9 @@ fn two_ps_and_three_workers_train_an_exported_job() {
         assert!(ended.err.contains(said), "{said} in {}", ended.err);
     }
     let unnamed: Vec<&str> = ended.err.lines().filter(|line| !line.starts_with('[')).collect();
-    assert!(unnamed.is_empty(), "lines of nobody: {unnamed:?}");
+    assert!(unnamed.is_empty(), "lines without a task: {unnamed:?}");
+    let twice = ended.err.lines().find(|line| line.contains(" chief/0: ") && line.starts_with("[chief/0]"));
+    assert_eq!(twice, None, "a line names its task twice");
 }
 
 #[test]

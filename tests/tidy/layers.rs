@@ -84,6 +84,20 @@ const ROOMS: &[Room] = &[
         never: &[ACTORS, "object_store", "safetensors", "gemm", "pulp", "rayon", "cudarc"],
     },
     Room { package: "pushpull-kernels", may_import: &[], never: &[ACTORS, "tokio", "serde"] },
+    Room { package: "pushpull-examples", may_import: &["pushpull"], never: &[] },
+    Room {
+        package: "pushpull-benches",
+        may_import: &[
+            "pushpull",
+            "pushpull-worker",
+            "pushpull-engine",
+            "pushpull-input",
+            "pushpull-messages",
+            "pushpull-transport",
+            "pushpull-kernels",
+        ],
+        never: &[],
+    },
 ];
 
 /// The crates of the rooms, as code spells them.

@@ -83,7 +83,8 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
         }
         LogFormat::Json => log.with(lines.event_format(Json::new(task))).try_init(),
     };
-    let span = keeper::span_of(task, &recent);
+    // All lines of the process belong to its own log: a span would only name the task once more.
+    let span = if keeps_all { Span::none() } else { keeper::span_of(task, &recent) };
     Log { recent, span }
 }
 
