@@ -273,7 +273,19 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         false
     }
 
-    forward_to_deserialize_any! { i128 u128 bytes byte_buf unit_struct ignored_any }
+    /// `rmp_serde` writes a unit struct as an empty array.
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        match self.token()? {
+            Token::Nil | Token::Array(0) => visitor.visit_unit(),
+            token => Err(unexpected(&token, &visitor)),
+        }
+    }
+
+    forward_to_deserialize_any! { i128 u128 bytes byte_buf ignored_any }
 }
 
 /// An access to the elements of an array, or to the entries of a map.
@@ -406,6 +418,9 @@ mod tests {
     }
 
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    struct Unit;
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     struct New(u32);
 
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -419,7 +434,7 @@ mod tests {
         optional: Option<New>,
         choices: Vec<Choice>,
         map: BTreeMap<String, i32>,
-        unit: (),
+        unit: ((), Unit),
     }
 
     fn any_everything() -> impl Strategy<Value = Everything> {
@@ -429,7 +444,18 @@ mod tests {
         let leaf = (scalars, rest, map).prop_map(|((unsigned, signed, floats, flag, letter), rest, map)| {
             let (text, optional) = rest;
             let choices = vec![];
-            Everything { unsigned, signed, floats, flag, letter, text, optional, choices, map, unit: () }
+            Everything {
+                unsigned,
+                signed,
+                floats,
+                flag,
+                letter,
+                text,
+                optional,
+                choices,
+                map,
+                unit: ((), Unit),
+            }
         });
         leaf.prop_recursive(2, 8, 3, |inner| {
             let choice = prop_oneof![
@@ -457,7 +483,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_are_taken_exactly_as_by_rmp_serde(
+        fn what_is_read_is_what_rmp_serde_reads(
             everything in any_everything(),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {

@@ -169,6 +169,18 @@ fn names_and_defaults_of_flags_stay() {
 }
 
 #[test]
+fn each_program_says_what_it_prints_of_the_placement() {
+    let help = |program: &str| {
+        let (_, command) = programs().into_iter().find(|(name, _)| name == program).expect("such a program");
+        let flag =
+            command.get_arguments().find(|arg| arg.get_long() == Some("log-placement")).expect("such a flag");
+        flag.get_help().expect("it is documented").to_string()
+    };
+    assert_eq!(help("pushpull-chief"), "Print where every variable lives");
+    assert!(help("pushpull-worker").starts_with("Print where every operation runs"));
+}
+
+#[test]
 fn the_flags_page_of_the_book_is_current() {
     let now = page();
     if std::env::var_os("UPDATE_FLAGS_PAGE").is_some() {

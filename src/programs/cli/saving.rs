@@ -48,7 +48,7 @@ pub(super) struct SavingArgs {
     #[arg(long, value_name = "WHICH", requires = "checkpoint_dir")]
     restore: Option<RestoreChoice>,
     /// Time for saving and stopping after a signal, in seconds [default: 25]
-    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(5..=3600))]
     drain_timeout_s: Option<u64>,
     /// Take initial values from another job's checkpoint; the step begins at 0
     #[arg(long, value_name = "DIR")]
