@@ -49,7 +49,7 @@ fn whole_files_train() {
 #[test]
 fn a_missing_file_is_named() {
     for name in TinyDigits::FILES {
-        spoiled(|digits| digits.remove(name), &[name, "no file"]);
+        spoiled(|digits| digits.remove(name), &[name, "expected one of them"]);
     }
 }
 

@@ -48,7 +48,7 @@ fn the_evaluator_skips_broken_checkpoints_and_ends() {
     std::fs::write(broken.join("manifest.json"), "{}").unwrap();
     evaluator.wait_for("WARN evaluator/0: step-5-0000000000000001 is passed over: ");
     let last = save(dir.path(), LAST_STEP);
-    evaluator.wait().expect(0).says("the job's last step is evaluated");
+    evaluator.wait().expect(0).says("evaluated the checkpoint of the job's last step");
     assert!(dir.path().join(format!("saves/eval/{last}.json")).exists());
     // Of equals the first is kept.
     assert!(dir.path().join(format!("saves/best/{first}/manifest.json")).exists());
