@@ -1,10 +1,9 @@
 //! The cost of observation, measured with real processes. Three ways of training alternate: without
 //! endpoints, with endpoints that receive no requests, and with a timeline. In another job the endpoints
-//! receive requests, and its page is open, in every other interval of time.
-//!
-//! `cargo bench --bench endpoints -- [--rounds N] [--steps N] [--rate N] [--trace-every N]`. The speed of
-//! that job is measured by the bytes that its tasks send to each other on loopback, so nothing else may use
-//! loopback at the same time. The clients run on the same processors, and are part of the cost.
+//! receive requests, and its page is open, in every other interval of time. `cargo bench --bench endpoints --
+//! [--rounds N] [--steps N] [--rate N] [--trace-every N]`. The speed of that job is measured by the bytes
+//! that its tasks send to each other on loopback, so nothing else may use loopback at the same time. The
+//! clients run on the same processors, and are part of the cost.
 
 mod support;
 

@@ -1,10 +1,8 @@
 //! Milliseconds of one training step on the CPU (forward, backward and sgd), without a cluster. For
 //! comparison, the bare matrix products of the same step are computed with the `gemm` crate; convolutions
-//! count as products of unrolled images.
-//!
-//! `cargo bench --bench step -- [--threads N] [--rounds N] [--peer 'COMMAND'] [--json FILE]`: the command is
-//! run once per round and model, with the model's name as its last argument. Its figure is the last text of
-//! the form `N ms` that it prints.
+//! count as products of unrolled images. `cargo bench --bench step -- [--threads N] [--rounds N] [--peer
+//! 'COMMAND'] [--json FILE]`: the command is run once per round and model, with the model's name as its last
+//! argument. Its figure is the last text of the form `N ms` that it prints.
 
 use std::hint::black_box;
 use std::path::PathBuf;

@@ -1,10 +1,8 @@
 //! The speed and the accuracy of each synchronisation policy. A classifier of digits is trained on the same
 //! number of examples with each of them, once with three equal workers and once with one of the three slowed
-//! down.
-//!
-//! `cargo bench --bench modes -- [--data-dir DIR] [--modes LIST] [--rounds N] [--epochs X] [--slow-down N]
-//! [--step-ms N] [--draw FILE.svg] [--json FILE]`. The MNIST files are read from the directory; without one,
-//! generated digits are used.
+//! down. `cargo bench --bench modes -- [--data-dir DIR] [--modes LIST] [--rounds N] [--epochs X] [--slow-down
+//! N] [--step-ms N] [--draw FILE.svg] [--json FILE]`. The MNIST files are read from the directory; without
+//! one, generated digits are used.
 
 mod figures;
 mod picture;

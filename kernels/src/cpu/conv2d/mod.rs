@@ -1,5 +1,4 @@
 //! Convolutions of images (`[n, h, w, channels]`) with a kernel (`[kh, kw, cin, cout]`), and their gradients.
-//!
 //! They must not know layers. As everywhere in machine learning, the kernel is not flipped: `y[i, oy, ox, o]
 //! = Σ x[i, oy · sh + ky − before, ox · sw + kx − before, c] · kernel[ky, kx, c, o]`, with 0 beyond the
 //! edges. `threads` does not affect any bit of a result. The instruction set affects some, as in a matrix
