@@ -1,11 +1,5 @@
 //! The connections of an endpoint. If there are too many, those that have been silent for longest are closed.
-//! So a client with a request finds room even if many others connect and stay silent. Knows nothing of
-//! requests.
-//!
-//! Wanted properties: (A) after `thin_out` at most [`CONNECTIONS_MAX`] connections remain, unless the others
-//! were used within [`GRACE`] or receive events; (B) no connection is closed within [`GRACE`] of its use,
-//! while there is room, or before one that was silent for longer; (C) a connection that receives events
-//! stays; (D) all others are closed [`LIFE`] after they were opened.
+//! So a client with a request finds room even if many others connect and stay silent. Knows nothing of requests.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -91,6 +85,12 @@ impl Connections {
 
     /// Closes connections until the limit is met, as far as (B) allows. Returns true while there are still
     /// too many.
+    ///
+    /// Wanted properties: (A) after `thin_out` at most [`CONNECTIONS_MAX`] connections remain, unless
+    /// the others were used within [`GRACE`] or receive events; (B) no connection is closed within
+    /// [`GRACE`] of its use, while there is room, or before one that was silent for longer; (C) a
+    /// connection that receives events stays; (D) all others are closed [`LIFE`] after they were
+    /// opened.
     pub(super) fn thin_out(&self, now: Instant) -> bool {
         let mut known = self.known();
         let too_many = known.open.len().saturating_sub(CONNECTIONS_MAX);
