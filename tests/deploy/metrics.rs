@@ -20,7 +20,7 @@ fn names(text: &str, of: impl Fn(&str) -> bool) -> BTreeSet<String> {
 
 /// The metrics as the program lists them.
 fn families() -> BTreeSet<String> {
-    let table = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/programs/http/metrics/table.rs"));
+    let table = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/programs/http/metrics/families.rs"));
     names(&table, |_| false)
 }
 
@@ -34,7 +34,7 @@ fn what_is_asked_for_is_there() {
         assert!(asked.len() > 3, "{file} asks for {asked:?} only");
         assert!(
             unknown.is_empty(),
-            "{file} asks for {unknown:?}, which src/programs/http/metrics/table.rs does not list"
+            "{file} asks for {unknown:?}, which src/programs/http/metrics/families.rs does not list"
         );
     }
 }
