@@ -46,10 +46,10 @@ impl Hook for TraceFile {
     }
 
     fn end(&mut self, _: Result<&JobEnd, &ChiefError>) {
-        if let Some(spool) = self.spool.take() {
-            if spool.end() == 0 {
-                info!(path = %self.path.display(), "timeline is complete; open it at https://ui.perfetto.dev");
-            }
+        if let Some(spool) = self.spool.take()
+            && spool.end() == 0
+        {
+            info!(path = %self.path.display(), "timeline is complete; open it at https://ui.perfetto.dev");
         }
     }
 }
