@@ -24,7 +24,7 @@ pub enum Reduction {
 /// with respect to the operand.
 ///
 /// With the shape `[2, 1]` broadcast to `[2, 3]` it reduces rows, so it serves for reductions over any axes.
-/// A sum over the last axes is computed like [`sum`](super::sum()) for each row; a sum over other axes adds
+/// A sum over the last axes is computed like `sum` for each row; a sum over other axes adds
 /// rows in order. Over no elements a sum is 0, a mean NaN and a maximum −∞.
 ///
 /// # Panics

@@ -20,7 +20,7 @@ pub fn reciprocal_stddev(dst: &mut [f32], variance: &[f32], epsilon: f32) {
 }
 
 /// Computes batch norm: `dst[r, j] = (x[r, j] − mean[j]) · rstd[j] · gamma[j] + beta[j]`. In training, the
-/// statistics are those of [`column_moments`]; afterwards, running ones. `dst` and `x` are `[rows, n]`, the
+/// statistics are those of `column_moments`; afterwards, running ones. `dst` and `x` are `[rows, n]`, the
 /// others `[n]`; `rstd` comes from [`reciprocal_stddev`].
 ///
 /// # Panics

@@ -6,8 +6,8 @@ use std::ops::Range;
 use crate::cpu::dispatch::zip_map;
 use crate::cpu::threads::{Threads, share_rows};
 
-/// Returns the number of floats of scratch that [`layer_norm_grad`], [`column_moments`] and
-/// [`batch_norm_grad`] need for `[rows, n]`. If there are several blocks of rows, these are two sums for each
+/// Returns the number of floats of scratch that `layer_norm_grad`, `column_moments` and
+/// `batch_norm_grad` need for `[rows, n]`. If there are several blocks of rows, these are two sums for each
 /// column of each block; otherwise it is 0.
 pub fn norm_scratch([rows, n]: [usize; 2]) -> usize {
     match Blocks::of(rows) {
