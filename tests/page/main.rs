@@ -274,7 +274,7 @@ fn whoever_knows_the_token_may_wish() {
     browser.evaluate("document.querySelector('#save').click()");
     browser.wait_for("document.querySelector('#token-dialog').open", SOON);
     browser.evaluate(&enter("wrong"));
-    browser.wait_for(&format!("{}.includes('did not take that token')", text("#token-why")), SOON);
+    browser.wait_for(&format!("{}.includes('refused this token')", text("#token-why")), SOON);
     browser.evaluate(&enter(TOKEN));
     browser.wait_for(&format!("{} === 'It will save.'", text("#wish-said")), SOON);
     assert_eq!(chief.tell(|told| std::mem::take(&mut told.wishes)), ["/save"]);
