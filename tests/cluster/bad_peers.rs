@@ -213,7 +213,7 @@ fn a_peer_of_another_protocol_version_is_told_both_versions() {
     let mut answer = Vec::new();
     // A connection that is reset has answered nothing more.
     let _ = peer.read_to_end(&mut answer);
-    let reason = "the peer speaks protocol version 99, and this task speaks 1";
+    let reason = "the peer speaks protocol version 99, and this task speaks 2";
     ps.wait_for(reason);
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.contains("99"), "the peer was told {answer:?}");

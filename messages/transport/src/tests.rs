@@ -314,7 +314,7 @@ async fn a_peer_of_another_version_learns_both_versions() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let text = String::from_utf8_lossy(&answer);
-    assert!(text.contains("speaks protocol version 9, and this task speaks 1"), "{text}");
+    assert!(text.contains("speaks protocol version 9, and this task speaks 2"), "{text}");
     // Conversely, a server of a later version counts as a refusal: the client does not keep dialling.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
