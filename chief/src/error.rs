@@ -127,7 +127,7 @@ pub enum ChiefError {
     },
     /// The push counts of a shard are not consistent. This is a bug.
     #[error(
-        "{shard} counts {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) at version {version}, and under {sync} that does not make {last_step} updates since {began}",
+        "{shard} received {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) and stands at version {version}, expected {last_step} updates since version {began} under {sync}; this is a bug, report it",
         pushes.received, pushes.applied, pushes.held, pushes.stale, pushes.stopped, pushes.duplicate, pushes.refused
     )]
     Miscount {

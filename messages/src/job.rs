@@ -153,6 +153,12 @@ impl JobSpec {
         serde_json::to_string_pretty(self).expect("plain data encodes")
     }
 
+    /// Returns the content of the job file as a tree, whose keys are those of the file.
+    pub fn to_value(&self) -> serde_json::Value {
+        // By way of the text, which is compiled anyway: a second serializer for all specs is not.
+        serde_json::from_str(&self.to_json()).expect("it was just written")
+    }
+
     /// Checks everything about the job that can be checked before it runs.
     ///
     /// # Errors

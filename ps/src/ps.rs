@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Addr, Context};
 use actix_rt::Arbiter;
+use futures_util::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use pushpull_messages::id::{ShardId, TaskId};
 use pushpull_messages::message::StopReason;
@@ -161,7 +162,12 @@ impl Ps {
     /// # Errors
     /// Returns an error if the chief never connects, is lost, or reports that the job failed; if a shard
     /// panics; or if the task is interrupted.
-    pub async fn run(self, interrupt: CancellationToken) -> Result<(), PsError> {
+    // Boxed, so that its code is compiled in this crate alone and not again in each program that awaits it.
+    pub fn run(self, interrupt: CancellationToken) -> LocalBoxFuture<'static, Result<(), PsError>> {
+        Box::pin(self.serve_until_end(interrupt))
+    }
+
+    async fn serve_until_end(self, interrupt: CancellationToken) -> Result<(), PsError> {
         let result = tokio::select! {
             // If the chief has ended the job and left, the former is the result.
             biased;

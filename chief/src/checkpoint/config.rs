@@ -53,7 +53,7 @@ pub enum RestoreChoice {
 
 /// The error for a text that does not name a [`RestoreChoice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no choice of a checkpoint: expected latest-valid, latest, none, or the number of a step")]
+#[error("'{0}' does not name a checkpoint, expected latest-valid, latest, none, or the number of a step")]
 pub struct RestoreChoiceError(String);
 
 impl CheckpointConfig {
@@ -148,7 +148,7 @@ mod tests {
         }
         for text in ["", "newest", "-1", "step-5"] {
             let error = text.parse::<RestoreChoice>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("'{text}' is no choice of a checkpoint")), "{error}");
+            assert!(error.starts_with(&format!("'{text}' does not name a checkpoint")), "{error}");
         }
     }
 

@@ -34,7 +34,7 @@ pub enum RestoreError {
     },
     /// The store has checkpoints, and all of them are broken.
     #[error(
-        "no checkpoint in {location} is valid; to begin anew, use --restore none: {}",
+        "no checkpoint in {location} is valid: {}; use --restore none to train from the start",
         broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     )]
     NoneWhole {

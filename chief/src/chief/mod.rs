@@ -9,6 +9,7 @@ mod tests;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures_util::future::LocalBoxFuture;
 use pushpull_messages::id::TaskId;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{Clock, TaskState};
@@ -81,13 +82,16 @@ impl Chief {
     ///
     /// # Panics
     /// Panics outside of an actix system.
-    pub async fn run(mut self, listener: Box<dyn Listener>) -> Result<JobEnd, ChiefError> {
-        let board = Rc::new(std::mem::replace(&mut self.board, StatusBoard::new()));
-        let result = Box::pin(self.run_job(listener, &board)).await;
-        if let Some(board) = Rc::into_inner(board) {
-            board.end(end_reason(&result), result.is_err());
-        }
-        result
+    // Boxed, so that its code is compiled in this crate alone and not again in each program that awaits it.
+    pub fn run(mut self, listener: Box<dyn Listener>) -> LocalBoxFuture<'static, Result<JobEnd, ChiefError>> {
+        Box::pin(async move {
+            let board = Rc::new(std::mem::replace(&mut self.board, StatusBoard::new()));
+            let result = Box::pin(self.run_job(listener, &board)).await;
+            if let Some(board) = Rc::into_inner(board) {
+                board.end(end_reason(&result), result.is_err());
+            }
+            result
+        })
     }
 
     async fn run_job(

@@ -113,10 +113,7 @@ mod tests {
             let report = counted(sync, right, 0).unwrap();
             assert_eq!((report.updates_applied, report.gradients, report.skipped), (10, gradients, 3));
             let error = counted(sync, wrong, 0).unwrap_err();
-            assert!(
-                error.contains(&format!("under {sync} that does not make 10 updates since 0")),
-                "{error}"
-            );
+            assert!(error.contains(&format!("expected 10 updates since version 0 under {sync}")), "{error}");
             let lost = ShardCounters { received: right.received + 1, ..right };
             assert!(counted(sync, lost, 0).unwrap_err().starts_with("ps/0"), "V2");
             let report = counted_from(90, sync, right, 0).unwrap();

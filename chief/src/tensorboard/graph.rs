@@ -20,16 +20,20 @@ const PRODUCER: i32 = 1882;
 pub(super) fn encode(job: &JobSpec) -> Vec<u8> {
     let graph = &job.graph;
     let tensors = graph.infer(job.batch_size as usize).unwrap_or_default();
-    let node = |(position, node): (usize, &NodeSpec)| define(graph, node, tensors.get(position));
+    let written = job.to_value();
+    let node = |(position, node): (usize, &NodeSpec)| {
+        let op = &written["graph"]["nodes"][position]["op"];
+        define(graph, node, op, tensors.get(position))
+    };
     let nodes = graph.nodes.iter().enumerate().map(node).collect();
     GraphDef { node: nodes, versions: Some(Versions { producer: PRODUCER }) }.encode_to_vec()
 }
 
-fn define(graph: &GraphSpec, node: &NodeSpec, output: Option<&TensorSpec>) -> NodeDef {
+fn define(graph: &GraphSpec, node: &NodeSpec, op: &Json, output: Option<&TensorSpec>) -> NodeDef {
     let mut attr = BTreeMap::new();
     let mut insert = |name: String, value| attr.insert(name, Attr { value: Some(value) });
-    for (name, value) in numbers(&node.op) {
-        insert(name, AttrValue::Text(value.to_string().into_bytes()));
+    for (name, value) in numbers(op) {
+        insert(name.clone(), AttrValue::Text(value.to_string().into_bytes()));
     }
     if let Op::Variable { variable } = node.op {
         let variable = &graph.variables[variable.index()];
@@ -67,19 +71,9 @@ const fn operation(op: &Op) -> &'static str {
     }
 }
 
-/// Returns the attributes of an operation, named as in a job file.
-fn numbers(op: &Op) -> Vec<(String, Json)> {
-    match serde_json::to_value(op) {
-        Ok(Json::Object(op)) => op
-            .into_iter()
-            .filter_map(|(_, numbers)| match numbers {
-                Json::Object(numbers) => Some(numbers),
-                _ => None,
-            })
-            .flatten()
-            .collect(),
-        _ => Vec::new(),
-    }
+/// Returns the attributes of an operation, which is given as in a job file: its name, then its attributes.
+fn numbers(op: &Json) -> impl Iterator<Item = (&String, &Json)> {
+    op.as_object().into_iter().flat_map(|op| op.values()).filter_map(Json::as_object).flatten()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(super) fn table(job: &JobSpec) -> String {
         row("variables", &format!("{} with {elements} elements", graph.variables.len())),
         row("operations", &graph.nodes.len().to_string()),
     ];
-    if let Ok(Value::Object(settings)) = serde_json::to_value(job) {
+    if let Value::Object(settings) = job.to_value() {
         rows.extend(settings.iter().filter(|(name, _)| *name != "graph").map(|(name, value)| match value {
             Value::String(words) => row(name, words),
             other => row(name, &other.to_string()),

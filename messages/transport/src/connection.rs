@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use pushpull_messages::id::{RequestId, TaskId};
 use pushpull_messages::message::{Message, Refusal, RefusalCode, Welcome};
 use tokio::sync::{Semaphore, mpsc};
@@ -103,28 +104,36 @@ impl Connection {
     where
         R: TryFrom<Message, Error = Message>,
     {
-        let _slot = self.slots.acquire().await.expect("never closed");
-        let mut request = self.send(message.into(), payload).await?;
-        let reply = (&mut request.reply).await;
-        self.decode(reply.ok())
+        let (reply, payload) = self.exchange(message.into(), payload).await?;
+        Ok((reply_as(self.peer, reply)?, payload))
     }
 
-    /// Calls like [`call`](Self::call), but sends the request again, with a new id, when no reply has come
-    /// within the pauses of `retry`. A reply to the earlier copy is then ignored. A request that the
-    /// transport has not completely taken yet is not sent again.
+    /// Sends a request and waits for a reply of any kind.
+    fn exchange(
+        &self,
+        message: Message,
+        payload: Payload,
+    ) -> BoxFuture<'_, Result<(Message, Payload), CallError>> {
+        Box::pin(async move {
+            let _slot = self.slots.acquire().await.expect("never closed");
+            let mut request = self.send(message, payload).await?;
+            let reply = (&mut request.reply).await;
+            reply.map_err(|_| self.lost(self.pending.reason()))
+        })
+    }
+
+    /// Sends a request and waits for a reply of any kind. Sends the request again, with a new id, when no
+    /// reply has come within the pauses of `retry`; a reply to the earlier copy is then ignored. A request
+    /// that the transport has not completely taken yet is not sent again.
     ///
     /// # Errors
-    /// Returns an error if the peer refuses the request, if the connection is lost, or if the reply is of
-    /// another kind than `R`.
-    pub(crate) async fn call_with_resends<R>(
+    /// Returns an error if the connection is lost.
+    pub(crate) async fn exchange_with_resends(
         &self,
         message: &Message,
         payload: &Payload,
         retry: &RetryConfig,
-    ) -> Result<(R, Payload), CallError>
-    where
-        R: TryFrom<Message, Error = Message>,
-    {
+    ) -> Result<(Message, Payload), CallError> {
         let _slot = self.slots.acquire().await.expect("never closed");
         let mut pauses = retry.resend_pauses();
         loop {
@@ -132,7 +141,7 @@ impl Connection {
             let mut request = self.send(message.clone(), payload.clone()).await?;
             loop {
                 match timeout(pause, &mut request.reply).await {
-                    Ok(reply) => return self.decode(reply.ok()),
+                    Ok(reply) => return reply.map_err(|_| self.lost(self.pending.reason())),
                     // The request is late, not the reply.
                     Err(_) if !request.is_written() => {}
                     Err(_) => break,
@@ -151,26 +160,27 @@ impl Connection {
         Ok(request)
     }
 
-    /// Decodes a reply as an `R`. If `reply` is `None`, returns the error that the connection is lost.
-    fn decode<R>(&self, reply: Option<(Message, Payload)>) -> Result<(R, Payload), CallError>
-    where
-        R: TryFrom<Message, Error = Message>,
-    {
-        let (message, payload) = reply.ok_or_else(|| self.lost(self.pending.reason()))?;
-        match R::try_from(message) {
-            Ok(content) => Ok((content, payload)),
-            Err(Message::Refusal(refusal)) => Err(CallError::Refused { peer: self.peer, refusal: *refusal }),
-            Err(other) => Err(CallError::Unexpected {
-                peer: self.peer,
-                expected: std::any::type_name::<R>().rsplit("::").next().unwrap_or("another"),
-                got: other.name(),
-            }),
-        }
-    }
-
     fn lost(&self, reason: String) -> CallError {
         CallError::Lost { peer: self.peer, reason }
     }
+}
+
+/// Returns the reply of `peer` as an `R`.
+///
+/// # Errors
+/// Returns an error if the reply is a refusal, or of another kind than `R`.
+pub(crate) fn reply_as<R>(peer: TaskId, reply: Message) -> Result<R, CallError>
+where
+    R: TryFrom<Message, Error = Message>,
+{
+    R::try_from(reply).map_err(|reply| match reply {
+        Message::Refusal(refusal) => CallError::Refused { peer, refusal: *refusal },
+        other => CallError::Unexpected {
+            peer,
+            expected: std::any::type_name::<R>().rsplit("::").next().unwrap_or("another"),
+            got: other.name(),
+        },
+    })
 }
 
 /// Sends this task's hello, and waits for the peer's welcome.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
+use futures_util::future::BoxFuture;
 use pushpull_messages::id::TaskId;
 use pushpull_messages::message::RefusalCode;
 use tokio::time::Instant;
@@ -46,14 +47,15 @@ pub(crate) fn pauses(identity: &Identity, to: TaskId) -> ExponentialBackoff {
 /// # Errors
 /// Returns an error if the task does not answer before the deadline of `patience`, or if it refuses this
 /// task.
-pub async fn dial(
-    transport: &dyn Transport,
-    address: &str,
-    identity: &Identity,
+// Boxed, so that its code is compiled in this crate alone, and not again in each that awaits it.
+pub fn dial<'a>(
+    transport: &'a dyn Transport,
+    address: &'a str,
+    identity: &'a Identity,
     to: TaskId,
     patience: Patience,
-) -> Result<Connection, DialError> {
-    dial_counted(transport, address, identity, to, patience, &Arc::default()).await
+) -> BoxFuture<'a, Result<Connection, DialError>> {
+    Box::pin(async move { dial_counted(transport, address, identity, to, patience, &Arc::default()).await })
 }
 
 /// Dials like [`dial`]; the connection's calls are counted in `counters`.

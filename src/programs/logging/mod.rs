@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 
 use tracing::Span;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -70,7 +70,7 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
     let recent = Arc::<Recent>::default();
     let home = keeps_all.then(|| Arc::clone(&recent));
     let log = tracing_subscriber::registry()
-        .with(filter(std::env::var(EnvFilter::DEFAULT_ENV).ok().as_deref()))
+        .with(filter(std::env::var("RUST_LOG").ok().as_deref()))
         .with(Keeper::new(task, format, home));
     // Fields are coloured for a terminal only: programs read them from a file or a pipe.
     let ansi = std::io::stderr().is_terminal();
@@ -90,8 +90,8 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
 
 /// Returns the filter that `RUST_LOG` requests. Events of the HTTP server and client libraries are left out,
 /// because they say nothing about the job.
-fn filter(told: Option<&str>) -> EnvFilter {
-    let with = |told: &str| EnvFilter::try_new(format!("actix_server=warn,actix_http=off,{told}")).ok();
+fn filter(told: Option<&str>) -> Targets {
+    let with = |told: &str| format!("actix_server=warn,actix_http=off,{told}").parse::<Targets>().ok();
     // An empty variable counts as unset, because a manifest may pass it without a value.
     told.filter(|told| !told.trim().is_empty())
         .and_then(with)
@@ -106,18 +106,35 @@ pub(crate) fn is_json() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+    use tracing_subscriber::filter::LevelFilter;
+
     use super::*;
 
     #[test]
     fn the_server_is_quiet_by_default() {
-        for (told, expected) in [
-            (None, "actix_server=warn,actix_http=off,info"),
-            (Some(""), "actix_server=warn,actix_http=off,info"),
-            (Some("debug"), "actix_server=warn,actix_http=off,debug"),
-            (Some("actix_server=info,actix_http=info,warn"), "actix_server=info,actix_http=info,warn"),
-            (Some("=no=filter="), "actix_server=warn,actix_http=off,info"),
+        for (told, server, client, chief) in [
+            (None, LevelFilter::WARN, LevelFilter::OFF, LevelFilter::INFO),
+            (Some(""), LevelFilter::WARN, LevelFilter::OFF, LevelFilter::INFO),
+            (Some("debug"), LevelFilter::WARN, LevelFilter::OFF, LevelFilter::DEBUG),
+            (
+                Some("actix_server=info,actix_http=info,warn"),
+                LevelFilter::INFO,
+                LevelFilter::INFO,
+                LevelFilter::WARN,
+            ),
+            (Some("warn,pushpull_chief=trace"), LevelFilter::WARN, LevelFilter::OFF, LevelFilter::TRACE),
+            (Some("=no=filter="), LevelFilter::WARN, LevelFilter::OFF, LevelFilter::INFO),
         ] {
-            assert_eq!(filter(told).to_string(), expected, "{told:?}");
+            let filter = filter(told);
+            let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+            for (target, most) in
+                [("actix_server", server), ("actix_http", client), ("pushpull_chief", chief)]
+            {
+                let enabled = levels.iter().filter(|level| filter.would_enable(target, level)).count();
+                let expected = levels.iter().filter(|level| **level <= most).count();
+                assert_eq!(enabled, expected, "{told:?} {target}");
+            }
         }
     }
 }

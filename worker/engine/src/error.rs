@@ -14,7 +14,7 @@ pub enum CompileError {
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// The graph cannot be trained, since one of its operations has no gradient for an input.
-    #[error("{node} lies between a variable and the loss, but has no gradient by {input}")]
+    #[error("the loss depends on a variable through {node}, which has no gradient with respect to {input}")]
     NoGradient {
         /// The name of the node.
         node: String,

@@ -36,7 +36,7 @@ pub enum InputError {
         source: io::Error,
     },
     /// The first four bytes are not those of the expected kind of IDX file.
-    #[error("{} begins with {got:#010x} at byte 0, expected {expected}: name an IDX file of that kind", file.display())]
+    #[error("{} begins with {got:#010x} at byte 0, expected {expected}: check which file is named as images and which as labels", file.display())]
     Magic {
         /// The file that was read.
         file: PathBuf,
@@ -370,7 +370,7 @@ pub enum InputError {
     },
     /// The system has no memory left for the list that holds the order of the examples.
     #[error(
-        "out of memory for the order of {examples} examples: use more workers, or a larger stride for a text"
+        "out of memory for the shuffled list of {examples} examples: use more workers, or a larger stride for a text"
     )]
     OrderMemory {
         /// The number of examples.

@@ -14,6 +14,7 @@ mod view;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use futures_util::future::LocalBoxFuture;
 use pushpull_input::{Mapped, input_in_directory};
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{JobName, TaskId};
@@ -108,7 +109,25 @@ impl Evaluator {
     ///
     /// # Panics
     /// If called outside of an actix system.
-    pub async fn run(self, mut told: impl FnMut(&EvaluationRecord)) -> Result<(), EvaluatorError> {
+    // Boxed, so that its code is compiled in this crate alone and not again in each program that awaits it.
+    pub fn run(
+        self,
+        told: impl FnMut(&EvaluationRecord) + 'static,
+    ) -> LocalBoxFuture<'static, Result<(), EvaluatorError>> {
+        self.run_boxed(Box::new(told))
+    }
+
+    fn run_boxed(
+        self,
+        told: Box<dyn FnMut(&EvaluationRecord)>,
+    ) -> LocalBoxFuture<'static, Result<(), EvaluatorError>> {
+        Box::pin(self.watch_until_interrupted(told))
+    }
+
+    async fn watch_until_interrupted(
+        self,
+        mut told: Box<dyn FnMut(&EvaluationRecord)>,
+    ) -> Result<(), EvaluatorError> {
         tokio::select! {
             result = self.watch(&mut told) => result,
             () = self.interrupt.cancelled() => {
@@ -118,7 +137,7 @@ impl Evaluator {
         }
     }
 
-    async fn watch(&self, told: &mut impl FnMut(&EvaluationRecord)) -> Result<(), EvaluatorError> {
+    async fn watch(&self, told: &mut dyn FnMut(&EvaluationRecord)) -> Result<(), EvaluatorError> {
         tracing::info!("waiting for checkpoints in {}", self.store.location());
         let mut state = self.restore().await?;
         self.life.ready();

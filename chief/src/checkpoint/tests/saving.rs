@@ -203,8 +203,9 @@ fn all_shards_begin_with_the_same_checkpoint() {
         life.cluster.ps.cannot_read(named(8, 5));
         let error = life.begin().await.unwrap_err().to_string();
         assert!(
-            error.contains("is valid; to begin anew, use --restore none")
-                && error.contains("a checksum differs"),
+            error.contains("is valid: ")
+                && error.contains("a checksum differs")
+                && error.ends_with("use --restore none to train from the start"),
             "{error}"
         );
         let latest = CheckpointConfig { restore: RestoreChoice::Latest, ..config() };

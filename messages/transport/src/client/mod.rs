@@ -10,6 +10,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use pushpull_messages::id::TaskId;
 use pushpull_messages::message::{Message, Welcome};
 use tokio::sync::watch;
@@ -17,7 +18,7 @@ use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use crate::buffer::Payload;
-use crate::connection::Connection;
+use crate::connection::{Connection, reply_as};
 use crate::counters::CallCounters;
 use crate::dial::{Patience, dial_counted};
 use crate::error::{CallError, DialError};
@@ -46,7 +47,19 @@ impl ReconnectingClient {
     /// # Errors
     /// Returns an error if the task does not answer before the deadline of `patience`, or if it refuses this
     /// task.
-    pub async fn connect(
+    // Boxed, so that its code is compiled in this crate alone, and not again in each that awaits it.
+    pub fn connect<'a>(
+        transport: Arc<dyn Transport>,
+        address: &'a str,
+        identity: &'a Identity,
+        to: TaskId,
+        patience: Patience,
+        retry: RetryConfig,
+    ) -> BoxFuture<'a, Result<Self, DialError>> {
+        Box::pin(Self::dial_and_keep(transport, address, identity, to, patience, retry))
+    }
+
+    async fn dial_and_keep(
         transport: Arc<dyn Transport>,
         address: &str,
         identity: &Identity,
@@ -119,21 +132,34 @@ impl ReconnectingClient {
     where
         R: TryFrom<Message, Error = Message>,
     {
-        let message = message.into();
-        let mut state = self.state.clone();
-        let mut last = String::new();
-        for attempt in 0..self.retry.connections_max {
-            if attempt > 0 {
-                self.counters.resend();
+        let (reply, payload) = self.exchange(message.into(), payload).await?;
+        Ok((reply_as(self.peer, reply)?, payload))
+    }
+
+    /// Sends a request and waits for a reply of any kind. Boxed and without a type parameter, so that this
+    /// code is compiled once, and not again for every kind of reply in every crate that calls.
+    fn exchange(
+        &self,
+        message: Message,
+        payload: Payload,
+    ) -> BoxFuture<'_, Result<(Message, Payload), CallError>> {
+        Box::pin(async move {
+            let mut state = self.state.clone();
+            let mut last = String::new();
+            for attempt in 0..self.retry.connections_max {
+                if attempt > 0 {
+                    self.counters.resend();
+                }
+                let connection = self.connection(&mut state).await?;
+                match connection.exchange_with_resends(&message, &payload, &self.retry).await {
+                    Err(CallError::Lost { reason, .. }) => last = reason,
+                    result => return result,
+                }
             }
-            let connection = self.connection(&mut state).await?;
-            match connection.call_with_resends(&message, &payload, &self.retry).await {
-                Err(CallError::Lost { reason, .. }) => last = reason,
-                result => return result,
-            }
-        }
-        let (name, times) = (message.name(), self.retry.connections_max);
-        Err(self.lost(format!("{name} was sent on {times} connections, and each broke; the last: {last}")))
+            let (name, times) = (message.name(), self.retry.connections_max);
+            let reason = format!("{name} was sent on {times} connections, and each broke; the last: {last}");
+            Err(self.lost(reason))
+        })
     }
 
     /// Waits for a connection that is not known to be broken.

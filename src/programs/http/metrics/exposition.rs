@@ -27,18 +27,7 @@ pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 impl Exposition {
     pub(super) fn new() -> Self {
-        let empty = |&(name, kind, help): &(&'static str, Kind, &str)| {
-            let mut family = MetricFamily::default();
-            family.set_name(name.to_owned());
-            family.set_help(help.to_owned());
-            family.set_field_type(match kind {
-                Kind::Counter => MetricType::COUNTER,
-                Kind::Gauge => MetricType::GAUGE,
-                Kind::Histogram => MetricType::HISTOGRAM,
-            });
-            (name, (kind, family))
-        };
-        Self(FAMILIES.iter().map(empty).collect())
+        Self(FAMILIES.iter().map(|&(name, kind, help)| (name, (kind, empty(name, kind, help)))).collect())
     }
 
     /// Returns the collector for the samples of a task.
@@ -60,11 +49,44 @@ impl Exposition {
     }
 }
 
+/// Returns a family without samples.
+fn empty(name: &str, kind: Kind, help: &str) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(match kind {
+        Kind::Counter => MetricType::COUNTER,
+        Kind::Gauge => MetricType::GAUGE,
+        Kind::Histogram => MetricType::HISTOGRAM,
+    });
+    family
+}
+
+/// Sets the value of a counter.
+fn set_counter(metric: &mut Metric, value: f64) {
+    let mut counter = Counter::default();
+    counter.set_value(value);
+    metric.set_counter(counter);
+}
+
+/// Sets the value of a gauge.
+fn set_gauge(metric: &mut Metric, value: f64) {
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    metric.set_gauge(gauge);
+}
+
 #[cfg(target_os = "linux")]
 fn process() -> Vec<MetricFamily> {
-    use prometheus::core::Collector;
-
-    prometheus::process_collector::ProcessCollector::for_self().collect()
+    let family = |(name, kind, help, value)| {
+        let mut family = empty(name, kind, help);
+        let mut metric = Metric::default();
+        let set = if kind == Kind::Counter { set_counter } else { set_gauge };
+        set(&mut metric, value);
+        family.mut_metric().push(metric);
+        family
+    };
+    super::process::readings().into_iter().map(family).collect()
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -92,20 +114,12 @@ impl Samples<'_> {
 
     /// Adds a sample of a number that only increases.
     pub(super) fn counter(&mut self, name: &str, labels: Labels<'_>, value: u64) {
-        self.put(name, Kind::Counter, labels, |metric| {
-            let mut counter = Counter::default();
-            counter.set_value(value as f64);
-            metric.set_counter(counter);
-        });
+        self.put(name, Kind::Counter, labels, |metric| set_counter(metric, value as f64));
     }
 
     /// Adds a sample of a number that goes up and down.
     pub(super) fn gauge(&mut self, name: &str, labels: Labels<'_>, value: f64) {
-        self.put(name, Kind::Gauge, labels, |metric| {
-            let mut gauge = Gauge::default();
-            gauge.set_value(value);
-            metric.set_gauge(gauge);
-        });
+        self.put(name, Kind::Gauge, labels, |metric| set_gauge(metric, value));
     }
 
     /// Adds one sample for each state: 1 for `one`, 0 for the others.

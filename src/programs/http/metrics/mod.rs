@@ -5,6 +5,8 @@ mod chief;
 mod evaluator;
 mod exposition;
 mod families;
+#[cfg(target_os = "linux")]
+mod process;
 mod ps;
 mod task;
 #[cfg(test)]

@@ -53,8 +53,7 @@ fn operations_without_a_gradient_are_named() {
     graph.loss = graph.find("accuracy").unwrap();
     let columns = trial().columns;
     let error = Program::training(&graph, 2, &columns, Threads::One).unwrap_err();
-    let expected =
-        "(accuracy 'accuracy') lies between a variable and the loss, but has no gradient by its logits";
+    let expected = "(accuracy 'accuracy'), which has no gradient with respect to its logits";
     assert!(error.to_string().contains(expected), "{error}");
     assert!(Program::evaluation(&graph, 2, &columns, Threads::One).is_ok());
 

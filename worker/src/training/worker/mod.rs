@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use pushpull_input::{InputError, SplitMix64};
 use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
 use pushpull_messages::job::JobSpec;
@@ -89,7 +90,12 @@ impl Worker {
     ///
     /// # Panics
     /// If called outside of an actix system.
-    pub async fn run(self) -> Result<(), WorkerError> {
+    // Boxed, so that its code is compiled in this crate alone and not again in each program that awaits it.
+    pub fn run(self) -> LocalBoxFuture<'static, Result<(), WorkerError>> {
+        Box::pin(self.train_and_evaluate())
+    }
+
+    async fn train_and_evaluate(self) -> Result<(), WorkerError> {
         let chief = tokio::select! {
             chief = self.dial_chief() => Arc::new(chief?),
             () = self.interrupt.cancelled() => {
