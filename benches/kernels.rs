@@ -189,7 +189,7 @@ fn layers(criterion: &mut Criterion) {
 }
 
 /// Measures the convolutions (3×3, without padding) and poolings (2×2) of a small MNIST network. The
-/// throughput of convolutions is in FLOP/s; that of poolings is in bytes of the images per second.
+/// throughput of convolutions is in FLOP/s; that of poolings is in input bytes per second.
 fn images(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("images");
     for (size, cin, cout) in [(28, 1, 32), (13, 32, 64)] {

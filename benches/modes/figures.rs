@@ -1,5 +1,5 @@
-//! The summary of several trials of one job: medians and their spread, as a table. It must not know how a job
-//! is trained.
+//! The summary of several trials of one job: medians and their spread, as a table. It must not depend on how
+//! a job is trained.
 
 use pushpull::SyncSpec;
 use serde::{Deserialize, Serialize};

@@ -42,7 +42,7 @@ struct Args {
     /// Factor by which the slow worker's steps take longer
     #[arg(long, default_value_t = 10)]
     slow_down: u32,
-    /// Minimum milliseconds of a step, as if each worker had its own machine; 0 for no minimum
+    /// Minimum duration of a step in milliseconds; a shorter step sleeps, so that workers do not compete for cores; 0 for no minimum
     #[arg(long, default_value_t = 10)]
     step_ms: u64,
     /// Learning rate, the same for all jobs

@@ -1,6 +1,6 @@
 //! A picture of accuracy against seconds and against updates, which shows each job's trial of median
-//! duration. It sets its own colours, so that it is readable on any page. It must not know how figures are
-//! measured.
+//! duration. It sets its own colours, so that it is readable on any page. It must not depend on how figures
+//! are measured.
 
 use std::path::Path;
 

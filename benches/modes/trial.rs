@@ -1,6 +1,6 @@
 //! One trial of a job: every replica counts its steps, and the slow one waits. The first replica keeps some
-//! of the values that it receives, which are evaluated when the job is over. It must not know other jobs, or
-//! the table.
+//! of the values that it receives, which are evaluated when the job is over. It must not depend on other
+//! jobs, or the table.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! Fixtures that several benchmarks share: the model of the benchmarks, a job that trains it on generated
-//! digits, training by real processes, and the format of figures. It must not know what is measured.
+//! digits, training by real processes, and the format of figures. It must not depend on what is measured.
 
 // Each benchmark uses only some of it.
 #![allow(dead_code)]

@@ -5,8 +5,8 @@ use pushpull_messages::id::NodeId;
 
 use super::Layer;
 
-/// A pool, which takes the maximum or the mean of each window in each channel: `[batch, h, w, c]` → `[batch,
-/// ho, wo, c]`.
+/// A pooling layer, which takes the maximum or the mean of each window in each channel: `[batch, h, w, c]` →
+/// `[batch, ho, wo, c]`.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Pool {
@@ -61,7 +61,7 @@ impl Layer for Pool {
 #[must_use = "a layer does nothing before it is applied"]
 pub struct GlobalAveragePool;
 
-/// Makes a pool that takes the mean of each channel over the whole image.
+/// Makes a layer that takes the mean of each channel over the whole image.
 pub fn global_average_pool() -> GlobalAveragePool {
     GlobalAveragePool
 }

@@ -1,4 +1,4 @@
-//! The flags that a program was started with, as its endpoint shows them. Knows neither clap nor HTTP.
+//! The flags that a program was started with, as its endpoint shows them. Independent of clap and HTTP.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,5 +1,5 @@
 //! A headless Chromium for tests of a page, driven over two pipes (the DevTools protocol), with a profile of
-//! its own. Every wait is bounded, and the browser never outlives its test. It must not know our pages.
+//! its own. Every wait is bounded, and the browser never outlives its test. It must not depend on our pages.
 
 #![allow(dead_code, reason = "a test uses what it needs")]
 

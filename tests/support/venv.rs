@@ -1,5 +1,5 @@
-//! A Python environment with the packages that read our files, created once for a target folder. If it cannot
-//! be created, that is reported loudly. It must not know our files.
+//! A Python environment with the packages that read our files, created once for a target folder. If it
+//! cannot be created, that is reported loudly. It must not depend on our files.
 
 use std::ffi::OsStr;
 use std::fs::File;

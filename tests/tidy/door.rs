@@ -1,4 +1,4 @@
-//! Door signs: every file opens by saying what it is for and what it must not know.
+//! Door signs: every file opens by saying what it is for and what it must not depend on.
 
 use crate::tree::{self, File, hold};
 
@@ -7,7 +7,7 @@ const LINES_MAX: usize = 6;
 #[test]
 fn every_file_opens_with_a_door_sign() {
     hold(
-        "A Rust file opens with 1 to 6 lines of `//!` that say what it is for and what it must not know (a drawing \
+        "A Rust file opens with 1 to 6 lines of `//!` that say what it is for and what it must not depend on (a drawing \
          between ``` is not counted). Write them, or shorten them and move the rest to what it is about:",
         &without_sign(&tree::sources()),
     );

@@ -1,4 +1,4 @@
-//! How long lines of comment, functions and names of tests may be. Knows nothing of what they say.
+//! How long lines of comment, functions and names of tests may be. Independent of what they say.
 
 use crate::source::{code, words};
 use crate::tree::{self, File, hold};

@@ -1,5 +1,5 @@
-//! The book's reference lists every family of metrics, and none that there is not.
-//! Knows neither what they mean nor how they are made.
+//! The book's reference lists every family of metrics, and none that there is not. Independent of what they
+//! mean and how they are made.
 
 use std::collections::BTreeSet;
 

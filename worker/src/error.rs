@@ -81,7 +81,9 @@ pub enum WorkerError {
     Stopped(String),
     /// The chief is lost, and no shard has replied for this number of seconds, so another worker may be lost
     /// too.
-    #[error("lost the chief; no shard replied for {0} s, so another worker is probably lost too")]
+    #[error(
+        "lost the chief, and no shard has replied for {0} s: the shards probably wait for another worker that is lost too"
+    )]
     Deserted(u64),
     /// A signal told the worker to stop.
     #[error("interrupted after {local_step} steps of this worker, before the job's last step")]

@@ -1,6 +1,6 @@
 //! An evaluation: computes the loss and the metrics over all test examples at given values of the variables.
 //! At the end of a job these are the values of the last step, or their moving averages if the job keeps
-//! averages. Knows no connection.
+//! averages. Independent of connections.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The worker: computes gradients and evaluations. No other crate runs a graph or uses a device.
-//! Knows no update rule and no other worker, and makes no checkpoint.
+//! The worker: computes gradients and evaluations. No other crate runs a graph or uses a device. Independent
+//! of update rules and of other workers; makes no checkpoints.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The slow part of a worker's start that depends on no other task: reading the data, and compiling the graph
-//! for every device. Runs on its own thread. Knows no connection.
+//! The slow part of a worker's start that depends on no other task: reading the data, and compiling the
+//! graph for every device. Runs on its own thread. Independent of connections.
 
 use std::ops::Range;
 

@@ -56,7 +56,7 @@ impl Cleaner {
     pub(super) async fn clean_if_due(&mut self) {
         if self.due {
             if let Err(error) = self.clean().await {
-                warn!(%error, "checkpoints that are not kept could not be deleted");
+                warn!(%error, "could not delete old checkpoints");
             }
             self.due = false;
         }

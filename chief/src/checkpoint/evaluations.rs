@@ -42,7 +42,7 @@ pub(crate) async fn follow(
             match EvaluationRecord::decode(&bytes) {
                 Ok(record) => found(record.step, record.evaluation),
                 Err(error) => {
-                    warn!(record, store = store.location(), %error, "evaluation record was left out");
+                    warn!(record, store = store.location(), %error, "skipped an evaluation record that cannot be read");
                 }
             }
         }

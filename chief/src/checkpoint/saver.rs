@@ -34,7 +34,7 @@ pub(crate) struct SaveStatus {
     pub saves: u64,
     /// The number of saves that failed.
     pub failed: u64,
-    /// The newest valid checkpoint, including those of earlier runs.
+    /// The newest valid checkpoint, which may be one of an earlier run.
     pub last: Option<CheckpointName>,
     /// A histogram of the times that the committed saves took.
     pub took: TimeHistogram,
@@ -230,7 +230,7 @@ impl Saver {
             Err(format!("it was not done within {seconds} s (drain_timeout)"))
         });
         if last.is_ok() && within(deadline, self.cleaner.clean_if_due()).await.is_none() {
-            warn!("no time was left to delete checkpoints that are not kept");
+            warn!("no time left to delete old checkpoints");
         }
         last
     }

@@ -145,7 +145,7 @@ async fn look_patiently(catalog: &Catalog, name: CheckpointName) -> CheckpointSt
     for _ in 0..LOOKS {
         match catalog.look(name).await {
             CheckpointState::Unreadable(reason) => {
-                warn!(checkpoint = %name, reason, "checkpoint cannot be read now");
+                warn!(checkpoint = %name, reason, "checkpoint could not be read; trying again");
             }
             state => return state,
         }

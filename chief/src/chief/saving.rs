@@ -26,7 +26,7 @@ pub(super) struct Saving {
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
     /// The incarnation number that the checkpoints of this run carry.
     pub life: Incarnation,
-    /// The shares of the drain timeout; set when the job is told to drain.
+    /// How the drain timeout is divided among workers and ps tasks; set when the job is told to drain.
     pub drain: Rc<OnceCell<Drain>>,
     /// The number of checkpoints that have been announced.
     announced: u64,

@@ -162,8 +162,8 @@ impl Coordinator {
         effects
     }
 
-    /// Records a report if it comes from the current incarnation of a worker over its latest connection. A
-    /// report that was sent over an earlier connection is repeated by the worker over the latest one.
+    /// Records a report if it comes from the current incarnation of a worker over its latest connection.
+    /// Others are safe to ignore: after a reconnect, the worker sends a report again until it is answered.
     fn record(&mut self, peer: &Peer, received: Instant, report: &mut Report) {
         if !self.state.is_latest(peer) {
             return;

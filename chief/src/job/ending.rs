@@ -87,7 +87,7 @@ impl<R> JobState<R> {
         let incarnation = self.member(index).incarnation.expect("a worker that has begun has registered");
         if self.job.deterministic {
             let worker = TaskId::worker(index);
-            warn!(%worker, "worker left a deterministic job; its result is not that of a job in which all stay");
+            warn!(%worker, "worker left a deterministic job; the result will differ from a run with all workers");
         }
         let mut effects = vec![Effect::Leave(index, incarnation)];
         // When all tasks are told to stop, some workers may stop before the chief has been told.

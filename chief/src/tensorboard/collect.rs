@@ -56,7 +56,7 @@ impl Totals {
 /// The shortest interval for which a rate is computed, in seconds.
 const RATE_SECONDS_MIN: f64 = 0.1;
 
-/// A collector of the numbers of one job.
+/// Collects the metrics of one job.
 #[derive(Debug)]
 pub(crate) struct Collector {
     update: UpdateSpec,

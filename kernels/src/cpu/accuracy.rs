@@ -1,4 +1,4 @@
-//! The count of correct predictions. It must not know where batches come from.
+//! The count of correct predictions. It must not depend on where batches come from.
 
 use super::labels::classes_of;
 

@@ -1,5 +1,5 @@
-//! The area under the ROC curve, from counts that can be summed over batches and workers. It must not know
-//! where the logits come from.
+//! The area under the ROC curve, from counts that can be summed over batches and workers. It must not depend
+//! on where the logits come from.
 //!
 //! Labels are data and may be hostile: a bad one is an error, never a panic.
 

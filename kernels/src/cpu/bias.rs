@@ -1,4 +1,4 @@
-//! The gradient of a bias that was added to every row of a matrix. It must not know layers.
+//! The gradient of a bias that was added to every row of a matrix. It must not depend on layers.
 
 use pulp::{Simd, WithSimd};
 

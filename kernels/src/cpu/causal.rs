@@ -1,5 +1,5 @@
-//! The softmax of attention in which a position attends only to itself and earlier ones. It must not know
-//! what attends to what.
+//! The softmax of attention in which a position attends only to itself and earlier ones. It must not depend
+//! on what attends to what.
 
 use std::iter::zip;
 

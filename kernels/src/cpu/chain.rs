@@ -1,4 +1,4 @@
-//! Several element-wise kernels in one pass over memory. They must not know what computes the operands.
+//! Several element-wise kernels in one pass over memory. They must not depend on what computes the operands.
 
 use pulp::{Simd, WithSimd};
 
@@ -173,8 +173,8 @@ impl<S: Simd> UnaryGradWork for OnTileWith<'_, S> {
     }
 }
 
-/// Computes `x = f(operand, x)` with the operand repeated as rows. An operand as long as the result is a
-/// single row and is not repeated.
+/// Computes `x = f(operand, x)` with the operand repeated as rows. An operand with as many elements as the
+/// result counts as one row, and is not repeated.
 struct WithRows<'a, F> {
     tile: &'a mut [f32],
     operand: &'a [f32],

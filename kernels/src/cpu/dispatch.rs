@@ -1,8 +1,8 @@
 //! Instruction-set dispatch, and the one loop that every element-wise kernel runs.
 //!
-//! It must not know what is computed: the arithmetic comes in as a closure. The loops are plain Rust that the
-//! compiler vectorises once per instruction set. Rust neither reassociates nor contracts `f32` arithmetic, so
-//! the vector body, the scalar tail and every instruction set give the same bits.
+//! It must not depend on what is computed: the arithmetic comes in as a closure. The loops are plain Rust
+//! that the compiler vectorises once per instruction set. Rust neither reassociates nor contracts `f32`
+//! arithmetic, so the vector body, the scalar tail and every instruction set give the same bits.
 
 use std::mem::take;
 use std::ops::Range;

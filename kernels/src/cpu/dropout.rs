@@ -2,7 +2,7 @@
 //! so that inference needs no scaling.
 //!
 //! The mask is not stored: it is a function of the key and an element's index. The gradient is therefore
-//! computed by the same function, applied to the output's gradient. It must not know layers.
+//! computed by the same function, applied to the output's gradient. It must not depend on layers.
 
 use super::dispatch::zip_map;
 use super::random::{Key, fill_uniform};

@@ -1,5 +1,5 @@
-//! Sums, multiples and bounds of whole slices. It must not know what the numbers stand for. Threads share
-//! long slices.
+//! Sums, multiples and bounds of whole slices. It must not depend on what the numbers stand for. Threads
+//! share long slices.
 
 use super::dispatch::zip_map;
 use super::threads::Threads;

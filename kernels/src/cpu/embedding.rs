@@ -1,6 +1,7 @@
 //! Gathering the rows of a table by their ids, and the gradient with respect to the table.
 //!
-//! Ids are data and may be hostile: a bad one is an error, never a panic. It must not know what a row means.
+//! Ids are data and may be hostile: a bad one is an error, never a panic. It must not depend on what a row
+//! means.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! [`Epilogue`]: the operation that is applied to a sum before it is stored. It must not know what was
+//! [`Epilogue`]: the operation that is applied to a sum before it is stored. It must not depend on what was
 //! summed.
 
 /// The operation that is applied to a sum before it is stored.

@@ -2,7 +2,7 @@
 //! arithmetic that the compiler vectorises inside a kernel's loop, and give the same bits on every
 //! instruction set.
 //!
-//! It must not know slices.
+//! It must not depend on slices.
 
 /// Returns `eˣ`, with an error of at most 2 units in the last place (1.1 was measured); a subnormal result is
 /// off by at most one subnormal step. A NaN stays a NaN.

@@ -1,5 +1,5 @@
 //! Integer labels of rows of logits. Labels are data and may be hostile: a bad one is an error, never a
-//! panic. It must not know what is computed with them.
+//! panic. It must not depend on what is computed with them.
 
 use std::error::Error;
 use std::fmt;

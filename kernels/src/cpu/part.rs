@@ -1,4 +1,4 @@
-//! Copies a part of one axis out of a tensor, or into one. It must not know what the axis stands for.
+//! Copies a part of one axis out of a tensor, or into one. It must not depend on what the axis stands for.
 
 /// A part of one axis of a shape: `start..start + len` of axis `axis`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

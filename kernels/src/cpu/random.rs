@@ -2,8 +2,9 @@
 //! of a variable can be filled anywhere and in any order, and still hold the same numbers as the whole
 //! variable.
 //!
-//! It must not know variables or shapes; the caller gives every variable its own stream. Logarithm and cosine
-//! are computed in `f64` and rounded once, so hosts with different math libraries almost never differ.
+//! It must not depend on variables or shapes; the caller gives every variable its own stream. Logarithm and
+//! cosine are computed in `f64` and rounded once, so hosts with different math libraries almost never
+//! differ.
 
 use std::f64::consts::TAU;
 

@@ -1,4 +1,4 @@
-//! Reductions of slices to one number. They must not know what the numbers stand for.
+//! Reductions of slices to one number. They must not depend on what the numbers stand for.
 //!
 //! The order of a sum is the same on every instruction set: element `i` is added to partial sum `i % 64`, in
 //! `f32` within a block of 4096 elements; each block's partial sums are added to 64 `f64` totals, which are

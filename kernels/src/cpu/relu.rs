@@ -1,5 +1,5 @@
-//! The rectifier `max(x, 0)` of one number, which element-wise kernels and epilogues use. It must not know
-//! layers.
+//! The rectifier `max(x, 0)` of one number, which element-wise kernels and epilogues use. It must not depend
+//! on layers.
 
 /// Returns `max(x, 0)`, except that a NaN stays a NaN: otherwise a diverged network would look like a dead
 /// one.

@@ -1,4 +1,4 @@
-//! The gradients of reductions, which repeat a reduced number. They must not know what was reduced.
+//! The gradients of reductions, which repeat a reduced number. They must not depend on what was reduced.
 
 use super::broadcast::{Broadcast, Side};
 use super::shape::expect_len;

@@ -1,5 +1,5 @@
 //! A loop over the rows of a matrix that computes each row from a row of each of two other matrices. It must
-//! not know what is computed.
+//! not depend on what is computed.
 
 use std::iter::zip;
 

@@ -1,5 +1,5 @@
-//! Softmax over the last axis, its logarithm, and their gradients. Threads share the rows. It must not know
-//! losses.
+//! Softmax over the last axis, its logarithm, and their gradients. Threads share the rows. It must not
+//! depend on losses.
 
 use super::dispatch::zip_map_loop;
 use super::exp::exp;

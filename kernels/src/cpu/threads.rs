@@ -1,4 +1,4 @@
-//! [`Threads`], and how rows are divided among tasks. It must not know what a task does with a row.
+//! [`Threads`], and how rows are divided among tasks. It must not depend on what a task does with a row.
 //!
 //! Inside a rayon pool nothing here allocates: tasks are made by halving the rows again and again.
 

@@ -1,7 +1,7 @@
 //! Register tiles: the inner loops of products and convolutions, and the division of a row into vectors.
 //!
-//! It must not know images: it works on rows of floats. An element of a tile is the sum of its terms, added
-//! in order by fused multiply-add, whatever the vector width and the tile's size.
+//! It must not depend on images: it works on rows of floats. An element of a tile is the sum of its terms,
+//! added in order by fused multiply-add, whatever the vector width and the tile's size.
 
 // With iterators the compiler would keep a tile in memory instead of registers, at a fifth of the speed.
 #![allow(clippy::needless_range_loop)]

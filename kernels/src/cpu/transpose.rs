@@ -1,4 +1,4 @@
-//! Transposition of a tensor: its axes in another order. It must not know what they stand for.
+//! Transposition of a tensor: its axes in another order. It must not depend on what they stand for.
 
 use super::broadcast::Broadcast;
 use super::shape::expect_len;

@@ -1,6 +1,6 @@
 //! How a window slides along one axis of an image: output size and padding, by TensorFlow's rules.
 //!
-//! It must not know what is computed in the window.
+//! It must not depend on what is computed in the window.
 
 use std::error::Error;
 use std::fmt;

@@ -71,7 +71,7 @@ pub enum ClusterError {
         got: String,
     },
     /// The cluster is given in more than one way, such as in `TF_CONFIG` and by a flag.
-    #[error("the cluster is given twice, by {first} and by {second}, expected only one: leave the other out")]
+    #[error("the cluster is given by both {first} and {second}: remove one of them")]
     TwoClusters {
         /// The first of the two flags, or the environment variable.
         first: &'static str,

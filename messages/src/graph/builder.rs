@@ -138,8 +138,8 @@ impl GraphBuilder {
         self.push(name, Op::Input { example: TensorSpec::f32(example) }, &[])
     }
 
-    /// Adds an input of integers, such as the ids of words: the data's column called `name`. `example` is the
-    /// shape of one example, without the batch.
+    /// Adds an input of integers, such as the ids of words. It is fed by the column `name` of the data.
+    /// `example` is the shape of one example, without the batch.
     pub fn ids(&mut self, name: &str, example: impl Into<Shape>) -> NodeId {
         self.push(name, Op::Input { example: TensorSpec::i32(example) }, &[])
     }

@@ -76,8 +76,8 @@ pub enum Op {
     },
 
     /// `[…, m, k]`, `[…, k, n]` → `[…, m, n]`: one matrix product for each position along the leading axes,
-    /// which must be equal. Or `[…, k]`, `[k, n]` → `[…, n]`: multiplies all rows by one matrix. The last two
-    /// axes of an operand may be exchanged.
+    /// which must be equal. Or `[…, k]`, `[k, n]` → `[…, n]`: multiplies all rows by one matrix. Either
+    /// operand can be transposed first, which exchanges its last two axes.
     MatMul {
         /// Whether the first operand is `[…, k, m]`.
         #[serde(default)]

@@ -50,6 +50,6 @@ pub(crate) trait Policy: Send {
     /// Returns whether a member whose next step is `step` may get the values for that step now.
     fn may_begin(&self, step: GlobalStep, version: Version, members: &Members) -> bool;
 
-    /// Returns the step at which a worker that joins now begins.
+    /// Returns the first step of a worker that joins at this moment.
     fn first_step(&self, worker: u32, version: Version, members: &Members) -> GlobalStep;
 }

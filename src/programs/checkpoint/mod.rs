@@ -1,5 +1,5 @@
 //! The work of the tool `pushpull checkpoint`: it lists, shows, verifies, exports and imports checkpoints.
-//! Knows neither flags nor tables, and no cluster.
+//! Independent of flags, tables and clusters.
 
 mod catalog;
 mod export;

@@ -38,7 +38,7 @@ pub(super) struct SavingArgs {
     /// Seconds between two checkpoints [default: 600]
     #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     save_secs: Option<u64>,
-    /// Number of the newest checkpoints that are kept [default: 5]
+    /// How many of the newest checkpoints to keep [default: 5]
     #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     keep_checkpoints: Option<u16>,
     /// Beside these, keep one checkpoint for every X hours for ever

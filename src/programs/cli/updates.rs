@@ -1,5 +1,5 @@
-//! The flags of how gradients become updates: the optimizer, what a worker does with gradients first, and how
-//! those of several workers are synchronised. Knows no model and no cluster.
+//! The flags of how gradients become updates: the optimizer, what a worker does with gradients first, and
+//! how those of several workers are synchronised. Independent of models and clusters.
 
 use clap::{Args, ValueEnum};
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};

@@ -1,4 +1,4 @@
-//! Makes responses that are not files: JSON, refusals and plain text. Knows no route.
+//! Makes responses that are not files: JSON, refusals and plain text. Independent of routes.
 
 use actix_web::HttpResponse;
 use actix_web::http::header::{self, HeaderValue};

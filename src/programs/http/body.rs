@@ -1,5 +1,5 @@
 //! The body of a response. All clients share its bytes, which are passed to a connection in pieces and only
-//! for a limited time. Knows nothing of the content.
+//! for a limited time. Independent of the content.
 //!
 //! Wanted properties: (A) the pieces together are the whole body, in order; (B) no bytes are held after
 //! [`SENT_WITHIN`].

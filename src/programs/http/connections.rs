@@ -1,5 +1,6 @@
-//! The connections of an endpoint. If there are too many, those that have been silent for longest are closed.
-//! So a client with a request finds room even if many others connect and stay silent. Knows no request.
+//! The connections of an endpoint. If there are too many, those that have been silent for longest are
+//! closed. So a client with a request finds room even if many others connect and stay silent. Independent of
+//! requests.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -50,8 +50,8 @@ impl Endpoint {
         self.views.http()
     }
 
-    /// Logs the endpoint's address in the same words for every process, and the address of the job's page if
-    /// `leads` is true.
+    /// Logs the endpoint's address. If the process runs the chief (`leads`), also logs the address of the
+    /// job's page.
     pub(crate) fn announce(&self, leads: bool) {
         let Some(address) = self.server.as_ref().map(Server::address) else { return };
         tracing::info!("observe this task at http://{address}");

@@ -1,6 +1,6 @@
-//! The HTTP endpoint at which people, Prometheus and `pushpull top` can observe a process. It runs on threads
-//! of its own and requests snapshots from the tasks, at most a few times a second for all clients together.
-//! Knows no policy.
+//! The HTTP endpoint at which people, Prometheus and `pushpull top` can observe a process. It runs on
+//! threads of its own and requests snapshots from the tasks, at most a few times a second for all clients
+//! together. Independent of policies.
 
 mod about;
 mod actors;

@@ -1,5 +1,5 @@
-//! Maps each request to its response in one table, and sets the headers of every response. Knows neither
-//! sockets nor tasks.
+//! Maps each request to its response in one table, and sets the headers of every response. Independent of
+//! sockets and of tasks.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! The HTTP server of an endpoint: its socket, its threads, and the bounds on its clients. Knows no route.
+//! The HTTP server of an endpoint: its socket, its threads, and the bounds on its clients. Independent of
+//! routes.
 
 use std::net::TcpListener;
 use std::sync::mpsc;
@@ -33,7 +34,7 @@ const FAREWELL_S: u64 = 1;
 
 /// A running server.
 pub(super) struct Server {
-    /// The address for people on this machine and their browsers.
+    /// The address to open in a browser on this machine.
     address: String,
     /// The address for tasks and people on other hosts; `None` if they cannot reach the server.
     advertised: Option<String>,

@@ -1,5 +1,5 @@
-//! Draws a job as lines of text: the same snapshot always gives the same frame. Knows neither the terminal
-//! nor the clock.
+//! Draws a job as lines of text: the same snapshot always gives the same frame. Independent of the terminal
+//! and of the clock.
 //!
 //! Wanted properties: (A) no line is wider and no frame is higher than requested; (B) where not all tasks
 //! fit, those in trouble are shown; (C) text from the snapshot reaches the terminal only as text, never as

@@ -17,7 +17,7 @@ const BYTES_MAX: u64 = 32 << 20;
 /// The address is not one of a chief's HTTP endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{given}' is no chief to watch: {reason}; expected HOST:PORT or http://HOST:PORT, as its --http-addr says"
+    "'{given}' is not the address of a chief: {reason}; expected HOST:PORT or http://HOST:PORT, as given to the chief's --http-addr"
 )]
 pub(super) struct BadAddress {
     given: String,
@@ -29,7 +29,7 @@ pub(super) struct BadAddress {
 pub(super) enum SourceError {
     /// The address does not answer.
     #[error(
-        "nobody answers at {url}: {reason}; expected the HTTP address of a running chief, as its --http-addr says"
+        "{url} does not answer: {reason}; expected the address that a running chief was given as --http-addr"
     )]
     Unreachable {
         /// The URL that was requested.
@@ -39,7 +39,7 @@ pub(super) enum SourceError {
     },
     /// A server answers, but it is not a chief.
     #[error(
-        "{url} does not show a job: {reason}; expected the HTTP address of a chief, as its --http-addr says"
+        "{url} does not show a job: {reason}; expected the address that the chief was given as --http-addr"
     )]
     NoChief {
         /// The URL that was requested.

@@ -1,5 +1,5 @@
-//! A table that shows as many columns and rows as fit: the first columns, and preferably the rows in trouble.
-//! Knows nothing of jobs.
+//! A table that shows as many columns and rows as fit: the first columns, and preferably the rows in
+//! trouble. Independent of jobs.
 
 use super::line::{Line, Tone, cut};
 use super::number::whole;
@@ -72,8 +72,8 @@ impl Table {
         self.rows.len()
     }
 
-    /// Returns a head and at most `rows` lines; if not all rows fit, the last line says how many are left
-    /// out.
+    /// Returns the heading and at most `rows` lines; if not all entries fit, the last line says how many are
+    /// left out.
     pub(super) fn lines(&self, columns: usize, rows: usize) -> Vec<Line> {
         let all = self.rows.len() <= rows;
         let shown = if all { self.rows.len() } else { rows.saturating_sub(1) };

@@ -1,4 +1,4 @@
-//! The working memory of a program: floats that begin on a cache line. It must not know what they mean.
+//! The working memory of a program: floats that begin on a cache line. It must not depend on what they mean.
 
 use bytemuck::{Pod, Zeroable};
 

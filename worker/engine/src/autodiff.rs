@@ -1,5 +1,5 @@
 //! Reverse-mode differentiation at compile time: appends the backward pass to the forward pass, as more
-//! nodes. It must not know fusion or memory.
+//! nodes. It must not depend on fusion or memory.
 
 use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Reduction, Saved, Side, Unary};
 use pushpull_messages::graph::GraphSpec;

@@ -1,5 +1,5 @@
 //! The reasons why a graph cannot be compiled, and why a program cannot finish a step. Each names the node.
-//! It must not know what a batch contains.
+//! It must not depend on what a batch contains.
 
 use pushpull_kernels::cpu::{BadGeometry, BadShapes, IdOutOfRange, LabelOutOfRange};
 use pushpull_messages::graph::GraphError;

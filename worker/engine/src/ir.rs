@@ -1,5 +1,5 @@
-//! The graph as kernels with resolved shapes, and the values between them. The same kernel on the same inputs
-//! is the same node, so nothing is computed twice. It must not know memory.
+//! The graph as kernels with resolved shapes, and the values between them. The same kernel on the same
+//! inputs is the same node, so nothing is computed twice. It must not depend on memory.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Turns a graph into a program that runs: lowers it to kernels, differentiates and fuses them, plans their
-//! memory once, and executes them in one arena. It must not know input formats, parameter servers, actors or
-//! threads of its own.
+//! memory once, and executes them in one arena. It must not depend on input formats, parameter servers,
+//! actors or threads of its own.
 
 #![forbid(unsafe_code)]
 

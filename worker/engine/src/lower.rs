@@ -1,5 +1,5 @@
 //! Lowers a graph to kernels: every operation, with the shapes that it has for batches of one size. It must
-//! not know gradients, fusion or memory.
+//! not depend on gradients, fusion or memory.
 
 use pushpull_kernels::cpu::{
     AxisPart, BadGeometry, Binary, Broadcast, Conv2d, Padding, Pool2d, Reduction, Unary,

@@ -1,6 +1,6 @@
 //! Assigns every value of a program its memory: in the arena, in a gradient's buffer, or where the value
-//! already is. A pass over elements overwrites its first input if that is not read again. It must not know
-//! operations.
+//! already is. A pass over elements overwrites its first input if that is not read again. It must not depend
+//! on operations.
 
 use std::ops::Range;
 

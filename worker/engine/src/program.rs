@@ -1,5 +1,5 @@
-//! A compiled graph, for batches of one size on one device: the instructions in order, and the place of every
-//! value. It must not know the data.
+//! A compiled graph, for batches of one size on one device: the instructions in order, and the place of
+//! every value. It must not depend on the data.
 
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::GraphSpec;

@@ -1,5 +1,5 @@
-//! The arena while an instruction runs: the ranges that it writes are split off, and the rest can be read. It
-//! must not know instructions.
+//! The arena while an instruction runs: the ranges that it writes are split off, and the rest can be read.
+//! It must not depend on instructions.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
 //! A generated text: sentences of a small, predictable language, for language models without a download.
-//! Knows no file and no model.
+//! Independent of files and models.
 
 use super::InputError;
 use super::random::SplitMix64;

@@ -1,5 +1,5 @@
-//! A batch of examples, ready for training or testing.
-//! Knows neither where its examples come from nor what the batch is used for.
+//! A batch of examples, ready for training or testing. Independent of where its examples come from and of
+//! what the batch is used for.
 
 use super::stages::Scratch;
 use super::{Column, Mapped, Pick, Position};

@@ -1,5 +1,5 @@
-//! The examples of the training set that each worker reads (sharding).
-//! Knows neither the contents of examples nor the order in which they are read.
+//! The examples of the training set that each worker reads (sharding). Independent of the contents of
+//! examples and of the order in which they are read.
 
 use super::InputError;
 

@@ -1,5 +1,5 @@
-//! Examples in memory: named columns, each stored in the element type of its source.
-//! Knows neither files nor the order in which examples are read.
+//! Examples in memory: named columns, each stored in the element type of its source. Independent of files
+//! and of the order in which examples are read.
 
 use std::fmt;
 

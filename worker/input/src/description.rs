@@ -1,4 +1,4 @@
-//! The description of a data set. Knows neither its examples nor its files.
+//! The description of a data set. Independent of its examples and of its files.
 
 use pushpull_messages::input::ColumnSpec;
 

@@ -1,5 +1,4 @@
-//! Reads a test set once, from the first example to the last.
-//! Knows no shuffling and no epoch.
+//! Reads a test set once, from the first example to the last. Independent of shuffling and epochs.
 
 use super::prefetch::check_ready_bytes;
 use super::sampler::check_batch;

@@ -1,5 +1,5 @@
 //! The input of a worker: examples in memory, this worker's share of them, and the order in which they are
-//! grouped into batches. Knows no graph, no device and no variable, and opens no connection.
+//! grouped into batches. Independent of graphs, devices and variables; opens no connections.
 
 #![forbid(unsafe_code)]
 

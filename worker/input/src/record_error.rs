@@ -1,5 +1,4 @@
-//! The errors of one record of a file.
-//! Knows neither the file nor the place of the record in it.
+//! The errors of one record of a file. Independent of the file and of the place of the record in it.
 
 use pushpull_messages::input::FieldSpec;
 

@@ -1,5 +1,5 @@
-//! The order in which a worker reads its share: shuffled anew in each epoch, in batches of equal size.
-//! Knows only the indices of examples. The same seed gives the same order on every machine.
+//! The order in which a worker reads its share: shuffled anew in each epoch, in batches of equal size. Sees
+//! only the indices of examples. The same seed gives the same order on every machine.
 
 use pushpull_messages::input::{RepeatSpec, ShuffleSpec};
 

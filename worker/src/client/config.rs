@@ -1,4 +1,4 @@
-//! The settings of the push/pull client. Knows no device and no hook.
+//! The settings of the push/pull client. Independent of devices and hooks.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The result of a push to all shards, or of a pull from all of them. Knows no connection.
+//! The result of a push to all shards, or of a pull from all of them. Independent of connections.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The gradients of one step, in one pooled buffer for each variable. A push may begin before all gradients
-//! are computed: its payloads are promises, and each is fulfilled when its gradient is complete. Knows no
-//! graph.
+//! are computed: its payloads are promises, and each is fulfilled when its gradient is complete. Independent
+//! of graphs.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The slices of each shard, and the part of a variable that each slice holds. Computed once from the
-//! placement. Knows no tensor.
+//! placement. Independent of tensors.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! The push/pull client: the values and gradients of all variables, and their transfer from and to the
-//! shards. Knows no graph, no data and no device.
+//! shards. Independent of graphs, data and devices.
 
 mod config;
 mod error;

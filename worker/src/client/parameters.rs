@@ -1,4 +1,4 @@
-//! The push/pull client: the shards of a job, as one worker uses them. Knows no graph and no device.
+//! The push/pull client: the shards of a job, as one worker uses them. Independent of graphs and devices.
 //!
 //! Every push goes to every shard, even to one that owns no slice, so that the version of each shard counts
 //! the job's steps (V3). Credits bound the number of bytes in flight: a push takes them before it is sent,

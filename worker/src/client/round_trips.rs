@@ -1,5 +1,5 @@
 //! The time at which a push could be sent, which may be after the call began because its gradients are still
-//! being computed. Knows no shard.
+//! being computed. Independent of shards.
 
 use std::collections::BTreeMap;
 use std::pin::pin;

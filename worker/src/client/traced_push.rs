@@ -1,4 +1,4 @@
-//! A push of a traced step, with the times at which it was sent and answered. Knows no span.
+//! A push of a traced step, with the times at which it was sent and answered. Independent of spans.
 
 use std::time::Instant;
 

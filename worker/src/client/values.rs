@@ -1,5 +1,5 @@
 //! The values of all variables as a pull returned them. Values are read in the receive buffers, without a
-//! copy. Knows no connection.
+//! copy. Independent of connections.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct Values {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValuesError {
     /// The shard sent another number of slices than it owns.
-    #[error("{shard} sent {got} slices, expected {expected} by the placement")]
+    #[error("{shard} sent {got} slices, but the placement gives it {expected}")]
     Count {
         /// The shard that sent the reply.
         shard: ShardId,
@@ -28,14 +28,16 @@ pub enum ValuesError {
         /// The number of slices received.
         got: usize,
     },
-    /// The shard sent other slices, or its slices in another order.
-    #[error("{shard} sent other slices than the placement gives it, or in another order")]
+    /// The shard sent the wrong slices, or its slices in the wrong order.
+    #[error("{shard} sent the wrong slices for its placement, or sent them in the wrong order")]
     Slices {
         /// The shard that sent the reply.
         shard: ShardId,
     },
     /// A slice has another size than the placement says.
-    #[error("{shard} sent {got} bytes as its slice number {position}, expected {expected} by the placement")]
+    #[error(
+        "{shard} sent {got} bytes as its slice number {position}, but the placement gives that slice {expected} bytes"
+    )]
     Size {
         /// The shard that sent the reply.
         shard: ShardId,
@@ -55,7 +57,8 @@ impl Values {
     }
 
     /// Assembles the values from the payload of each shard, in the order of the layout. A variable that is
-    /// split among shards is copied into one buffer; all others are read in the receive buffers.
+    /// split among shards is copied into one buffer; all others stay in the buffers that they were received
+    /// into.
     ///
     /// # Errors
     /// If the segments of a payload do not match the shard's slices.

@@ -1,4 +1,4 @@
-//! The threads that compute a worker's steps. Knows no graph.
+//! The threads that compute a worker's steps. Independent of graphs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The reasons why a device cannot compute. Knows no graph.
+//! The reasons why a device cannot compute. Independent of graphs.
 
 use actix::MailboxError;
 use pushpull_engine::{CompileError, StepError};

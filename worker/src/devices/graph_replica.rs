@@ -1,4 +1,4 @@
-//! The replica that runs our own engine. Knows no shard.
+//! The replica that runs our own engine. Independent of shards.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

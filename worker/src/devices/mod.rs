@@ -1,5 +1,5 @@
 //! All devices of one worker. Each has a clone of the graph and computes a part of every batch. Their
-//! gradients are summed inside the worker, so that it sends a single push. Knows no shard.
+//! gradients are summed inside the worker, so that it sends a single push. Independent of shards.
 
 mod compute;
 mod device;

@@ -1,5 +1,5 @@
 //! The devices on which operations run: all devices of the worker, because each has a clone of the whole
-//! graph. Knows no thread.
+//! graph. Independent of threads.
 
 use pushpull_messages::device::{Device, DeviceKind};
 use pushpull_messages::graph::{GraphSpec, NodeSpec};

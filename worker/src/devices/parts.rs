@@ -1,4 +1,4 @@
-//! Splits a batch among the devices of a worker. Knows no device.
+//! Splits a batch among the devices of a worker. Independent of devices.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
 //! The interface to an engine that computes gradients: our own, or another one that implements the same
-//! trait. Knows no shard and no connection.
+//! trait. Independent of shards and connections.
 
 use std::sync::Arc;
 

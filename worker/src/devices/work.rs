@@ -1,4 +1,4 @@
-//! The work of a device in a traced step. Knows no span.
+//! The work of a device in a traced step. Independent of spans.
 
 use std::time::Instant;
 

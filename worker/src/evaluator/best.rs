@@ -1,4 +1,4 @@
-//! Compares evaluations by one metric, whose greatest or least value is the best. Knows no store.
+//! Compares evaluations by one metric, whose greatest or least value is the best. Independent of stores.
 //!
 //! Wanted properties: (A) the best evaluation is never worse than an earlier one; of equal ones the first
 //! remains the best; (B) NaN is never the best.

@@ -1,4 +1,4 @@
-//! Decides which checkpoint is evaluated next. Knows no store and no clock.
+//! Decides which checkpoint is evaluated next. Independent of stores and clocks.
 //!
 //! Wanted properties: (A) the next checkpoint is the newest one that is not done and not older than an
 //! evaluated one; (B) no checkpoint is evaluated twice; (C) a checkpoint that fails [`ATTEMPTS_MAX`] times is

@@ -143,7 +143,7 @@ impl Evaluator {
         self.life.ready();
         let mut last_new = Instant::now();
         if self.is_all_done(&state).await? {
-            tracing::info!("the checkpoint of the job's last step was evaluated before");
+            tracing::info!("the checkpoint of the job's last step has already been evaluated");
             return Ok(());
         }
         loop {

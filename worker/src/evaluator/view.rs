@@ -1,5 +1,5 @@
 //! A view of an evaluator, which the evaluator updates after each checkpoint. It can be read without a
-//! request to the task. Knows no store.
+//! request to the task. Independent of stores.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The interface of hooks, which are called before and after each step of a worker. Knows no task and no
-//! connection.
+//! The interface of hooks, which are called before and after each step of a worker. Independent of tasks and
+//! connections.
 
 use std::sync::Arc;
 

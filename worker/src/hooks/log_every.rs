@@ -1,4 +1,4 @@
-//! A hook that logs the steps of one worker. Knows no job.
+//! A hook that logs the steps of one worker. Independent of jobs.
 
 use super::hook::{Hook, HookError, StepInfo};
 use crate::telemetry::Plots;

@@ -1,4 +1,4 @@
-//! The interface of a worker's hooks, and hooks that are ready to use. Knows no connection.
+//! The interface of a worker's hooks, and hooks that are ready to use. Independent of connections.
 
 mod hook;
 mod image_of_batch;

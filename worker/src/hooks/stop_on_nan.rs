@@ -1,4 +1,4 @@
-//! A hook that ends the worker when its loss is not finite. Knows no gradient.
+//! A hook that ends the worker when its loss is not finite. Independent of gradients.
 
 use super::hook::{Hook, HookError, StepInfo};
 use crate::telemetry::Plots;

@@ -1,6 +1,6 @@
 //! Decides at which steps the gradient norm is measured. It is measured rarely, because this takes a pass
-//! over all gradients, and because the push can then not begin before all gradients are computed. Knows no
-//! gradient.
+//! over all gradients, and because the push can then not begin before all gradients are computed.
+//! Independent of gradients.
 //!
 //! Wanted properties: (A) the first step is measured; (B) two measured steps are at least [`STEPS`] steps
 //! apart, and at least the configured time.

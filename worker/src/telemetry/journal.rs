@@ -1,5 +1,5 @@
 //! A worker's progress, and how its time was spent. The training loop updates the journal once per step;
-//! reports and views read it without delaying the loop. Knows neither reports nor views.
+//! reports and views read it without delaying the loop. Independent of reports and of views.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,5 +1,5 @@
 //! The telemetry of a worker: counters, spans and summaries, and the reports that send them to the chief.
-//! Knows no graph, and delays no step.
+//! Independent of graphs; delays no steps.
 
 mod alignment;
 mod gauge;

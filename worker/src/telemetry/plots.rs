@@ -1,4 +1,4 @@
-//! Summaries that a worker's hooks plot, stored until the next report. Knows neither hooks nor connection.
+//! Summaries that a worker's hooks plot, stored until the next report. Independent of hooks and connections.
 //!
 //! Wanted properties: (A) the summaries taken at a time fit in a report; (B) each summary is either taken
 //! once, in order, or counted as lost.

@@ -1,4 +1,4 @@
-//! Spans that wait for a worker's next report. Knows neither what was measured nor the connection.
+//! Spans that wait for a worker's next report. Independent of connections and of what was measured.
 //!
 //! Wanted properties: (A) the spans taken at a time fit in a report; (B) the spans of a step are either taken
 //! together, once, or counted as lost together; (C) order and nesting are preserved, even if the estimate of
@@ -102,8 +102,8 @@ mod tests {
             prop_assert_eq!(taken + spans.lost(), put, "(B)");
         }
 
-        /// (C): order and nesting are preserved while the estimate changes, for consecutive steps with one
-        /// part each.
+        /// (C): steps that follow each other, each with one span inside, keep their order and nesting while
+        /// the estimate of the clock changes.
         #[test]
         fn order_and_nesting_outlive_a_new_estimate(
             steps in prop::collection::vec((0i64..1000, 0i64..1000, -50i64..50, any::<bool>()), 1..40),

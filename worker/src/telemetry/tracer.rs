@@ -1,5 +1,5 @@
 //! Converts a traced step to spans: those of the worker, and those of its pushes on the ps tasks. The times
-//! on the clocks of the ps tasks are converted to the worker's clock. Knows no connection.
+//! on the clocks of the ps tasks are converted to the worker's clock. Independent of connections.
 //!
 //! Wanted properties: (A) any two spans of a lane either do not overlap, or one contains the other; (B) every
 //! span of a push carries the id of the push, and lies between its beginning and its reply.

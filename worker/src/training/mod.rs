@@ -1,5 +1,5 @@
 //! The phases of a worker task: it registers with the chief, prepares, trains, and evaluates if the chief
-//! requests it. Knows no update rule and no other worker.
+//! requests it. Independent of update rules and of other workers.
 
 mod filter;
 mod patience;

@@ -1,5 +1,5 @@
-//! Limits how long a step waits for other workers after this worker was told to leave, or has lost the chief.
-//! Knows no shard.
+//! Limits how long a step waits for other workers after this worker was told to leave, or has lost the
+//! chief. Independent of shards.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The start of a worker, from its registration until the chief lets it begin. Knows no step.
+//! The start of a worker, from its registration until the chief lets it begin. Independent of steps.
 
 use std::sync::Arc;
 use std::time::Duration;

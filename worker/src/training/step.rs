@@ -1,4 +1,4 @@
-//! One step of a worker: its computation and its push, which may overlap. Knows no input and no hook.
+//! One step of a worker: its computation and its push, which may overlap. Independent of inputs and hooks.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -19,9 +19,8 @@ const LATE: (f64, u64) = (2.0, 5_000);
 const BUSY: f64 = 0.8;
 /// The time for which messages may wait without harm, in microseconds.
 const WAIT_US: u64 = 5_000;
-/// The least share of its time for which a shard is busy when piled-up messages count against it. On a shard
-/// that is less busy, messages wait because they arrive at the same moment, and not because the shard has too
-/// much to do.
+/// A shard counts as overloaded only if it is busy for at least this share of the time. Messages also wait
+/// at a shard that is less busy, when many arrive at the same moment.
 const BUSY_WHILE_THEY_WAIT: f64 = 0.5;
 
 /// Returns the evidence against shards.

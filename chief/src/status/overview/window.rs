@@ -37,7 +37,7 @@ pub(crate) struct Window<T> {
     counts: VecDeque<(Duration, T)>,
     /// The time of the last increment, or of the first count.
     increased: Duration,
-    /// The average time for one increment, at the last increment.
+    /// The average time per increment, as of the last increment.
     pace: Option<Duration>,
 }
 

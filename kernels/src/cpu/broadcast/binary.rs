@@ -1,4 +1,4 @@
-//! Functions of two numbers, element by element. They must not know what the axes stand for.
+//! Functions of two numbers, element by element. They must not depend on what the axes stand for.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
 //! Arithmetic of two tensors by numpy's broadcasting rules, and its reverse: sums and maxima over axes. It
-//! must not know what the axes stand for.
+//! must not depend on what the axes stand for.
 
 mod binary;
 mod reduction;

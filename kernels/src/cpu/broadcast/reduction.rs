@@ -1,5 +1,5 @@
-//! Sums, means and maxima over the axes along which an operand is repeated. They must not know what the axes
-//! stand for.
+//! Sums, means and maxima over the axes along which an operand is repeated. They must not depend on what the
+//! axes stand for.
 
 use pulp::{Simd, WithSimd};
 

@@ -1,5 +1,5 @@
 //! Two shapes that are broadcast against each other, and the iteration over the rows of the result. It must
-//! not know what is computed.
+//! not depend on what is computed.
 
 use std::error::Error;
 use std::fmt;

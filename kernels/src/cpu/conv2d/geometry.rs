@@ -1,4 +1,4 @@
-//! [`Conv2d`]: the shapes of one convolution, checked once. It must not know how it is computed.
+//! [`Conv2d`]: the shapes of one convolution, checked once. It must not depend on how it is computed.
 
 use crate::cpu::window::{Axis, BadGeometry, Padding, volume};
 

@@ -1,9 +1,9 @@
-//! Convolutions of images (`[n, h, w, channels]`) with a kernel (`[kh, kw, cin, cout]`), and their gradients.
-//! They must not know layers. As everywhere in machine learning, the kernel is not flipped: `y[i, oy, ox, o]
-//! = Σ x[i, oy · sh + ky − before, ox · sw + kx − before, c] · kernel[ky, kx, c, o]`, with 0 beyond the
-//! edges. `threads` does not affect any bit of a result. The instruction set affects some, as in a matrix
-//! product: it matters whether it has fused multiply-add and, in the gradient with respect to the images,
-//! also how wide its vectors are.
+//! Convolutions of images (`[n, h, w, channels]`) with a kernel (`[kh, kw, cin, cout]`), and their
+//! gradients. They must not depend on layers. As everywhere in machine learning, the kernel is not flipped:
+//! `y[i, oy, ox, o] = Σ x[i, oy · sh + ky − before, ox · sw + kx − before, c] · kernel[ky, kx, c, o]`, with
+//! 0 beyond the edges. `threads` does not affect any bit of a result. The instruction set affects some, as
+//! in a matrix product: it matters whether it has fused multiply-add and, in the gradient with respect to
+//! the images, also how wide its vectors are.
 
 // Measured on one thread of a Zen 5 with the layers of a small MNIST network (batch 64, 3×3, no padding), in
 // GFLOP/s: the first figure is that of the tiles here, the second that of `gemm` on windows that have already

@@ -1,5 +1,5 @@
-//! Softmax cross-entropy of logits against integer labels, and its gradient. It must not know where batches
-//! come from.
+//! Softmax cross-entropy of logits against integer labels, and its gradient. It must not depend on where
+//! batches come from.
 
 use pulp::{Simd, WithSimd};
 

@@ -1,4 +1,5 @@
-//! Losses, as means, and their gradients, one file per loss. They must not know where batches come from.
+//! Losses, as means, and their gradients, one file per loss. They must not depend on where batches come
+//! from.
 
 mod cross_entropy;
 mod dense_cross_entropy;

@@ -1,5 +1,5 @@
 //! Cross-entropy of the sigmoid of logits, where each logit is a separate prediction, and its gradient. It
-//! must not know layers.
+//! must not depend on layers.
 
 use std::iter::zip;
 

@@ -1,5 +1,5 @@
-//! Batch norm, over all axes but the last, and its gradients. It must not know how running statistics are
-//! maintained.
+//! Batch norm, over all axes but the last, and its gradients. It must not depend on how running statistics
+//! are maintained.
 
 use std::iter::zip;
 

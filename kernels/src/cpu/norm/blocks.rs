@@ -1,4 +1,4 @@
-//! The division of rows into blocks, and the sums of each block. It must not know what is summed.
+//! The division of rows into blocks, and the sums of each block. It must not depend on what is summed.
 
 use std::iter::zip;
 use std::ops::Range;

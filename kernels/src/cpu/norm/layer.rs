@@ -1,4 +1,4 @@
-//! Layer norm, over the last axis, and its gradients. It must not know the layers of a network.
+//! Layer norm, over the last axis, and its gradients. It must not depend on the layers of a network.
 
 use std::iter::zip;
 

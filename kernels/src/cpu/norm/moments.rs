@@ -1,4 +1,4 @@
-//! Mean and variance of each column. It must not know what is normalised with them.
+//! Mean and variance of each column. It must not depend on what is normalised with them.
 
 use std::iter::zip;
 

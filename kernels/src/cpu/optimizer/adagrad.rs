@@ -1,4 +1,4 @@
-//! Adagrad. It must not know what the numbers stand for.
+//! Adagrad. It must not depend on what the numbers stand for.
 
 use super::{GradientTerms, update};
 

@@ -1,4 +1,4 @@
-//! Adam. It must not know what the numbers stand for.
+//! Adam. It must not depend on what the numbers stand for.
 
 use super::{GradientTerms, update};
 
@@ -18,7 +18,8 @@ pub struct AdamStep {
 }
 
 impl AdamStep {
-    /// Returns `α · √(1 − β₂ᵗ) / (1 − β₁ᵗ)`, in `f64` because `1 − β₂ᵗ` cancels for small `t`.
+    /// Returns `α · √(1 − β₂ᵗ) / (1 − β₁ᵗ)`, computed in `f64` because `1 − β₂ᵗ` loses digits in `f32` for
+    /// small `t`.
     pub(super) fn corrected_rate(&self) -> f32 {
         assert!(self.step >= 1, "adam: steps are numbered from 1");
         let t = self.step as f64;

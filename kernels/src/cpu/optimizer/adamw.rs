@@ -1,5 +1,5 @@
-//! AdamW: Adam with a weight decay that does not pass through the moments. It must not know what the numbers
-//! stand for.
+//! AdamW: Adam with a weight decay that does not pass through the moments. It must not depend on what the
+//! numbers stand for.
 
 use super::{AdamStep, GradientTerms, update};
 

@@ -1,4 +1,4 @@
-//! An exponential moving average of values. It must not know what they stand for.
+//! An exponential moving average of values. It must not depend on what they stand for.
 
 use super::super::dispatch::zip_map;
 use super::super::threads::Threads;

@@ -1,4 +1,4 @@
-//! FTRL-proximal. It must not know what the numbers stand for.
+//! FTRL-proximal. It must not depend on what the numbers stand for.
 
 use super::{GradientTerms, update};
 

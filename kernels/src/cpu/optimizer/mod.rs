@@ -1,9 +1,9 @@
 //! Optimizer updates, element by element: the value is updated out of place (readers may still hold the old
 //! one), the slots in place. A moving average of the values is here too.
 //!
-//! They must not know variables, versions or how a variable is partitioned: (A) an update of any partition
-//! gives the bits that an update of the whole gives; (B) it agrees with `f64`; (C) terms that have no effect
-//! change no bit.
+//! They must not depend on variables, versions or how a variable is partitioned: (A) an update of any
+//! partition gives the bits that an update of the whole gives; (B) it agrees with `f64`; (C) terms that have
+//! no effect change no bit.
 
 mod adagrad;
 mod adam;

@@ -1,4 +1,4 @@
-//! Gradient descent with momentum. It must not know what the numbers stand for.
+//! Gradient descent with momentum. It must not depend on what the numbers stand for.
 
 use super::{GradientTerms, update};
 

@@ -1,4 +1,4 @@
-//! RMSProp. It must not know what the numbers stand for.
+//! RMSProp. It must not depend on what the numbers stand for.
 
 use super::{GradientTerms, update};
 

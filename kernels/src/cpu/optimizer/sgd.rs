@@ -1,4 +1,4 @@
-//! Gradient descent. It must not know what the numbers stand for.
+//! Gradient descent. It must not depend on what the numbers stand for.
 
 use super::{GradientTerms, update};
 

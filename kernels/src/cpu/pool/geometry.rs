@@ -1,4 +1,4 @@
-//! The shapes of a pooling, and the iteration over its windows. It must not know what is computed in a
+//! The shapes of a pooling, and the iteration over its windows. It must not depend on what is computed in a
 //! window.
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The mean of each channel of a whole image, and its gradient. It must not know layers.
+//! The mean of each channel of a whole image, and its gradient. It must not depend on layers.
 
 use std::iter::zip;
 

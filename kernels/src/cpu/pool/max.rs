@@ -1,4 +1,4 @@
-//! The maximum in each window, and its gradient. It must not know layers.
+//! The maximum in each window, and its gradient. It must not depend on layers.
 
 use std::iter::zip;
 

@@ -2,7 +2,7 @@
 //! gradients.
 //!
 //! A window is cut off at the image's edge: padding counts neither in a maximum nor in a mean. It must not
-//! know layers.
+//! depend on layers.
 
 mod average;
 mod geometry;

@@ -1,4 +1,4 @@
-//! Products of many matrices at once. They must not know what the batch stands for.
+//! Products of many matrices at once. They must not depend on what the batch stands for.
 
 use super::Product;
 use super::geometry;

@@ -1,5 +1,5 @@
-//! [`Product`]: the shapes of one matrix product, checked once, and the plan by which it is computed. It must
-//! not know the inner loops.
+//! [`Product`]: the shapes of one matrix product, checked once, and the plan by which it is computed. It
+//! must not depend on the inner loops.
 
 use super::{DEPTH, FEW_ROWS, FLIP_ROWS, PANEL};
 use crate::cpu::threads::Threads;

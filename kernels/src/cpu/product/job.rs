@@ -1,5 +1,5 @@
-//! A product whose operands are laid out as the register tiles read them. It must not know where they come
-//! from.
+//! A product whose operands are laid out as the register tiles read them. It must not depend on where they
+//! come from.
 
 use std::ops::Range;
 

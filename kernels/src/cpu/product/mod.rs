@@ -1,4 +1,4 @@
-//! Matrix products, single and in batches. They must not know which layer a matrix belongs to.
+//! Matrix products, single and in batches. They must not depend on which layer a matrix belongs to.
 //!
 //! Each element of a result starts from 0, the bias or the old value, and its terms are added in order, by
 //! fused multiply-add if the instruction set has it. Its bits depend on nothing else, in particular neither
@@ -26,8 +26,8 @@ use super::epilogue::Epilogue;
 use super::shape::expect_len;
 use super::threads::Threads;
 
-/// The number of columns in a panel, which is the part of the right-hand matrix that one pass over the
-/// left-hand one reads.
+/// The number of columns in a panel. Each pass over the left-hand matrix reads one panel of the right-hand
+/// matrix.
 const PANEL: usize = 64;
 /// The approximate number of a panel's rows that are read at a time; they stay in the second-level cache.
 const DEPTH: usize = 256;

@@ -1,5 +1,5 @@
-//! Copies the right-hand matrix into panels, in which elements that are read together are stored together. It
-//! must not know what is multiplied with it.
+//! Copies the right-hand matrix into panels, in which elements that are read together are stored together.
+//! It must not depend on what is multiplied with it.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Computes some of the terms of a product, for some rows and one panel, tile by tile. It must not know where
-//! the operands come from.
+//! Computes some of the terms of a product, for some rows and one panel, tile by tile. It must not depend on
+//! where the operands come from.
 
 // With iterators the compiler would keep a tile in memory instead of registers.
 #![allow(clippy::needless_range_loop)]

@@ -1,4 +1,4 @@
-//! [`Region`]: a rectangle of a matrix that one task may write. It must not know what is written.
+//! [`Region`]: a rectangle of a matrix that one task may write. It must not depend on what is written.
 //!
 //! The columns of a row-major matrix are not a slice, so safe code could only give tasks whole rows. The
 //! unsafe code is behind a safe interface: regions that were split apart share no element.

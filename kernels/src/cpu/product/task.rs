@@ -1,4 +1,4 @@
-//! The division of a product into tasks, and the passes of each task. It must not know the tiles.
+//! The division of a product into tasks, and the passes of each task. It must not depend on the tiles.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Transposing a block of a matrix. It must not know products.
+//! Transposing a block of a matrix. It must not depend on products.
 
 // With iterators the compiler would keep a square in memory instead of registers.
 #![allow(clippy::needless_range_loop)]

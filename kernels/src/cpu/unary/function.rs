@@ -1,4 +1,5 @@
-//! The functions of one number and their gradients, each as a named function. They must not know slices.
+//! The functions of one number and their gradients, each as a named function. They must not depend on
+//! slices.
 
 use crate::cpu::exp::{exp, ln, sigmoid, tanh};
 use crate::cpu::relu::rectify;

@@ -1,4 +1,5 @@
-//! The loops that apply a function of one number to slices. They must not know which functions there are.
+//! The loops that apply a function of one number to slices. They must not depend on which functions there
+//! are.
 
 use pulp::{Simd, WithSimd};
 

@@ -1,5 +1,5 @@
 //! What the operating system counts for this process: read from `/proc`, and shown under the names that the
-//! client libraries of Prometheus share. Knows no task.
+//! client libraries of Prometheus share. Independent of tasks.
 //!
 //! Two files are read here by hand: the library that does it takes longer to build than the rest of the page.
 

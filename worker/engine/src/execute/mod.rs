@@ -1,5 +1,5 @@
 //! Runs one instruction: calls its kernel on its places in memory, and knows how much scratch memory the
-//! kernel needs. It must not know the graph.
+//! kernel needs. It must not depend on the graph.
 
 mod elements;
 mod products;

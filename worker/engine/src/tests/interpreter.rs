@@ -1,6 +1,6 @@
 //! The reference that the engine is tested against: every node's value in f64, computed from the graph alone
-//! in the plainest way, for one batch. It must not know kernels, except that it takes the mask of a dropout
-//! from the kernel.
+//! in the plainest way, for one batch. It must not depend on kernels, except that it takes the mask of a
+//! dropout from the kernel.
 
 use pushpull_kernels::cpu::{self, Key};
 use pushpull_messages::graph::{BinaryOp, GraphSpec, Op, ReductionOp, UnaryOp};

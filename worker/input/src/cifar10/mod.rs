@@ -1,5 +1,5 @@
 //! The binary version of CIFAR-10: records without a header, each a label and a planar image (one colour
-//! after the other). Knows neither other formats nor what the images are used for.
+//! after the other). Independent of other formats and of what the images are used for.
 //!
 //! The format: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 

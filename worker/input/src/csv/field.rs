@@ -1,5 +1,4 @@
-//! Parses one field of a row into a number or the id of a word.
-//! Knows neither the file nor the row.
+//! Parses one field of a row into a number or the id of a word. Independent of the file and of the row.
 
 use std::collections::BTreeMap;
 

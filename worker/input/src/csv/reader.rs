@@ -1,5 +1,5 @@
-//! Reads the rows of a CSV file into columns. An error about a row names the file and the line.
-//! Knows neither other formats nor what the examples are used for.
+//! Reads the rows of a CSV file into columns. An error about a row names the file and the line. Independent
+//! of other formats and of what the examples are used for.
 
 use std::io::{self, Read};
 use std::path::Path;

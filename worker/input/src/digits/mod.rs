@@ -1,5 +1,5 @@
-//! Generated digits, so that a fresh clone of the repository can train without a download.
-//! Knows no file and no job.
+//! Generated digits, so that a fresh clone of the repository can train without a download. Independent of
+//! files and jobs.
 
 mod glyphs;
 mod handwriting;

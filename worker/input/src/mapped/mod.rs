@@ -1,5 +1,5 @@
-//! A data set together with its map stages, in the form in which a graph receives it.
-//! Knows neither which worker reads which example nor what a batch is used for.
+//! A data set together with its map stages, in the form in which a graph receives it. Independent of which
+//! worker reads which example, and of what a batch is used for.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Loads the data sets that a job's input spec names.
-//! Knows neither which worker reads which example nor when.
+//! Loads the data sets that a job's input spec names. Independent of which worker reads which example, and
+//! when.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

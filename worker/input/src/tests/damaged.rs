@@ -1,5 +1,5 @@
 //! Fixtures for the tests of the readers: small files, and kinds of damage that every format must detect.
-//! Knows no format.
+//! Independent of formats.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Converts the features of TFRecord examples into the columns of a data set.
-//! Knows neither how records are framed nor how they are encoded.
+//! Converts the features of TFRecord examples into the columns of a data set. Independent of how records are
+//! framed and of how they are encoded.
 
 use std::path::Path;
 

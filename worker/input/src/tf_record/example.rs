@@ -1,6 +1,6 @@
 //! The message `tf.train.Example`: named lists of floats, integers or byte strings. The messages of
-//! `tensorflow/core/example/example.proto` and `feature.proto` are declared here by hand. Knows neither files
-//! nor columns.
+//! `tensorflow/core/example/example.proto` and `feature.proto` are declared here by hand. Independent of
+//! files and of columns.
 
 use std::collections::BTreeMap;
 

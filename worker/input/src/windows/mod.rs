@@ -1,5 +1,4 @@
-//! Texts for language models, cut into windows of tokens. A token is a byte.
-//! Knows no model.
+//! Texts for language models, cut into windows of tokens. A token is a byte. Independent of models.
 
 use std::ops::Range;
 use std::path::Path;

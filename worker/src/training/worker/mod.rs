@@ -1,4 +1,4 @@
-//! The worker task, from its connection to the chief to its end. Knows no step.
+//! The worker task, from its connection to the chief to its end. Independent of steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
