@@ -1,9 +1,9 @@
-//! The cost of checkpoints, measured with real processes: how fast a large model is saved and restored,
-//! compared with plain writing and reading of as many bytes in the same directory; how much memory this takes
-//! in a ps; and how much training slows down while it saves.
+//! Measures the cost of checkpoints with real processes: how fast a large model is saved and restored,
+//! compared with plain files of the same size; how much memory the ps needs for this; and how much saving
+//! slows down training.
 //!
-//! `cargo bench --bench checkpoint -- [--rounds N] [--width N] [--dir DIR] [--steps N] [--save-steps N]`. The
-//! page cache is dropped before every read, of checkpoints and of plain files alike.
+//! `cargo bench --bench checkpoint -- [--rounds N] [--width N] [--dir DIR] [--steps N] [--save-steps N]`.
+//! Checkpoints and plain files are both dropped from the page cache before they are read.
 
 mod support;
 
@@ -23,19 +23,19 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 struct Args {
-    /// Rounds of each measurement; the measurements alternate
+    /// Number of rounds; each round makes every measurement once
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Units of each hidden layer of the large model: 15800 make 1 GiB
+    /// Units of each hidden layer of the large model; 15800 units make a model of 1 GiB
     #[arg(long, default_value_t = 15_800)]
     width: usize,
-    /// Directory of the files [default: the system's directory for temporary files]
+    /// Directory for the checkpoints and plain files [default: the system's directory for temporary files]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Updates in each measurement of training
+    /// Number of updates in each measurement of training
     #[arg(long, default_value_t = 4000)]
     steps: u64,
-    /// Updates between two checkpoints, in training that saves
+    /// Number of updates between two checkpoints, in the measurement of training with checkpoints
     #[arg(long, default_value_t = 400)]
     save_steps: u64,
     /// Ignored: `cargo bench` adds this flag
@@ -49,7 +49,7 @@ fn write_job(path: &Path, width: usize, optimizer: OptimizerSpec, steps: u64) ->
     Ok(job.graph.variables.iter().map(|variable| variable.shape.elements() as u64 * 4).sum())
 }
 
-/// A process that is killed on drop.
+/// A process that is killed when it is dropped.
 struct Task(Child);
 
 impl Drop for Task {
@@ -59,7 +59,7 @@ impl Drop for Task {
     }
 }
 
-/// A chief and a ps without workers, which are enough for saving and restoring.
+/// A chief and a ps. Saving and restoring need no workers.
 struct Pair {
     ps: Task,
     _chief: Task,
@@ -87,8 +87,8 @@ impl Pair {
         Ok(Self { ps, _chief: chief, log })
     }
 
-    /// Waits until the chief logs a line that contains a word, and returns the seconds in that line: `… in
-    /// 1.23 s …`.
+    /// Waits until the chief logs a line that contains `word`. Returns the seconds in that line, which has
+    /// the form `… in 1.23 s …`.
     fn seconds(&self, word: &str) -> anyhow::Result<f64> {
         let deadline = Instant::now() + Duration::from_secs(300);
         while Instant::now() < deadline {
@@ -96,15 +96,15 @@ impl Pair {
             if let Some(line) = log.lines().find(|line| line.contains(word)) {
                 let words: Vec<&str> = line.split_whitespace().collect();
                 let found = words.windows(3).find(|three| three[0] == "in" && three[2].starts_with('s'));
-                let found = found.with_context(|| format!("no time in '{line}'"))?;
+                let found = found.with_context(|| format!("the line '{line}' contains no time"))?;
                 return Ok(found[1].parse()?);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        bail!("the chief never said '{word}':\n{}", fs::read_to_string(&self.log)?)
+        bail!("the chief did not log '{word}' within 300 s:\n{}", fs::read_to_string(&self.log)?)
     }
 
-    /// Returns the largest amount of memory that the ps has used at any time, in bytes.
+    /// Returns the peak memory of the ps, in bytes.
     fn peak(&self) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.ps.0.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
@@ -112,16 +112,17 @@ impl Pair {
     }
 }
 
-/// Waits until memory that was freed has settled. A virtual machine may return such memory to its host after
-/// a while, and is slow to get it back. With this pause the ps and the plain files both start from memory in
-/// that state.
+/// Waits until a virtual machine has returned freed memory to its host. The machine is slow to get such
+/// memory back. With this pause, the measurements of the ps and of the plain files both begin without that
+/// memory.
 fn settle() {
     std::thread::sleep(Duration::from_secs(6));
 }
 
-/// Writes `bytes` bytes in parts, and waits until they are on the disk. Returns the seconds that this took.
+/// Writes a file of `bytes` bytes in parts, and waits until they are on the disk. Returns the duration in
+/// seconds.
 fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
-    // The numbers are pseudorandom, and so as hard to compress as a model.
+    // The numbers are pseudorandom, so that the file is as hard to compress as a model.
     let mut state = 1u64;
     let mut next = || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -140,7 +141,7 @@ fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Reads a file in parts. Returns the seconds that this took.
+/// Reads a file in parts. Returns the duration in seconds.
 fn plain_read(path: &Path) -> anyhow::Result<f64> {
     let mut part = vec![0; 8 << 20];
     let begun = Instant::now();

@@ -1,9 +1,8 @@
-//! The cost of observation, measured with real processes. Three ways of training alternate: without
-//! endpoints, with endpoints that receive no requests, and with a timeline. In another job the endpoints
-//! receive requests, and its page is open, in every other interval of time. `cargo bench --bench endpoints --
-//! [--rounds N] [--steps N] [--rate N] [--trace-every N]`. The speed of that job is measured by the bytes
-//! that its tasks send to each other on loopback, so nothing else may use loopback at the same time. The
-//! clients run on the same processors, and are part of the cost.
+//! Measures the cost of observation, with real processes. Training without endpoints alternates with
+//! training with idle endpoints and with a timeline. In a further job the endpoints get requests, and the
+//! page is open, but only in some intervals of time. `cargo bench --bench endpoints -- [--rounds N] [--steps
+//! N] [--rate N] [--trace-every N]`. The speed of that job is measured by the bytes that its tasks send over
+//! loopback, so no other program may use loopback. The clients' processor time is part of the cost.
 
 mod support;
 
@@ -27,16 +26,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 struct Args {
-    /// Rounds of each variant
+    /// Number of rounds; each round measures every variant once
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Updates in each measurement; the job whose endpoints receive requests has four times as many
+    /// Number of updates in each measurement; the job with requests to its endpoints has four times as many
     #[arg(long, default_value_t = 2500)]
     steps: u64,
-    /// Requests a second, shared among all tasks' endpoints
+    /// Requests per second, in total over all tasks' endpoints
     #[arg(long, default_value_t = 50)]
     rate: u32,
-    /// Steps of each worker between two traced ones
+    /// Trace one in N steps of each worker
     #[arg(long, default_value_t = 100)]
     trace_every: u64,
     /// Ignored: `cargo bench` adds this flag
@@ -44,25 +43,26 @@ struct Args {
     bench: bool,
 }
 
-/// The tasks of a job with one ps and two workers.
+/// The number of tasks of a job with one chief, one ps and two workers.
 const TASKS: u32 = 4;
-/// The length of one interval. The intervals form blocks, in which [`ASKED`] says whether requests are sent.
-/// A block begins and ends without requests, so that a job that becomes slower affects both kinds equally.
+/// The length of one interval. [`ASKED`] defines a block of intervals, with and without requests. A block
+/// begins and ends without requests, so that a job that becomes slower affects both kinds of intervals
+/// equally.
 const WINDOW: Duration = Duration::from_secs(1);
 const ASKED: [bool; 4] = [false, true, true, false];
 
-/// The state that the clients share.
+/// The state that all clients share.
 #[derive(Default)]
 struct Asking {
     now: AtomicBool,
     over: AtomicBool,
     requests: AtomicU64,
-    /// The number of bytes of the responses.
+    /// The total size of the responses, in bytes.
     bytes: AtomicU64,
 }
 
 impl Asking {
-    /// Waits until requests are to be sent. Returns false if the job is over.
+    /// Waits for an interval with requests. Returns false if the job has ended.
     fn wait(&self) -> bool {
         while !self.now.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
             sleep(Duration::from_millis(5));
@@ -70,7 +70,7 @@ impl Asking {
         !self.over.load(Ordering::Relaxed)
     }
 
-    /// Requests one endpoint's metrics at a steady rate, and keeps one connection as long as it works.
+    /// Requests the metrics of one endpoint at a steady rate. Reuses its connection until that fails.
     fn ask(&self, address: &str, every: Duration) {
         while self.wait() {
             let Ok(mut stream) = TcpStream::connect(address) else { return };
@@ -85,7 +85,7 @@ impl Asking {
         }
     }
 
-    /// Keeps the chief's page open, and reads what the page receives.
+    /// Reads the data that the chief's page would receive, as if the page were open.
     fn watch(&self, address: &str) {
         let mut buffer = vec![0; 1 << 16];
         while self.wait() {
@@ -126,10 +126,10 @@ fn get(stream: &mut TcpStream, path: &str) -> std::io::Result<u64> {
 fn loopback() -> anyhow::Result<u64> {
     let file = "/sys/class/net/lo/statistics/rx_bytes";
     fs::read_to_string(file)
-        .with_context(|| format!("this needs Linux: no {file}"))?
+        .with_context(|| format!("cannot read {file}: this benchmark needs Linux"))?
         .trim()
         .parse()
-        .context("no number of bytes")
+        .context("the file contains no number of bytes for loopback")
 }
 
 /// The result of one job whose endpoints received requests.
@@ -157,11 +157,12 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
         let (asking, every) = (Arc::clone(&asking), Duration::from_secs(TASKS.into()) / rate);
         threads.push(spawn(move || asking.ask(&address, every)));
     }
-    // The rest of the output is read and dropped, so that the process does not block.
+    // The rest of the output is read and discarded, because the process would block if its pipe were full.
     let reader = spawn(move || lines.map_while(Result::ok).for_each(drop));
     sleep(WINDOW);
     let (mut trained, mut seconds) = ([0.0; 2], [0.0; 2]);
-    // A job is slower at first, in an interval without requests, so the first block is not counted.
+    // The first block is not counted, because a job is slower at its start, which would count as an interval
+    // without requests.
     let mut is_warm = false;
     let status = 'job: loop {
         let (mut of_block, mut took) = ([0.0; 2], [0.0; 2]);
@@ -172,7 +173,7 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
             let after = loopback()? - asking.bytes.load(Ordering::Relaxed);
             of_block[usize::from(now)] += (after - before) as f64;
             took[usize::from(now)] += begun.elapsed().as_secs_f64();
-            // This block is not counted, since the job may have ended during it.
+            // The job may have ended during this block, so the block is not counted.
             if let Some(status) = child.try_wait()? {
                 break 'job status;
             }
@@ -192,7 +193,10 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
     }
     reported(folder)?;
     if seconds[1] == 0.0 {
-        bail!("the job was over within {} s: more --steps", 2 * WINDOW.as_secs() * ASKED.len() as u64);
+        bail!(
+            "the job ended within {} s, which is too short: increase --steps",
+            2 * WINDOW.as_secs() * ASKED.len() as u64
+        );
     }
     Ok(Asked {
         ratio: (trained[1] / seconds[1]) / (trained[0] / seconds[0]),
@@ -226,7 +230,7 @@ fn main() -> anyhow::Result<()> {
     let (mut ratios, mut requests) = (Vec::new(), Vec::new());
     for round in 0..args.rounds.max(1) {
         for turn in 0..ways.len() {
-            // The order of the measurements changes from round to round.
+            // Each round begins with a different variant.
             let way = (round + turn) % ways.len();
             figures[way].push(train(folder, with(&ways[way].1))?);
         }

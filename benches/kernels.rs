@@ -1,6 +1,6 @@
-//! Throughput of the CPU kernels, on one thread except where several are measured: the products of an MNIST
-//! MLP (784-512-512-10, batch 64), the convolutions and poolings of a small MNIST network, and the
-//! element-wise kernels over a million floats.
+//! Measures the throughput of the CPU kernels, mostly on one thread: the products of an MNIST MLP
+//! (784-512-512-10, batch 64), the convolutions and poolings of a small MNIST network, and the element-wise
+//! kernels over a million floats.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -20,8 +20,8 @@ fn random(len: usize) -> Vec<f32> {
     x
 }
 
-/// Measures the three products of each dense layer, `y = x · w`, `dw = xᵀ · dy` and `dx = dy · wᵀ`, and those
-/// of attention heads. Throughput is in FLOP/s.
+/// Measures the three products of each dense layer, `y = x · w`, `dw = xᵀ · dy` and `dx = dy · wᵀ`. Also
+/// measures the products of attention heads. Throughput is in FLOP/s.
 fn matmul(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("matmul");
     for (inputs, outputs) in [(784, 512), (512, 512), (512, 10)] {
@@ -255,7 +255,7 @@ fn images(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures kernels that are limited by memory bandwidth on several threads, and a chain compared with its
+/// Measures, on several threads, kernels that are limited by memory bandwidth, and compares a chain with its
 /// single steps.
 fn memory(criterion: &mut Criterion) {
     use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Operand, Side, Step, Unary};

@@ -1,6 +1,6 @@
-//! Compares matrix products with those of the `gemm` crate, alternating in one process: `cargo bench --bench
-//! products -- [threads]`. The ratio is our time divided by that of `gemm`, so ours is faster if it is below
-//! 1. It is printed as the median over the rounds, with the tenth and the ninetieth percentile.
+//! Compares our matrix products with those of the `gemm` crate, alternating in one process: `cargo bench
+//! --bench products -- [THREADS]`. The ratio is our time divided by that of `gemm`, so a ratio below 1 means
+//! that ours is faster. The output has the median over the rounds, and the tenth and ninetieth percentile.
 
 use std::time::Instant;
 
@@ -9,8 +9,8 @@ use pushpull_kernels::cpu::{self, Epilogue, Key, Product, Threads};
 
 type Shape = ([usize; 3], bool, bool);
 
-/// The products of one training step, for each of four layers or models: an MLP 784-512-512-10 with batch 64;
-/// a dense layer behind convolutions; and the two dense layers of a transformer block, up and down.
+/// The products of one training step, for four cases: an MLP 784-512-512-10 with batch 64, a dense layer
+/// after convolutions, and the first and the second dense layer of a transformer block.
 const STEPS: [(&str, &[Shape]); 4] = [
     (
         "mlp",
@@ -44,9 +44,10 @@ const REPEATS: usize = 20;
 struct Case {
     shape: Shape,
     product: Product,
-    /// The memory of `a`, `b`, `dst` and scratch, each with room to start on a cache line.
+    /// The memory of `a`, `b`, `dst` and scratch. Each has additional room, so that its content can begin at
+    /// a cache line.
     buffers: [Vec<f32>; 4],
-    /// The seconds of each round: ours, and those of `gemm`.
+    /// The duration of each round in seconds, for our product and for that of `gemm`.
     times: [Vec<f64>; 2],
 }
 
@@ -62,7 +63,7 @@ impl Case {
         Self { shape, product, buffers, times: [vec![], vec![]] }
     }
 
-    /// Returns the seconds that one product takes.
+    /// Computes one product, and returns its duration in seconds.
     fn time(&mut self, ours: bool, threads: Threads) -> f64 {
         let ([m, k, n], ..) = self.shape;
         let [a, b, dst, scratch] = self.buffers.each_mut().map(|buffer| {
@@ -96,7 +97,7 @@ fn theirs(
         Threads::Pool(threads) if m * n * k >= gemm::get_threading_threshold() => Parallelism::Rayon(threads),
         _ => Parallelism::None,
     };
-    // SAFETY: the strides address only elements of the slices, whose lengths were checked.
+    // SAFETY: the lengths of the slices were checked, and the strides address only elements within them.
     #[allow(unsafe_code)]
     unsafe {
         gemm::gemm(

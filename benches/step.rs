@@ -1,8 +1,8 @@
-//! Milliseconds of one training step on the CPU (forward, backward and sgd), without a cluster. For
-//! comparison, the bare matrix products of the same step are computed with the `gemm` crate; convolutions
-//! count as products of unrolled images. `cargo bench --bench step -- [--threads N] [--rounds N] [--peer
-//! 'COMMAND'] [--json FILE]`: the command is run once per round and model, with the model's name as its last
-//! argument. Its figure is the last text of the form `N ms` that it prints.
+//! Measures one training step on the CPU (forward, backward and sgd), without a cluster. Compares it with
+//! only the matrix products of that step, computed by the `gemm` crate; a convolution counts as a product of
+//! unrolled images. `cargo bench --bench step -- [--threads N] [--rounds N] [--peer 'COMMAND'] [--json
+//! FILE]`. COMMAND measures another system. It is run once per round and model, with the model's name as its
+//! last argument; its result is the last text `N ms` that it prints.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -33,19 +33,19 @@ const BATCH: usize = 64;
 
 #[derive(Parser)]
 struct Args {
-    /// Threads that compute one step
+    /// Number of threads that compute one step
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Rounds of each model; its steps and its bare products alternate
+    /// Number of rounds for each model; in each round, its steps and its products alone are measured
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Steps in each round
+    /// Number of steps in each round
     #[arg(long, default_value_t = 150)]
     steps: usize,
-    /// Command that measures another system, for comparison
+    /// Command that measures another system, for comparison; it prints its result as N ms
     #[arg(long)]
     peer: Option<String>,
-    /// JSON file for the figures
+    /// JSON file to write, with all figures
     #[arg(long)]
     json: Option<PathBuf>,
     /// Ignored: `cargo bench` adds this flag
@@ -93,8 +93,8 @@ fn cnn() -> anyhow::Result<GraphSpec> {
     Ok(g.finish(loss, &[])?)
 }
 
-/// The forward product of a layer: its rows, inner size and columns, and whether the layer's input needs a
-/// gradient.
+/// The forward product of a layer: its number of rows, its inner size and its number of columns, and whether
+/// the layer's input needs a gradient.
 type Products = ([usize; 3], bool);
 
 const MLP: &[Products] = &[([BATCH, 784, 512], false), ([BATCH, 512, 512], true), ([BATCH, 512, 10], true)];
@@ -141,7 +141,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the median of the milliseconds of some steps, after a few that are not counted.
+/// Returns the median duration of a step in milliseconds. The first few steps are not counted.
 fn timed(steps: usize, mut step: impl FnMut()) -> f64 {
     for _ in 0..10 {
         step();
@@ -161,7 +161,7 @@ fn median(of: &mut [f64]) -> f64 {
     of[of.len() / 2]
 }
 
-/// The state of training, as a worker and a shard together have it.
+/// The state of training, which a worker and a shard have together in a cluster.
 struct Training {
     executor: Executor,
     layout: Arc<Layout>,
@@ -185,7 +185,7 @@ impl Training {
         };
         let slices = graph.variables.iter().enumerate().map(slice).collect();
         let placement = Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices };
-        // The weights are small, and not all the same.
+        // The weights are small and not all equal.
         let values = graph.variables.iter().map(|variable| {
             let number = |i: usize| ((i * 2_654_435_761) % 1000) as f32 * 1e-4 - 0.05;
             Buffer::from_f32(&(0..variable.shape.elements()).map(number).collect::<Vec<_>>())
@@ -223,7 +223,7 @@ impl Training {
     }
 }
 
-/// The matrix products of a step, with memory of their own.
+/// The matrix products of a step, with buffers of their own.
 struct Bare {
     products: Vec<Product>,
     threads: usize,
@@ -268,8 +268,8 @@ impl Bare {
                 1 => gemm::Parallelism::None,
                 threads => gemm::Parallelism::Rayon(threads),
             };
-            // SAFETY: the three matrices are vectors of the sizes' products, with the strides of those sizes,
-            // and none overlaps another.
+            // SAFETY: the three matrices are separate vectors. The length of each is the product of its
+            // matrix's sizes, and the strides fit these sizes.
             #[allow(unsafe_code)]
             unsafe {
                 gemm::gemm(
@@ -299,7 +299,7 @@ impl Bare {
     }
 }
 
-/// Runs a command and returns the number of the last `N ms` that it prints.
+/// Runs a command, and returns the N of the last text `N ms` that it prints.
 fn peer(command: &str, model: &str) -> anyhow::Result<f64> {
     let output = Command::new("sh")
         .args(["-c", &format!("{command} {model}")])

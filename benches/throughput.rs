@@ -1,9 +1,9 @@
-//! Examples per second of training, in one process and as real processes on loopback. If requested, another
-//! system's figure is measured in the same rounds.
+//! Measures examples per second of training, in one process and as real processes on loopback. With
+//! `--peer`, another system is measured in the same rounds.
 //!
-//! `cargo bench --bench throughput -- [--rounds N] [--steps N] [--workers N] [--ps N] [--sync POLICY] [--peer
-//! 'COMMAND']`: the command is run once per round. Its figure is the last text of the form `N examples/s`
-//! that it prints.
+//! `cargo bench --bench throughput -- [--rounds N] [--steps N] [--workers N] [--ps N] [--sync POLICY]
+//! [--peer 'COMMAND']`. COMMAND is run once per round. Its result is the last text of the form `N
+//! examples/s` that it prints.
 
 mod support;
 
@@ -20,10 +20,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 struct Args {
-    /// Rounds of each measurement; the measurements alternate
+    /// Number of rounds; each round makes every measurement once
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Updates in each measurement
+    /// Number of updates in each measurement
     #[arg(long, default_value_t = 2000)]
     steps: u64,
     #[arg(long, default_value_t = 1)]
@@ -33,7 +33,7 @@ struct Args {
     /// Synchronisation policy, such as async, bounded:2, sync or sync:1
     #[arg(long, default_value_t)]
     sync: SyncSpec,
-    /// Command that measures another system, for comparison
+    /// Command that measures another system, for comparison; it prints its result as N examples/s
     #[arg(long)]
     peer: Option<String>,
     /// Ignored: `cargo bench` adds this flag
@@ -67,7 +67,8 @@ fn peer(command: &str) -> anyhow::Result<f64> {
     let text = String::from_utf8_lossy(&output.stdout);
     let words: Vec<&str> = text.split_whitespace().collect();
     let figure = words.windows(2).rev().find(|pair| pair[1] == "examples/s");
-    let figure = figure.with_context(|| format!("'{command}' did not print 'N examples/s' but: {text}"))?[0];
+    let figure = figure
+        .with_context(|| format!("expected 'N examples/s' in the output of '{command}', found: {text}"))?[0];
     Ok(figure.parse()?)
 }
 
@@ -76,7 +77,7 @@ fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (mut in_process, mut on_loopback, mut others) = (Vec::new(), Vec::new(), Vec::new());
     println!("mlp 784-512-512-10, batch 64, {}, {} ps, {} workers", args.sync, args.ps, args.workers);
-    // The measurements alternate, so that a machine that becomes slower affects all of them.
+    // Each round makes all measurements, so that a machine that becomes slower affects all of them.
     for _ in 0..args.rounds.max(1) {
         in_process.push(embedded(&args)?);
         on_loopback.push(processes(&args, folder.path())?);

@@ -1,9 +1,9 @@
-//! A small transformer that predicts the next character of a text: `input.txt` in `--data-dir`, or generated
-//! sentences. It has 470 000 parameters, and each character is a byte.
+//! A small transformer with 470 000 parameters that predicts the next character of a text. A character is a
+//! byte. The text is `input.txt` in `--data-dir`, or sentences that are generated.
 //!
-//! `cargo run --release --example char_lm -- [--data-dir DIR]` trains in this process; in a cluster it runs
-//! the task that the command line or the environment names. Measured on a million characters of Shakespeare,
-//! of which the last tenth was held out for testing: 1.81 nats per character.
+//! `cargo run --release --example char_lm -- [--data-dir DIR]` trains in this process. In a cluster it runs
+//! the task that the command line or the environment names. Test loss on a million characters of
+//! Shakespeare, with the last tenth held out for testing: 1.81 nats per character.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ use pushpull::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The number of characters that the model sees, including the current one.
+/// The number of characters from which the model predicts the next one.
 const LENGTH: u32 = 64;
 const WIDTH: usize = 128;
 const HEADS: usize = 4;
@@ -32,8 +32,8 @@ struct Args {
     train: TrainArgs,
 }
 
-/// Returns a transformer block: attention, then a network that treats each position separately. Both are
-/// preceded by normalisation (Xiong et al. 2020).
+/// Returns a transformer block: attention, followed by a network that is applied to each position
+/// separately. Each of the two is preceded by normalisation (Xiong et al. 2020).
 fn block(name: String) -> Sequential {
     let attention =
         residual("attention").add(layer_norm("norm")).add(multi_head_attention("heads", HEADS).causal());
@@ -42,7 +42,7 @@ fn block(name: String) -> Sequential {
     sequential(name).add(attention).add(mlp)
 }
 
-/// Adds a trained vector for each position to `x`.
+/// Adds a trained vector to each position of `x`.
 fn positions(g: &mut GraphBuilder, x: NodeId) -> NodeId {
     let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 0.02 };
     let positions = g.variable("positions", [LENGTH as usize, WIDTH], initializer);

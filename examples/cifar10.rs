@@ -1,9 +1,9 @@
-//! A residual network with 78 000 parameters that classifies small colour images, 32×32, in 10 classes:
-//! CIFAR-10 in binary form from `--data-dir` (`train.bin` and `test.bin`), or generated coloured shapes.
+//! A residual network with 78 000 parameters that classifies colour images of 32×32 pixels into 10 classes.
+//! The data are CIFAR-10 in binary form from `--data-dir` (`train.bin` and `test.bin`), or generated images.
 //!
-//! `cargo run --release --example cifar10 -- [--data-dir DIR]` trains in this process; in a cluster it runs
-//! the task that the command line or the environment names. Measured with 7 728 images and two workers: a
-//! test accuracy of 64.8 %.
+//! `cargo run --release --example cifar10 -- [--data-dir DIR]` trains in this process. In a cluster it runs
+//! the task that the command line or the environment names. Test accuracy with 7 728 training images and two
+//! workers: 64.8 %.
 
 use std::process::ExitCode;
 

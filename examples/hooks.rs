@@ -1,7 +1,8 @@
-//! User-defined hooks: one ends the job as soon as the loss is low enough, one plots how a variable changes.
+//! Shows user-defined hooks: one hook ends the job as soon as the loss is low enough, and another plots how
+//! a variable changes.
 //!
-//! `cargo run --release --example hooks -- --summary-dir events` fits a plane as `linear_regression` does,
-//! and stops long before its last step. `tensorboard --logdir events` shows the plots.
+//! `cargo run --release --example hooks -- --summary-dir events` fits a plane like the example
+//! `linear_regression`, and stops long before its last step. `tensorboard --logdir events` shows the plots.
 
 use std::process::ExitCode;
 
@@ -18,7 +19,7 @@ struct StopWhenGood {
 impl ChiefHook for StopWhenGood {
     fn progress(&mut self, snapshot: &TrainingSnapshot, context: &mut HookContext) {
         if let Some(loss) = snapshot.progress.loss.filter(|&loss| loss < self.loss_max) {
-            context.stop(format!("the loss is {loss:.4}, and {} is good enough", self.loss_max));
+            context.stop(format!("the loss {loss:.4} is below the bound {}", self.loss_max));
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Classifies handwritten digits, 28×28, in 10 classes: MNIST from `--data-dir`, or generated digits.
+//! Classifies images of handwritten digits, 28×28 pixels, into 10 classes. The data are MNIST from
+//! `--data-dir`, or generated digits.
 //!
-//! `cargo run --release --example mnist -- [--model cnn] [--data-dir DIR]` trains in this process; in a
+//! `cargo run --release --example mnist -- [--model cnn] [--data-dir DIR]` trains in this process. In a
 //! cluster it runs the task that the command line or the environment names. Test accuracy on MNIST with two
 //! workers: 97.8 % with the MLP after 3 epochs, 98.8 to 99.0 % with the CNN and Adam after 2 epochs.
 
@@ -15,13 +16,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
 #[command(name = "mnist", about = "Train a classifier of handwritten digits")]
-// The convolutional network does not use the default optimizer.
+// The convolutional network has Adam as its default optimizer.
 #[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]
 struct Args {
     /// Model to train
     #[arg(long, value_enum, default_value = "mlp")]
     model: Model,
-    /// Units in each hidden layer of the MLP: with 15800 it is a model of 1 GiB
+    /// Number of units in each hidden layer of the MLP; 15800 units make a model of 1 GiB
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     width: u32,
     #[command(flatten)]
@@ -30,10 +31,10 @@ struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Model {
-    /// 784-512-512-10, fully connected, or as wide as --width says
+    /// 784-512-512-10, fully connected; --width changes the 512
     Mlp,
-    /// 32C3-P2-64C3-P2-128-10: two convolutions with pooling, two fully connected layers; with adam by
-    /// default
+    /// 32C3-P2-64C3-P2-128-10: two convolutions with pooling, and two fully connected layers; trained with
+    /// adam by default
     Cnn,
 }
 

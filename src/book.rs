@@ -1,5 +1,5 @@
-//! The README and the pages of the book that contain Rust, so that their examples are compiled and run as
-//! tests. A page that gains its first Rust example needs an item here.
+//! Compiles the Rust examples in the README and in the book, and runs them as tests. A page that gains its
+//! first Rust example needs an item here.
 
 #[doc = include_str!("../README.md")]
 pub struct Readme;

@@ -22,7 +22,8 @@ use tracing::Instrument;
 use crate::life::{incarnation, span_of};
 use crate::threads::{run_on, threads_per_worker};
 
-/// The time after the chief's end within which the other tasks should learn from it that the job has ended.
+/// How long the other tasks may keep running after the chief has ended. Normally they end by themselves,
+/// because the chief has told them that the job is over. Tasks that still run after this time are cancelled.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// The settings of an embedded cluster, which [`run`](Self::run) starts. Any number of embedded clusters may
@@ -35,7 +36,7 @@ pub struct Embedded {
     pub workers: u32,
     /// The settings of every ps task.
     pub ps_config: PsConfig,
-    /// The settings of every worker task, which include the workers' hooks.
+    /// The settings of every worker task, including the workers' hooks.
     pub worker_config: WorkerConfig,
     /// The settings of the chief.
     pub chief_config: ChiefConfig,
@@ -43,11 +44,11 @@ pub struct Embedded {
     pub hooks: Vec<MakeHook>,
 }
 
-/// Receives the tasks of a cluster as they start and fail.
+/// Is notified when tasks of a cluster start or fail.
 pub(crate) trait Observers: Send + Sync {
     /// Adds a task that can be observed.
     fn add(&self, task: Arc<dyn Observed>);
-    /// Adds the chief, which shows the whole job.
+    /// Adds the chief, whose snapshots describe the whole job.
     fn lead(&self, chief: ChiefView);
     /// Records that a task ended with an error.
     fn fail(&self, task: TaskId, reason: String);
@@ -55,7 +56,7 @@ pub(crate) trait Observers: Send + Sync {
     fn http(&self) -> Option<String>;
 }
 
-/// Ignores everything; for runs without observers.
+/// Ignores all notifications. A run without observers uses this implementation.
 impl Observers for () {
     fn add(&self, _: Arc<dyn Observed>) {}
     fn lead(&self, _: ChiefView) {}
@@ -71,15 +72,15 @@ struct Tasks {
     running: Vec<(TaskId, oneshot::Receiver<anyhow::Result<()>>)>,
 }
 
-/// The things that all tasks of one run share.
+/// The state that all tasks of one run share.
 struct Run<'a> {
     cluster: ClusterSpec,
     job: &'a JobSpec,
     transport: InProcess,
     pool: BufferPool,
     observers: Arc<dyn Observers>,
-    /// Cancelled after the time that the tasks have to learn of the end. It is not cancelled by signals: only
-    /// the chief listens to those, and it tells the other tasks.
+    /// Cancelled [`LEAVE`] after the chief has ended. Signals do not cancel it: only the chief reacts to a
+    /// signal, and the chief then stops the other tasks.
     leave: CancellationToken,
 }
 
@@ -101,7 +102,7 @@ impl Embedded {
     /// Returns the cluster spec that all tasks receive. Its addresses are only names; no task listens there.
     ///
     /// # Errors
-    /// Returns an error if there is no ps or no worker, or if there are too many.
+    /// Returns an error if there is no ps or no worker, or if there are too many tasks.
     pub fn cluster(&self) -> anyhow::Result<ClusterSpec> {
         let addresses = |job: JobName, count: u32| {
             (job, (0..count).map(|index| format!("{job}{index}:1")).collect::<Vec<_>>())
@@ -135,8 +136,8 @@ impl Embedded {
         }
     }
 
-    /// Trains a job to its end, or until `interrupt` is cancelled. In that case it saves a checkpoint, if the
-    /// chief's settings name a place for checkpoints.
+    /// Trains a job to its end, or until `interrupt` is cancelled. An interrupted job is saved as a
+    /// checkpoint if the chief's settings contain a location for checkpoints.
     ///
     /// # Errors
     /// Returns an error if the job fails, or if it is interrupted and cannot be saved.
@@ -152,7 +153,7 @@ impl Embedded {
         self.run_observed(job, progress, interrupt, Arc::new(())).await
     }
 
-    /// Does the same as [`run_or_save`](Self::run_or_save), and tells `observers` about the tasks.
+    /// Does the same as [`run_or_save`](Self::run_or_save), and also reports the tasks to `observers`.
     pub(crate) async fn run_observed(
         &self,
         job: JobSpec,
@@ -177,9 +178,10 @@ impl Embedded {
         run.observers.lead(chief.view());
         let result = Box::pin(chief.run(listener)).instrument(span_of(TaskId::CHIEF)).await;
         let others = tasks.end(&run).await;
-        // If the chief has an error, that is the reason: the other tasks' errors only follow from it.
+        // If the chief failed, its error is returned: the errors of the other tasks are only consequences.
         match result? {
-            // The error of another task does not count here: a worker that had not begun yet was turned away.
+            // Errors of other tasks are ignored here: a worker fails if it had not begun when the job was
+            // saved, because the chief then turns it away.
             end @ JobEnd::Saved { .. } => Ok(end),
             end => others.map(|()| end),
         }
@@ -231,8 +233,8 @@ impl Tasks {
         Ok(())
     }
 
-    /// Waits until all tasks have ended, and returns the first task's error. After [`LEAVE`], tasks that
-    /// still run are told to end.
+    /// Waits until all tasks have ended, and cancels those that still run after [`LEAVE`]. Returns the first
+    /// error, in the order in which the tasks were started.
     async fn end(self, run: &Run<'_>) -> anyhow::Result<()> {
         let leave = run.leave.clone();
         let patience = actix_rt::spawn(async move {
@@ -243,7 +245,7 @@ impl Tasks {
         for (task, ended) in self.running {
             let ended = match ended.await {
                 Ok(ended) => ended.with_context(|| task.to_string()),
-                Err(_) => Err(anyhow!("{task}: a thread of this task panicked: see above")),
+                Err(_) => Err(anyhow!("{task}: a thread of this task panicked: see the message above")),
             };
             if let Err(error) = &ended {
                 run.observers.fail(task, format!("{error:#}"));

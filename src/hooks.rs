@@ -1,5 +1,5 @@
-//! The hooks of a job. The chief's hooks are called about once a second, a worker's at every step. [`Hooks`]
-//! carries their constructors to the tasks that make them.
+//! The hooks of a job. The chief's hooks are called about once a second, and a worker's hooks at every step.
+//! [`Hooks`] carries constructors, so that each task can make its own hooks.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ pub use pushpull_worker::{
     Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
 };
 
-/// The constructors of a job's hooks. The chief's hooks are made once for each run, the workers' hooks once
-/// for each worker.
+/// The constructors of a job's hooks. The chief's hooks are made once for each run, and the workers' hooks
+/// are made once for each worker.
 #[derive(Clone, Default)]
 pub struct Hooks {
     pub(crate) chief: Vec<pushpull_chief::MakeHook>,
@@ -20,12 +20,12 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// Makes a set without hooks.
+    /// Makes an empty set of constructors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a hook of the chief. It is made only in the task that hosts the chief.
+    /// Adds a hook of the chief. `make` is called only in the task that hosts the chief.
     #[must_use]
     pub fn chief<H: pushpull_chief::Hook + 'static>(
         mut self,
@@ -35,7 +35,7 @@ impl Hooks {
         self
     }
 
-    /// Adds a hook of every worker.
+    /// Adds a hook that every worker makes for itself.
     #[must_use]
     pub fn worker<H: pushpull_worker::Hook + 'static>(
         mut self,

@@ -1,8 +1,8 @@
-//! pushpull: train a model over many hosts, with variables that live in shards on parameter server tasks.
+//! pushpull: trains a model on many hosts, with variables that live in shards on parameter server tasks.
 //!
-//! A model is a [`GraphSpec`], built with a [`GraphBuilder`] and the layers of [`nn`]. [`Embedded`] trains it
-//! in this process. The feature `programs`, which is on by default, adds [`TrainArgs`]: it reads the flags
-//! that every example takes, and runs the job in this process or as one task of a cluster.
+//! A model is a [`GraphSpec`], built with a [`GraphBuilder`] and the layers of [`nn`]. [`Embedded`] trains
+//! it in this process. The feature `programs`, which is on by default, adds [`TrainArgs`]. `TrainArgs` reads
+//! the flags that every example takes, and runs the job in this process or as one task of a cluster.
 
 #![forbid(unsafe_code)]
 

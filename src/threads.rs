@@ -3,8 +3,8 @@
 use actix_rt::Arbiter;
 use tokio::sync::oneshot;
 
-/// Runs a task on the arbiter's thread. The receiver can be awaited on any thread; it returns an error if the
-/// arbiter's thread panics.
+/// Runs a task on the arbiter's thread. The returned receiver can be awaited on any thread. It yields an
+/// error if the arbiter's thread panics.
 pub(crate) fn run_on<T, F>(
     arbiter: &Arbiter,
     task: impl FnOnce() -> F + Send + 'static,
@@ -23,8 +23,7 @@ where
     receiver
 }
 
-/// Returns the default number of threads for each of `workers` workers on this machine: the cores are shared
-/// equally.
+/// Returns the default number of threads per worker when `workers` workers share this machine's cores.
 pub(crate) fn threads_per_worker(workers: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores / workers.max(1)).max(1)

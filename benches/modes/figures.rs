@@ -1,5 +1,5 @@
-//! The summary of several trials of one job: medians and their spread, as a table. It must not depend on how
-//! a job is trained.
+//! Summarises several trials of one job as a row of a table, with medians and their spread. Independent of
+//! how a job is trained.
 
 use pushpull::SyncSpec;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use crate::trial::{Setting, Trial};
 use crate::{BACKUP, WORKERS};
 
-/// All trials of one job, one per round.
+/// The settings of one job, and its trials: one for each round.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub setting: Setting,
     pub trials: Vec<Trial>,
 }
 
-/// The median, the least and the greatest of some numbers.
+/// The median, the minimum and the maximum of some numbers.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     median: f64,
@@ -42,8 +42,8 @@ impl Trial {
         self.updates as f64 / self.seconds
     }
 
-    /// Returns the seconds after which the job first reached an accuracy of `target` per cent; `None` if it
-    /// never did.
+    /// Returns the time, in seconds, after which the job first reached an accuracy of `target` per cent;
+    /// `None` if it never reached it.
     fn seconds_to(&self, target: f64) -> Option<f64> {
         self.points.iter().find(|point| point.accuracy >= target).map(|point| point.seconds)
     }
@@ -65,7 +65,8 @@ impl Figures {
         Spread::of(self.trials.iter().map(figure))
     }
 
-    /// Returns the spread of this job's updates per second divided by the other job's, round by round.
+    /// Returns the spread of a ratio that is computed for each round: this job's updates per second, divided
+    /// by those of the other job.
     fn rate_over(&self, other: &Self) -> Option<Spread> {
         let pairs = self.trials.iter().zip(&other.trials);
         Spread::of(pairs.map(|(one, other)| one.updates_per_second() / other.updates_per_second()))
@@ -101,7 +102,8 @@ fn find(all: &[Figures], sync: SyncSpec, workers: u32, slowed: bool) -> Option<&
     })
 }
 
-/// Prints a row for each job: median (least-most) over the rounds.
+/// Prints a row for each job. Each figure is the median over the rounds, with the minimum and the maximum in
+/// parentheses.
 pub(crate) fn print(all: &[Figures], target: f64) {
     let target_title = format!("s to {target} %");
     let titles = [

@@ -1,8 +1,8 @@
-//! The speed and the accuracy of each synchronisation policy. A classifier of digits is trained on the same
-//! number of examples with each of them, once with three equal workers and once with one of the three slowed
-//! down. `cargo bench --bench modes -- [--data-dir DIR] [--modes LIST] [--rounds N] [--epochs X] [--slow-down
-//! N] [--step-ms N] [--draw FILE.svg] [--json FILE]`. The MNIST files are read from the directory; without
-//! one, generated digits are used.
+//! Measures the speed and the accuracy of each synchronisation policy. With each policy, a classifier of
+//! digits is trained twice on the same number of examples: with three equal workers, and with one of them
+//! slowed down. `cargo bench --bench modes -- [--data-dir DIR] [--modes LIST] [--rounds N] [--epochs X]
+//! [--slow-down N] [--step-ms N] [--draw FILE.svg] [--json FILE]`. The MNIST files are read from DIR;
+//! without it, digits are generated.
 
 mod figures;
 mod picture;
@@ -20,44 +20,45 @@ use trial::{Bench, Setting};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The number of workers of every job but one.
+/// The number of workers of every job, except the last one of a round.
 const WORKERS: u32 = 3;
-/// The mode in which one of the workers is a backup worker.
+/// The mode in which one of the workers is a backup worker: the slowest gradient of each step is dropped.
 const BACKUP: SyncSpec = SyncSpec::Sync { aggregate: Some(WORKERS - 1) };
 
 #[derive(Parser)]
 struct Args {
-    /// Directory of the MNIST files [default: generated digits]
+    /// Directory of the MNIST files [default: digits are generated]
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// Modes to measure, such as async,sync:2
+    /// Synchronisation policies to measure, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "async,async:staleness-lr,bounded:2,sync,sync:2")]
     modes: Vec<SyncSpec>,
-    /// Rounds of each job; the jobs alternate
+    /// Number of rounds; each round trains every job once
     #[arg(long, default_value_t = 3)]
     rounds: u64,
-    /// Epochs of a job, over all workers
+    /// Number of epochs of a job, over all workers
     #[arg(long, default_value_t = 4.0)]
     epochs: f64,
-    /// Factor by which the slow worker's steps take longer
+    /// Factor by which the steps of the slow worker are longer
     #[arg(long, default_value_t = 10)]
     slow_down: u32,
-    /// Minimum duration of a step in milliseconds; a shorter step sleeps, so that workers do not compete for cores; 0 for no minimum
+    /// Minimum duration of a step in milliseconds, 0 for none; a shorter step sleeps for the rest, so that
+    /// workers do not compete for the cores
     #[arg(long, default_value_t = 10)]
     step_ms: u64,
     /// Learning rate, the same for all jobs
     #[arg(long, default_value_t = 0.3)]
     learning_rate: f32,
-    /// Test accuracy in per cent; the table says when a job first reaches it
+    /// Test accuracy in per cent; the table shows the time at which each job first reaches it
     #[arg(long, default_value_t = 97.0)]
     target: f64,
-    /// SVG file for a picture of accuracy against seconds and updates
+    /// SVG file to write, with plots of accuracy against seconds and against updates
     #[arg(long)]
     draw: Option<PathBuf>,
-    /// JSON file for the figures
+    /// JSON file to write, with all figures
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Train nothing, and read the figures from this JSON file
+    /// Read the figures from this JSON file instead of training
     #[arg(long)]
     from_json: Option<PathBuf>,
     /// Ignored: `cargo bench` adds this flag
@@ -65,8 +66,8 @@ struct Args {
     bench: bool,
 }
 
-/// Returns the settings of every job of a round. The last one has one worker less: its speed is what the job
-/// with a backup worker should reach.
+/// Returns the settings of every job of a round. The last job has one worker less. The job with a backup
+/// worker should be as fast as this one.
 fn settings(modes: &[SyncSpec]) -> Vec<Setting> {
     let of_mode = |&sync: &SyncSpec| [false, true].map(|slowed| Setting { sync, workers: WORKERS, slowed });
     let alone = Setting { sync: SyncSpec::SYNC, workers: WORKERS - 1, slowed: false };
@@ -89,7 +90,7 @@ fn main() -> anyhow::Result<()> {
     )?;
     let mut all: Vec<Figures> =
         settings(&args.modes).into_iter().map(|setting| Figures { setting, trials: Vec::new() }).collect();
-    // The jobs alternate, so that a machine that becomes slower affects all of them.
+    // Each round trains all jobs, so that a machine that becomes slower affects all of them.
     for round in 0..args.rounds.max(1) {
         for figures in &mut all {
             figures.trials.push(bench.run(figures.setting, round)?);

@@ -1,6 +1,6 @@
-//! A picture of accuracy against seconds and against updates, which shows each job's trial of median
-//! duration. It sets its own colours, so that it is readable on any page. It must not depend on how figures
-//! are measured.
+//! Draws accuracy against seconds and against updates. For each job it shows the trial with the median
+//! duration. The picture has a background of its own, so that it is readable on any page. Independent of how
+//! figures are measured.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use crate::figures::Figures;
 use crate::trial::Point;
 
 const SIZE: (u32, u32) = (1080, 800);
-/// The range of accuracies that is shown, in per cent.
+/// The range of accuracies in the picture, in per cent.
 const ACCURACY: (f64, f64) = (90.0, 98.5);
-/// The start of the axis of seconds; earlier points are not shown.
+/// The beginning of the axis of seconds. Earlier points are not shown.
 const FIRST_SECONDS: f64 = 0.3;
-/// Colours that people with colour blindness can also tell apart: Okabe and Ito, 2008.
+/// Colours that can also be distinguished by people with colour blindness (Okabe and Ito, 2008).
 const COLORS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),

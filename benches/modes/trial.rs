@@ -1,6 +1,6 @@
-//! One trial of a job: every replica counts its steps, and the slow one waits. The first replica keeps some
-//! of the values that it receives, which are evaluated when the job is over. It must not depend on other
-//! jobs, or the table.
+//! Runs one trial of a job. Every replica counts its steps, and the slow replica waits in each step. Some of
+//! the values that the first worker receives are kept, and evaluated when the job has ended. Independent of
+//! other jobs and of the table.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ const TEST_BATCH: usize = 250;
 pub(crate) struct Setting {
     pub sync: SyncSpec,
     pub workers: u32,
-    /// Whether the last worker is slow.
+    /// True if the last worker is slow.
     pub slowed: bool,
 }
 
@@ -43,14 +43,14 @@ pub(crate) struct Setting {
 pub(crate) struct Point {
     pub seconds: f64,
     pub updates: f64,
-    /// The share of test images that are classified correctly, in per cent.
+    /// The percentage of test images that are classified correctly.
     pub accuracy: f64,
 }
 
 /// The result of one trial of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Trial {
-    /// The time from the first step of any worker to the end of the first worker's last step.
+    /// The time from the beginning of the first step of any worker to the end of the last step of worker 0.
     pub seconds: f64,
     pub updates: u64,
     pub points: Vec<Point>,
@@ -59,7 +59,8 @@ pub(crate) struct Trial {
     /// The mean staleness of the gradients that were applied, in versions.
     pub staleness_mean: f64,
     pub staleness_max: u64,
-    /// The largest staleness of the gradients that were applied, in steps of one worker.
+    /// The maximum number of steps by which a worker was behind the fastest worker when its gradient was
+    /// applied.
     pub steps_behind_max: u64,
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct Bench {
     graph: GraphSpec,
     input: InputSpec,
     test: Mapped,
-    /// The number of gradients that all workers compute together.
+    /// The number of gradients that a job computes, over all workers.
     gradients: u64,
     learning_rate: f32,
     slow_down: u32,
@@ -113,12 +114,12 @@ impl Bench {
         let input = input(data_dir)?;
         let examples = load(&input.train, None)?.len() as f64;
         let test = Mapped::testing(load(&input.test, None)?, &input.map)?;
-        // The number is divisible by 6, so that one, two or three workers share it evenly.
+        // The number is divisible by 6, so that it can be divided evenly among one, two or three workers.
         let gradients = ((epochs * examples / f64::from(BATCH) / 6.0) as u64).max(1) * 6;
         Ok(Self { graph: mlp()?, input, test, gradients, learning_rate, slow_down, step })
     }
 
-    /// Trains one job to its end, then evaluates the values that were kept on the way.
+    /// Trains one job to its end, and then evaluates the values that were kept during the training.
     pub(crate) fn run(&self, setting: Setting, seed: u64) -> anyhow::Result<Trial> {
         let Setting { sync, workers, slowed } = setting;
         let updates = self.gradients / u64::from(sync.gradients_per_update(workers));
@@ -147,7 +148,7 @@ impl Bench {
 
         let (_, shard) = report.shards.first().context("a report without shards")?;
         let kept = std::mem::take(&mut *watch.kept.lock().expect("no replica panicked"));
-        // The share of pushes that become updates is taken to be constant throughout the job.
+        // The fraction of pushes that become updates is assumed to be constant throughout the job.
         let per_push = updates as f64 / shard.pushes.received as f64;
         let mut points = self.evaluate(kept.snapshots, per_push)?;
         let accuracy = report.evaluation.metrics.first().context("an evaluation without metrics")?.value;
@@ -186,12 +187,12 @@ impl Bench {
     }
 }
 
-/// The record that the replicas of a job write together.
+/// The record of a job, to which all its replicas write.
 #[derive(Default)]
 struct Watch {
     /// The time when the first replica began its first step.
     start: OnceLock<Instant>,
-    /// The number of pushes that were answered.
+    /// The number of pushes that have been answered.
     pushes: AtomicU64,
     /// The number of pushes between two snapshots.
     every: u64,
@@ -201,7 +202,7 @@ struct Watch {
 #[derive(Default)]
 struct Kept {
     snapshots: Vec<Snapshot>,
-    /// The time from the start to the end of the first worker's last step.
+    /// The time from the start of the job to the end of the last step of worker 0.
     ended: Duration,
 }
 
@@ -216,7 +217,7 @@ struct Snapshot {
 struct Witness {
     replica: GraphReplica,
     worker: u32,
-    /// The minimum duration of a step, before it is slowed down.
+    /// The minimum duration of a step, before `slow_down` is applied.
     least: Duration,
     /// The factor by which a step is slowed down.
     slow_down: u32,
@@ -234,7 +235,8 @@ impl Replica for Witness {
     ) -> Result<f32, ReplicaError> {
         let begun = Instant::now();
         let start = *self.watch.start.get_or_init(|| begun);
-        // When a worker begins a step, the push of its previous step has been answered.
+        // When a worker begins a step, its previous push has been answered. Only the first step has no
+        // previous push.
         let pushes = match self.steps {
             0 => self.watch.pushes.load(Ordering::Relaxed),
             _ => self.watch.pushes.fetch_add(1, Ordering::Relaxed) + 1,

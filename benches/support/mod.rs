@@ -1,7 +1,7 @@
-//! Fixtures that several benchmarks share: the model of the benchmarks, a job that trains it on generated
-//! digits, training by real processes, and the format of figures. It must not depend on what is measured.
+//! Code that several benchmarks share: their model, a job that trains it on generated digits, training with
+//! real processes, and the format of figures. Independent of what is measured.
 
-// Each benchmark uses only some of it.
+// Each benchmark uses only a part of this module.
 #![allow(dead_code)]
 
 use std::fs;
@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use pushpull::nn::{Layer, dense};
 use pushpull::{DatasetSpec, GraphBuilder, GraphSpec, InputSpec, JobSpec, OptimizerSpec, SyncSpec};
 
-/// Returns the MLP 784-width-width-10; the benchmarks use 512 units.
+/// Returns the MLP 784-width-width-10. Most benchmarks use a width of 512.
 pub(crate) fn mlp(width: usize) -> anyhow::Result<GraphSpec> {
     let mut g = GraphBuilder::new("mlp");
     let images = g.input("features", [28, 28]);
@@ -26,7 +26,7 @@ pub(crate) fn mlp(width: usize) -> anyhow::Result<GraphSpec> {
     Ok(g.finish(loss, &[])?)
 }
 
-/// Returns a job that trains that model on generated digits, in batches of 64.
+/// Returns a job that trains this MLP on generated digits, in batches of 64.
 pub(crate) fn job(
     width: usize,
     optimizer: OptimizerSpec,
@@ -38,7 +38,7 @@ pub(crate) fn job(
     Ok(JobSpec { optimizer, sync, seed: 1, ..JobSpec::new(mlp(width)?, input, steps) })
 }
 
-/// Returns the command that runs `pushpull local` with a job; the run writes its report to the folder.
+/// Returns the command that runs `pushpull local` with a job and writes the report to the folder.
 pub(crate) fn local(folder: &Path, job: &Path, ps: u32, workers: u32) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pushpull"));
     command
@@ -49,13 +49,13 @@ pub(crate) fn local(folder: &Path, job: &Path, ps: u32, workers: u32) -> Command
     command
 }
 
-/// Returns the examples per second of training that a finished run reported in the folder.
+/// Returns the examples per second in the report that a finished run wrote to the folder.
 pub(crate) fn reported(folder: &Path) -> anyhow::Result<f64> {
     let report: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("report.json"))?)?;
     report["examples_per_second"].as_f64().context("the report has no examples_per_second")
 }
 
-/// Runs the command of [`local`] to its end. Returns the examples per second of training.
+/// Runs a command from [`local`] to its end. Returns the examples per second of training.
 pub(crate) fn train(folder: &Path, mut local: Command) -> anyhow::Result<f64> {
     let status = local.env("RUST_LOG", "warn").status()?;
     if !status.success() {
@@ -64,7 +64,7 @@ pub(crate) fn train(folder: &Path, mut local: Command) -> anyhow::Result<f64> {
     reported(folder)
 }
 
-/// Prints one line: the median, the least and the greatest of the figures.
+/// Prints the median, the minimum and the maximum of the figures on one line.
 pub(crate) fn tell(name: &str, mut figures: Vec<f64>, unit: &str) {
     figures.sort_by(f64::total_cmp);
     let three = [figures[figures.len() / 2], figures[0], figures[figures.len() - 1]];

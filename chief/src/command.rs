@@ -3,7 +3,7 @@
 
 use tokio::sync::mpsc;
 
-/// The largest number of commands from views that may be queued.
+/// The largest number of queued commands from views; further commands are refused.
 pub(crate) const VIEW_COMMANDS_MAX: usize = 64;
 
 /// A command to a running job.
@@ -13,19 +13,20 @@ pub enum Command {
     Save,
     /// Ends the job successfully before its last step: the job is evaluated, saved and reported.
     Stop {
-        /// The reason, for the report.
+        /// The reason; printed in the report.
         reason: String,
     },
-    /// Ends the job before its last step so that another job can continue from there: the job is saved and
+    /// Ends the job before its last step so that another job can continue from there: this job is saved, but
     /// not evaluated.
     Drain {
-        /// The reason, for the log.
+        /// The reason; written to the log.
         reason: String,
     },
 }
 
-/// A queue of commands to be carried out. Commands of hooks come from the chief itself and are always
-/// accepted. Commands of views may come from any client, so their number is bounded by [`VIEW_COMMANDS_MAX`].
+/// A queue of commands that wait to be carried out. Commands of hooks come from the chief itself and are
+/// always accepted. Commands of views may come from any client, so their number is bounded by
+/// [`VIEW_COMMANDS_MAX`].
 #[derive(Debug)]
 pub(crate) struct CommandQueue {
     hook_sender: mpsc::UnboundedSender<Command>,
@@ -51,7 +52,8 @@ impl CommandQueue {
         self.view_sender.clone()
     }
 
-    /// Waits for the next command. Never ends; a call that is dropped loses no command.
+    /// Waits for the next command. After the queue has been closed and emptied, waits forever. No command is
+    /// lost if the returned future is dropped.
     pub(crate) async fn next(&mut self) -> Command {
         tokio::select! {
             Some(command) = self.hook_receiver.recv() => command,

@@ -15,15 +15,16 @@ pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// The settings of the chief.
 #[derive(Clone, Debug)]
 pub struct ChiefConfig {
-    /// The time that all tasks have to start and to be reached by the chief or to register with it.
+    /// The time limit for the start of all tasks. Within it, the chief must reach every ps task, and every
+    /// worker must register with the chief.
     pub start_timeout: Duration,
-    /// The time that workers have to leave when the job ends early, or to connect and learn why the job
-    /// never began.
+    /// The time that workers have to leave when the job ends early. If the job never began, this is the time
+    /// that workers have to connect and to receive the reason.
     pub leave_timeout: Duration,
     /// The time that a worker has to reconnect after its connection broke, before it counts as lost.
     pub reconnect_timeout: Duration,
-    /// The policy for repairing broken connections to ps tasks. The chief stops retrying before the workers
-    /// do.
+    /// The policy for repairing broken connections to ps tasks. By default, the chief stops retrying before
+    /// the workers do.
     pub retry: RetryConfig,
     /// Whether the placement table is written to the log.
     pub log_placement: bool,
@@ -55,7 +56,7 @@ impl Default for ChiefConfig {
 }
 
 impl ChiefConfig {
-    /// Checks each setting alone, and settings that depend on each other.
+    /// Checks each setting, and the settings that depend on each other.
     ///
     /// # Errors
     /// Returns an error that names the first setting that is out of range.
@@ -75,7 +76,7 @@ impl ChiefConfig {
         if let Some(CheckpointConfig { drain_timeout, .. }) = self.checkpoint
             && DrainShares::of(drain_timeout).workers < reconnect
         {
-            let expected = format!("at least 5/3 of reconnect_timeout, which is {reconnect:?}");
+            let expected = format!("at least 5/3 of reconnect_timeout ({reconnect:?})");
             let got = format!("{drain_timeout:?}");
             return Err(OutOfRange::new("checkpoint.drain_timeout", expected, got).into());
         }
@@ -111,8 +112,7 @@ mod tests {
         };
         assert!(config(5 * second, 3 * second).validate().is_ok());
         let error = config(4 * second, 3 * second).validate().unwrap_err().to_string();
-        let wanted =
-            "checkpoint.drain_timeout must be at least 5/3 of reconnect_timeout, which is 3s, but is 4s";
+        let wanted = "checkpoint.drain_timeout must be at least 5/3 of reconnect_timeout (3s), but is 4s";
         assert_eq!(error, wanted);
     }
 }

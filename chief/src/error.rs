@@ -32,7 +32,7 @@ pub enum ChiefError {
     Place(#[from] PlaceError),
     /// A shard would hold more than fits in a frame.
     #[error(
-        "{shard} would hold {bytes} bytes, and a ps task sends at most {max} in one frame: use more ps tasks or shards, or a partitioner"
+        "{shard} would hold {bytes} bytes, but a ps task sends at most {max} bytes in one frame: use more ps tasks or shards, or a partitioner"
     )]
     ShardTooLarge {
         /// The shard that would hold too much.
@@ -43,7 +43,7 @@ pub enum ChiefError {
         max: u64,
     },
     /// A shard could not create its variables.
-    #[error("{shard} has no variables: {reason}")]
+    #[error("{shard} could not create its variables: {reason}")]
     NotCreated {
         /// The shard that has no variables.
         shard: ShardId,
@@ -51,10 +51,12 @@ pub enum ChiefError {
         reason: String,
     },
     /// The shards took longer than the start timeout to create their variables.
-    #[error("after {0} s some shards have no variables yet: check whether their storage is slow")]
+    #[error("some shards did not create their variables within {0} s: check whether their storage is slow")]
     SlowStart(u64),
     /// The shards do not all begin with the same step. This is a bug.
-    #[error("{shard} begins with step {version}, and the first shard with {first}")]
+    #[error(
+        "{shard} begins with step {version}, expected step {first} as on the first shard; this is a bug, report it"
+    )]
     BeganApart {
         /// The shard that differs from the first one.
         shard: ShardId,
@@ -70,13 +72,13 @@ pub enum ChiefError {
     #[error("checkpoints cannot be made: {0}")]
     Store(#[from] StoreError),
     /// The connection to a ps task is lost, and the variables of the task are lost with it.
-    #[error("{task} is lost at step {step}, and its variables with it: {reason}")]
+    #[error("lost {task} and its variables at step {step}: {reason}")]
     PsLost {
         /// The lost ps task.
         task: TaskId,
         /// The step that the job had reached.
         step: GlobalStep,
-        /// The reason for which the connection is lost.
+        /// The reason why the connection is lost.
         reason: String,
     },
     /// A worker reported that it failed.
@@ -104,16 +106,18 @@ pub enum ChiefError {
         last_step: GlobalStep,
     },
     /// A task that the job needs was told to stop, and there is no checkpoint directory to save to.
-    #[error("{reason} at step {step}, and no checkpoints are made to go on from (--checkpoint-dir)")]
+    #[error(
+        "{reason} at step {step}, and the training is lost because the job makes no checkpoints: use --checkpoint-dir"
+    )]
     NotSaved {
         /// The name of the task, and what happened to it.
         reason: String,
         /// The step that the job had reached.
         step: GlobalStep,
     },
-    /// A worker left a job whose settings say that the job fails when a worker leaves.
+    /// A worker left, and the settings of the job say that it fails in this case.
     #[error(
-        "{worker} left at step {step} of {last_step}: {reason}; the job ends because of its setting (when_worker_leaves: fail)"
+        "{worker} left at step {step} of {last_step}: {reason}; the job fails because it has the setting when_worker_leaves: fail"
     )]
     WorkerLeft {
         /// The worker that left.
@@ -122,12 +126,12 @@ pub enum ChiefError {
         step: GlobalStep,
         /// The last step of the job.
         last_step: GlobalStep,
-        /// The reason for which the worker left.
+        /// The reason why the worker left.
         reason: String,
     },
     /// The push counts of a shard are not consistent. This is a bug.
     #[error(
-        "{shard} received {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) and stands at version {version}, expected {last_step} updates since version {began} under {sync}; this is a bug, report it",
+        "{shard} received {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) and went from version {began} to version {version}, expected version {last_step} and matching counts under {sync}; this is a bug, report it",
         pushes.received, pushes.applied, pushes.held, pushes.stale, pushes.stopped, pushes.duplicate, pushes.refused
     )]
     Miscount {
@@ -146,7 +150,7 @@ pub enum ChiefError {
     },
     /// A shard let a worker fall further behind than the synchronization policy allows. This is a bug.
     #[error(
-        "{shard} took a push of a worker that was {steps} steps behind another, and {sync} allows {bound}"
+        "{shard} accepted a push of a worker that was {steps} steps behind another worker, but {sync} allows {bound}; this is a bug, report it"
     )]
     TooFarBehind {
         /// The shard that let a worker fall behind.

@@ -1,5 +1,5 @@
-//! Hooks of a job: called about once a second while the job trains, and at its milestones. A hook sees the
-//! job and may make requests, which the chief carries out. Hooks do not talk to other tasks.
+//! Hooks of a job: called about once a second while the job trains, and at its milestones. A hook observes
+//! the job and may make requests, which the chief carries out. Hooks do not communicate with other tasks.
 
 use std::time::SystemTime;
 
@@ -15,14 +15,14 @@ use crate::monitor::TrainingSnapshot;
 use crate::report::JobEnd;
 
 /// A hook, whose methods are called as a job proceeds. Every call is made on the chief's own thread, which
-/// also replies to the workers, so work that takes longer than some milliseconds belongs on another thread.
+/// also replies to the workers, so work that takes longer than a few milliseconds belongs on another thread.
 ///
-/// The calls come in this order: `clock` first; `begin` once, before the first of `progress`, `summaries`,
-/// `spans`, `checkpoint` and `evaluated`, each of which comes any number of times; then `end` once, even for
-/// a job that never began.
+/// The calls come in this order: `clock` once; `begin` once; `progress`, `summaries`, `spans`, `checkpoint`
+/// and `evaluated`, each any number of times; `end` once. If none of the calls between `begin` and `end` is
+/// made, `begin` is not called either.
 pub trait Hook: Send {
-    /// Called first, with the time at which the chief's clock began. The times of spans are given on that
-    /// clock.
+    /// Called first, with the time at which the chief's clock was started. The times of spans count from
+    /// this moment.
     fn clock(&mut self, began: SystemTime) {
         let _ = began;
     }
@@ -68,7 +68,8 @@ pub trait Hook: Send {
 /// A constructor of hooks, called once for each run of a job.
 pub type MakeHook = std::sync::Arc<dyn Fn() -> Box<dyn Hook> + Send + Sync>;
 
-/// Collects the requests of hooks in one call. After the training has ended, only plots are carried out.
+/// The requests that hooks make during one call. After the training has ended, plots are still carried out,
+/// and all other requests are ignored.
 #[derive(Debug, Default)]
 pub struct HookContext {
     save: bool,

@@ -1,4 +1,4 @@
-//! The progress of a running job, and the report of an ended one. Data only.
+//! The progress of a running job, and the report of a job that has ended. Data only.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct JobProgress {
     pub running: bool,
     /// The number of updates applied so far, according to what the workers have reported.
     pub global_step: GlobalStep,
-    /// The number of updates at the end, unless the job is stopped early.
+    /// The number of updates at which the training ends. An early stop lowers this number.
     pub last_step: GlobalStep,
     /// The number of gradients that are combined into one update.
     pub gradients_per_update: u32,
@@ -36,13 +36,13 @@ pub struct JobProgress {
 pub enum JobEnd {
     /// The job trained to its end, or to the step at which it was stopped, and was evaluated.
     Completed(JobReport),
-    /// The job was told to stop before its end, and another one can continue from its checkpoint.
+    /// The job was told to stop before its end, and another job can continue from its checkpoint.
     Saved {
-        /// The number of updates that are in the checkpoint.
+        /// The number of updates that the checkpoint includes.
         step: GlobalStep,
         /// The checkpoint from which another job can continue.
         checkpoint: CheckpointName,
-        /// The reason for which the job stopped.
+        /// The reason why the job stopped.
         reason: String,
     },
 }
@@ -50,17 +50,17 @@ pub enum JobEnd {
 /// The report of a job that trained to its end.
 #[derive(Clone, Debug)]
 pub struct JobReport {
-    /// The time from when the workers were told to begin until the last one had finished.
+    /// The time from the moment when the workers begin to train until the last worker has finished.
     pub training: Duration,
-    /// The number of updates that are in the variables, including those of a restored checkpoint; the same on
-    /// every shard.
+    /// The number of updates that were applied to the variables, including those in a restored checkpoint;
+    /// the same on every shard.
     pub steps: GlobalStep,
-    /// The reason for which the job stopped before its last step, if it did.
+    /// The reason why the job stopped before its last step, if it did.
     pub stopped: Option<String>,
     /// The number of updates that this run has applied; the same on every shard.
     pub updates_applied: u64,
-    /// The number of gradients in these updates, as the first shard counts them; an update may combine
-    /// several.
+    /// The number of gradients in these updates, counted by the first shard. An update may combine several
+    /// gradients.
     pub gradients: u64,
     /// The number of steps that workers dropped because their gradients were not finite.
     pub skipped: u64,

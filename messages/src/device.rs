@@ -35,14 +35,14 @@ pub struct Device {
 pub struct OpDeviceSpec {
     /// The index of the worker.
     pub task: Option<u32>,
-    /// The kind of the device, and its index among the devices of this kind. Each is optional.
+    /// The kind of the device, and its index among the devices of this kind. The index is optional.
     pub device: Option<(DeviceKind, Option<u32>)>,
 }
 
 /// An error: a text that is not a valid device for an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "device '{0}' is not valid for an operation, expected a worker's, as in '/job:worker/task:0/device:CPU:0' or '/device:GPU:1'"
+    "device '{0}' is not valid for an operation, expected a device of a worker, such as '/job:worker/task:0/device:CPU:0' or '/device:GPU:1'"
 )]
 pub struct OpDeviceError(String);
 

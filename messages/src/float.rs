@@ -1,4 +1,4 @@
-//! Floats in JSON, which has no NaN: `null` is read as NaN.
+//! Deserializes floats from JSON. Reads `null` as NaN, because JSON has no NaN.
 
 use serde::{Deserialize, Deserializer};
 

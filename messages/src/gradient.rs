@@ -1,22 +1,23 @@
-//! The settings by which a worker checks and clips its gradients before it pushes them. The worker carries
-//! them out.
+//! The settings for the checks and the clipping of gradients before a push. The code that uses these
+//! settings is in the worker.
 
 use serde::{Deserialize, Serialize};
 
 use crate::out_of_range::OutOfRange;
 
-/// The checks and the clipping of one worker's gradients. They apply to the sum over the worker's devices,
-/// before other workers' gradients are combined with it: first the check, then clipping by value, then by
-/// norm.
+/// The checks and the clipping of one worker's gradients. They apply to the sum of the gradients of the
+/// worker's devices, before this sum is combined with other workers' gradients. The check comes first, then
+/// clipping by value, then clipping by norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GradientSpec {
-    /// The largest absolute value of an element, to which greater ones are clipped; `None` does not clip by
-    /// value.
+    /// The largest absolute value of an element. Elements beyond this bound are clipped to it. `None`
+    /// disables clipping by value.
     #[serde(default)]
     pub clip_value: Option<f32>,
-    /// The largest Euclidean norm of all gradients together; if theirs is greater, they are scaled down to it
-    /// (Pascanu et al., ICML 2013). `None` does not clip by norm.
+    /// The largest Euclidean norm of all gradients together. If their norm is greater, all gradients are
+    /// scaled down so that the norm equals this bound (Pascanu et al., ICML 2013). `None` disables clipping
+    /// by norm.
     #[serde(default)]
     pub clip_global_norm: Option<f32>,
     /// What happens if a gradient has NaN or infinite elements.

@@ -1,5 +1,5 @@
-//! Newtypes for every id and every kind of step, so that they cannot be confused. How ids are encoded and
-//! used is decided elsewhere.
+//! Newtypes for every id and every kind of step. With separate types, the compiler rejects code that uses
+//! one in place of another.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,11 +30,11 @@ macro_rules! number {
 }
 
 number!(
-    /// The incarnation of a task, which differs from that of the same task before a restart.
+    /// The incarnation of a task, that is, one run of its process. A restarted task has a new incarnation.
     Incarnation(u64)
 );
 number!(
-    /// The number of a push within one incarnation of a worker, starting at 1.
+    /// The sequence number of a push within one incarnation of a worker, starting at 1.
     Sequence(u64)
 );
 number!(
@@ -91,7 +91,7 @@ impl NodeId {
     }
 }
 
-/// The job of a task. `master`, an older name, is parsed as the chief.
+/// The job of a task. The older name `master` is parsed as `chief`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobName {

@@ -32,15 +32,15 @@ pub struct JobSpec {
     /// The schedule of the learning rate over the global step.
     #[serde(default)]
     pub schedule: ScheduleSpec,
-    /// The number of steps at the beginning over which the learning rate rises linearly to the value of the
-    /// schedule.
+    /// The number of steps at the start of the job over which the learning rate rises linearly to the
+    /// schedule's value.
     #[serde(default)]
     pub warm_up: u64,
-    /// The weight decay: the share of a variable's value that is added to its gradient.
+    /// The weight decay: each variable's value, multiplied by this factor, is added to its gradient.
     #[serde(default)]
     pub weight_decay: f32,
-    /// The decay of the exponential moving averages of trained variables; `None` computes none. If there are
-    /// averages, evaluations use them instead of the values.
+    /// The decay of the exponential moving averages of trained variables; `None` disables averages. If
+    /// averages are enabled, evaluations use them instead of the values.
     #[serde(default)]
     pub average: Option<f32>,
     /// How workers check and clip gradients before they push them.
@@ -86,7 +86,7 @@ pub enum JobError {
     /// The job is `deterministic`, but under its policy the result depends on the order in which pushes
     /// arrive.
     #[error(
-        "deterministic needs the policy sync, but the policy is {0}: the result of other policies depends on timing"
+        "deterministic needs the policy sync, but the policy is {0}: use sync, because the result of other policies depends on timing"
     )]
     NotDeterministic(SyncSpec),
 }
@@ -153,9 +153,10 @@ impl JobSpec {
         serde_json::to_string_pretty(self).expect("plain data encodes")
     }
 
-    /// Returns the content of the job file as a tree, whose keys are those of the file.
+    /// Returns the content of the job file as a JSON tree with the same keys.
     pub fn to_value(&self) -> serde_json::Value {
-        // By way of the text, which is compiled anyway: a second serializer for all specs is not.
+        // The tree is parsed from the text, because the serializer to text is compiled anyway. A direct
+        // conversion would compile a second serializer for all specs.
         serde_json::from_str(&self.to_json()).expect("it was just written")
     }
 

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
-extern crate self as pushpull_messages; // The fixtures are shared with the crates above.
+extern crate self as pushpull_messages; // The fixtures use this name, because other crates share them.
 
 pub mod checkpoint;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! The error for a setting outside its range, which all kinds of configuration share.
+//! The error for a setting outside its range. All kinds of configuration use this error.
 
 use std::fmt;
 

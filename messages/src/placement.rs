@@ -1,4 +1,5 @@
-//! The placement: which shard owns each slice of each variable. The chief computes it elsewhere.
+//! The placement: which shard owns each slice of each variable. The crate `pushpull-chief` computes
+//! placements.
 //!
 //! Properties: (P1) the slices of a variable are disjoint and cover it; (P2) all tasks use the same
 //! placement.
@@ -33,7 +34,7 @@ impl SliceSpec {
         Self { variable: id, row: 0, rows: variable.rows() as u64 }
     }
 
-    /// Returns the index in the variable, in row-major order, of the slice's first element.
+    /// Returns the index of the slice's first element within the variable, in row-major order.
     pub fn first_element(&self, variable: &VariableSpec) -> usize {
         self.row as usize * variable.row_elements()
     }
@@ -49,7 +50,7 @@ impl SliceSpec {
 pub struct PlacedSlice {
     /// The slice.
     pub slice: SliceSpec,
-    /// The shard that owns it.
+    /// The shard that owns the slice.
     pub shard: ShardId,
 }
 
@@ -71,10 +72,10 @@ pub enum PlacementError {
     /// The placement has no shards.
     #[error("the placement has no shards, expected at least one")]
     NoShards,
-    /// The placement has more slices than [`SLICES_MAX`]; their number.
+    /// The placement has more slices than [`SLICES_MAX`]. The value is the number of slices.
     #[error("the placement has {0} slices, expected at most {SLICES_MAX}: split variables into fewer slices")]
     TooManySlices(usize),
-    /// The placement has more shards than [`SHARDS_MAX`]; their number.
+    /// The placement has more shards than [`SHARDS_MAX`]. The value is the number of shards.
     #[error("the placement has {0} shards, expected at most {SHARDS_MAX}: use fewer shards")]
     TooManyShards(usize),
     /// A shard is listed twice.
@@ -88,10 +89,10 @@ pub enum PlacementError {
         /// The shard that is not listed.
         shard: ShardId,
     },
-    /// A slice is not the expected next one, which breaks P1: there is a gap, an overlap, a wrong order or an
-    /// unknown variable.
+    /// A slice is not the expected next slice, which breaks P1. There is a gap, an overlap, a wrong order or
+    /// an unknown variable.
     #[error(
-        "slice {slice} is out of place, expected it to begin at row {expected_row} of variable {expected}"
+        "slice {slice} is out of order or too long, expected a slice that begins at row {expected_row} of variable {expected} and ends within it"
     )]
     NotCovering {
         /// The slice.
@@ -102,7 +103,7 @@ pub enum PlacementError {
         expected_row: u64,
     },
     /// The slices of a variable do not reach its last row, which breaks P1.
-    #[error("variable {0} is not covered to its end, expected a slice of its remaining rows")]
+    #[error("the slices of variable {0} end before its last row, expected slices of all rows")]
     Incomplete(VariableId),
 }
 
@@ -165,7 +166,7 @@ impl Placement {
     }
 }
 
-/// The job's settings that say how the chief places variables on shards.
+/// The job's settings for the placement of variables on shards.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementSpec {
@@ -205,8 +206,8 @@ pub enum PartitionerSpec {
         /// The maximum size of a slice, in bytes; at least 1.
         bytes: u64,
     },
-    /// Splits a variable into as many slices as there are shards, or fewer, so that no slice is smaller than
-    /// `bytes_min`.
+    /// Splits a variable into as many slices as there are shards. If the slices would be smaller than
+    /// `bytes_min`, makes fewer slices.
     MinMax {
         /// The minimum size of a slice, in bytes; at least 1.
         bytes_min: u64,

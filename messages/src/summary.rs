@@ -29,7 +29,7 @@ pub struct SummarySpec {
 pub enum SummaryValue {
     /// One number.
     Scalar(f32),
-    /// A distribution of numbers.
+    /// A distribution of values.
     Histogram(HistogramSpec),
     /// An image.
     Image(ImageSpec),
@@ -37,20 +37,21 @@ pub enum SummaryValue {
     Text(String),
 }
 
-/// A distribution of numbers.
+/// A distribution of values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistogramSpec {
-    /// The least number.
+    /// The smallest value.
     pub min: f64,
-    /// The greatest number.
+    /// The greatest value.
     pub max: f64,
-    /// The number of numbers in the distribution.
+    /// The number of values in the distribution.
     pub count: f64,
-    /// The sum of the numbers.
+    /// The sum of the values.
     pub sum: f64,
-    /// The sum of the squares of the numbers.
+    /// The sum of the squares of the values.
     pub sum_squares: f64,
-    /// The buckets: the upper limit of each, in ascending order, and the number of numbers in the bucket.
+    /// The upper limit of each bucket and the number of values in the bucket. The limits are in ascending
+    /// order.
     pub buckets: Vec<(f64, f64)>,
 }
 
@@ -84,7 +85,7 @@ pub enum SummaryError {
     /// The number of bytes in the image does not match its height, width and channels.
     #[error(
         "the image '{tag}' is {height}×{width} with {channels} channels and has {pixels} bytes, \
-         expected one per pixel and channel, and 1, 3 or 4 channels"
+         expected 1, 3 or 4 channels and one byte per pixel and channel"
     )]
     Image {
         /// The tag.
@@ -99,7 +100,9 @@ pub enum SummaryError {
         pixels: usize,
     },
     /// The limits of the histogram's buckets are not in ascending order.
-    #[error("histogram '{0}' has limits that do not ascend, expected each above the one before")]
+    #[error(
+        "histogram '{0}' has bucket limits that are not in ascending order, expected each limit above the previous one"
+    )]
     Histogram(String),
 }
 

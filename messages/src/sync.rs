@@ -1,4 +1,5 @@
-//! Synchronisation policies: how gradients of several workers become updates. The shards carry them out.
+//! Synchronisation policies: how gradients of several workers become updates. The crate `pushpull-ps`
+//! implements the policies.
 //!
 //! A policy has the same text on a command line and in a job file: `async`, `async:staleness-lr`,
 //! `bounded:3`, `sync` or `sync:2`.
@@ -22,8 +23,8 @@ pub enum SyncSpec {
     /// Applies each push when it arrives, and lets no worker run more than `staleness` steps ahead of the
     /// slowest worker. This is the stale synchronous parallel (SSP) policy of Ho et al., NIPS 2013.
     Bounded {
-        /// The largest lead over the slowest worker, in steps of one worker. With 0, all workers run in lock
-        /// step.
+        /// The maximum number of steps by which a worker may be ahead of the slowest worker. With 0, all
+        /// workers run in lock step.
         staleness: u32,
     },
     /// Applies the mean of several workers' gradients, all computed at the same version: Chen et al., 2016.
@@ -35,8 +36,7 @@ pub enum SyncSpec {
 }
 
 impl SyncSpec {
-    /// The policy that applies each push when it arrives, whatever its staleness, with the same learning
-    /// rate.
+    /// The policy that applies each push when it arrives. Staleness does not change the learning rate.
     pub const ASYNC: Self = Self::Async { staleness_lr: false };
     /// The policy that applies the mean of the gradients of all workers.
     pub const SYNC: Self = Self::Sync { aggregate: None };
@@ -116,7 +116,7 @@ impl TryFrom<String> for SyncSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaveSpec {
-    /// The other workers continue, and the worker no longer counts in the policy.
+    /// The other workers continue, and the synchronisation policy no longer counts the worker.
     #[default]
     Continue,
     /// The job ends with an error.

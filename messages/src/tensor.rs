@@ -1,4 +1,4 @@
-//! Shapes and element types of tensors. The elements themselves are elsewhere.
+//! Shapes and element types of tensors. This module does not contain the elements.
 
 use std::fmt;
 

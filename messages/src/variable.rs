@@ -11,8 +11,8 @@ use crate::tensor::Shape;
 
 /// The maximum number of bytes in a variable's name.
 pub const VARIABLE_NAME_BYTES_MAX: usize = 256;
-/// The maximum number of elements in one variable, 2^40. It is far more than one shard can store, and small
-/// enough that sizes in bytes do not overflow.
+/// The maximum number of elements in one variable, and in all variables of a graph together: 2^40. This is
+/// far more than one shard can store, but small enough to avoid overflows of sizes in bytes.
 pub const VARIABLE_ELEMENTS_MAX: usize = 1 << 40;
 
 /// A variable: a tensor of f32 elements that is stored on the ps tasks.
@@ -25,8 +25,9 @@ pub struct VariableSpec {
     pub shape: Shape,
     /// The initial values.
     pub initializer: InitializerSpec,
-    /// Whether the optimizer trains the variable. A push to an untrained variable is subtracted from its
-    /// value without an optimizer; the moving averages of batch normalisation are updated in this way.
+    /// Whether the optimizer trains the variable. If not, the shard subtracts each push from the variable's
+    /// value without using the optimizer. The moving averages of batch normalisation are updated in this
+    /// way.
     #[serde(default = "yes", skip_serializing_if = "is_trained")]
     pub trainable: bool,
     /// The device that the user requests for the variable, if any.
@@ -38,7 +39,7 @@ const fn yes() -> bool {
     true
 }
 
-/// Returns true if the field has its default, `true`, in which case a job file leaves it out.
+/// Returns true if the field has its default value, `true`. A job file then omits the field.
 const fn is_trained(trainable: &bool) -> bool {
     *trainable
 }
@@ -51,9 +52,10 @@ pub enum VariableError {
         "variable name '{0}' is not valid, expected 1 to {VARIABLE_NAME_BYTES_MAX} bytes of letters, digits, '_', '.', '-' and '/'"
     )]
     Name(String),
-    /// The shape has an extent of 0, too many axes or too many elements.
+    /// The shape has an extent of 0 or too many axes, or the variable makes the number of elements too
+    /// large.
     #[error(
-        "variable '{name}' has shape {shape}, expected at most 8 extents, all at least 1, with a product of at most 2^40"
+        "variable '{name}' has shape {shape}, expected at most 8 extents, all at least 1, and at most 2^40 elements in all variables together"
     )]
     Shape {
         /// The name of the variable.
@@ -70,7 +72,7 @@ pub enum VariableError {
         what: &'static str,
         /// The allowed values.
         expected: &'static str,
-        /// The value found. It is a text so that two equal errors compare equal even if the value is NaN.
+        /// The value found, as text. With a float, an error about NaN would not equal itself.
         value: String,
     },
 }
@@ -113,7 +115,7 @@ impl VariableSpec {
     }
 
     /// Returns the number of the random stream that generates the initial values: the 64-bit FNV-1a hash of
-    /// the name. The values therefore depend neither on the order of the variables nor on their placement.
+    /// the name. The values therefore do not depend on the order of the variables or on their placement.
     pub fn random_stream(&self) -> u64 {
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         self.name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
@@ -151,7 +153,8 @@ pub enum InitializerSpec {
         /// The standard deviation.
         stddev: f32,
     },
-    /// A normal distribution in which values more than two standard deviations from the mean are drawn again.
+    /// A normal distribution. A value that is more than two standard deviations from the mean is drawn
+    /// again.
     TruncatedNormal {
         /// The mean.
         mean: f32,
@@ -178,11 +181,12 @@ impl InitializerSpec {
         }
     }
 
-    /// Returns the initializer with its scale computed for a variable of this shape. Glorot's becomes a
-    /// uniform and He's a truncated normal distribution; the others are unchanged.
+    /// Returns the initializer with its scale computed for a variable of this shape. `GlorotUniform` becomes
+    /// `Uniform`, `HeNormal` becomes `TruncatedNormal`, and the others are unchanged.
     ///
-    /// Fan-in and fan-out are `in` and `out` for a matrix `[in, out]`, `height · width · in` and `height ·
-    /// width · out` for a convolution's kernel `[height, width, in, out]`, and both the length for a vector.
+    /// A matrix `[in, out]` has the fan-in `in` and the fan-out `out`. A convolution's kernel `[height,
+    /// width, in, out]` has `height · width · in` and `height · width · out`. For a vector, both are its
+    /// length; for a scalar, both are 1.
     #[must_use]
     pub fn resolve(&self, shape: &Shape) -> Self {
         match self {
@@ -224,7 +228,7 @@ pub struct DeviceSpec {
 /// An error: a text that is not a valid device for a variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "device '{0}' is not valid for a variable, expected a ps task, as in '/job:ps/task:0' or '/job:ps/task:0/shard:1'"
+    "device '{0}' is not valid for a variable, expected a ps task, such as '/job:ps/task:0' or '/job:ps/task:0/shard:1'"
 )]
 pub struct DeviceError(String);
 

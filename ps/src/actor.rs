@@ -1,5 +1,5 @@
-//! The actor around a shard's state machine: passes each request to the state machine, sends the answers that
-//! are due, and passes the machine's file requests to the checkpoint thread.
+//! The actor around a shard's state machine. The actor passes each request to the state machine, sends the
+//! answers that are due, and passes the machine's file requests to the checkpoint thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub(crate) struct Shard {
     publisher: Publisher,
     leaving: CancellationToken,
     on_panic: Box<dyn Fn(String) + Send>,
-    /// The times that it took to write the shard's parts of checkpoints.
+    /// How long each write of the shard's part of a checkpoint took.
     saving: TimeHistogram,
     saves_failed: u64,
 }
@@ -73,7 +73,7 @@ impl Shard {
         }
     }
 
-    /// Publishes a snapshot of the shard, which its views then show.
+    /// Publishes a snapshot of the shard, so that the shard's views show it.
     fn publish(&self) {
         self.publisher.publish(self.state.stage(), self.snapshot());
     }
@@ -86,8 +86,8 @@ impl Shard {
         change: impl FnOnce(&mut ShardState<TracedReply>) -> Vec<Answer<TracedReply>>,
     ) {
         let state = &mut self.state;
-        // A panic may leave an update half applied, and training must not continue with that, so a panic here
-        // ends the whole task.
+        // A panic may leave an update half applied. Training must not continue with such values, so the
+        // panic ends the whole task.
         match catch_unwind(AssertUnwindSafe(|| change(state))) {
             Ok(answers) => answers.into_iter().for_each(|answer| self.send(answer)),
             Err(panic) => {
@@ -111,11 +111,12 @@ impl Shard {
             Ok((message, payload)) => reply.send(message, payload),
             Err(refusal) => {
                 let shard = self.state.id();
-                // A request that is too early or too late is normal, so no person needs to see it in the log.
+                // Requests that come too early or too late are normal, so they are logged at debug level
+                // only.
                 if matches!(refusal.code, RefusalCode::Unavailable | RefusalCode::Superseded) {
-                    tracing::debug!(%shard, "refused: {refusal}");
+                    tracing::debug!(%shard, "refused a request: {refusal}");
                 } else {
-                    tracing::warn!(%shard, "refused: {refusal}");
+                    tracing::warn!(%shard, "refused a request: {refusal}");
                 }
                 reply.send(refusal.into(), Payload::EMPTY);
             }
@@ -132,7 +133,7 @@ impl Actor for Shard {
 }
 
 impl Drop for Shard {
-    /// Publishes the final snapshot, which the shard's views show from then on.
+    /// Publishes the final snapshot. The shard's views show it from then on.
     fn drop(&mut self) {
         self.publish();
     }
@@ -148,7 +149,7 @@ pub(crate) struct ShardRequest {
     pub payload: Payload,
     /// The worker that sent the request; `None` if the sender is not a worker.
     pub reader: Option<Reader>,
-    /// The number, on this task, of the connection on which the request arrived; later connections have
+    /// The number that this task gave to the connection on which the request arrived. Later connections have
     /// greater numbers.
     pub connection: u64,
     /// The handle to answer the request.
@@ -223,7 +224,7 @@ fn dispatch(
         Message::Save(save) => state.save(*save, connection, reply),
         Message::StopAt(stop) => state.stop_at(&stop, reply),
         other => {
-            let reason = format!("{} takes no {}", state.id(), other.name());
+            let reason = format!("{} does not accept {}", state.id(), other.name());
             vec![Answer { reply, result: Err(Refusal::new(RefusalCode::Malformed, reason)) }]
         }
     }

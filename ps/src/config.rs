@@ -13,12 +13,12 @@ pub struct PsConfig {
     pub shards: u32,
     /// How long to wait for the chief to connect for the first time.
     pub start_timeout: Duration,
-    /// How long to wait for a connection when the chief has gone without ending the job and no other peer is
-    /// connected either.
+    /// How long to wait for a new connection when the chief has disconnected without ending the job and no
+    /// other peer is connected. After this time, the task ends with an error.
     pub deserted_timeout: Duration,
-    /// How long to keep serving after a signal while the chief is connected, so that the chief can save the
-    /// job. The chief has its own time limit for that save, and this one is longer than the longest allowed
-    /// there.
+    /// How long to keep serving after a signal to stop while the chief is connected, so that the chief can
+    /// save the job. The chief has its own time limit for that save, which can be at most one hour. The
+    /// default here is longer, so that the chief's limit always expires first.
     pub drain_timeout: Duration,
     /// The limits on connections and requests.
     pub server: ServerConfig,

@@ -11,7 +11,8 @@ pub enum PsError {
     Config(#[from] OutOfRange),
     /// The chief did not connect within the time limit.
     #[error(
-        "{chief} at {address} did not connect within {seconds} s; check that it runs, with the same cluster spec"
+        "{chief} at {address} did not connect within {seconds} s; check that it is running and has the same \
+         cluster spec"
     )]
     NoChief {
         /// The task that hosts the chief.
@@ -22,15 +23,15 @@ pub enum PsError {
         seconds: u64,
     },
     /// The chief left without ending the job, and no other peer is connected.
-    #[error("the chief left before it said how the job ended, and no worker is connected any more")]
+    #[error("the chief left before it reported how the job ended, and no worker is connected")]
     ChiefLost,
     /// The chief reported that the job failed.
     #[error("the job failed: {0}")]
     JobFailed(String),
     /// The task received a signal before the chief ended the job.
-    #[error("interrupted before the job's end")]
+    #[error("interrupted before the job ended")]
     Interrupted,
-    /// A shard panicked, which is a bug: the process must end, so that the job can recover.
+    /// A shard panicked, which is a bug. The process must end, so that the job can recover.
     #[error("{shard} panicked: {reason}")]
     ShardPanicked {
         /// The shard that panicked.

@@ -1,5 +1,5 @@
-//! The parameter server: the only code that changes a variable. Losses, batches and devices are the workers'
-//! matter, and the chief decides on the placement.
+//! The parameter server. Only this crate changes variables. Losses, batches and devices belong to the
+//! workers. The chief decides the placement.
 
 #![forbid(unsafe_code)]
 

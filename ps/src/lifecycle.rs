@@ -20,14 +20,14 @@ pub(crate) enum End {
 #[derive(Debug, Default)]
 struct Status {
     chief_seen: bool,
-    /// The number of connections from the chief, which `connections` includes.
+    /// The number of connections from the chief. They are also counted in `connections`.
     chief_connections: usize,
     connections: usize,
     end: Option<End>,
 }
 
 impl Status {
-    /// Returns whether the chief was connected once, and no peer at all is connected now.
+    /// Returns whether the chief has connected before and no peer is connected now.
     const fn is_deserted(&self) -> bool {
         self.chief_seen && self.connections == 0
     }
@@ -73,9 +73,9 @@ impl Lifecycle {
         self.wait_within(limit, |status| status.chief_seen || status.end.is_some()).await
     }
 
-    /// Waits until the task is to end, and returns how. Returns `None` if, without interruption for `limit`,
-    /// no peer has been connected after the chief had left. A shorter time does not count, because all
-    /// connections may break at once and be made again.
+    /// Waits until the task is to end, and returns how. Returns `None` if the chief has connected before and
+    /// then no peer is connected for the whole of `limit`. A shorter time does not count, because all
+    /// connections may break at once and be established again.
     pub(crate) async fn ended(&self, limit: Duration) -> Option<End> {
         loop {
             self.wait(|status| status.end.is_some() || status.is_deserted()).await;
@@ -88,7 +88,7 @@ impl Lifecycle {
         }
     }
 
-    /// Waits until the chief has been disconnected without interruption for `limit`.
+    /// Waits until the chief has stayed disconnected for the whole of `limit`.
     pub(crate) async fn chief_leaves(&self, limit: Duration) {
         loop {
             self.wait(|status| status.chief_connections == 0).await;
@@ -99,7 +99,7 @@ impl Lifecycle {
     }
 
     async fn wait(&self, holds: impl FnMut(&Status) -> bool) {
-        // This cannot fail, because the sender, which it belongs to, exists.
+        // The wait fails only if the sender is dropped, and `self` owns the sender.
         let _ = self.0.subscribe().wait_for(holds).await;
     }
 

@@ -61,8 +61,8 @@ impl Shards {
     ) -> Self {
         let limits = ShardLimits {
             values_bytes_max: config.server.limits.payload_bytes_max,
-            // Held gradients may take at most half of the task's bytes in flight. The other half is for the
-            // gradients that are still to arrive.
+            // The held gradients of all shards may take at most half of the task's bytes in flight. The
+            // other half is for gradients that have yet to arrive.
             gradients_bytes_max: config.server.in_flight_bytes_max / 2 / u64::from(config.shards),
         };
         let clock = Clock::start();
@@ -111,8 +111,8 @@ impl Ps {
             Shards::start(task, &config, pool, &checkpoints, &lifecycle, &leaving);
         let shards = addresses.iter().map(|(address, _)| address.clone().recipient()).collect();
         let service = Arc::new(Router { task, shards: addresses, lifecycle: lifecycle.clone() });
-        // A save is answered when it is written; until then the chief must be able to send every shard other
-        // requests.
+        // A save request is answered only when the file is written. Meanwhile the chief must be able to send
+        // other requests to every shard.
         let requests_max = config.server.requests_max.max(4 * config.shards);
         let server_config = ServerConfig { shards: config.shards, requests_max, ..config.server.clone() };
         let server = serve(listener, identity.clone(), service, server_config);
@@ -145,7 +145,7 @@ impl Ps {
         self.server.address()
     }
 
-    /// Returns a view of the task, which stays usable after the task has ended.
+    /// Returns a view of the task. The view stays usable after the task has ended.
     pub fn view(&self) -> PsView {
         self.view.clone()
     }
@@ -162,20 +162,22 @@ impl Ps {
     /// # Errors
     /// Returns an error if the chief never connects, is lost, or reports that the job failed; if a shard
     /// panics; or if the task is interrupted.
-    // Boxed, so that its code is compiled in this crate alone and not again in each program that awaits it.
+    // The future is boxed, so that its code is compiled only in this crate and not again in each program
+    // that awaits it.
     pub fn run(self, interrupt: CancellationToken) -> LocalBoxFuture<'static, Result<(), PsError>> {
         Box::pin(self.serve_until_end(interrupt))
     }
 
     async fn serve_until_end(self, interrupt: CancellationToken) -> Result<(), PsError> {
         let result = tokio::select! {
-            // If the chief has ended the job and left, the former is the result.
+            // If the chief has ended the job and then disconnected, both branches are ready. The first must
+            // win, because it has the result of the job.
             biased;
             result = self.serve() => result,
             () = self.drain(interrupt) => Err(PsError::Interrupted),
         };
         self.view.stop();
-        // A shard that stops refuses the requests that are waiting in it.
+        // When a shard stops, it refuses the requests that still wait in it.
         for arbiter in self.arbiters {
             arbiter.stop();
         }
@@ -183,7 +185,7 @@ impl Ps {
         // From now on, the counts in the view do not change.
         self.view.wait_for_end().await;
         match result {
-            // A signal told the task to stop, and the job failed because it could not be saved.
+            // After a signal, the job fails if it cannot be saved. The cause to report is then the signal.
             Err(PsError::JobFailed(_)) if self.leaving.is_cancelled() => Err(PsError::Interrupted),
             result => result,
         }
@@ -205,7 +207,8 @@ impl Ps {
         }
     }
 
-    /// Waits for an interrupt, and then until the time for the chief to save the job is over.
+    /// Waits for an interrupt, and then until the chief has disconnected or its time to save the job has
+    /// expired.
     async fn drain(&self, interrupt: CancellationToken) {
         let PsConfig { drain_timeout, deserted_timeout, .. } = self.config;
         interrupt.cancelled().await;

@@ -56,7 +56,7 @@ impl Service for Router {
             return self.lifecycle.end(end);
         }
         let Some(shard) = shard_of(peer, &message) else {
-            let reason = format!("{} takes no {} from {}", self.task, message.name(), peer.task);
+            let reason = format!("{} does not accept {} from {}", self.task, message.name(), peer.task);
             return reply.refuse(RefusalCode::Malformed, reason);
         };
         let Some((address, meter)) = self.shards.get(shard as usize) else {

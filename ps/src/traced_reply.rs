@@ -9,7 +9,7 @@ use pushpull_messages::observe::{Clock, Micros, PushTimes};
 use pushpull_transport::Reply;
 use pushpull_transport::buffer::Payload;
 
-/// A handle to answer a request, which adds the times to the answer of a traced push.
+/// A handle to answer a request. If the request is a traced push, adds the times to the answer.
 #[derive(Debug)]
 pub(crate) struct TracedReply {
     reply: Reply,
@@ -37,7 +37,7 @@ impl Trace {
         self.done_us.get_or_init(|| self.clock.now());
     }
 
-    /// Returns the times of the push, with the current time as that of the answer.
+    /// Returns the times of the push. The time of the answer is the current time.
     fn times(&self) -> PushTimes {
         let answered_us = self.clock.now();
         PushTimes {

@@ -1,4 +1,5 @@
-//! The tools: run a cluster of processes on this machine, work on checkpoints, watch a job.
+//! The program `pushpull`: tools that run a cluster of processes on this machine, inspect and convert
+//! checkpoints, and watch a job.
 
 use std::process::ExitCode;
 

@@ -10,7 +10,7 @@ use super::Layer;
 /// itself, or as an option of other layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Activation {
-    /// Returns x unchanged.
+    /// x itself, unchanged.
     #[default]
     Linear,
     /// max(x, 0).
@@ -44,9 +44,9 @@ impl Layer for Activation {
 }
 
 impl Activation {
-    /// Returns the initial values of a kernel whose output goes through this function. They are those of He
-    /// et al. 2015 for functions that are 0, or almost 0, for negative numbers, and those of Glorot & Bengio
-    /// 2010 for the others.
+    /// Returns the initializer for a kernel whose output goes through this function. It is that of He et al.
+    /// 2015 if the function is 0, or almost 0, for negative numbers, and that of Glorot & Bengio 2010
+    /// otherwise.
     pub(super) fn initializer(self) -> InitializerSpec {
         match self {
             Self::Relu | Self::LeakyRelu { .. } | Self::Gelu => InitializerSpec::HeNormal,

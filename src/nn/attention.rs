@@ -11,8 +11,8 @@ use super::layer::{Identity, floats};
 /// every position takes a mean of the values of all positions, weighted by softmax(query·keyᵀ / √size). The
 /// size of a head is width / heads.
 ///
-/// It has the variables of four [`Dense`] layers from width to width: `query/kernel`, `query/bias`, and the
-/// same for `key`, `value` and `output`.
+/// Its variables are those of four [`Dense`] layers that keep the width: `query/kernel` and `query/bias`,
+/// and the same two for `key`, `value` and `output`.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct MultiHeadAttention {
@@ -49,7 +49,7 @@ impl Layer for MultiHeadAttention {
             let fits = |x: &&[usize]| x.len() == 3 && heads > 0 && x[2].is_multiple_of(heads);
             let Some(&[_, length, width]) = floats(g, x).filter(fits) else {
                 let expected =
-                    "f32 [batch, length, width] with a width that is a multiple of its number of heads";
+                    "f32 [batch, length, width] with a width that is a multiple of the number of heads";
                 return g.refuse(format!("{expected}, {heads}"), &[x]);
             };
             let size = width / heads;
@@ -58,7 +58,7 @@ impl Layer for MultiHeadAttention {
                 let x = g.reshape(x, [length, heads, size]);
                 g.transpose(x, &[0, 2, 1, 3])
             });
-            // From here on the shapes are [batch, heads, length, ..].
+            // Query, key and value now have the shape [batch, heads, length, size].
             let query = g.scale(query, 1.0 / (size as f32).sqrt());
             let scores = g.matmul_transposed(query, key, [false, true]);
             let shares = if self.causal { g.causal_softmax(scores) } else { g.softmax(scores) };

@@ -10,9 +10,10 @@ use super::layer::{Identity, epsilon_setter, floats};
 /// Batch normalisation (Ioffe & Szegedy 2015): `[batch, …, c]` → the same shape. Each channel is normalised
 /// to mean 0 and variance 1, multiplied by `gamma`, and shifted by `beta`.
 ///
-/// In training the mean and the variance are those of the worker's batch. In evaluation they are
-/// `moving_mean` and `moving_variance`, which training updates from the batches, but not by gradients. All
-/// four variables have the shape `[c]`. A bias in the layer before has no effect.
+/// In training, the mean and the variance are computed over the worker's batch. In evaluation they are taken
+/// from the variables `moving_mean` and `moving_variance`. Training updates these two from the batches,
+/// without gradients. All four variables have the shape `[c]`. A bias in the preceding layer has no effect,
+/// because the mean is subtracted.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct BatchNorm {
@@ -27,8 +28,9 @@ pub fn batch_norm(name: impl Into<String>) -> BatchNorm {
 }
 
 impl BatchNorm {
-    /// Sets the momentum, from 0 to 1: the share of the moving mean and variance that each step keeps; the
-    /// rest comes from the batch. A job of a few hundred steps needs less than the default 0.99.
+    /// Sets the momentum m, from 0 to 1. At each step, the new moving mean is m times the old one plus 1 − m
+    /// times the mean of the batch; the same holds for the variance. A job of a few hundred steps needs a
+    /// momentum below the default 0.99.
     pub fn momentum(mut self, momentum: f32) -> Self {
         self.momentum = momentum;
         self

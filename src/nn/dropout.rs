@@ -6,7 +6,7 @@ use pushpull_messages::id::NodeId;
 use super::Layer;
 
 /// Dropout (Srivastava et al. 2014), for a tensor of any shape. In training it sets each element to 0 with
-/// probability `rate`, and divides it by 1 − rate otherwise. In evaluation it changes nothing.
+/// probability `rate`, and divides the remaining elements by 1 − `rate`. In evaluation it changes nothing.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Dropout {

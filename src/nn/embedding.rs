@@ -9,11 +9,10 @@ use super::Layer;
 use super::layer::Identity;
 
 /// An embedding: i32 ids `[batch, …]` → `[batch, …, width]`. It looks up the row of each id in the variable
-/// `table` `[rows, width]`. An id that is not in the table fails the step.
+/// `table` `[rows, width]`. The step fails if an id is not in the table.
 ///
-/// The initial values come from a normal distribution with the standard deviation 0.02, as in GPT-2, whatever
-/// the size of the table. An id selects one row, so the standard deviation should not depend on the number of
-/// rows.
+/// The initial values come from a normal distribution with the standard deviation 0.02, as in GPT-2. It does
+/// not depend on the size of the table, because each id selects only one row.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Embedding {
@@ -23,7 +22,7 @@ pub struct Embedding {
     initializer: InitializerSpec,
 }
 
-/// Makes an embedding of ids from 0 to `rows` − 1 as vectors of `width` numbers.
+/// Makes an embedding that maps ids from 0 to `rows` − 1 to vectors of `width` numbers.
 pub fn embedding(name: impl Into<String>, rows: usize, width: usize) -> Embedding {
     let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 0.02 };
     Embedding { identity: Identity::new(name), rows, width, initializer }

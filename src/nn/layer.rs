@@ -1,4 +1,4 @@
-//! The trait of all layers, and the identity by which a layer that is applied again shares its variables.
+//! The trait of all layers, and the identity of a layer. All applications of one layer share its variables.
 
 use pushpull_messages::graph::{GraphBuilder, LayerId};
 use pushpull_messages::id::NodeId;
@@ -6,12 +6,13 @@ use pushpull_messages::tensor::DType;
 
 /// A part of a model that can be applied to a tensor.
 ///
-/// A layer with a name puts its variables into a scope of that name. If it is applied again, or a clone of it
-/// is, the same variables are used; within another scope it has others. Two different layers with the same
-/// name in one scope are an error, and so is an input that a layer cannot take. [`GraphBuilder::finish`]
-/// returns the error, with the layer's name.
+/// A layer with a name puts its variables into a scope of that name. If the layer or a clone of it is
+/// applied again in the same enclosing scope, it uses the same variables. In a different enclosing scope it
+/// gets variables of its own. Two different layers with the same name in one scope are an error, and so is
+/// an input with an unsuitable type or shape. [`GraphBuilder::finish`] returns the error, with the layer's
+/// name.
 ///
-/// Every function that takes a builder and a node and returns a node is a layer, too:
+/// Every function that takes a builder and a node, and returns a node, also implements `Layer`:
 ///
 /// ```
 /// use pushpull::GraphBuilder;
@@ -57,7 +58,8 @@ impl Identity {
     }
 }
 
-/// Returns the shape of a tensor of floats, with the batch first; `None` for any other node.
+/// Returns the shape of a tensor of floats, whose first axis is the batch. Returns `None` for a node of any
+/// other type.
 pub(super) fn floats(g: &GraphBuilder, x: NodeId) -> Option<&[usize]> {
     g.tensor(x).filter(|tensor| tensor.dtype == DType::F32).map(|tensor| &tensor.shape.0[..])
 }
@@ -66,7 +68,8 @@ pub(super) fn floats(g: &GraphBuilder, x: NodeId) -> Option<&[usize]> {
 macro_rules! epsilon_setter {
     ($layer:ty) => {
         impl $layer {
-            /// Sets the number that is added to the variance. It must be greater than 0.
+            /// Sets the number that is added to the variance before its square root is taken. It must be
+            /// greater than 0.
             pub fn epsilon(mut self, epsilon: f32) -> Self {
                 self.epsilon = epsilon;
                 self

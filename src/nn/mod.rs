@@ -1,5 +1,5 @@
 //! Layers, built on the graph builder. A layer is an ordinary value that can be cloned, stored and applied
-//! again. The names of variables contain the name of their layer, as in `dense1/kernel`.
+//! again. The name of a variable begins with the name of its layer, for example `dense1/kernel`.
 
 mod activation;
 mod attention;

@@ -1,4 +1,5 @@
-//! Pooling: one number for each window of pixels. Pools have no variables, and therefore no names.
+//! Pooling layers, which compute one number for each window of pixels. They have no variables, and therefore
+//! no names.
 
 use pushpull_messages::graph::{GraphBuilder, Padding, Window};
 use pushpull_messages::id::NodeId;
@@ -20,14 +21,14 @@ enum Of {
     Average,
 }
 
-/// Makes a pool that takes the maximum of each square window of `size` pixels. By default windows do not
-/// overlap. Pixels at the edges that fill no window are ignored.
+/// Makes a layer that takes the maximum of each window of `size` × `size` pixels. By default windows do not
+/// overlap. Pixels at the right and lower edges that do not fill a window are ignored.
 pub fn max_pool(size: usize) -> Pool {
     Pool { of: Of::Max, window: Window::tiles(size) }
 }
 
-/// Makes a pool that takes the mean of each square window of `size` pixels. By default windows do not
-/// overlap. Pixels at the edges that fill no window are ignored.
+/// Makes a layer that takes the mean of each window of `size` × `size` pixels. By default windows do not
+/// overlap. Pixels at the right and lower edges that do not fill a window are ignored.
 pub fn average_pool(size: usize) -> Pool {
     Pool { of: Of::Average, window: Window::tiles(size) }
 }
@@ -39,8 +40,8 @@ impl Pool {
         self
     }
 
-    /// Lets windows extend over the edges of the image, so that the output has h / stride rows and w / stride
-    /// columns, rounded up. Pixels outside of the image do not count.
+    /// Lets windows extend over the edges of the image, so that the output has h / stride rows and w /
+    /// stride columns, rounded up. Only pixels inside of the image contribute to the maximum or the mean.
     pub fn same(mut self) -> Self {
         self.window.padding = Padding::Same;
         self
@@ -56,7 +57,8 @@ impl Layer for Pool {
     }
 }
 
-/// A pool that takes the mean of each channel: `[batch, h, w, c]` → `[batch, c]` (Lin et al. 2013).
+/// A pooling layer that takes the mean of each channel over the whole image: `[batch, h, w, c]` → `[batch,
+/// c]` (Lin et al. 2013).
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct GlobalAveragePool;

@@ -8,8 +8,9 @@ use pushpull_messages::id::NodeId;
 use super::layer::floats;
 use super::{Layer, Sequential, sequential};
 
-/// A residual block, shortcut(x) + layers(x), in a scope with its name (He et al. 2015). By default the
-/// shortcut is x itself. The shortcut must have the same shape as the layers' output.
+/// A residual block, which computes shortcut(x) + layers(x) (He et al. 2015). Its variables are in a scope
+/// with its name. By default the shortcut is x itself. The shortcut must have the same shape as the layers'
+/// output.
 #[derive(Clone)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Residual {
@@ -23,14 +24,14 @@ pub fn residual(name: impl Into<String>) -> Residual {
 }
 
 impl Residual {
-    /// Appends a layer to those that are added to the shortcut.
+    /// Appends a layer to the sequence whose output is added to the shortcut.
     #[expect(clippy::should_implement_trait, reason = "nothing is summed")]
     pub fn add(mut self, layer: impl Layer + 'static) -> Self {
         self.layers = self.layers.add(layer);
         self
     }
 
-    /// Sets the layer of the shortcut. It is needed if the other layers change the shape.
+    /// Sets a layer that is applied to the shortcut. This is needed if the other layers change the shape.
     pub fn shortcut(mut self, layer: impl Layer + 'static) -> Self {
         self.shortcut = Some(Rc::new(layer));
         self
@@ -41,9 +42,10 @@ impl Layer for Residual {
     fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId {
         self.layers.apply_and(g, x, |g, y| {
             let around = self.shortcut.as_ref().map_or(x, |shortcut| shortcut.apply(g, x));
-            // The addition itself would also accept axes of extent 1, and repeat their elements.
+            // The addition alone would also accept an axis of extent 1 in one operand, and repeat its
+            // elements.
             if floats(g, around) != floats(g, y) {
-                return g.refuse("layers and a shortcut that give the same shape", &[y, around]);
+                return g.refuse("layers and a shortcut with the same output shape", &[y, around]);
             }
             g.add(around, y)
         })

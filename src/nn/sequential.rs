@@ -1,4 +1,4 @@
-//! Several layers, applied in order, as one layer.
+//! A layer that applies several layers in order.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use pushpull_messages::id::NodeId;
 use super::Layer;
 use super::layer::Identity;
 
-/// A sequence of layers, in a scope with its name: `trunk/dense1/kernel`.
+/// A sequence of layers. Its variables are in a scope with its name, for example `trunk/dense1/kernel`.
 #[derive(Clone)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Sequential {
@@ -29,7 +29,7 @@ impl Sequential {
         self
     }
 
-    /// Applies the layers and then `then`, within the same scope.
+    /// Applies the layers and then the function `then`, all within the sequence's scope.
     pub(super) fn apply_and(
         &self,
         g: &mut GraphBuilder,

@@ -1,5 +1,5 @@
-//! Tests of every layer: it has the right variables and shapes, it shares its variables when it is applied
-//! again, and its errors contain its name.
+//! Tests of every layer. Each has the right variables and shapes, shares its variables when it is applied
+//! again, and has its name in its errors.
 
 use pushpull_messages::graph::{GraphBuilder, GraphError, GraphSpec, Op, UnaryOp};
 use pushpull_messages::id::NodeId;
@@ -8,7 +8,7 @@ use pushpull_messages::variable::InitializerSpec;
 
 use super::*;
 
-/// A model with an input of floats or of ids, and layers applied to it one after the other.
+/// A model under construction: an input of floats or ids, and the layers that were applied to it so far.
 struct Model {
     g: GraphBuilder,
     x: NodeId,
@@ -279,7 +279,7 @@ fn a_layer_that_is_used_again_shares_its_variables() {
     assert_eq!(Model::ids(&[5]).then(both).variables(), ["tokens/table [10, 3]"]);
 }
 
-/// Returns a layer that applies `one` and `other` to the same input, and has the output of `other`.
+/// Returns a layer that applies `one` and then `other` to the same input, and returns the output of `other`.
 fn both(one: impl Layer, other: impl Layer) -> impl Layer {
     move |g: &mut GraphBuilder, x| {
         let _ = one.apply(g, x);
@@ -353,7 +353,7 @@ fn what_a_layer_cannot_take_is_refused_by_its_name() {
         (Model::ids(&[3]).then(embedding("it", 0, 2)), "variable 'it/table' has shape [0, 2]"),
         (
             f32s(&[6, 7]).then(multi_head_attention("it", 4)),
-            "layer 'it' expects f32 [batch, length, width] with a width that is a multiple of its number of heads, \
+            "layer 'it' expects f32 [batch, length, width] with a width that is a multiple of the number of heads, \
              4, got f32[2, 6, 7]",
         ),
         (f32s(&[6, 8]).then(multi_head_attention("it", 0)), "layer 'it' expects f32 [batch, length, width]"),
@@ -375,7 +375,7 @@ fn what_a_layer_cannot_take_is_refused_by_its_name() {
         ),
         (
             f32s(&[5]).then(residual("it").add(dense("in", 1))),
-            "layer 'it' expects layers and a shortcut that give the same shape, got f32[2, 1] and f32[2, 5]",
+            "layer 'it' expects layers and a shortcut with the same output shape, got f32[2, 1] and f32[2, 5]",
         ),
         (f32s(&[5]).then(dense("a b", 3)), "variable name 'a b/kernel' is not valid"),
     ] {

@@ -1,4 +1,4 @@
-//! The common part of a fully connected layer and a convolution: a kernel, an optional bias, and an
+//! The part that fully connected layers and convolutions have in common: a kernel, an optional bias, and an
 //! activation.
 
 use pushpull_messages::graph::GraphBuilder;
@@ -13,7 +13,7 @@ use super::{Activation, Layer};
 pub(super) struct Weights {
     pub(super) activation: Activation,
     pub(super) bias: bool,
-    /// The initial values of the kernel; `None` chooses those that suit the activation.
+    /// The initial values of the kernel; with `None` they are chosen to suit the activation.
     pub(super) initializer: Option<InitializerSpec>,
 }
 
@@ -63,7 +63,7 @@ macro_rules! weights_setters {
                 self.activation($crate::nn::Activation::Gelu)
             }
 
-            /// Leaves out the bias.
+            /// Omits the bias.
             pub fn no_bias(mut self) -> Self {
                 self.weights.bias = false;
                 self

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::logging;
 
-/// The reason why a program did not do what it was started for.
+/// The reason why a program failed or ended early.
 #[derive(Debug)]
 pub enum Failure {
     /// The flags were wrong. The exit status is 2.
@@ -14,7 +14,7 @@ pub enum Failure {
     /// A signal ended the program before its job was done. As in shells, the exit status is 128 + the
     /// signal's number.
     Signal {
-        /// A text that says what was not finished.
+        /// A description of the work that was not finished.
         reason: String,
         /// The signal's number.
         number: u8,
@@ -40,7 +40,7 @@ impl std::fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Makes a failure of usage from an error whose text is one line.
+    /// Makes a [`Failure::Usage`] from an error with a text of one line.
     pub(crate) fn usage(error: impl std::fmt::Display) -> Self {
         Self::Usage(error.to_string())
     }

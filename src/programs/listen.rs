@@ -21,13 +21,13 @@ pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: 
     }
 }
 
-/// Listens on the socket that the parent process has opened. Without one it listens at `bind`, or else at
-/// this task's address in the cluster. `bind` is for hosts that do not own the name by which the cluster
-/// knows them.
+/// Listens on the socket that the parent process has passed on. Without such a socket, listens at `bind` if
+/// it is given, and otherwise at this task's address in the cluster. `bind` is for hosts whose name in the
+/// cluster spec is not an address of their own.
 ///
 /// # Errors
-/// Returns an error if the address cannot be used. It is one line, and says who uses the address already or
-/// what to set `--bind` to.
+/// Returns an error of one line if the address cannot be used. The error names the program that already uses
+/// the address, or a value for `--bind`.
 pub(crate) async fn listen(
     tcp: &Tcp,
     config: &ClusterConfig,
@@ -60,7 +60,7 @@ pub(crate) async fn listen(
     }
 }
 
-/// Describes the program that listens at `address` already. A pushpull task tells its name in the handshake.
+/// Describes the program that already listens at `address`. A pushpull task gives its name in the handshake.
 async fn owner_of(tcp: &Tcp, address: &str, identity: &Identity) -> String {
     let patience = Patience::of(Duration::from_secs(1));
     let ask = dial(tcp, address, identity, identity.task, patience);

@@ -1,5 +1,5 @@
-//! Runs a cluster of processes on this machine: starts the role binaries, merges their logs, and ends when
-//! all have ended.
+//! Runs a cluster of processes on this machine. Starts the role binaries, merges their logs, and ends when
+//! all processes have ended.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,18 +24,19 @@ use crate::programs::exit::{Failure, Outcome};
 use crate::programs::logging::{LogFormat, PREFIXED};
 use crate::programs::signals::Signals;
 
-/// The time after the chief's end within which the other tasks must end.
+/// The time limit for the tasks to end, after the chief has ended or a signal has arrived.
 const LEAVE: Duration = Duration::from_secs(30);
 /// The file descriptor of the first inherited socket in systemd's protocol.
 const FIRST_INHERITED_FD: i32 = 3;
 
-/// The settings of a cluster that is to be started.
+/// The settings of a local cluster.
 pub(crate) struct Local {
     pub ps: u32,
     pub workers: u32,
     /// The job file.
     pub job: PathBuf,
-    /// The flags of the chief, of every ps and of every worker, except those that place them in the cluster.
+    /// The chief's flags, without those that describe the cluster. The next two fields are such flags for
+    /// every ps and for every worker.
     pub chief_flags: Vec<String>,
     pub ps_flags: Vec<String>,
     pub worker_flags: Vec<String>,
@@ -44,7 +45,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Runs the cluster to the job's end.
+    /// Runs the cluster until the job has ended.
     pub(crate) async fn run(self) -> Outcome {
         let running = Running::default();
         let last = running.clone();
@@ -67,7 +68,8 @@ impl Local {
         }
         let failed = wait(&mut children, &running, &signals).await?;
         match failed.is_empty() {
-            // If the chief has saved the job, no task ended with an error.
+            // This includes a job that was interrupted and saved, because then all tasks end without an
+            // error.
             true => Ok(()),
             false if signals.interrupt.is_cancelled() => {
                 let reason = format!("interrupted: {}", failed.join("; "));
@@ -80,7 +82,7 @@ impl Local {
     fn start(&self, task: TaskId, cluster: &ClusterSpec, socket: Option<OwnedFd>) -> anyhow::Result<Child> {
         let program = beside_this_program(&format!("pushpull-{}", task.job))?;
         let mut command = std::process::Command::new(&program);
-        // Each child has a process group of its own, so that Ctrl-C reaches only this process, which then
+        // Each child has a process group of its own. Ctrl-C therefore reaches only this process, which then
         // ends the children in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.env("TF_CONFIG", cluster.to_tf_config(task)).env(PREFIXED, "1");
@@ -100,8 +102,8 @@ impl Local {
     }
 }
 
-/// The sockets of a cluster's tasks. All are opened here, and those of tasks that listen are handed down to
-/// the children. So no other program can take a port before its task starts.
+/// The sockets of a cluster's tasks. All sockets are opened in this process, so that no other program can
+/// take a port before its task starts. The children that listen inherit their sockets.
 struct Sockets {
     cluster: ClusterSpec,
     opened: Vec<(TaskId, TcpListener)>,
@@ -123,8 +125,9 @@ impl Sockets {
     }
 }
 
-/// Waits until all children have ended, and returns those that failed. The first signal is passed on to the
-/// chief. Children that still run [`LEAVE`] after the chief's end or a signal are killed.
+/// Waits until all children have ended, and returns one description for each failure. Passes the first
+/// signal on to the chief. Kills the children that still run [`LEAVE`] after the chief's end or after the
+/// signal.
 async fn wait(
     children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
     running: &Running,
@@ -153,13 +156,13 @@ async fn wait(
             }
             () = out_of_time => {
                 let (late, seconds) = (running.names(), LEAVE.as_secs());
-                failed.push(format!("{late} did not end within {seconds} s of the chief, and were killed"));
+                failed.push(format!("killed {late}: still running {seconds} s after the chief ended or a signal arrived"));
                 children.abort_all();
                 break;
             }
             () = signals.interrupt.cancelled(), if !interrupted => {
                 interrupted = true;
-                // The chief tells the others.
+                // The chief stops the other tasks.
                 running.terminate(TaskId::CHIEF);
                 deadline = Some(tokio::time::Instant::now() + LEAVE);
             }
@@ -168,8 +171,8 @@ async fn wait(
     Ok(failed)
 }
 
-/// The processes that run now. A process is removed as soon as it has ended, because the system may reuse its
-/// number.
+/// The processes that are running. A process is removed as soon as it has ended, because the system may
+/// reuse its id.
 #[derive(Clone, Default)]
 struct Running(Arc<Mutex<BTreeMap<TaskId, Pid>>>);
 
@@ -210,18 +213,19 @@ fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
     Err(anyhow!("{} is missing: build all programs with `cargo build --release`", program.display()))
 }
 
-/// Prints the output of a child until the child ends. Each line begins with the task's name, unless the line
-/// itself names the task.
+/// Prints the output of a child until the child ends, with the task's name in front of each line. Two kinds
+/// of lines are printed unchanged: the chief's standard output, which is the result, and log lines in JSON,
+/// which contain the name.
 async fn attend(task: TaskId, mut child: Child, format: LogFormat) -> anyhow::Result<(TaskId, ExitStatus)> {
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let result = task == TaskId::CHIEF;
-    // An error here means that the reader has closed the pipe; the children still train.
+    // An error here means that the reader has closed the pipe. The children continue to train.
     let out = lines(out, |line| {
         let name = if result { String::new() } else { format!("[{task}] ") };
         let _ = writeln!(std::io::stdout(), "{name}{line}");
     });
     let err = lines(err, |line| {
-        // A line of JSON contains the task's name; the lines of a panic do not.
+        // A log line in JSON contains the task's name, but the lines of a panic do not.
         let name = match format {
             LogFormat::Json if line.starts_with('{') => String::new(),
             LogFormat::Json | LogFormat::Human => format!("[{task}] "),

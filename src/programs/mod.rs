@@ -1,6 +1,6 @@
-//! The programs: flags, endpoints, the page, `top`, logs, signals, the role binaries and the tools.
-//! Everything that only a process of its own needs is here, behind the feature `programs`; the library does
-//! not depend on it.
+//! The programs: flags, endpoints, the page, `top`, logs, signals, the role binaries and the tools. They run
+//! as processes of their own, and are compiled only with the feature `programs`. The rest of the library
+//! does not depend on them.
 
 mod checkpoint;
 mod cli;

@@ -23,7 +23,8 @@ pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size:
     if progress.wait_for(|now| now.running).await.is_err() {
         return;
     }
-    // The steps that a checkpoint contained were made by an earlier run, so the rate does not count them.
+    // The rate does not count the steps in the checkpoint from which the job resumed, because an earlier run
+    // made them.
     let (started, began) = (Instant::now(), progress.borrow().global_step.0);
     let bar = terminal.then(|| bar(progress.borrow().last_step.0));
     let mut ticks = tokio::time::interval(if terminal { BAR_EVERY } else { LINE_EVERY });

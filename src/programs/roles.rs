@@ -1,5 +1,5 @@
-//! Runs one task of a cluster as a process: a ps, a worker or the chief. Also runs the evaluator, which
-//! belongs to no cluster.
+//! Runs one task of a cluster as a process: a ps, a worker or the chief. Also runs the evaluator, which is
+//! not part of a cluster.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::threads::run_on;
 pub(crate) struct Network {
     /// The address to listen at, if it differs from the task's address in the cluster spec.
     pub bind: Option<String>,
-    /// Whether payloads carry a checksum.
+    /// True if payloads carry a checksum.
     pub payload_crc: bool,
     /// The time after which a silent peer counts as lost.
     pub lost_after: Duration,
@@ -72,10 +72,10 @@ pub(crate) struct ChiefOrders<'a> {
 }
 
 fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
-    result.map_err(|_| anyhow!("a thread of this task panicked: see above"))
+    result.map_err(|_| anyhow!("a thread of this task panicked: see the message above"))
 }
 
-/// Ends the endpoint of a task that has ended, at once or after the configured time.
+/// Ends the endpoint of a task that has ended, either at once or after the configured linger time.
 pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, signals: &Signals) -> Outcome {
     if let Err(failure) = &outcome {
         endpoint.fail(task, failure);
@@ -88,7 +88,7 @@ pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, s
     outcome
 }
 
-/// Runs a ps task to the job's end.
+/// Runs a ps task until the job has ended.
 pub(crate) async fn ps(
     cluster: &ClusterConfig,
     network: &Network,
@@ -128,8 +128,8 @@ async fn run_ps(
     }
 }
 
-/// Runs a worker task to the job's end. If the cluster names no chief and this is worker 0, it also runs the
-/// chief.
+/// Runs a worker task until the job has ended. If the cluster names no chief and this is worker 0, it also
+/// runs the chief.
 pub(crate) async fn worker(
     cluster: &ClusterConfig,
     network: &Network,
@@ -164,7 +164,7 @@ async fn run_worker(
     let trained = match orders {
         None => run_on(&io, move || worker.run()).await,
         Some(orders) => {
-            // Listens before anything else, so that an address in use is reported at once.
+            // The chief listens before the worker starts, so that an address in use is reported at once.
             let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
             let train = run_on(&io, move || worker.run());
             let chief =
@@ -182,7 +182,7 @@ async fn run_worker(
     }
 }
 
-/// Runs the chief to the job's end.
+/// Runs the chief until the job has ended.
 pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: ChiefOrders<'_>) -> Outcome {
     let signals = Signals::listen()?;
     let endpoint = network.endpoint(cluster)?;
@@ -194,8 +194,9 @@ pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: Ch
     closed(endpoint, cluster.task(), outcome, &signals).await
 }
 
-/// Evaluates the checkpoints in a directory until that of the job's last step, or until a signal. Evaluations
-/// are kept in the store, so a signal loses none. Calls `told` with every evaluation.
+/// Evaluates the checkpoints in a directory, and calls `told` with every evaluation. Ends after the
+/// checkpoint of the job's last step, or at a signal. Finished evaluations are in the store, so a signal
+/// does not lose them.
 pub(crate) async fn evaluator(
     checkpoint_dir: &str,
     config: EvaluatorConfig,
@@ -245,7 +246,8 @@ async fn run_chief(
     }
 }
 
-/// Reports the end of a job that ended without an error: prints the report, or says where the job was saved.
+/// Reports the end of a job that ended without an error: prints the report, or the name of the checkpoint in
+/// which the job was saved.
 pub(crate) fn tell_end(job: &JobSpec, cluster: &ClusterSpec, end: JobEnd, path: Option<&Path>) -> Outcome {
     match end {
         JobEnd::Saved { step, checkpoint, reason } => {

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub(crate) struct Setting {
     /// The flag without its dashes, or the name of an environment variable.
     pub(crate) name: String,
-    /// The value; `None` if none was given and there is no default. Secrets are hidden.
+    /// The value; `None` if the flag was not given and has no default. Secrets are hidden.
     pub(crate) value: Option<String>,
     /// The origin of the value: `command line`, `environment` or `default`.
     pub(crate) from: Option<&'static str>,
@@ -23,12 +23,12 @@ pub(crate) struct Settings {
 }
 
 /// The settings of one run of a program. Clones share them. They are empty until the whole command line has
-/// been read, and stay empty if the program reads none.
+/// been read. They stay empty in a program without a command line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CalledWith(Arc<OnceLock<Settings>>);
 
 impl CalledWith {
-    /// Stores the settings. Later calls change nothing.
+    /// Stores the settings. Only the first call has an effect.
     pub(crate) fn set(&self, settings: Settings) {
         // An error here means that the settings have been stored already.
         let _ = self.0.set(settings);

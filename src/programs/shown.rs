@@ -1,6 +1,6 @@
-//! Formats times, sizes and text from outside for people.
+//! Formats times, sizes and untrusted text for people.
 
-/// The maximum number of characters of a name from outside that are quoted.
+/// The maximum length of an untrusted name in a message, in characters. Longer names are cut off.
 const NAME_MAX: usize = 64;
 
 /// Returns the date and the time of day for a time in milliseconds since 1970.
@@ -31,7 +31,7 @@ pub(crate) fn bytes_shown(bytes: u64) -> String {
     }
 }
 
-/// Returns a name from outside in a form that can be quoted: short and without control characters.
+/// Returns an untrusted name in a form that is safe in a message: short and without control characters.
 pub(crate) fn plain(name: &str) -> String {
     let letters = name.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter });
     let mut shown: String = letters.clone().take(NAME_MAX).collect();

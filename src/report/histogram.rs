@@ -1,10 +1,10 @@
-//! Formats the staleness of gradients for people and for programs. Uses the buckets of the messages; knows no
-//! synchronisation policy.
+//! Formats the staleness of gradients for people and for programs, from the histograms in the messages.
+//! Independent of synchronisation policies.
 
 use pushpull_messages::message::StalenessHistogram;
 use serde::Serialize;
 
-/// A bucket of a histogram: the number of gradients with a staleness in a range.
+/// A bucket of a histogram: the number of gradients whose staleness is in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bucket {
     /// The least staleness of the range.
@@ -15,25 +15,26 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// Returns the buckets from 0 up to the one with the greatest value; no buckets if nothing was counted.
+/// Returns all buckets from staleness 0 to the highest bucket that is not empty. Returns no buckets if
+/// nothing was counted.
 pub(super) fn buckets(histogram: &StalenessHistogram) -> Vec<Bucket> {
     let used = histogram.buckets.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
     let bucket = |(index, &count): (usize, &u64)| {
         let from = if index == 0 { 0 } else { 1 << (index - 1) };
-        // The last bucket has no upper bound, so it ends at the greatest value.
+        // The last bucket has no upper bound, so the greatest value that was counted is used instead.
         let to = if index == StalenessHistogram::BUCKETS - 1 { histogram.max } else { (1 << index) - 1 };
         Bucket { from, to, count }
     };
     histogram.buckets[..used].iter().enumerate().map(bucket).collect()
 }
 
-/// Returns the mean of all values; 0 if there are none.
+/// Returns the mean of all values, or 0 if nothing was counted.
 pub(super) fn mean(histogram: &StalenessHistogram) -> f64 {
     histogram.sum as f64 / histogram.count().max(1) as f64
 }
 
-/// Returns the percentages of all buckets that are not empty, summed over all shards, such as `0: 12 %, 1: 80
-/// %, 2-3: 8 %, max 3`; `None` if nothing was counted.
+/// Adds up the buckets of all shards and returns the percentage of gradients in each bucket that is not
+/// empty, for example `0: 12 %, 1: 80 %, 2-3: 8 %, max 3`. Returns `None` if nothing was counted.
 pub(super) fn shares<'a>(shards: impl Iterator<Item = (&'a [Bucket], u64)>) -> Option<String> {
     let mut sum: Vec<Bucket> = Vec::new();
     let mut greatest = 0;
@@ -80,7 +81,7 @@ mod tests {
     #[test]
     fn buckets_count_their_ranges() {
         let all: Vec<u64> = (0..70).chain((0..64).map(|bit| 1 << bit)).chain([u64::MAX]).collect();
-        // Every prefix ends with another greatest value.
+        // Each prefix of the values has a different greatest value.
         for some in (0..all.len()).map(|length| &all[..length]) {
             let buckets = buckets(&recorded(some));
             assert!(buckets.windows(2).all(|pair| pair[0].to + 1 == pair[1].from), "{buckets:?}");

@@ -1,4 +1,4 @@
-//! The report of a job: a short table for people, JSON for programs.
+//! The report of a job, as a short table for people and as JSON for programs.
 
 mod histogram;
 
@@ -17,10 +17,10 @@ use serde::Serialize;
 pub use self::histogram::Bucket;
 use self::histogram::{buckets, mean, shares};
 
-/// The name of the metric that is a share of the examples, and is shown in percent.
+/// The name of the metric that is shown in per cent, because it is a fraction of the examples.
 const ACCURACY: &str = "accuracy";
 
-/// The report of a job. Its JSON has the names of these fields, which other programs rely on.
+/// The report of a job. The field names are also the keys of its JSON; other programs rely on them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The model's name.
@@ -33,23 +33,23 @@ pub struct Report {
     pub workers: usize,
     /// The number of updates that the job requested.
     pub steps: u64,
-    /// The number of updates that were applied, including those that a checkpoint contained at the start. It
-    /// is the same on every shard.
+    /// The number of updates that were applied, including those in the checkpoint from which the job was
+    /// resumed. It is the same on every shard.
     pub updates_applied: u64,
-    /// The number of updates that the checkpoint contained from which this run resumed; 0 without one.
+    /// The number of updates in the checkpoint from which this run resumed; 0 if it did not resume.
     pub began: u64,
     /// The reason why the training ended before the last step, if it did.
     pub stopped: Option<String>,
-    /// The number of gradients that the variables contain, as counted by the first shard. With `sync` several
-    /// gradients make one update.
+    /// The number of gradients that were applied to the variables, as counted by the first shard. With
+    /// `sync` several gradients make one update.
     pub gradients: u64,
     /// The number of steps that workers dropped because their gradients were not finite.
     pub skipped: u64,
-    /// The time from the first step to the last, in seconds, without start-up and evaluation.
+    /// The time from the first step to the last, in seconds, excluding start-up and evaluation.
     pub seconds: f64,
     /// The number of examples per second, over all workers, counting only gradients that were applied.
     pub examples_per_second: f64,
-    /// The mean training loss over the last steps of every worker; `null` if there were none.
+    /// The mean training loss over the last steps of every worker; `null` if this run made no step.
     pub train_loss: f32,
     /// The loss over all test examples.
     pub test_loss: f32,
@@ -60,7 +60,7 @@ pub struct Report {
     /// The crc32c of the bytes of all final variables, in order of their names. It does not depend on the
     /// placement.
     pub variables_crc32c: u32,
-    /// The counts of pushes and their verdicts, for each shard.
+    /// The counts of each shard, mainly of its pushes by verdict.
     pub shards: Vec<ShardReport>,
 }
 
@@ -77,28 +77,29 @@ pub struct ShardReport {
     pub received: u64,
     /// The number of pushes that were applied, each as an update of its own.
     pub applied: u64,
-    /// The number of pushes that were aggregated with others into one update.
+    /// The number of pushes that the shard held and combined with pushes of other workers into one update.
     pub held: u64,
-    /// The number of pushes that arrived after the update that they were meant for.
+    /// The number of pushes that arrived after the update to which they should have contributed.
     pub stale: u64,
-    /// The number of pushes that arrived after the last step.
+    /// The number of pushes that arrived after the last update of the job.
     pub stopped: u64,
     /// The number of pushes that had been received before.
     pub duplicate: u64,
     /// The number of pushes that were refused.
     pub refused: u64,
-    /// The mean staleness of the gradients that the variables contain: the number of updates between reading
-    /// the values and applying the gradient.
+    /// The mean staleness of the applied gradients. The staleness of a gradient is the number of updates
+    /// that were applied after its worker read the values and before the gradient was applied.
     pub staleness_mean: f64,
     /// The greatest staleness of these gradients.
     pub staleness_max: u64,
     /// The distribution of the staleness of these gradients.
     pub staleness_histogram: Vec<Bucket>,
-    /// The mean number of steps by which the pushing worker was behind the worker that was furthest ahead.
+    /// The mean, over the applied gradients, of the number of steps by which the pushing worker was behind
+    /// the worker that was furthest ahead.
     pub steps_behind_mean: f64,
-    /// The greatest number of steps behind.
+    /// The greatest number of steps by which a worker was behind.
     pub steps_behind_max: u64,
-    /// The distribution of the steps behind, over the same gradients.
+    /// The distribution of the number of steps behind, over the same gradients.
     pub steps_behind_histogram: Vec<Bucket>,
 }
 
@@ -174,11 +175,11 @@ impl Report {
         if let Some(reason) = &self.stopped {
             writeln!(out, "stopped early  {reason}")?;
         }
-        // Every shard receives the gradients of every step, so the counts of the first shard are those of
-        // all.
+        // Every shard receives a part of every gradient, so all shards have the same counts; the first one
+        // is shown.
         let (held, stale) = self.shards.first().map_or((0, 0), |shard| (shard.held, shard.stale));
         if held > 0 || stale > 0 {
-            writeln!(out, "gradients      {held} in these updates, {stale} too late")?;
+            writeln!(out, "gradients      {held} applied, {stale} too late")?;
         }
         if self.skipped > 0 {
             writeln!(out, "skipped        {} step(s) whose gradients were not finite", self.skipped)?;
@@ -207,7 +208,8 @@ impl Report {
         })
     }
 
-    /// Writes the report as JSON to a file, which appears complete or not at all.
+    /// Writes the report as JSON to a file. The file is replaced in one step, so no reader sees a part of
+    /// it.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -220,8 +222,8 @@ impl Report {
     }
 }
 
-/// Returns the path at which a file is written before it is renamed to `path`. It differs between processes,
-/// because several may have the same flags.
+/// Returns the temporary path of a file that is renamed to `path` when it is complete. The path contains the
+/// process id, because several processes may have the same flags.
 pub(crate) fn partial(path: &Path) -> OsString {
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
@@ -308,7 +310,7 @@ mod tests {
         report.shards = vec![ShardReport::new("ps/0".into(), &snapshot)];
         let expected = [
             "updates        10 of 10 applied",
-            "gradients      5 in these updates, 2 too late",
+            "gradients      5 applied, 2 too late",
             "skipped        4 step(s) whose gradients were not finite",
             "staleness      0: 20 %, 1: 60 %, 2-3: 20 %, max 3",
             "steps behind   1: 100 %, max 1",

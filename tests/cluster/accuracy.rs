@@ -1,4 +1,4 @@
-//! The real digits: a model that is trained as users train it reaches its accuracy.
+//! Tests with the real MNIST data: the example reaches an accuracy of 97 %.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use crate::harness::{Program, Report, example, tool};
 
 const ACCURACY_MIN: f64 = 0.97;
-/// Three times 60000 examples in batches of 64.
+/// The number of steps in 3 epochs of 60000 examples, in batches of 64.
 const STEPS: u64 = 2813;
 
-/// The directory of MNIST, if it exists.
+/// Returns the directory of MNIST, if it exists.
 fn mnist() -> Option<PathBuf> {
     let data = match std::env::var_os("PUSHPULL_DATA_DIR") {
         Some(named) => named.into(),
@@ -19,7 +19,8 @@ fn mnist() -> Option<PathBuf> {
         .into_iter()
         .find(|directory| directory.join("train-images-idx3-ubyte.gz").exists());
     if found.is_none() {
-        // Past the captured output of the test, so that it is seen that this was not tested.
+        // This is written directly to stderr, because the test harness captures only printed output: the
+        // user must see that this was not tested.
         let line = format!("SKIPPED: no MNIST in {}: set PUSHPULL_DATA_DIR\n", data.display());
         let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     }

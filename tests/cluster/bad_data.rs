@@ -1,5 +1,5 @@
-//! Missing or broken data, and data that make training diverge: the error names the file or the variable, and
-//! the whole cluster ends.
+//! Tests with missing or broken data, and with data that make training diverge. The error names the file or
+//! the variable, and the whole cluster ends.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use pushpull_messages::id::TaskId;
 
 use crate::harness::{Cluster, Ended, Job, Program, Report, TinyDigits, example, tool};
 
-/// A job on the tiny digits, run by `pushpull local`.
+/// Runs a job on the tiny digits with `pushpull local`.
 fn local(dir: &Path, digits: &TinyDigits) -> Ended {
     let job = Job::with(dir, 40, &["--data-dir", digits.dir().to_str().expect("a path in UTF-8")]);
     let mut command = tool();
@@ -15,7 +15,8 @@ fn local(dir: &Path, digits: &TinyDigits) -> Ended {
     Program::run(dir, "local", command.arg("--report").arg(dir.join("report.json")))
 }
 
-/// Spoils a data set, and expects that all processes fail and name everything that is `expected`.
+/// Damages a data set with `spoil` and runs a job on it. The job must fail, and its output must contain each
+/// text in `expected`.
 #[track_caller]
 fn spoiled(spoil: impl FnOnce(&TinyDigits), expected: &[&str]) -> Ended {
     let dir = tempfile::tempdir().unwrap();
@@ -70,7 +71,7 @@ fn a_file_of_another_kind_is_named() {
         let text = |bytes: &mut Vec<u8>| bytes[..4].copy_from_slice(b"text");
         spoiled(|digits| digits.spoil(name, text), &[name, "0x74657874", "expected"]);
     }
-    // Labels where images should be.
+    // The file of labels takes the place of the file of images.
     let [images, labels, ..] = TinyDigits::FILES;
     let swap = |digits: &TinyDigits| {
         std::fs::copy(digits.file(labels), digits.file(images)).expect("a copy");
@@ -96,7 +97,7 @@ fn a_label_beyond_the_classes_is_named() {
 
 #[test]
 fn a_spoiled_test_set_is_noticed_before_the_training() {
-    // Better than after hours.
+    // The error must come before the training, and not after hours of it.
     let [_, _, images, labels] = TinyDigits::FILES;
     for name in [images, labels] {
         spoiled(|digits| digits.remove(name), &[name]).does_not_say("finished after");
@@ -120,7 +121,7 @@ fn data_that_one_worker_lacks_end_the_whole_cluster() {
     let mut chief = cluster.start(TaskId::CHIEF);
     let ps = [cluster.start(TaskId::ps(0)), cluster.start(TaskId::ps(1))];
     let first = cluster.start_with(TaskId::worker(0), &[&has]);
-    // One that joins after the end finds no chief.
+    // The first worker must register before the second one fails: after the failure it would find no chief.
     chief.wait_for("worker registered worker=worker/0");
     let second = cluster.start_with(TaskId::worker(1), &["--data-dir=/nowhere"]);
     for mut program in [chief, first, second].into_iter().chain(ps) {

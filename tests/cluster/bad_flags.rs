@@ -1,4 +1,4 @@
-//! Wrong command lines: status 2 and one line that names the key and the valid values.
+//! Tests of wrong command lines: the status is 2, and one line names the flag or key and the valid values.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,8 @@ use crate::harness::{Job, Program, example, role, tool};
 
 const SPEC: &str = "chief|127.0.0.1:1001,ps|127.0.0.1:1002,worker|127.0.0.1:1003;127.0.0.1:1004";
 
-/// Status 2, and nothing but one line, which says all of `expected`.
+/// Checks that a command ends with status 2 and prints only one line, which contains each text in
+/// `expected`.
 #[track_caller]
 fn refused(command: &mut Command, expected: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
@@ -303,7 +304,7 @@ fn a_report_that_cannot_be_written_is_told_before_the_training() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = dir.path().join("missing").join("report.json");
     for path in [nowhere.as_path(), dir.path()] {
-        // So many steps that it would still be running.
+        // The job is so long that the test would time out if it started to train.
         let program =
             Program::run(dir.path(), "mnist", example().arg("--steps=1000000000").arg("--report").arg(path));
         let program = program.expect(1);

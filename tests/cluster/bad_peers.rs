@@ -1,5 +1,6 @@
-//! Tasks that do not fit together: ports in use, peers that never come, that come twice, that hold another
-//! cluster, graph or protocol. Both sides report the same error, and no task waits forever.
+//! Tests of tasks that do not fit together: ports that are in use, peers that never connect or connect
+//! twice, and peers with a different cluster spec, graph or protocol. Both sides report the same error, and
+//! no task waits forever.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +16,8 @@ const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
 const SECOND: TaskId = TaskId::worker(1);
 
-/// Long enough for a task to look up the owner of its port; far below the time it waits for its peers.
+/// The time limit for a task to fail. It is long enough to look up the owner of a port, and much shorter
+/// than the time that a task waits for its peers.
 const PROMPT: Duration = Duration::from_secs(20);
 
 #[test]
@@ -52,7 +54,7 @@ fn a_port_that_one_of_ours_has() {
     let mut chief = cluster.start(CHIEF);
     chief.wait_for("waiting for 1 ps");
     cluster.start(CHIEF).wait_within(PROMPT).expect_failure().says(&in_use(CHIEF)).says("this is chief/0");
-    // The first ones are unaffected.
+    // The tasks that were started first are unaffected.
     let mut worker = cluster.start(WORKER);
     for program in [&mut worker, &mut chief, &mut ps] {
         program.wait().expect(0);
@@ -65,7 +67,7 @@ fn a_worker_that_is_started_twice() {
     let cluster = Cluster::new(1, 1, 1500);
     let mut first = cluster.start_all();
     wait_for_version(&cluster, 20);
-    let twice = "worker/0 is here already: is the same task started twice?";
+    let twice = "worker/0 is already connected: is the same task started twice?";
     cluster.start(WORKER).wait_within(PROMPT).expect_failure().says(twice);
     for program in &mut first {
         program.wait().expect(0);
@@ -79,7 +81,7 @@ fn a_worker_that_hosts_the_chief_and_is_started_twice() {
     let mut first = cluster.start_all();
     wait_for_version(&cluster, 20);
     let in_use = format!("{} is already in use", cluster.address(WORKER));
-    // Its report must not replace that of the first one.
+    // The second process must not replace the report of the first one.
     cluster.start(WORKER).wait_within(PROMPT).expect_failure().says(&in_use);
     for program in &mut first {
         program.wait().expect(0);
@@ -101,7 +103,7 @@ fn a_chief_names_everybody_who_did_not_come() {
 fn everybody_who_came_hears_who_did_not() {
     for (present, absent) in [([PS, WORKER], SECOND), ([WORKER, SECOND], PS)] {
         let cluster = Cluster::new(1, 2, 10);
-        // The present tasks do not time out first.
+        // The present tasks have the default timeout, so the chief times out first.
         let mut others = present.map(|task| cluster.start(task));
         let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=5"]);
         let named = format!("these tasks are missing: {absent} at {}", cluster.address(absent));
@@ -131,7 +133,7 @@ fn a_ps_or_worker_without_a_chief_names_it() {
     }
 }
 
-/// The same cluster, but the address of one task.
+/// Returns the same cluster spec, except for the address of one task.
 fn moved(cluster: &Cluster, task: TaskId) -> ClusterSpec {
     let jobs = [JobName::Chief, JobName::Ps, JobName::Worker].map(|job| {
         let mut addresses: Vec<String> =
@@ -176,7 +178,7 @@ fn a_ps_that_holds_another_cluster_spec() {
 
 #[test]
 fn a_task_that_was_started_with_another_graph() {
-    // The chief is told the job by a file, and the example brings its own model.
+    // The chief reads its model from the job file, and the example has its own model.
     let cluster = Cluster::new(1, 1, 10);
     cluster.job.edit(|job| job["graph"]["name"] = "another".into());
     let differs = |here: TaskId, there: TaskId| (format!("the graphs of {here} ("), format!("and {there} ("));
@@ -186,7 +188,7 @@ fn a_task_that_was_started_with_another_graph() {
     let chief = cluster.start(CHIEF).wait_within(PROMPT).expect_failure();
     let reason = chief.says(&here).says(&there).says("start every task with the same model");
     let ps = ps.wait_within(PROMPT).expect_failure().says(&here).says(&there);
-    // Word for word.
+    // Both tasks print the same reason, word for word.
     let words = reason.last_line().split_once("the graphs of").expect("the reason").1.to_owned();
     ps.says(&words);
 
@@ -211,7 +213,7 @@ fn a_peer_of_another_protocol_version_is_told_both_versions() {
     peer.write_all(&prefix).expect("the ps reads");
     peer.set_read_timeout(Some(PROMPT)).expect("a timeout");
     let mut answer = Vec::new();
-    // A connection that is reset has answered nothing more.
+    // If the connection is reset, the answer ends there.
     let _ = peer.read_to_end(&mut answer);
     let reason = "the peer speaks protocol version 99, and this task speaks 2";
     ps.wait_for(reason);

@@ -1,4 +1,5 @@
-//! The tool `pushpull checkpoint` as a user calls it: status 0, or status 1 and one line with the reason.
+//! Tests of the tool `pushpull checkpoint` as a user calls it. It ends with status 0, or with status 1 and
+//! one line with the reason.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::{Ended, Job, Program, tool, write_model};
 
-/// A directory with a job, a model, and a checkpoint that was imported from it.
+/// A directory with a job, a model, and a checkpoint that was imported from the model.
 struct Place {
     dir: tempfile::TempDir,
     name: String,
@@ -30,7 +31,7 @@ impl Place {
         Program::run(self.dir.path(), "tool", &mut command)
     }
 
-    /// Fails with one line, and prints nothing else.
+    /// Runs the tool, which must fail with one line that contains `words`, and print nothing else.
     #[track_caller]
     fn fails(&self, args: &[&str], words: &str) {
         let ended = self.run(args).expect(1).says(words);
@@ -62,7 +63,7 @@ fn a_checkpoint_is_imported_listed_shown_verified_and_exported() {
         assert!(shown.contains(words), "{words} in {shown}");
     }
     let verified = place.run(&["verify", "saves"]).expect(0).out;
-    assert!(verified.starts_with(&format!("{} is whole: 1 file(s)", place.name)), "{verified}");
+    assert!(verified.starts_with(&format!("{} is valid: 1 file(s)", place.name)), "{verified}");
     for flag in [&[][..], &["--averages"], &["--step", &place.name], &["--variables=*"]] {
         place.run(&[&["export", "saves", "again.safetensors"], flag].concat()).expect(0);
         let (first, again) = (place.path("model.safetensors"), place.path("again.safetensors"));
@@ -73,7 +74,7 @@ fn a_checkpoint_is_imported_listed_shown_verified_and_exported() {
         };
         assert!(tail(&first) == tail(&again), "{flag:?}: all values are there");
     }
-    // The same for programs.
+    // The JSON output contains the same.
     assert_eq!(place.json(&["list", "--json", "saves"])[0]["state"], "whole");
     assert_eq!(place.json(&["show", "--json", "saves"])["manifest"]["step"], 0);
     assert_eq!(
@@ -89,17 +90,17 @@ fn a_broken_checkpoint_is_explained_and_a_valid_one_named() {
     let later = files(&place.path("saves")).into_iter().find(|name| name.starts_with("step-7-")).unwrap();
     let file = place.path("saves").join(&later).join("ps-0-shard-0.safetensors");
     let mut bytes = std::fs::read(&file).unwrap();
-    // The first variable's value.
+    // A byte of the first variable's value is changed.
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     bytes[8 + header + 5] ^= 1;
     std::fs::write(&file, &bytes).unwrap();
     let broken = place.run(&["verify", "saves"]).expect(1);
     assert!(broken.out.contains("ps-0-shard-0.safetensors: tensor '"), "{}", broken.out);
     assert_eq!((broken.out.lines().count(), broken.err.lines().count()), (1, 1));
-    let broken =
-        broken.says(&format!("{later} is broken, 1 fault(s): the latest whole one is {}", place.name));
+    let broken = broken
+        .says(&format!("{later} is damaged, 1 fault(s); the newest valid checkpoint is {}", place.name));
     assert!(broken.err.starts_with("error: "));
-    // What cannot be read is not exported, and what was there stays.
+    // A damaged checkpoint is not exported, and an existing file is left unchanged.
     std::fs::write(place.path("out.safetensors"), "mine").unwrap();
     place.fails(&["export", "saves", "out.safetensors"], "checksum");
     assert_eq!(std::fs::read_to_string(place.path("out.safetensors")).unwrap(), "mine");
@@ -115,12 +116,10 @@ fn what_is_not_there_is_told_in_one_line() {
     let place = Place::new();
     place.fails(&["list", "nowhere"], "nowhere is not a directory");
     place.fails(&["show", "saves", "5"], "no finished checkpoint of step 5");
-    place.fails(&["verify", "saves", "../saves"], "is neither a step nor a checkpoint");
+    place.fails(&["verify", "saves", "../saves"], "is not a step or a checkpoint");
     place.fails(&["export", "saves", "nowhere/x.safetensors"], "nowhere is not a directory");
-    place.fails(
-        &["export", "saves", "x.safetensors", "--variables=conv9/*"],
-        "no variable is called 'conv9/*'",
-    );
+    place
+        .fails(&["export", "saves", "x.safetensors", "--variables=conv9/*"], "no variable matches 'conv9/*'");
     place.fails(&["import", "job.json", "saves", "--job=job.json"], "job.json is not a safetensors file");
     place.fails(&["import", "none.safetensors", "saves", "--job=job.json"], "none.safetensors is missing");
     place.fails(&["import", "model.safetensors", "saves", "--job=none.json"], "cannot read the job file");

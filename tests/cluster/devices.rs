@@ -1,5 +1,5 @@
-//! Several devices of one worker: together they compute what one does with the whole batch, and operations
-//! can request a device.
+//! Tests of workers with several devices. Together the devices compute the same as one device with the whole
+//! batch, and operations can request a device.
 
 use pushpull::{
     DatasetSpec, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress, JobReport,
@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Job, Program, tool};
 
-/// A hidden layer with dropout, or with batch norm.
+/// Returns a model with one hidden layer, which has batch normalisation if `normalised` is true, and dropout
+/// otherwise.
 fn graph(normalised: bool) -> GraphSpec {
     let mut g = GraphBuilder::new("two layers");
     let images = g.input("features", [28, 28]);
@@ -59,7 +60,7 @@ fn any_number_of_devices_gives_the_same_losses() {
     let losses = |report: &JobReport| [report.train_loss, report.evaluation.loss];
     let one = train(graph(false), 1, 1, 60);
     assert!(one.evaluation.metrics[0].value > 0.4, "{one:?}");
-    // 20 examples are 10 + 10, or 7 + 7 + 6.
+    // The batch of 20 examples is divided into 10 + 10, or 7 + 7 + 6.
     for (devices, threads) in [(1, 2), (2, 1), (2, 2), (3, 2)] {
         let several = train(graph(false), devices, threads, 60);
         for (one, several) in losses(&one).into_iter().zip(losses(&several)) {
@@ -73,7 +74,8 @@ fn the_evaluation_uses_the_moving_averages_of_the_ps() {
     for devices in [1, 2] {
         let report = train(graph(true), devices, 1, 150);
         let accuracy = report.evaluation.metrics[0].value;
-        // With mean 0 and variance 1, as they start, the evaluation would be of another network.
+        // With the initial values of the moving averages, mean 0 and variance 1, the accuracy would be
+        // lower.
         assert!(accuracy > 0.8, "{devices} devices: {report:?}");
         assert!((report.evaluation.loss - report.train_loss).abs() < 0.5, "{report:?}");
     }
@@ -95,6 +97,6 @@ fn a_missing_device_is_replaced_or_refused_by_name() {
         .says("including /job:worker/task:0/device:CPU:0");
     run(&[])
         .expect(0)
-        .says("requests /job:worker/device:GPU:0, but runs on")
+        .says("although it requests /job:worker/device:GPU:0")
         .says("/job:worker/task:0/device:CPU:0, /job:worker/task:0/device:CPU:1");
 }

@@ -1,4 +1,5 @@
-//! The embedded cluster through the library: several live in one process and are independent of each other.
+//! Tests of embedded clusters through the library. Several clusters can run in one process, and are
+//! independent of each other.
 
 use std::fs;
 use std::net::TcpStream;
@@ -114,7 +115,7 @@ fn an_empty_cluster_is_refused() {
     }
 }
 
-/// A cluster in this process with an endpoint, called with flags as a program is.
+/// A cluster in this process that has an endpoint, and is started with flags like a program.
 struct Observed {
     name: &'static str,
     endpoint: Endpoint,
@@ -157,7 +158,7 @@ impl Observed {
         flags.filter(|flag| flag["name"] == name).map(|flag| flag["value"].clone()).next().expect("a flag")
     }
 
-    /// Asks the job to stop, and returns the status of the answer.
+    /// Requests over HTTP that the job stop, and returns the status of the response.
     fn stop(&self, token: &str) -> u16 {
         let url = format!("http://{}/stop", self.endpoint.0);
         let asked = ureq::post(url).header("Authorization", format!("Bearer {token}")).send_empty();

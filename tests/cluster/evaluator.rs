@@ -1,4 +1,4 @@
-//! The evaluator as a process of its own, on checkpoints that the tool has made.
+//! Tests of the evaluator as a separate process, with checkpoints that were made by the tool.
 
 use std::path::Path;
 
@@ -38,19 +38,19 @@ fn the_evaluator_skips_broken_checkpoints_and_ends() {
         let text = std::fs::read_to_string(dir.path().join(format!("saves/eval/{first}.json"))).ok()?;
         serde_json::from_str::<Value>(&text).ok()
     });
-    // All logits are 0: every one of ten classes is as likely.
+    // All logits are 0, so all ten classes have the same probability.
     let loss = record["loss"].as_f64().unwrap();
     assert!((loss - 10f64.ln()).abs() < 1e-4, "{record}");
     assert_eq!((&record["step"], &record["examples"]), (&3.into(), &500.into()));
-    evaluator.wait_for("step 3 is the best: accuracy ");
+    evaluator.wait_for("step 3 is the best so far: accuracy ");
     let broken = dir.path().join("saves/step-5-0000000000000001");
     std::fs::create_dir(&broken).unwrap();
     std::fs::write(broken.join("manifest.json"), "{}").unwrap();
-    evaluator.wait_for("WARN evaluator/0: step-5-0000000000000001 is passed over: ");
+    evaluator.wait_for("WARN evaluator/0: skipped step-5-0000000000000001: ");
     let last = save(dir.path(), LAST_STEP);
     evaluator.wait().expect(0).says("evaluated the checkpoint of the job's last step");
     assert!(dir.path().join(format!("saves/eval/{last}.json")).exists());
-    // Of equals the first is kept.
+    // The two checkpoints are equally good, and the first one is kept.
     assert!(dir.path().join(format!("saves/best/{first}/manifest.json")).exists());
     let listed = Program::run(
         dir.path(),

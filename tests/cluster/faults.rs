@@ -1,5 +1,5 @@
-//! A network that drops, doubles, delays and reorders frames and cuts connections changes nothing but the
-//! time: every gradient counts once.
+//! Tests with a network that drops, duplicates, delays and reorders frames, and cuts connections. This
+//! changes only the time that training takes: every gradient counts exactly once.
 
 use pushpull_messages::id::TaskId;
 
@@ -10,7 +10,8 @@ const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
 const SECOND: TaskId = TaskId::worker(1);
 
-/// The rates between the chief and the workers, which exchange far fewer frames.
+/// The rates of faults between the chief and the workers. They are higher than `Rates::BAD`, because the
+/// chief and the workers exchange far fewer frames.
 const CHIEF_RATES: Rates = Rates {
     drop_reply: 100,
     double_reply: 200,
@@ -21,12 +22,12 @@ const CHIEF_RATES: Rates = Rates {
     cut_in_frame: 50,
 };
 
-/// A cluster whose chief and ps can be reached through a bad network only.
+/// A cluster whose chief and ps can be reached only through proxies that cause faults.
 struct Disturbed {
-    /// Chief, ps, workers.
+    /// The programs in this order: chief, ps, workers.
     programs: Vec<Program>,
     cluster: Cluster,
-    /// Before the chief, before the ps.
+    /// The proxy in front of the chief, and the proxy in front of the ps.
     proxies: [Proxy; 2],
 }
 
@@ -53,8 +54,8 @@ impl Disturbed {
         self.proxies.iter().map(|proxy| proxy.faults().total()).sum()
     }
 
-    /// Waits for that number of faults, lets the network recover, and waits for success: no task can know
-    /// whether the very last message arrived.
+    /// Waits until this number of faults has occurred. Then ends the faults, and waits until all tasks have
+    /// ended well. The faults must end first, because no task can know whether its last message arrived.
     #[track_caller]
     fn end_well_after(&mut self, faults: u64) {
         wait_until(&format!("{faults} faults"), PATIENCE, || {
@@ -85,7 +86,7 @@ fn a_bad_network_loses_and_doubles_no_gradient() {
         assert!(duplicates >= 50, "{duplicates} pushes came twice, with {ps:?}");
     }
     for worker in &disturbed.programs[2..] {
-        assert!(worker.err().contains("connected to ps/0 again"), "{}", worker.err());
+        assert!(worker.err().contains("reconnected to ps/0"), "{}", worker.err());
     }
 }
 

@@ -1,4 +1,5 @@
-//! Hooks at the chief and at the workers, through the library, and what TensorBoard shows of such a job.
+//! Tests of hooks of the chief and of workers, through the library, and of the data that TensorBoard shows
+//! for a job.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -39,7 +40,7 @@ fn run(embedded: &Embedded) -> anyhow::Result<JobReport> {
     actix_rt::System::new().block_on(embedded.run(job(), tell, CancellationToken::new()))
 }
 
-/// Plots the loss of its worker at every tenth step, and fails at one.
+/// A hook that plots the worker's loss at every tenth step, and fails at the step `fails_at`.
 struct OwnLoss {
     fails_at: u64,
 }
@@ -111,7 +112,7 @@ fn tensorboard_shows_a_job_from_its_graph_to_its_evaluation() {
             "{tag} is {point}, not {value}"
         );
     }
-    // Every push, on each of two shards.
+    // Each of the two shards applies one push at every step.
     let points = shown["scalars"]["pushes/applied"].as_array().unwrap();
     let pushes: f64 = points.iter().map(|point| point[1].as_f64().unwrap()).sum();
     assert_eq!(pushes, 2.0 * STEPS as f64, "{shown}");
@@ -130,5 +131,5 @@ fn an_error_of_a_workers_hook_ends_the_job_with_its_words() {
     let mut embedded = Embedded::new(1, 1);
     embedded.worker_config.hooks = vec![Arc::new(|| Box::new(OwnLoss { fails_at: 5 }))];
     let error = run(&embedded).unwrap_err().to_string();
-    assert_eq!(error, "worker/0 failed: a hook ends the training: enough of it");
+    assert_eq!(error, "worker/0 failed: a hook ended the training: enough of it");
 }

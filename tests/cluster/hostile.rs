@@ -1,5 +1,5 @@
-//! Anybody who can reach a port may send anything to it, and training continues: strangers are rejected,
-//! forbidden requests are refused, and no peer can hold up the end.
+//! Tests with hostile peers that send arbitrary data to the ports of a job. Training continues: strangers
+//! are rejected, forbidden requests are refused, and no peer can delay the end of the job.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,10 +23,10 @@ const CHIEF: TaskId = TaskId::CHIEF;
 const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
 
-/// The time that the end may take while a peer tries to hold it up.
+/// The time limit for the tasks to end while a peer tries to delay the end.
 const PROMPT: Duration = Duration::from_secs(5);
 
-/// The bytes of a message as a well-behaved peer sends it.
+/// Returns the bytes of a valid frame with this message.
 fn frame(request: u64, message: impl Into<Message>) -> Vec<u8> {
     let envelope = Envelope { request: RequestId(request), message: message.into(), payload: Payload::EMPTY };
     encode_head(&envelope, false).expect("a small message").bytes
@@ -34,14 +34,14 @@ fn frame(request: u64, message: impl Into<Message>) -> Vec<u8> {
 
 fn prefix(kind: u16, header_bytes: u32, payload_bytes: u64) -> Vec<u8> {
     let prefix = Prefix { kind, request: RequestId(1), header_bytes, payload_bytes, payload_crc: None };
-    // The checksum is checked after the sizes, and is wrong too.
+    // The checksum is wrong, too, but a task checks the sizes first.
     let mut bytes = [0; PREFIX_BYTES];
     bytes.copy_from_slice(&Prefix { header_bytes: 0, ..prefix }.encode(&[]));
     bytes[20..24].copy_from_slice(&header_bytes.to_le_bytes());
     bytes.to_vec()
 }
 
-/// xorshift64: the same noise on every run.
+/// Returns pseudorandom bytes from the generator xorshift64. They are the same on every run.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -53,7 +53,7 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// A message of a stranger, and the expected log text of the task.
+/// Returns pairs of bytes that a stranger might send, and the text that the task must log.
 fn strangers(hello: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
     let mut flipped = hello.to_vec();
     flipped[PREFIX_BYTES + 9] ^= 1;
@@ -67,7 +67,7 @@ fn strangers(hello: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
         (noise(3, PREFIX_BYTES), "not a pushpull frame"),
         (vec![0; 1 << 20], "not a pushpull frame"),
         (b"GET / HTTP/1.1\r\nHost: ps0\r\nUser-Agent: curl/8.5.0\r\n\r\n".to_vec(), "not a pushpull frame"),
-        // A TLS client's first words.
+        // The first bytes that a TLS client sends.
         ([&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3][..], &noise(4, 506)].concat(), "not a pushpull frame"),
         (noise(5, 7), "in the middle of a frame"),
         (hello[..hello.len() / 2].to_vec(), "in the middle of a frame"),
@@ -77,12 +77,12 @@ fn strangers(hello: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
         (long, "checksum of the header"),
         (flipped, "checksum of the header"),
         (newer, "speaks protocol version"),
-        (frame(0, Register {}), "the first frame is Register, not Hello"),
-        (frame(0, Stop { reason: StopReason::Completed }), "the first frame is Stop, not Hello"),
+        (frame(0, Register {}), "the first frame is Register, expected Hello"),
+        (frame(0, Stop { reason: StopReason::Completed }), "the first frame is Stop, expected Hello"),
     ]
 }
 
-/// Sends it, and reads until the task has closed the connection, as it must.
+/// Sends bytes to a task, and checks that the task closes the connection.
 #[track_caller]
 fn say(address: &str, bytes: &[u8]) {
     let mut stream = TcpStream::connect(address).expect("the task listens");
@@ -98,7 +98,7 @@ fn say(address: &str, bytes: &[u8]) {
     assert!(!closed.as_ref().is_err_and(timed_out), "the connection is still open");
 }
 
-/// Peak memory of a process in bytes.
+/// Returns the peak memory of a process, in bytes.
 fn peak_bytes(program: &Program) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", program.id())).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("Linux says so");
@@ -181,7 +181,7 @@ fn pull(placement_digest: u32) -> Pull {
     Pull { shard: 0, epoch: PlacementEpoch(1), placement_digest, at: PullAt::Latest, averages: false }
 }
 
-/// The digest of the placement, from the error of the shard that refuses another.
+/// Returns the digest of the placement. It is taken from the error of a shard that refuses a wrong digest.
 async fn placement_digest(client: &Connection) -> u32 {
     let refusal = refusal(client.call::<Pulled>(pull(0), Payload::EMPTY).await);
     let digest = refusal.split(['(', ')']).nth(1).expect("the digest that was expected");
@@ -216,29 +216,29 @@ fn a_forbidden_request_is_refused_and_changes_nothing() {
             traced: false,
         };
         let mut refused = 0;
-        // These reach the shard, and are counted there.
+        // These requests reach the shard, which counts them as refused.
         for (bad, expected) in [
             (Push { placement_digest: !digest, ..push(1) }, "expected placement epoch"),
             (Push { epoch: PlacementEpoch(7), ..push(1) }, "expected placement epoch"),
-            // An older life than that of the worker that trains.
-            (push(1), "incarnation 1 is over"),
-            (push(77), "incarnation 1 is over"),
+            // The incarnation is older than that of the worker that trains.
+            (push(1), "incarnation 1 has ended"),
+            (push(77), "incarnation 1 has ended"),
         ] {
             let reason = refusal(client.call::<Pushed>(bad, Payload::EMPTY).await);
             assert!(reason.contains(expected), "{reason}");
             refused += 1;
         }
-        // These do not.
+        // These requests do not reach the shard.
         let another = PushId { worker: 1, ..push(1).id };
         let reason = refusal(client.call::<Pushed>(Push { id: another, ..push(1) }, Payload::EMPTY).await);
-        assert!(reason.contains("takes no Push"), "{reason}");
+        assert!(reason.contains("does not accept Push"), "{reason}");
         let reason = refusal(client.call::<Pushed>(Push { shard: 9, ..push(1) }, Payload::EMPTY).await);
         assert!(reason.contains("no shard 9"), "{reason}");
         let stop = Stop { reason: StopReason::Completed };
         let reason = refusal(client.call::<Stopped>(stop, Payload::EMPTY).await);
-        assert!(reason.contains("takes no Stop from worker/0"), "{reason}");
+        assert!(reason.contains("does not accept Stop from worker/0"), "{reason}");
         let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
-        assert!(reason.contains("takes no Register"), "{reason}");
+        assert!(reason.contains("does not accept Register"), "{reason}");
         refused
     };
     let refused = whisper(&cluster, PS, &cluster.impostor(), attack).expect("a worker is let in");
@@ -255,7 +255,7 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
     wait_for_version(&cluster, 20);
     let attack = async |client: Connection| {
         let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
-        assert!(reason.contains("is here already"), "{reason}");
+        assert!(reason.contains("is already connected"), "{reason}");
         let finish = Finish {
             result: TrainingResult::Failed("lies".into()),
             local_step: LocalStep(0),
@@ -274,7 +274,7 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
     whisper(&cluster, CHIEF, &later, attack).expect("a worker is let in");
     let earlier = async |client: Connection| {
         let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
-        assert!(reason.contains("has been started again since"), "{reason}");
+        assert!(reason.contains("a later incarnation of worker/"), "{reason}");
     };
     whisper(&cluster, CHIEF, &cluster.impostor(), earlier).expect("a worker is let in");
     all_end_well(&mut programs);
@@ -315,7 +315,7 @@ fn bytes_after_a_good_hello_cost_one_connection() {
     cluster.finished();
 }
 
-/// A push whose payload never arrives.
+/// Returns the head of a push with a payload of this size. The payload itself is never sent.
 fn promise(payload_bytes: u32) -> Vec<u8> {
     let push = Push {
         shard: 0,
@@ -333,7 +333,8 @@ fn promise(payload_bytes: u32) -> Vec<u8> {
     let payload = Payload::new(vec![Segment::new(buffer, 0, 4)]);
     let envelope = Envelope { request: RequestId(1), message: push.into(), payload };
     let honest = encode_head(&envelope, false).expect("a small message").bytes;
-    // MessagePack: a list of two, the first a list of one length, 4, which becomes a larger one.
+    // In MessagePack the header is a list of two elements. The first element is a list with the length of
+    // one segment, 4, which is replaced by a larger length.
     let (begun, rest) = honest[PREFIX_BYTES..].split_at(3);
     assert_eq!(begun, [0x92, 0x91, 4]);
     let header = [&[0x92, 0x91, 0xce][..], &payload_bytes.to_be_bytes(), rest].concat();
@@ -380,7 +381,7 @@ fn a_peer_that_never_reads_holds_nobody_up() {
     let mut greedy = TcpStream::connect(cluster.address(PS)).expect("the ps listens");
     greedy.write_all(&frame(0, cluster.impostor().hello(PS))).expect("the ps reads");
     for request in 1..=16 {
-        // Each is answered with all variables.
+        // Each request is answered with all variables.
         greedy.write_all(&frame(request, pull(digest))).expect("the ps reads");
     }
     let seen = wait_for_version(&cluster, 100);
@@ -394,7 +395,8 @@ fn a_peer_that_never_reads_holds_nobody_up() {
 fn half_open_connections_do_not_hold_up_the_end() {
     let cluster = Cluster::new(1, 1, 1500);
     let mut programs = cluster.start_all();
-    // Near the end, so that they have not shaken hands when it comes.
+    // This is shortly before the end of the job, so the handshakes below are still unfinished when the job
+    // ends.
     wait_for_version(&cluster, 1000);
     let hello = frame(0, cluster.impostor().hello(PS));
     let mut open = Vec::new();

@@ -1,4 +1,5 @@
-//! The input of a job in a whole cluster: files shared out among workers, stages, and an input that ends.
+//! Tests of the input in a whole cluster: files that are divided among the workers, stages, and an input
+//! that ends.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use pushpull::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Images of 2×2 whose brighter half is their class.
+/// Writes images of 2×2 pixels, with the brighter half as their class.
 fn write(path: &Path, examples: u8) {
     let mut writer = TfRecordWriter::create(path).expect("a file");
     for index in 0..examples {
@@ -81,12 +82,13 @@ fn an_input_that_ends_before_the_last_step_ends_the_job() {
     assert!(error.contains("the input has ended after 2 epochs"), "{error}");
 }
 
-/// The second worker's share is a step longer than the first's: one of them ends before the other, and both
-/// are needed.
+/// The input of the second worker is sufficient for one more step than that of the first worker. One worker
+/// ends before the other, and the job needs all steps of both.
 #[test]
 fn a_worker_without_input_leaves_the_rest_to_the_others() {
     let dir = tempfile::tempdir().unwrap();
-    // Of 30 and 32, and of 31 and 33 examples, three times: 23 and 24 batches of 8.
+    // The first worker has 30 + 32 examples, the second one has 31 + 33. Three epochs of them make 23 and 24
+    // batches of 8.
     let mut job = job(dir.path(), 47);
     job.input.repeat = RepeatSpec::Epochs(3);
     let report = train(2, job).unwrap();
@@ -98,7 +100,7 @@ fn a_worker_without_input_leaves_the_rest_to_the_others() {
 fn fewer_files_than_workers_cannot_be_shared_by_file() {
     let dir = tempfile::tempdir().unwrap();
     let error = format!("{:#}", train(5, job(dir.path(), 10)).unwrap_err());
-    assert!(error.contains("4 files cannot be shared by file among 5 workers"), "{error}");
+    assert!(error.contains("4 files cannot be sharded by file among 5 workers"), "{error}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Workers that leave a job before its last step, in every way and under every policy: no task waits for
-//! them, their pushes count, and they may join again.
+//! Tests of workers that leave a job before its last step, in every way and under every policy. No task
+//! waits for such workers, their pushes count, and they may join again.
 
 use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
@@ -12,12 +12,12 @@ fn policy(mode: &str) -> String {
     format!("--sync={mode}")
 }
 
-/// A count of every shard.
+/// Returns one count of the report for every shard.
 fn counts(report: &Report, key: &str) -> Vec<u64> {
     report.shards().iter().map(|shard| shard[key].as_u64().expect("a count")).collect()
 }
 
-/// The steps that a worker reports.
+/// Returns the number of steps that a worker has made, according to its log.
 fn steps_of(log: &str) -> u64 {
     let finished = log.split("finished after ").nth(1).expect("it trained to the end");
     finished.split(' ').next().and_then(|steps| steps.parse().ok()).expect("a number")
@@ -42,7 +42,7 @@ fn a_worker_that_is_killed_is_missed_by_nobody() {
         );
         for held in counts(&report, "held") {
             match mode {
-                // Of three workers before, of two after that.
+                // An update has gradients of three workers before the kill, and of two workers after it.
                 "sync" => assert!((2 * STEPS + 20..3 * STEPS).contains(&held), "{held} held"),
                 "sync:2" => assert_eq!(held, 2 * STEPS),
                 _ => assert_eq!(held, 0, "{mode}"),
@@ -75,7 +75,7 @@ fn a_restarted_worker_joins_and_its_pushes_count() {
     let running = MODES.map(|mode| {
         let mut running = Running::start(2, STEPS, &[&policy(mode)]);
         running.wait_for_version(20);
-        // The other is stopped, so that the job cannot end before the new life has joined.
+        // The other worker is stopped, so that the job cannot end before the new incarnation has joined.
         running.workers[0].signal(Signal::STOP);
         running.workers[1].signal(Signal::KILL);
         running.workers[1].wait().expect(-9);
@@ -101,14 +101,15 @@ fn a_restarted_worker_joins_and_its_pushes_count() {
         }
         if mode == "sync" {
             for held in counts(&report, "held") {
-                // Hardly any update was made by one worker alone.
+                // At most two updates consist of the gradient of only one worker.
                 assert!((2 * STEPS - 2..=2 * STEPS).contains(&held), "{held} held");
             }
         }
     }
 }
 
-/// The second of two workers finds fewer examples where it runs: enough for 6 steps, and the first has 20.
+/// Starts a job with two workers. The data directory of the second worker has fewer examples, which are
+/// enough for 6 steps; the first worker has enough for 20 steps.
 fn with_less_for_one(mode: &str, steps: u64, more: &[&str]) -> Running {
     let cluster = Cluster::with(1, 2, 2, |dir| {
         let digits = TinyDigits::write(dir);
@@ -152,10 +153,10 @@ fn too_short_an_input_ends_the_job_with_the_reason() {
 
 #[test]
 fn a_job_that_wants_all_its_workers_ends_with_the_first_input() {
-    // More than both have together, so that the end of one comes before the job's.
+    // The job needs more steps than both inputs contain, so that one input ends before the job.
     let start = |mode| (mode, with_less_for_one(mode, 27, &["--when-worker-leaves=fail"]));
     for (mode, mut running) in MODES.map(start) {
-        // Only under `async` can the first finish its examples before the second.
+        // Only under `async` can the first worker finish its examples before the second one does.
         let who = if mode == "async" { " left at step" } else { "worker/1 left at step" };
         for ended in running.fail_without(&[]) {
             let said = ended.last_line();
@@ -187,7 +188,8 @@ fn a_worker_that_is_told_to_stop_leaves_in_good_order() {
     }
 }
 
-/// All of them, with the third of three workers frozen, and the others waiting for it.
+/// Starts a cluster with three workers, and stops the third one. Returns when the other two workers wait for
+/// it.
 fn frozen(mode: &str, flags: &[&str]) -> Running {
     let cluster = Cluster::with(1, 2, 3, |dir| Job::with(dir, ENDLESS, &[&policy(mode)]));
     let mut running = Running::of(cluster, flags);
@@ -206,7 +208,11 @@ fn a_frozen_worker_is_waited_for_until_it_counts_as_lost() {
         running.workers[2].signal(Signal::CONT);
         let ended = running.workers[2].wait().expect_failure();
         let said = ended.last_line();
-        assert!(said.contains("counts as gone") || said.contains("away for too long"), "{}", ended.err);
+        assert!(
+            said.contains("is no longer a member") || said.contains("away for too long"),
+            "{}",
+            ended.err
+        );
         running.wait_for_shards("two members", |seen| seen.members == 2);
         running.chief.signal(Signal::TERM);
         running.chief.wait().expect(143).says("interrupted at step");
@@ -231,7 +237,7 @@ fn a_frozen_worker_that_is_back_in_time_is_waited_for() {
 
 #[test]
 fn a_worker_blocked_by_a_frozen_one_hears_of_the_end() {
-    // The third worker holds up the steps of the others, and does not count as lost yet.
+    // The other workers wait for the third worker, which does not count as lost yet.
     let running = ["bounded:1", "sync"].map(|mode| {
         let mut running = frozen(mode, &[]);
         running.workers[1].signal(Signal::TERM);

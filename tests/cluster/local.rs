@@ -1,5 +1,5 @@
-//! `pushpull local`: a cluster of real processes from one command. It ends when they end, and leaves none
-//! behind.
+//! Tests of `pushpull local`, which starts a cluster of processes. It ends when all processes have ended,
+//! and leaves no process behind.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,13 +14,13 @@ fn local(job: &Job, flags: &[&str]) -> Command {
     command
 }
 
-/// The processes that `program` has started and that still run: their ids and names.
+/// Returns the ids and names of the running processes that `program` has started.
 fn children(program: &Program) -> Vec<(i32, String)> {
     let parent = program.id().to_string();
     let mut children = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("this is Linux").flatten() {
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        // `pid (name) state parent …`, and a name may hold anything.
+        // The format is `pid (name) state parent …`. The name may contain any characters.
         let (Some(open), Some(close)) = (stat.find('('), stat.rfind(')')) else { continue };
         let mut fields = stat[close + 1..].split_whitespace();
         let (state, its_parent) = (fields.next(), fields.next());
@@ -36,7 +36,7 @@ fn is_gone(id: i32) -> bool {
     !Path::new(&format!("/proc/{id}")).exists()
 }
 
-/// Waits until training is under way, as the chief's own log tells it.
+/// Waits until training has begun, according to the chief's log.
 fn wait_for_training(program: &mut Program) {
     program.wait_for(" step ");
 }
@@ -64,7 +64,7 @@ fn two_ps_and_three_workers_train_an_exported_job() {
 #[test]
 fn nobody_is_warned_of_a_job_that_goes_well() {
     let dir = tempfile::tempdir().unwrap();
-    // Long enough for a report or two.
+    // The job is long enough for the workers to send one or two reports.
     let job = Job::new(dir.path(), 1500);
     let ended = Program::run(dir.path(), "local", &mut local(&job, &["--workers=2"])).expect(0);
     ended.does_not_say("WARN").does_not_say("ERROR");

@@ -1,6 +1,6 @@
-//! Tests that need two tasks at once: the real programs on loopback, and the embedded cluster, driven by
-//! users and by enemies. Knows the programs by their flags, exit statuses, logs and reports, and the wire as
-//! any peer may.
+//! Tests that need at least two tasks: the real programs on loopback and embedded clusters, with ordinary
+//! users and with hostile peers. They depend only on flags, exit statuses, logs, reports and the public
+//! protocol.
 
 #[path = "../support/browser.rs"]
 mod browser;

@@ -1,12 +1,12 @@
-//! The promises of each policy, seen from outside: which task waits for which, what counts, which bits
-//! result.
+//! Tests of the guarantees of each policy, as they can be observed from outside: which tasks wait, which
+//! gradients count, and which bits result.
 
 use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
 
 use crate::harness::{Cluster, Job, Program, Report, Running, example, role};
 
-/// A count of every shard.
+/// Returns one count of the report for every shard.
 fn counts(report: &Report, key: &str) -> Vec<u64> {
     report.shards().iter().map(|shard| shard[key].as_u64().expect("a count")).collect()
 }
@@ -16,7 +16,8 @@ fn the_first_gradient_makes_the_update_and_the_other_is_stale() {
     const STEPS: u64 = 300;
     let mut running = Running::start(2, STEPS, &["--sync=sync:1"]);
     running.wait_for_version(20);
-    // The second sleeps through some updates, and is then undisturbed while it learns of them.
+    // The second worker is stopped during some updates. When it continues, the first worker is stopped, so
+    // that the stale push is observed before the job ends.
     running.workers[1].signal(Signal::STOP);
     let seen = running.wait_for_shards("any", |_| true);
     let versions = seen.iter().map(|seen| seen.version.0).max().expect("shards");
@@ -51,7 +52,7 @@ fn nobody_waits_for_a_frozen_worker_where_all_is_asynchronous() {
         let mut running = Running::start(2, STEPS, &[&format!("--sync={policy}")]);
         running.wait_for_version(20);
         running.workers[1].signal(Signal::STOP);
-        // To their last step.
+        // The other worker trains to its last step.
         running.wait_for_version(STEPS);
         running.workers[1].signal(Signal::CONT);
         let report = running.end_well_without(&[]);
@@ -60,12 +61,14 @@ fn nobody_waits_for_a_frozen_worker_where_all_is_asynchronous() {
     }
 }
 
-/// What a deterministic run by processes of their own leaves; they are started in that order.
+/// Runs a deterministic job with one process for each task, started in this order. Returns the checksum of
+/// the variables.
 fn bits_of_processes(order: &[TaskId], threads: &str) -> u64 {
     let cluster = Cluster::with(1, 2, 3, |dir| {
         let job =
             Job::with(dir, 60, &["--seed=5", "--sync=sync", "--deterministic", "--partitioner=fixed:3"]);
-        // The example draws as many digits as it likes; so must the job.
+        // The job needs as many digits as the example generates by default, because the results are
+        // compared.
         job.edit(|job| {
             job["input"]["train"]["digits"]["examples"] = 20_000.into();
             job["input"]["test"]["digits"]["examples"] = 5_000.into();

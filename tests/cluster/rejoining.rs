@@ -1,5 +1,5 @@
-//! A worker that joins again after it died in the middle of a push: one shard has its gradient, the other has
-//! not, and there is no other worker.
+//! Tests a worker that joins again after it died in the middle of a push. One shard has the gradient of the
+//! push, the other shard does not, and there is no other worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::PATIENCE;
 
-/// One variable on each of two shards.
+/// Returns two variables, and a placement with one of them on each of two shards.
 fn variables() -> (Vec<VariableSpec>, Placement) {
     let variable = |name: &str| VariableSpec {
         name: name.into(),
@@ -50,7 +50,7 @@ fn create(shard: ShardId, placement: &Placement, variables: &[VariableSpec]) -> 
     }
 }
 
-/// The push of the first life, which reaches one shard.
+/// Returns the push of the first incarnation, which reaches only one shard.
 fn first_push(placement: &Placement) -> Push {
     Push {
         shard: 0,
@@ -79,7 +79,7 @@ async fn rejoin() {
     let transport: Arc<dyn Transport> = Arc::new(InProcess::new());
     let (pool, interrupt, task) = (BufferPool::default(), CancellationToken::new(), TaskId::ps(0));
     let listener = transport.listen("p:1").await.expect("a free address");
-    // It ends when it is told to, as soon as the chief is gone.
+    // With this short timeout, the ps ends at the interrupt as soon as the chief is gone.
     let config = PsConfig { shards: 2, deserted_timeout: Duration::from_millis(1), ..Default::default() };
     let ps = pushpull_ps::Ps::start(config, identity(task, 1), listener, &pool).expect("a ps");
     let ps = actix_rt::spawn(ps.run(interrupt.clone()));
@@ -93,7 +93,7 @@ async fn rejoin() {
         let create = create(shard, &placement, &variables);
         chief.call::<ShardCreated>(create, Payload::EMPTY).await.expect("it holds its slice");
     }
-    // The first life reaches one shard only.
+    // The push of the first incarnation reaches only one shard.
     let first = call(TaskId::worker(0)).await;
     let push = first_push(&placement);
     let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0, 1.0])))]);

@@ -1,5 +1,5 @@
-//! Signals and sudden deaths: a task that is told to end shuts down in order, no task waits for a killed one,
-//! and nothing hangs.
+//! Tests of signals and of tasks that are killed. A task that is told to end shuts down in order, no task
+//! waits for a killed task, and no task hangs.
 
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
 const SECOND: TaskId = TaskId::worker(1);
 
-/// More steps than any test takes.
+/// A number of steps that no test reaches.
 const ENDLESS: u64 = 1_000_000;
-/// The time in which the remaining tasks must notice and end.
+/// The time limit for the remaining tasks to notice the event and end.
 const PROMPT: Duration = Duration::from_secs(15);
 
-/// A cluster that trains: the programs of chief, ps, worker 0 and 1.
+/// Starts a cluster and waits until it trains. Returns the programs of the chief, the ps, worker 0 and
+/// worker 1.
 fn training(steps: u64) -> (Cluster, [Program; 4]) {
     let cluster = Cluster::new(1, 2, steps);
     let programs = [CHIEF, PS, WORKER, SECOND].map(|task| cluster.start_with(task, &["--lost-after-s=5"]));
@@ -42,7 +43,7 @@ fn a_signal_to_the_chief_ends_everybody() {
 #[test]
 fn a_second_signal_ends_a_chief_at_once() {
     let (_cluster, [mut chief, _ps, mut worker, _second]) = training(ENDLESS);
-    // The chief waits for a worker that gets no reply.
+    // The chief waits for a worker that is stopped.
     worker.signal(Signal::STOP);
     chief.signal(Signal::TERM);
     chief.wait_for("stopping the workers without a checkpoint");
@@ -134,7 +135,7 @@ fn when_the_chief_is_gone_training_goes_on_to_its_end() {
     let (cluster, [mut chief, mut ps, mut worker, mut second]) = training(2000);
     chief.signal(Signal::KILL);
     chief.wait_within(PROMPT).expect(-9);
-    // It went on: this is far beyond the steps that were under way.
+    // Training has continued: this version is much later than the steps that had begun at the kill.
     wait_for_version(&cluster, 1500);
     let mut steps = 0;
     for other in [&mut worker, &mut second] {
@@ -143,7 +144,7 @@ fn when_the_chief_is_gone_training_goes_on_to_its_end() {
         steps += finished.split(' ').next().and_then(|steps| steps.parse::<u64>().ok()).expect("a number");
     }
     assert!((2000..=2002).contains(&steps), "both together took {steps} steps");
-    ps.wait_within(PROMPT).expect_failure().says("the chief left before it said how the job ended");
+    ps.wait_within(PROMPT).expect_failure().says("the chief left before it reported how the job ended");
 }
 
 #[test]
@@ -167,13 +168,13 @@ fn a_signal_ends_a_task_that_waits_for_its_peers() {
         program.signal(Signal::TERM);
         program.wait_within(PROMPT).expect(143);
     }
-    // This one has found the chief, and waits for the others.
+    // This worker has found the chief, and waits for the other tasks.
     let mut chief = cluster.start(CHIEF);
     let mut worker = cluster.start(WORKER);
     worker.wait_for("registering");
     worker.signal(Signal::TERM);
     worker.wait_within(PROMPT).expect(143);
-    // The chief still waits for one that may join.
+    // The chief continues to wait for a worker.
     let mut others = [cluster.start(PS), cluster.start(WORKER)];
     chief.wait().expect(0);
     for other in &mut others {

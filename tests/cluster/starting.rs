@@ -1,5 +1,5 @@
-//! Tasks that are started by hand, in any order and any spelling, find each other, train, and end by
-//! themselves.
+//! Tests of tasks that are started one by one, in any order and with any form of the cluster flags. The
+//! tasks find each other, train, and end by themselves.
 
 use pushpull_messages::id::{JobName, TaskId};
 use rustix::process::Signal;
@@ -71,7 +71,7 @@ fn a_cluster_spec_by_flags() {
     let start = |task: TaskId| {
         let mut command = role(task.job);
         command.arg("--cluster-spec").arg(cluster.spec.to_flag()).args(cluster.usual(task));
-        // The program knows its job already; it may be said all the same.
+        // The flag --job-name is accepted although the program already implies the job.
         if task.index == 0 {
             command.args(["--job-name", task.job.as_str()]);
         }
@@ -118,7 +118,8 @@ fn the_example_and_the_generic_programs_train_together() {
 
 #[test]
 fn one_script_for_all_tasks_as_kubeflow_starts_them() {
-    // An older launcher: 'master', the index in quotes, and keys that mean nothing here.
+    // The variable is written as by an older launcher: with the job 'master', the index as a string, and
+    // unknown keys.
     let cluster = Cluster::new(1, 1, 40);
     let start = |task: TaskId| {
         let config = cluster.spec.to_tf_config(task).replace("\"chief\"", "\"master\"");

@@ -1,5 +1,5 @@
-//! S3: synchronous training with several workers equals training with one that has the whole batch. The
-//! compared values are those of the final evaluation.
+//! Tests of S3: synchronous training with several workers gives the same values as training with one worker
+//! that has the whole batch. The values of the final evaluation are compared.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use pushpull_messages::id::VariableId;
 
-/// Examples that one update sees.
+/// The number of examples in one update, over all workers.
 const WHOLE: u32 = 32;
 
-/// Smooth, so that rounding stays rounding.
+/// Returns a smooth model, in which rounding errors are not amplified.
 fn graph() -> GraphSpec {
     let mut g = GraphBuilder::new("two layers");
     let images = g.input("features", [28, 28]);
@@ -35,7 +35,8 @@ fn graph() -> GraphSpec {
     g.finish(loss, &[]).expect("a graph")
 }
 
-/// Every worker has every n-th example, in order: together their batches are one batch of all.
+/// Returns a job without shuffling. Each of n workers has every n-th example, so their batches together are
+/// the batch of a single worker.
 fn job(workers: u32, optimizer: &OptimizerSpec, steps: u64) -> JobSpec {
     let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
     JobSpec {
@@ -52,10 +53,10 @@ fn job(workers: u32, optimizer: &OptimizerSpec, steps: u64) -> JobSpec {
     }
 }
 
-/// The value of every variable in the final evaluation.
+/// The values of all variables in the final evaluation.
 type Seen = Arc<Mutex<Vec<Vec<f32>>>>;
 
-/// A replica that lets a test see the values that are evaluated.
+/// A replica that stores the values that it evaluates, for the test.
 struct Witness {
     replica: GraphReplica,
     variables: u32,
@@ -84,7 +85,7 @@ impl Replica for Witness {
     }
 }
 
-/// The variables that a job leaves, and its report.
+/// Runs a job. Returns the final values of its variables, and the report.
 fn train(workers: u32, shards: u32, threads: usize, job: JobSpec) -> (Vec<Vec<f32>>, JobReport) {
     let seen = Seen::default();
     let mut cluster = Embedded::new(1, workers);
@@ -102,7 +103,7 @@ fn train(workers: u32, shards: u32, threads: usize, job: JobSpec) -> (Vec<Vec<f3
     (seen, report)
 }
 
-/// The greatest difference of any element.
+/// Returns the greatest absolute difference of two elements.
 fn difference(one: &[Vec<f32>], other: &[Vec<f32>]) -> f32 {
     assert_eq!(one.len(), other.len());
     let pairs = one.iter().flatten().zip(other.iter().flatten());

@@ -1,4 +1,4 @@
-//! The results of training: the report, every shard's counts, and the bits of the variables.
+//! Tests of the results of training: the report, every shard's counts, and the bits of the variables.
 
 use tempfile::TempDir;
 
@@ -8,7 +8,7 @@ fn dir() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-/// Trains in one process, on small batches, with these flags.
+/// Trains in one process, with small batches and these flags. Returns the report.
 #[track_caller]
 fn embedded(flags: &[&str]) -> Report {
     let dir = dir();
@@ -54,7 +54,7 @@ fn every_shard_of_every_ps_counts_every_step() {
 
 #[test]
 fn a_shard_that_owns_nothing_counts_every_step_too() {
-    // Six variables on eight shards.
+    // There are six variables for eight shards.
     let report = embedded(&["--steps=50", "--ps=4", "--shards=2", "--workers=2"]);
     report.holds(50, 4, 2);
     let idle = report.shards().iter().filter(|shard| shard["bytes"] == 0).count();
@@ -70,7 +70,7 @@ fn convolutions_train_in_one_process() {
 
 #[test]
 fn steps_follow_from_epochs() {
-    // 20000 examples in batches of 1024: 19.5 steps.
+    // 20000 examples in batches of 1024 make 19.5 steps.
     embedded(&["--epochs=1", "--batch-size=1024"]).holds(20, 1, 2);
 }
 
@@ -98,7 +98,8 @@ fn one_worker_leaves_the_same_bits_in_one_process_as_in_many() {
     let steps = 80;
     for flags in [&["--seed=3"][..], &["--seed=3", "--partitioner=fixed:3"]] {
         let dir = dir();
-        // The example draws as many digits as it likes; so must the job.
+        // The job needs as many digits as the example generates by default, because the results are
+        // compared.
         let job = Job::with(dir.path(), steps, flags);
         job.edit(|job| {
             job["input"]["train"]["digits"]["examples"] = 20_000.into();

@@ -1,4 +1,4 @@
-//! The way from gradients to updates in a whole embedded cluster: moving averages, and skipped steps.
+//! Tests of how gradients become updates in a whole embedded cluster: moving averages, and skipped steps.
 
 use pushpull::nn::{Layer, dense};
 use pushpull::{
@@ -8,7 +8,7 @@ use pushpull::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// A line through points, by one worker.
+/// Returns a job that fits a line to points.
 fn job(train: DatasetSpec, learning_rate: f32, steps: u64) -> JobSpec {
     let mut g = GraphBuilder::new("line");
     let x = g.input("features", [1]);
@@ -38,18 +38,20 @@ fn the_averages_are_evaluated_where_the_job_keeps_them() {
         train(JobSpec { average, ..job(points(), rate, 1) }).unwrap().evaluation
     };
     let loss = |rate: f32| f64::from(report(rate, None).loss);
-    // One step with a multiple of the learning rate: the loss is a parabola in it.
+    // The loss after one step is a quadratic function of the learning rate, which three evaluations
+    // determine.
     let (nothing, once, twice) = (loss(1e-30), loss(0.1), loss(0.2));
     let square = (twice - 2.0 * once + nothing) / 2.0;
     let at = |share: f64| nothing + (once - nothing - square) * share + square * share * share;
-    // An average keeps 1/10 of the initial values after the first update, however much it is told to keep.
+    // After the first update an average contains 1/10 of the initial value, even if the configured decay is
+    // greater.
     let averaged = report(0.1, Some(0.99));
     assert!((f64::from(averaged.loss) - at(0.9)).abs() < 1e-4 * at(0.9), "{averaged:?}, not {}", at(0.9));
     assert!((at(0.9) - once).abs() > 0.01 * once, "so far apart that it can be told: {once}");
     assert_ne!(averaged.variables_crc32c, report(0.1, None).variables_crc32c);
 }
 
-/// Points on a line, one of them so far out that its gradient is infinite.
+/// Returns points on a line, of which one is so far away that its gradient is infinite.
 fn outlier(dir: &tempfile::TempDir) -> DatasetSpec {
     let path = dir.path().join("points.csv");
     let rows = (0..20).map(|x| if x == 7 { "1e30,1e30\n".into() } else { format!("{x}e-1,{x}e-1\n") });
@@ -68,7 +70,7 @@ fn steps_with_non_finite_gradients_are_skipped_and_counted() {
     let of = |gradient: GradientSpec| JobSpec { gradient, ..job(outlier(&dir), 0.1, 20) };
     let skip = GradientSpec { not_finite: NotFiniteSpec::Skip, ..Default::default() };
     let report = train(of(skip)).unwrap();
-    // The outlier is in one batch of five; 20 updates take five epochs, of four good batches each.
+    // One batch of five contains the outlier. The 20 updates take five epochs, with four good batches each.
     assert!((4..=5).contains(&report.skipped), "{report:?}");
     assert_eq!(report.updates_applied, 20);
     assert!(report.train_loss.is_finite() && report.evaluation.loss.is_finite());

@@ -1,4 +1,5 @@
-//! Kubernetes accepts the manifests, they agree with each other, and their flags are those of the programs.
+//! Tests of the manifests for Kubernetes: they are valid, they agree with each other, and they use only
+//! flags that the programs have.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -20,7 +21,7 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob('*.yaml')):
 print(json.dumps(manifests))
 ";
 
-/// Every manifest, as Kubernetes reads it.
+/// Returns all manifests, validated and parsed. Returns `None` if the validator is not installed.
 fn manifests(test: &str) -> Option<Vec<Value>> {
     let venv = Venv::find(test)?;
     let folder = deployed("kubernetes");
@@ -68,7 +69,8 @@ fn the_manifests_are_valid_and_agree() {
         assert_eq!(service["spec"]["clusterIP"], "None");
         assert_eq!(service["spec"]["publishNotReadyAddresses"], true);
         assert_eq!(service["spec"]["selector"], template["metadata"]["labels"]);
-        // Prometheus finds it by the chief's list: found by an annotation, too, it would be counted twice.
+        // Prometheus finds the tasks through the chief's list. With annotations it would find, and count,
+        // each task a second time.
         let annotations = template["metadata"]["annotations"].as_object();
         assert!(annotations.is_none_or(|all| all.keys().all(|key| !key.starts_with("prometheus.io/"))));
         let pod = &template["spec"];

@@ -1,5 +1,5 @@
-//! The files in deploy/ are valid: the tools that they are for read them where these are installed, and the
-//! real programs run where that needs no cluster.
+//! Tests of the files in deploy/. The tools for which they are written check them, if these tools are
+//! installed. The programs are also run with these files if that does not need a real cluster.
 
 mod kubernetes;
 mod metrics;
@@ -12,7 +12,7 @@ mod venv;
 
 use std::path::{Path, PathBuf};
 
-/// A file or folder of deploy/.
+/// Returns the path of a file or folder in deploy/.
 fn deployed(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(path)
 }
@@ -21,7 +21,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The folder of the programs.
+/// Returns the folder of the programs.
 fn programs() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_pushpull")).parent().expect("a program lies in a folder")
 }

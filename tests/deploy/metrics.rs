@@ -1,4 +1,4 @@
-//! The deployment files use only metrics that exist.
+//! Tests that the deployment files use only metrics that exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::{deployed, read};
 
-/// Every name in a text that may be one of ours, without what Prometheus adds to those of a histogram.
+/// Returns all names in a text that may be metrics of pushpull. The suffixes that Prometheus adds to the
+/// name of a histogram are removed.
 fn names(text: &str, of: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let mut names = BTreeSet::new();
@@ -18,7 +19,7 @@ fn names(text: &str, of: impl Fn(&str) -> bool) -> BTreeSet<String> {
     names
 }
 
-/// The metrics as the program lists them.
+/// Returns the names of the metrics that the program defines.
 fn families() -> BTreeSet<String> {
     let table = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/programs/http/metrics/families.rs"));
     names(&table, |_| false)

@@ -1,4 +1,5 @@
-//! Prometheus accepts its files, parses the dashboard's queries, and raises the alerts when it should.
+//! Tests of the files for Prometheus and Grafana: Prometheus accepts its files, can parse the dashboard's
+//! queries, and raises the alerts in the right situations.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 use crate::promtool::promtool;
 use crate::{deployed, read};
 
-/// Checks a file with promtool, which must accept it.
+/// Runs promtool on a file, and panics if promtool does not accept the file.
 fn check(arguments: &[&str], file: &Path) {
     promtool(&[arguments, &[&file.to_string_lossy()]].concat(), "");
 }
@@ -32,7 +33,7 @@ fn the_dashboard_asks_questions_that_prometheus_understands() {
     let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
     for (nth, target) in targets.enumerate() {
         let asked = target["expr"].as_str().expect("a target asks").replace("$__rate_interval", "1m");
-        // JSON is YAML.
+        // A JSON string is also valid in YAML.
         rules += &format!("  - record: dashboard:{nth}\n    expr: {}\n", Value::from(asked));
     }
     let dir = tempfile::tempdir().expect("a temporary folder");

@@ -1,4 +1,5 @@
-//! The Slurm script on this machine: Slurm's commands are played, the programs are real.
+//! Tests of the Slurm script on this machine. Scripts replace Slurm's commands; the programs are the real
+//! ones.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -13,16 +14,16 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::{deployed, programs, read};
 
-/// A job of a few tasks on a busy machine.
+/// The time limit for each wait, for a job of a few tasks on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The chief's page, two ps tasks, three workers and the chief.
+/// The number of ports of a job: the chief's page, the chief, two ps tasks and three workers.
 const PORTS: u16 = 7;
 const SRUN: &str = r#"#!/bin/bash
 options=
 while [[ $1 == --* ]]; do options+=" $1"; shift; done
 echo "$options $1" >> "$PLAYED/srun"
-# Since 22.05 srun does not take the allocation's --cpus-per-task; a step without --mem takes all of the memory; and who does
-# not share CPUs has them alone.
+# Since 22.05 srun does not use the allocation's --cpus-per-task. A step without --mem takes all of the memory. A step without
+# --overlap has its CPUs for itself.
 needs="--exact --mem=0 --cpus-per-task="
 case $1 in
   pushpull-chief) needs+="1 --overlap" ;;
@@ -42,7 +43,7 @@ case $1 in
 esac
 "#;
 
-/// The script as it runs.
+/// The running script, and its directory.
 struct Allocation {
     child: Child,
     dir: tempfile::TempDir,
@@ -112,7 +113,7 @@ impl Allocation {
         }
     }
 
-    /// Waits for its end and returns its status.
+    /// Waits until the script has ended, and returns its exit status.
     fn end(&mut self) -> Option<i32> {
         let mut ended = None;
         self.wait_until("its end", |own| {
@@ -125,7 +126,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // With all that it has started.
+        // The script is killed together with all processes that it has started.
         if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -133,11 +134,12 @@ impl Drop for Allocation {
     }
 }
 
-/// Returns the first of `count` free ports, below the ephemeral range; each is returned once.
+/// Returns the first of [`PORTS`] consecutive free ports, below the ephemeral range. Each call returns
+/// different ports.
 fn free_ports() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let free = |port: u16| TcpListener::bind(("0.0.0.0", port)).is_ok();
-    // Another run of these tests starts at another port.
+    // Each run of the tests begins at a different port, so that runs at the same time rarely collide.
     let begin = std::process::id() as u16;
     for _ in 0..1000 {
         let next = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 1000;
@@ -196,7 +198,8 @@ fn too_many_workers_are_refused_at_once() {
     let status = allocation.end();
     let said = allocation.said();
     assert_eq!(status, Some(2), "{said}");
-    assert!(said.contains("5 workers are 3 on a host, which has room for 2 (--ntasks-per-node)"), "{said}");
+    let expected = "5 workers on 2 host(s) make 3 on one host, which has room for 2 (--ntasks-per-node)";
+    assert!(said.contains(expected), "{said}");
     assert!(!allocation.path("srun").exists());
 }
 

@@ -1,5 +1,6 @@
-//! The chief's page in a real browser, served by a played chief: the contents of the page, hostile names, and
-//! the message when the chief is away. It finds elements by their marks, as the tests of a real cluster do.
+//! Tests of the chief's page in a real browser, served by a simulated chief: the content of the page,
+//! hostile names, and the message when the chief is away. Like the tests of a real cluster, they find
+//! elements by ids and data attributes.
 
 #[path = "../support/browser.rs"]
 mod browser;
@@ -17,7 +18,7 @@ use pushpull_messages::observe::{
 };
 use serde_json::json;
 
-/// The time for anything to appear on the page, on a busy machine.
+/// The time limit for any change to appear on the page, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 fn job(workers: u32, shards: u32) -> ChiefSnapshot {
@@ -91,7 +92,7 @@ fn told(job: ChiefSnapshot) -> Told {
     Told { job, curves: (0..60).map(point).collect(), ..Default::default() }
 }
 
-/// The text of the element of a selector.
+/// Returns a script that gives the text of the element with this selector.
 fn text(selector: &str) -> String {
     format!("document.querySelector({}).textContent", json!(selector))
 }
@@ -141,7 +142,7 @@ fn a_job_is_shown_as_it_goes_on() {
     browser.wait_for(&format!("{} === 'worker/2 is lost'", text("#log [data-level='warn'] .what")), SOON);
     assert_eq!(browser.evaluate("document.querySelector('#wishes').hidden"), true);
 
-    // Curves move.
+    // New points are added to the curves.
     browser.wait_for("Number(document.querySelector('#chart-loss').dataset.points) === 60", SOON);
     chief.tell(|told| {
         told.curves.push(point(60));
@@ -150,7 +151,7 @@ fn a_job_is_shown_as_it_goes_on() {
     browser.wait_for("Number(document.querySelector('#chart-loss').dataset.points) === 61", SOON);
     browser.wait_for(&format!("{}.replace(/\\s/g, '') === '1014'", text("#step")), SOON);
 
-    // The placement is requested when it is opened.
+    // The placement is requested from the chief when it is opened.
     browser.evaluate("document.querySelector('[data-placement=\"ps/1/shard/0\"]').click()");
     browser.wait_for("!!document.querySelector('[data-placement-of=\"ps/1/shard/0\"]')", SOON);
     let row =
@@ -181,7 +182,8 @@ fn a_page_without_its_chief_says_so_and_comes_back() {
     );
     assert_eq!(browser.evaluate("document.querySelectorAll('[data-worker]').length"), 1);
     browser.wait_for("getComputedStyle(document.querySelector('main')).filter === 'grayscale(1)'", SOON);
-    // Of what it knew before, the chief has forgotten some; the newest is first all the same.
+    // The chief has dropped some of the log lines that it sent before. The page still shows the newest line
+    // first.
     chief.tell(|told| (told.away, told.log) = (false, [7, 8, 9].map(line).into()));
     browser.wait_for(
         "[...document.querySelectorAll('#log .what')].map((what) => what.textContent).join() === '9,8,7,6,5'",
@@ -200,7 +202,7 @@ fn a_page_without_its_chief_says_so_and_comes_back() {
     let banner = browser.evaluate(&text("#banner"));
     assert!(banner.as_str().is_some_and(|text| text.contains("trained to its last step")), "{banner}");
     browser.wait_for("document.querySelector('[data-worker]').dataset.state === 'finished'", SOON);
-    // It stays like that: the page has no server to ask.
+    // The page keeps this state, even if there is no server any more.
     drop(chief);
     assert_eq!(browser.evaluate("document.body.dataset.connection"), "ended");
 }
@@ -276,17 +278,17 @@ fn whoever_knows_the_token_may_wish() {
     browser.evaluate(&enter("wrong"));
     browser.wait_for(&format!("{}.includes('refused this token')", text("#token-why")), SOON);
     browser.evaluate(&enter(TOKEN));
-    browser.wait_for(&format!("{} === 'It will save.'", text("#wish-said")), SOON);
+    browser.wait_for(&format!("{} === 'The chief will save.'", text("#wish-said")), SOON);
     assert_eq!(chief.tell(|told| std::mem::take(&mut told.wishes)), ["/save"]);
 
-    // Without confirmation it is not stopped.
+    // The job is stopped only after a confirmation.
     browser.evaluate("document.querySelector('#stop').click()");
     browser.wait_for("document.querySelector('#stop-dialog').open", SOON);
     browser.evaluate("document.querySelector('#stop-cancel').click()");
     assert_eq!(browser.evaluate("document.querySelector('#stop-dialog').open"), false);
     browser.evaluate("document.querySelector('#stop').click()");
     browser.evaluate("document.querySelector('#stop-form .danger').click()");
-    browser.wait_for(&format!("{} === 'It will stop.'", text("#wish-said")), SOON);
+    browser.wait_for(&format!("{} === 'The chief will stop the job.'", text("#wish-said")), SOON);
     assert_eq!(chief.tell(|told| told.wishes.clone()), ["/stop"]);
     assert_eq!(browser.evaluate("localStorage.length + document.cookie.length"), 0);
 }

@@ -1,4 +1,4 @@
-//! A played chief on loopback: the page's files, scripted answers, and events.
+//! A simulated chief on loopback, which serves the page's files, prepared responses, and events.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,28 +10,28 @@ use pushpull_messages::observe::{ChiefSnapshot, CurvePoint, PlacementRow};
 use serde_json::{Value, json};
 
 const TELL_EVERY: Duration = Duration::from_millis(100);
-/// The headers of every answer.
+/// The content security policy in every response.
 const POLICY: &str = include_str!("../../src/programs/http/page/policy.txt").trim_ascii_end();
 pub(crate) const TOKEN: &str = "s3cret";
 
-/// What it tells.
+/// The data that the simulated chief serves, and its state.
 #[derive(Default)]
 pub(crate) struct Told {
     pub(crate) job: ChiefSnapshot,
     pub(crate) curves: Vec<CurvePoint>,
     pub(crate) placement: Vec<PlacementRow>,
     pub(crate) log: Vec<Value>,
-    /// It answers no questions, and its events break off.
+    /// If true, the chief does not answer requests for data, and ends the connections for events.
     pub(crate) away: bool,
-    /// Its events end well.
+    /// If true, the job has ended, and the events end with `end`.
     pub(crate) over: bool,
-    /// The request that was made.
+    /// The paths of the requests to save or stop that were made.
     pub(crate) wishes: Vec<String>,
-    /// It is about to end.
+    /// If true, the server thread ends at the next connection.
     pub(crate) gone: bool,
 }
 
-/// A played chief.
+/// A simulated chief. It ends when it is dropped.
 pub(crate) struct Chief {
     address: SocketAddr,
     told: Arc<Mutex<Told>>,
@@ -61,7 +61,7 @@ impl Chief {
         format!("http://{}/", self.address)
     }
 
-    /// Changes the answers from now on.
+    /// Changes the data for all later responses.
     pub(crate) fn tell<T>(&self, change: impl FnOnce(&mut Told) -> T) -> T {
         change(&mut self.told.lock().expect("nobody has panicked"))
     }
@@ -72,7 +72,7 @@ impl Drop for Chief {
         if let Ok(mut told) = self.told.lock() {
             (told.gone, told.away) = (true, true);
         }
-        // A waiting client gets a connection.
+        // This connection wakes the server thread, so that it ends.
         let _ = TcpStream::connect(self.address);
         if let Some(server) = self.server.take() {
             let _ = server.join();

@@ -1,5 +1,6 @@
-//! A headless Chromium for tests of a page, driven over two pipes (the DevTools protocol), with a profile of
-//! its own. Every wait is bounded, and the browser never outlives its test. It must not depend on our pages.
+//! A headless Chromium for tests of pages, controlled through two pipes with the DevTools protocol. It has a
+//! profile of its own. Every wait has a time limit, and the browser never outlives its test. Independent of
+//! our pages.
 
 #![allow(dead_code, reason = "a test uses what it needs")]
 
@@ -17,9 +18,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 const NAMES: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
-/// The time for the first start of a browser on a busy machine.
+/// The time limit for the first start of a browser on a busy machine.
 const START: Duration = Duration::from_secs(60);
-/// The time for an answer of a running browser.
+/// The time limit for an answer of a running browser.
 const ANSWER: Duration = Duration::from_secs(30);
 /// The time between two polls of a page.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -31,20 +32,23 @@ pub(crate) struct Browser {
     answers: Receiver<Value>,
     last_id: u64,
     session: String,
-    /// The complaints of the page: errors of scripts, what its policy refused, what could not be loaded.
+    /// The errors of the page: errors in scripts, violations of its policy, and resources that could not be
+    /// loaded.
     complaints: Vec<String>,
     _profile: tempfile::TempDir,
 }
 
 impl Browser {
-    /// Starts an installed browser; returns `None`, and says so on stderr, where there is none.
+    /// Starts an installed browser. If no browser is installed, says so on stderr and returns `None`.
     ///
     /// # Panics
-    /// If an installed browser cannot be started.
+    /// Panics if an installed browser cannot be started.
     pub(crate) fn find(test: &str) -> Option<Self> {
         let Some(program) = installed() else {
             let names = NAMES.join(", ");
-            eprintln!("!!! SKIPPED: {test} is NOT tested, as no browser is installed: none of {names} !!!");
+            eprintln!(
+                "!!! SKIPPED: {test} is NOT tested, because no browser is installed, expected one of {names} !!!"
+            );
             return None;
         };
         Some(Self::start(&program))
@@ -70,7 +74,7 @@ impl Browser {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // It has many processes; they go together.
+            // The browser has many processes, which are killed together.
             .process_group(0);
         let mappings = vec![
             FdMapping { parent_fd: orders_theirs, child_fd: 3 },
@@ -78,7 +82,8 @@ impl Browser {
         ];
         command.fd_mappings(mappings).expect("two numbers that differ");
         let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
-        // Its ends of the pipes are to be its own alone, so that we hear when it has ended.
+        // This closes our copies of the browser's ends of the pipes. Otherwise we would not notice the end
+        // of the browser.
         drop(command);
         let mut browser = Self {
             child,
@@ -102,26 +107,27 @@ impl Browser {
     /// Loads a page.
     ///
     /// # Panics
-    /// If the page cannot be loaded.
+    /// Panics if the page cannot be loaded.
     pub(crate) fn open(&mut self, url: &str) {
         let answer = self.call("Page.navigate", json!({ "url": url }));
         assert_eq!(answer["errorText"], Value::Null, "cannot open {url}");
     }
 
-    /// Returns the value of an expression, after awaiting promises.
+    /// Returns the value of an expression. If it is a promise, waits for its result.
     ///
     /// # Panics
-    /// If it throws.
+    /// Panics if the expression throws.
     pub(crate) fn evaluate(&mut self, script: &str) -> Value {
         let mut answer = self.ask(script);
         assert_eq!(answer["exceptionDetails"], Value::Null, "{script} throws");
         answer["result"]["value"].take()
     }
 
-    /// Waits until an expression is true. It may throw before that, such as where the page is not there yet.
+    /// Waits until an expression is true. The expression may throw before that, for example while the page
+    /// is not loaded yet.
     ///
     /// # Panics
-    /// If it is not true in time; the message has its last value.
+    /// Panics if the expression does not become true in time; the message contains its last value.
     pub(crate) fn wait_for(&mut self, script: &str, within: Duration) {
         let begun = Instant::now();
         loop {
@@ -158,10 +164,10 @@ impl Browser {
         std::fs::write(path, png).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// Returns the complaints of the page so far: errors of scripts, what its policy refused, what could not
-    /// be loaded.
+    /// Returns the errors of the page so far: errors in scripts, violations of its policy, and resources
+    /// that could not be loaded.
     pub(crate) fn complaints(&mut self) -> &[String] {
-        // Its events come before the answer.
+        // Earlier events of the page arrive before the answer to this request.
         self.ask("0");
         &self.complaints
     }
@@ -226,13 +232,13 @@ fn installed() -> Option<PathBuf> {
     places.into_iter().find(|place| place.is_file())
 }
 
-/// What is read from the first is what was written to the second.
+/// Makes a pipe, and returns its reading end and its writing end.
 fn pipe() -> (OwnedFd, OwnedFd) {
     let (read, write) = std::io::pipe().expect("a pipe");
     (read.into(), write.into())
 }
 
-/// Everything that comes, until the other end is closed.
+/// Returns a receiver of all messages of the browser, until the browser closes its end.
 fn listen(answers: File) -> Receiver<Value> {
     let (heard, receiver) = mpsc::channel();
     std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! A Python environment with the packages that read our files, created once for a target folder. If it
-//! cannot be created, that is reported loudly. It must not depend on our files.
+//! A Python environment with the packages that read our files. It is created once in each target folder. If
+//! it cannot be created, the skipped tests are reported on stderr. Independent of the files.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Its packages.
+/// The packages of the environment.
 const PACKAGES: &[&str] =
     &["tensorboard==2.21.0", "safetensors==0.8.0", "numpy", "pillow", "kubernetes-validate==1.34.1"];
-/// The time that its creation may take.
+/// The time limit for each command that creates the environment.
 const INSTALL: Duration = Duration::from_secs(300);
 
 /// A Python environment.
@@ -19,14 +19,14 @@ pub(crate) struct Venv {
 }
 
 impl Venv {
-    /// Returns the one of this target folder; `None`, with the reason on stderr, without Python or a
-    /// registry.
+    /// Returns the environment of this target folder, and creates it if necessary. Returns `None` and prints
+    /// the reason on stderr if there is no Python or no package registry.
     pub(crate) fn find(test: &str) -> Option<Self> {
         match Self::make() {
             Ok(venv) => Some(venv),
             Err(reason) => {
                 eprintln!(
-                    "!!! SKIPPED: {test} is NOT tested, as its Python packages are not here: {reason} !!!"
+                    "!!! SKIPPED: {test} is NOT tested, because its Python packages cannot be installed: {reason} !!!"
                 );
                 None
             }
@@ -38,7 +38,7 @@ impl Venv {
         let name = format!("pushpull-venv-{}", PACKAGES.join("-").replace("==", "-"));
         let (place, making) = (target.join(&name), target.join(format!("{name}.new")));
         let text = |error: std::io::Error| error.to_string();
-        // The second process waits, and finds it ready.
+        // If several processes need the environment, the first one creates it and the others wait.
         let lock = File::create(target.join(format!("{name}.lock"))).map_err(text)?;
         lock.lock().map_err(text)?;
         let venv = Self { python: place.join("bin/python") };
@@ -56,10 +56,10 @@ impl Venv {
         Ok(venv)
     }
 
-    /// Returns the output of a script.
+    /// Runs a script, and returns its output.
     ///
     /// # Panics
-    /// If it fails.
+    /// Panics if the script fails.
     pub(crate) fn run(&self, script: &str, arguments: &[&OsStr]) -> String {
         let Output { status, stdout, stderr } = Command::new(&self.python)
             .args(["-c", script])

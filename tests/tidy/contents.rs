@@ -1,4 +1,5 @@
-//! A `lib.rs` is a table of contents: modules in reading order, and what of them is public.
+//! Checks that every `lib.rs` is a table of contents: it lists the modules in reading order, and the items
+//! that are public.
 
 use crate::source::{code, words};
 use crate::tree::{self, File, hold};

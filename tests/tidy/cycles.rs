@@ -1,5 +1,5 @@
-//! No two files of a crate import each other, not even through a third; a parent and its children may.
-//! Reads `use` and paths as text: it must know no type of the crates.
+//! Checks that no two files of a crate import each other, directly or through other files. Only a parent and
+//! its children may. Reads `use` and paths as text, and does not depend on the crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::tree::{self, File, hold};
 #[test]
 fn files_do_not_import_each_other() {
     hold(
-        "These files import each other. Move what both need to a file of its own, or pass it in:",
+        "These files import each other. Move the code that both need to a file of its own, or pass it in as an argument:",
         &cycles(&tree::sources()),
     );
 }
@@ -40,7 +40,7 @@ type Path = Vec<String>;
 /// The files of one crate, by the path of their module.
 struct Crate {
     code: BTreeMap<Module, String>,
-    /// What each module re-exports: a name, and the path that it stands for.
+    /// The re-exports of each module: names, and the paths that they stand for.
     exports: BTreeMap<Module, BTreeMap<String, Path>>,
 }
 
@@ -71,8 +71,8 @@ fn cycles(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// Returns the folder of a crate's sources and the module that the file is; `None` for tests and for what is
-/// no crate.
+/// Returns the source folder of a file's crate, and the path of the file's module. Returns `None` for tests,
+/// and for files that do not belong to a crate.
 fn module_of(path: &str) -> Option<(String, Module)> {
     let file = path.strip_suffix(".rs")?;
     let (root, module) = match file.split_once("/src/") {
@@ -89,7 +89,7 @@ fn module_of(path: &str) -> Option<(String, Module)> {
     Some((root, module))
 }
 
-/// Cuts the modules of tests at a file's end off.
+/// Removes the test module at the end of a file.
 fn without_tests(code: &str) -> String {
     let mut kept = Vec::new();
     let mut lines = code.lines().peekable();
@@ -103,7 +103,7 @@ fn without_tests(code: &str) -> String {
     kept.join("\n")
 }
 
-/// Returns the text of each `use` of code, without `use` and `;`, and whether it is public.
+/// Returns every `use` in code as a pair: whether it is public, and its text without `use` and `;`.
 fn uses(code: &str) -> Vec<(bool, &str)> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("use ") {
@@ -119,7 +119,7 @@ fn uses(code: &str) -> Vec<(bool, &str)> {
     found
 }
 
-/// Returns every path of a `use` tree; a name given by `as` is dropped.
+/// Returns all paths of a `use` tree, without names given by `as`.
 fn paths_of(tree: &str) -> Vec<Path> {
     let mut paths = Vec::new();
     let (mut depth, mut start) = (0usize, 0);
@@ -178,7 +178,7 @@ fn inline_paths(code: &str) -> Vec<Path> {
 }
 
 impl Crate {
-    /// Returns which modules each one imports, without its parents and children.
+    /// Returns the modules that each module imports, except its parents and children.
     fn edges(&self) -> BTreeMap<Module, BTreeSet<Module>> {
         let related = |a: &Module, b: &Module| a.starts_with(b) || b.starts_with(a);
         let edges = self.code.iter().map(|(module, code)| {
@@ -191,7 +191,7 @@ impl Crate {
         edges.collect()
     }
 
-    /// Returns a path from the crate's top; `None` for one into another crate.
+    /// Converts a path to one from the crate's root; returns `None` for a path into another crate.
     fn absolute(&self, module: &Module, path: &[String]) -> Option<Path> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {
@@ -211,7 +211,7 @@ impl Crate {
         }
     }
 
-    /// Returns the module that holds what a path names, through re-exports.
+    /// Returns the module that defines the item with this path. Follows re-exports.
     fn target(&self, path: &[String], hops: usize) -> Option<Module> {
         const HOPS_MAX: usize = 8;
         let length = (0..=path.len()).rev().find(|&length| self.code.contains_key(&path[..length]))?;
@@ -229,7 +229,7 @@ impl Crate {
     }
 }
 
-/// Returns the sets of modules that reach each other, of more than one module each.
+/// Returns the sets of two or more modules that can all reach each other.
 fn components(edges: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<BTreeSet<Module>> {
     let reached: BTreeMap<&Module, BTreeSet<&Module>> =
         edges.keys().map(|from| (from, reach(edges, from))).collect();
@@ -249,7 +249,7 @@ fn components(edges: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<BTreeSet<Module
     found
 }
 
-/// Returns the modules that can be reached from one, over one edge or more.
+/// Returns the modules that can be reached from a module over at least one edge.
 fn reach<'a>(edges: &'a BTreeMap<Module, BTreeSet<Module>>, from: &Module) -> BTreeSet<&'a Module> {
     let mut reached = BTreeSet::new();
     let mut open: Vec<&Module> = edges[from].iter().collect();

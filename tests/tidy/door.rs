@@ -1,4 +1,5 @@
-//! Door signs: every file opens by saying what it is for and what it must not depend on.
+//! Checks that every file begins with a door sign: a header that says what the file is for and what it must
+//! not depend on.
 
 use crate::tree::{self, File, hold};
 
@@ -7,8 +8,8 @@ const LINES_MAX: usize = 6;
 #[test]
 fn every_file_opens_with_a_door_sign() {
     hold(
-        "A Rust file opens with 1 to 6 lines of `//!` that say what it is for and what it must not depend on (a drawing \
-         between ``` is not counted). Write them, or shorten them and move the rest to what it is about:",
+        "A Rust file begins with 1 to 6 lines of `//!` that say what the file is for and what it must not depend on (a \
+         drawing between ``` is not counted). Add such lines, or shorten them and move the rest to the items it is about:",
         &without_sign(&tree::sources()),
     );
 }
@@ -41,7 +42,8 @@ fn without_sign(files: &[File]) -> Vec<String> {
     files.iter().filter_map(complaint).collect()
 }
 
-/// The `//!` lines that a file opens with, outside of drawings; 0 if no word is on them.
+/// Returns the number of `//!` lines at the beginning of a file, without drawings. Returns 0 if these lines
+/// contain no words.
 fn sign_lines(text: &str) -> usize {
     let sign = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
     let mut drawing = false;

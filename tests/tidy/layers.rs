@@ -1,4 +1,5 @@
-//! Who may import whom: the manifests, as `cargo metadata` reads them, against the table of rooms.
+//! Checks the dependencies between rooms: compares the manifests, as read by `cargo metadata`, with a table
+//! of the rooms.
 
 use std::process::Command;
 
@@ -10,7 +11,8 @@ use crate::tree::{self, File, hold};
 struct Room {
     package: &'static str,
     may_import: &'static [&'static str],
-    /// Crates that this room must never name, with all that begins with such a name and a dash.
+    /// Crates that this room must never import. This includes all crates whose names begin with such a name
+    /// and a dash.
     never: &'static [&'static str],
 }
 
@@ -100,7 +102,7 @@ const ROOMS: &[Room] = &[
     },
 ];
 
-/// The crates of the rooms, as code spells them.
+/// The crates of the rooms, with the names that they have in code.
 const ROOM_CRATES: &[&str] = &[
     "pushpull_ps",
     "pushpull_worker",
@@ -116,8 +118,8 @@ const ROOM_CRATES: &[&str] = &[
 #[test]
 fn rooms_import_only_what_lies_below_them() {
     hold(
-        "A room imports what its row in tests/tidy/layers.rs does not allow. Move the code to the room it belongs \
-         to (CONTRIBUTING.md, \"Is this my room?\"), or pass it in from above; dev-dependencies count too:",
+        "A room imports a crate that its row in tests/tidy/layers.rs does not allow. Move the code to the room to which it \
+         belongs (CONTRIBUTING.md, \"Is this my room?\"), or pass it in from above; dev-dependencies count too:",
         &wrong_imports(&metadata()),
     );
 }
@@ -156,7 +158,10 @@ fn a_wrong_import_is_noticed() {
 fn every_room_of_the_table_exists() {
     let bad = serde_json::json!({"packages": [{"name": "pushpull", "dependencies": []}]});
     assert_eq!(missing_rooms(&bad).len(), ROOMS.len() - 1);
-    hold("A row of tests/tidy/layers.rs names no package; take it out:", &missing_rooms(&metadata()));
+    hold(
+        "A row of tests/tidy/layers.rs names a package that does not exist; remove the row:",
+        &missing_rooms(&metadata()),
+    );
 }
 
 #[test]
@@ -167,13 +172,13 @@ fn examples_import_the_facade_only() {
     )];
     assert_eq!(private_imports(&bad), ["examples/x.rs:2: pushpull_messages"]);
     hold(
-        "An example shows the public API as a user meets it: re-export what it needs from src/lib.rs, and import \
-         that:",
+        "An example shows the public API. Re-export the items that it needs from src/lib.rs, and import them from \
+         pushpull:",
         &private_imports(&tree::sources()),
     );
 }
 
-/// What a library within another program has no use for.
+/// Crates that only programs need, and not a library within another program.
 const PROGRAMS_ONLY: &[&str] = &[
     "actix-web",
     "clap",

@@ -1,4 +1,4 @@
-//! How long lines of comment, functions and names of tests may be. Independent of what they say.
+//! Limits the length of comment lines, functions and names of tests. Independent of their content.
 
 use crate::source::{code, words};
 use crate::tree::{self, File, hold};
@@ -9,7 +9,10 @@ const TEST_NAME_CHARS_MAX: usize = 59;
 
 #[test]
 fn comments_end_by_column_110() {
-    hold("rustfmt leaves comments alone: break these lines earlier:", &wide_comments(&tree::sources()));
+    hold(
+        "rustfmt does not wrap comments. Break these lines at column 110 or earlier:",
+        &wide_comments(&tree::sources()),
+    );
 }
 
 #[test]
@@ -22,7 +25,7 @@ fn a_wide_comment_is_noticed() {
 #[test]
 fn functions_fit_on_a_screen() {
     hold(
-        "A function has at most 70 lines. Give a part of it a name, and a function of its own:",
+        "A function has at most 70 lines. Move a part of it to a function of its own:",
         &long_functions(&tree::sources()),
     );
 }
@@ -67,10 +70,10 @@ fn wide_comments(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// A function in code without comments and literals.
+/// A function, found in code from which comments and literals were removed.
 struct Function<'a> {
     name: &'a str,
-    /// The line of its name, from 1.
+    /// The number of the line with the name, from 1.
     line: usize,
     lines: usize,
 }
@@ -87,7 +90,7 @@ fn functions(code: &str) -> Vec<Function<'_>> {
         .collect();
     let mut found = Vec::new();
     for (line, word, after) in words(code) {
-        // `fn(u32) -> u32` is a type; the name of a function follows at once.
+        // `fn(u32) -> u32` is a type. In a function, the name follows directly after `fn`.
         let Some((_, name, rest)) = words(after).next() else { continue };
         if word != "fn" || !after.trim_start().starts_with(name) {
             continue;
@@ -101,7 +104,7 @@ fn functions(code: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Returns the lines from the name to the closing brace; `None` for a declaration without a body.
+/// Returns the number of lines from the name to the closing brace; `None` for a declaration without a body.
 fn body_lines(rest: &str) -> Option<usize> {
     let (mut brackets, mut braces, mut lines) = (0usize, 0usize, 1);
     for c in rest.chars() {

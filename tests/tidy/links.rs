@@ -1,5 +1,5 @@
-//! The documentation holds together: links lead somewhere, the book lists its pages, and the README is short.
-//! Knows just enough Markdown: fences, code spans, inline links and headings.
+//! Checks the documentation: the targets of links exist, the book lists its pages, and the README is short.
+//! Parses only the necessary parts of Markdown: fences, code spans, inline links and headings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ const README_BYTES_MAX: usize = 8192;
 #[test]
 fn every_relative_link_leads_somewhere() {
     hold(
-        "A link in Markdown is relative to its file, and names a file and a heading that exist. Mend the link, or \
-         move it with what it names:",
+        "A link in Markdown is relative to its file, and its file and heading must exist. Correct the link, or restore \
+         its target:",
         &broken(&tree::texts(), &|path| top().join(path).exists()),
     );
 }
@@ -30,13 +30,13 @@ fn a_link_to_nowhere_is_noticed() {
     assert_eq!(
         broken(&files, &exists),
         [
-            "README.md:2: b.md is no file",
+            "README.md:2: b.md does not exist",
             "README.md:8: docs/src/a.md has no heading #three",
             "README.md:8: README.md has no heading #no-heading",
-            "README.md:9: j.png is no file",
+            "README.md:9: j.png does not exist",
             "README.md:9: ../k.md is outside of the repository",
-            "docs/src/a.md:2: README.md is no page of the book",
-            "docs/src/a.md:3: docs/src/b/c.md is no file",
+            "docs/src/a.md:2: README.md is not a page of the book",
+            "docs/src/a.md:3: docs/src/b/c.md does not exist",
         ]
     );
 }
@@ -63,7 +63,7 @@ fn a_page_outside_the_summary_is_noticed() {
 #[test]
 fn rust_in_the_book_is_compiled() {
     hold(
-        "A page with Rust is an item of src/book.rs, so that its examples are compiled and run. Add it there:",
+        "A page with Rust needs an item in src/book.rs, so that its examples are compiled and run. Add the item:",
         &uncompiled(&tree::texts()),
     );
 }
@@ -80,7 +80,7 @@ fn rust_that_is_not_compiled_is_noticed() {
 #[test]
 fn the_readme_is_short() {
     hold(
-        "The README is one page. Say it in the book, and link to it from the README:",
+        "The README is limited to one page. Move text to the book, and link to it from the README:",
         &too_long(&tree::texts()),
     );
 }
@@ -99,7 +99,7 @@ fn headings_become_anchors() {
     assert_eq!(anchors(text), BTreeSet::from(expected));
 }
 
-/// Returns every relative link that leads nowhere, in all Markdown files.
+/// Returns a complaint for each relative link in Markdown files that has no target.
 fn broken(files: &[File], exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     let pages: BTreeMap<&str, &str> = files
         .iter()
@@ -119,7 +119,7 @@ fn broken(files: &[File], exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     complaints
 }
 
-/// Says what is wrong with a link from a page to a heading of a target, if anything is.
+/// Returns what is wrong with a link from a page to a heading of a target; `None` if the link is correct.
 fn fault(
     page: &str,
     target: &str,
@@ -128,18 +128,18 @@ fn fault(
     exists: &dyn Fn(&str) -> bool,
 ) -> Option<String> {
     if !exists(target) {
-        return Some(format!("{target} is no file"));
+        return Some(format!("{target} does not exist"));
     }
-    // The book is rendered without the rest of the repository.
+    // The book is published without the other files of the repository.
     if page.starts_with(BOOK) && !target.starts_with(BOOK) {
-        return Some(format!("{target} is no page of the book"));
+        return Some(format!("{target} is not a page of the book"));
     }
     let (anchor, text) = (anchor?, pages.get(target)?);
     (!anchors(text).contains(anchor)).then(|| format!("{target} has no heading #{anchor}"))
 }
 
-/// Returns the path of a link's target from the top of the repository, and its anchor; `None` where it leads
-/// out of the repository.
+/// Returns the path of a link's target relative to the top of the repository, and its anchor. Returns `None`
+/// if the target is outside of the repository.
 fn resolved<'a>(page: &str, link: &'a str) -> Option<(String, Option<&'a str>)> {
     let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
     if path.is_empty() {
@@ -157,7 +157,7 @@ fn resolved<'a>(page: &str, link: &'a str) -> Option<(String, Option<&'a str>)> 
     Some((parts.join("/"), anchor))
 }
 
-/// Returns the lines that are no code, each with its number (from 1) and without its code spans.
+/// Returns the lines outside of code fences, each with its number (from 1) and without code spans.
 fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
     let mut in_fence = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -168,7 +168,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// Returns the targets of relative links and pictures, each with its line.
+/// Returns the targets of relative links and pictures, each with the number of its line.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (line, prose) in prose(text) {
@@ -184,7 +184,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns the anchors of a text's headings, as GitHub and mdBook make them.
+/// Returns the anchors that GitHub and mdBook make from a text's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     let mut anchors = BTreeSet::new();
@@ -238,7 +238,7 @@ fn unlisted(files: &[File]) -> Vec<String> {
     missing.cloned().collect()
 }
 
-/// Returns the pages of the book, and the README, whose Rust no test compiles.
+/// Returns those pages of the book, and the README, that contain Rust which is not compiled as a test.
 fn uncompiled(files: &[File]) -> Vec<String> {
     let book = files.iter().find(|file| file.path == "src/book.rs").map_or("", |file| file.text.as_str());
     let is_compiled = |path: &str| book.contains(&format!("include_str!(\"../{path}\")"));

@@ -1,9 +1,10 @@
-//! No file knows the machine that it was written on: neither its paths nor where it fetches packages from.
+//! Checks that no file depends on the machine on which it was written: no file contains a path of that
+//! machine or the host of a package registry.
 
 use crate::source::is_word;
 use crate::tree::{self, File, hold};
 
-/// Split, so that this file does not name them.
+/// The strings are split, so that this file does not contain them.
 const PATHS: &[&[&str]] = &[&["/wo", "rk/"], &["/ro", "ot/"], &["/ho", "me/"], &["/Us", "ers/"]];
 const HOSTS: &[&[&str]] = &[
     &["index.crates", ".io"],
@@ -17,13 +18,13 @@ const HOSTS: &[&[&str]] = &[
     &["gc", "r.io"],
     &["qu", "ay.io"],
 ];
-/// Where every package of Cargo.lock that is not ours comes from: the default registry, as cargo spells it.
+/// The source of all packages in Cargo.lock that are not ours: the default registry, as cargo writes it.
 const SOURCE: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
 
 #[test]
 fn no_file_names_a_path_of_a_machine() {
     hold(
-        "Say the path relative to the repository, or take it as an argument; examples of paths begin with /data or \
+        "Write the path relative to the repository, or take it as an argument. Paths in examples begin with /data or \
          /tmp:",
         &naming(&tree::texts(), PATHS),
     );
@@ -39,8 +40,8 @@ fn a_path_of_a_machine_is_noticed() {
 #[test]
 fn no_file_names_the_host_of_a_registry() {
     hold(
-        "Packages come from the default registry, by name; which host serves it is for each machine's own \
-         configuration to say:",
+        "Packages come from the default registry, by name. The host of the registry belongs only into the configuration \
+         of each machine:",
         &naming(&tree::texts(), HOSTS),
     );
 }
@@ -55,7 +56,7 @@ fn the_host_of_a_registry_is_noticed() {
 #[test]
 fn packages_come_from_the_default_registry() {
     hold(
-        "Cargo.lock takes a package from elsewhere than the default registry; use a published version:",
+        "Cargo.lock contains a package that is not from the default registry; use a published version:",
         &other_sources(&tree::texts()),
     );
 }
@@ -69,7 +70,8 @@ fn another_source_is_noticed() {
     assert_eq!(other_sources(&[]), ["Cargo.lock: missing"]);
 }
 
-/// The lines that hold one of some strings which is not the end of a longer word or the path of a URL.
+/// Returns the lines that contain a banned string, unless it is the end of a longer word or a path within a
+/// URL.
 fn naming(files: &[File], banned: &[&[&str]]) -> Vec<String> {
     let mut complaints = Vec::new();
     for file in files {

@@ -1,6 +1,6 @@
-//! The rules of the house, executed. Each rule is a function from files to complaints; each is also shown a
-//! small bad example, so that a rule that can no longer fail is noticed. Reads sources as text: it must know
-//! no type of the crates.
+//! Tests that enforce the rules of the house. Each rule is a function from files to complaints. A second
+//! test checks each rule with a small bad example, so that a rule that can no longer fail is noticed. Reads
+//! sources as text, and does not depend on the crates.
 
 mod contents;
 mod cycles;

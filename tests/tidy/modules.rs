@@ -1,4 +1,5 @@
-//! One convention for modules: a module with children is `x/mod.rs`, so that all of it lies in one folder.
+//! Checks the convention for modules: a module with children is the file `x/mod.rs`, so that the whole
+//! module is in one folder.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use crate::tree::{self, File, hold};
 #[test]
 fn a_module_with_children_is_a_folder() {
     hold(
-        "Move the file into the folder beside it, as `mod.rs`: all of a module lies in one place:",
+        "Move the file into the folder of the same name, as `mod.rs`, so that the whole module is in one folder:",
         &beside_folders(&tree::sources()),
     );
 }

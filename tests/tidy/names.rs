@@ -1,4 +1,4 @@
-//! Names that say nothing: no file, folder or module may be called by one of them.
+//! Checks that no file, folder or module has one of the names that say nothing.
 
 use crate::source::{code, words};
 use crate::tree::{self, File, hold};
@@ -8,8 +8,8 @@ const EMPTY: &[&str] = &["util", "utils", "common", "base", "helper", "helpers",
 #[test]
 fn no_name_says_nothing() {
     hold(
-        "A file, folder or module is named after the noun it is about. Ask whose code it is, and name it so or move \
-         it there:",
+        "A file, folder or module is named after the noun that it is about. Find that noun and use it as the name, or move \
+         the code to the module to which it belongs:",
         &empty_names(&tree::sources()),
     );
 }

@@ -1,18 +1,21 @@
-//! Where unsafe code may be: in one place that is small enough to be read.
+//! Checks that unsafe code is only in a few small files.
 
 use crate::source::{code, words};
 use crate::tree::{self, File, hold};
 
-/// Rectangles of a matrix that tasks write at once, which no slice can be; the products that ours are
-/// compared with.
+/// The files that may contain unsafe code. The first one gives tasks rectangles of a matrix to write at the
+/// same time, which slices cannot express. The benchmarks call the products of another library.
 const UNSAFE_FILES: &[&str] =
     &["kernels/src/cpu/product/region.rs", "benches/products.rs", "benches/step.rs"];
-/// The crates that hold those files, which therefore cannot forbid it as a whole.
+/// The crates that contain such files, and therefore cannot forbid unsafe code as a whole.
 const UNSAFE_CRATES: &[&str] = &["kernels/src/lib.rs"];
 
 #[test]
 fn crates_forbid_unsafe_code() {
-    hold("Put `#![forbid(unsafe_code)]` under the door sign of:", &not_forbidding(&tree::sources()));
+    hold(
+        "Add `#![forbid(unsafe_code)]` below the door sign of these files:",
+        &not_forbidding(&tree::sources()),
+    );
 }
 
 #[test]
@@ -29,7 +32,7 @@ fn a_crate_that_does_not_forbid_is_noticed() {
 #[test]
 fn unsafe_code_is_in_one_place() {
     hold(
-        "Say it in safe code, or, where a kernel truly cannot, add its file to tests/tidy/safety.rs and argue for it:",
+        "Use safe code. If a kernel needs unsafe code, add its file to tests/tidy/safety.rs with the reason:",
         &unsafe_code(&tree::sources()),
     );
 }

@@ -1,6 +1,7 @@
-//! Just enough of a Rust lexer: the code of a file without its comments and literals, and the words in it.
+//! A minimal Rust lexer: removes comments and literals from the code of a file, and finds the words in the
+//! rest.
 
-/// The code with comments, strings and characters blanked out. Lines stay where they are.
+/// Returns the code with spaces in place of comments, strings and characters. Line numbers stay the same.
 pub(crate) fn code(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
@@ -22,7 +23,8 @@ pub(crate) fn code(text: &str) -> String {
     code
 }
 
-/// The identifiers and keywords of code, each with its line (from 1) and what follows it on that line.
+/// Returns the identifiers and keywords of code, each with the number of its line (from 1) and the rest of
+/// that line.
 pub(crate) fn words(code: &str) -> impl Iterator<Item = (usize, &str, &str)> {
     code.lines().enumerate().flat_map(|(index, line)| {
         let mut rest = line;
@@ -41,7 +43,8 @@ pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// How long the comment or literal is that the text begins with, if it does.
+/// Returns the length of the comment or literal at the beginning of the text; `None` if the text begins with
+/// something else.
 fn literal_or_comment(text: &str, after_word: bool) -> Option<usize> {
     if text.starts_with("//") {
         return Some(text.find('\n').unwrap_or(text.len()));
@@ -53,12 +56,12 @@ fn literal_or_comment(text: &str, after_word: bool) -> Option<usize> {
         return Some(quoted(text, '"'));
     }
     if let Some(quoted_part) = text.strip_prefix('\'') {
-        // A lifetime has no second quote where a character would.
+        // Unlike a character, a lifetime has no second quote after one character.
         let mut chars = quoted_part.chars();
         let first = chars.next()?;
         return (first == '\\' || chars.next() == Some('\'')).then(|| quoted(text, '\''));
     }
-    // r"..", r#".."#, br".." and cr".."; the r of a longer word is none.
+    // These are r"..", r#".."#, br".." and cr"..", but only if the prefix is not the end of a longer word.
     let hashes =
         text.strip_prefix("br").or_else(|| text.strip_prefix("cr")).or_else(|| text.strip_prefix('r'));
     let hashes = hashes.filter(|_| !after_word)?;

@@ -1,4 +1,4 @@
-//! The rooms at the top of the repository: exactly those of the architecture.
+//! Checks that the folders at the top of the repository are exactly the rooms of the architecture.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ const IF_THERE: &[&str] = &["benches", "deploy", "docs"];
 #[test]
 fn the_top_holds_the_rooms_of_the_architecture() {
     hold(
-        "The folders at the top are the rooms of ARCHITECTURE.md. Put the files into one of them, or change the \
-         architecture, and with it tests/tidy/top_level.rs:",
+        "The folders at the top are the rooms of ARCHITECTURE.md. Move the files into one of these rooms, or change \
+         ARCHITECTURE.md and tests/tidy/top_level.rs:",
         &wrong_folders(&tree::texts()),
     );
 }
@@ -23,7 +23,7 @@ fn a_wrong_folder_is_noticed() {
     assert_eq!(wrong_folders(&files), Vec::<String>::new());
     files.push(File::new("tools/x.rs", ""));
     files.retain(|file| file.path != "chief/x");
-    assert_eq!(wrong_folders(&files), ["tools is no room", "chief is missing"]);
+    assert_eq!(wrong_folders(&files), ["tools is not a room", "chief is missing"]);
 }
 
 fn wrong_folders(files: &[File]) -> Vec<String> {
@@ -33,7 +33,7 @@ fn wrong_folders(files: &[File]) -> Vec<String> {
     let mut complaints: Vec<_> = there
         .iter()
         .filter(|folder| !expected(folder))
-        .map(|folder| format!("{folder} is no room"))
+        .map(|folder| format!("{folder} is not a room"))
         .collect();
     complaints
         .extend(ROOMS.iter().filter(|room| !there.contains(**room)).map(|room| format!("{room} is missing")));

@@ -1,29 +1,29 @@
-//! The files that the rules are held against: those that git tracks or would track, or, where there is no
-//! git, those that are found by walking.
+//! Finds the files that the rules check: those that git tracks or would track. Without git, all files below
+//! the top of the repository are used.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A text file of the repository.
 pub(crate) struct File {
-    /// Relative to the top, with `/` between the parts.
+    /// The path relative to the top of the repository, with `/` between the parts.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
 impl File {
-    /// A made-up file, for the bad examples.
+    /// Makes a file for a bad example.
     pub(crate) fn new(path: &str, text: &str) -> Self {
         Self { path: path.to_owned(), text: text.to_owned() }
     }
 }
 
-/// The top of the repository.
+/// Returns the top of the repository.
 pub(crate) fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every text file; what is not UTF-8 is no text.
+/// Returns all text files, which are those in UTF-8.
 pub(crate) fn texts() -> Vec<File> {
     let mut paths = listed_by_git().unwrap_or_else(walked);
     paths.sort();
@@ -35,12 +35,12 @@ pub(crate) fn texts() -> Vec<File> {
     paths.into_iter().filter_map(read).collect()
 }
 
-/// Every Rust file.
+/// Returns all Rust files.
 pub(crate) fn sources() -> Vec<File> {
     texts().into_iter().filter(|file| file.path.ends_with(".rs")).collect()
 }
 
-/// The files under a path prefix, such as `ps/src/sync` (a folder, or `sync.rs` and `sync/`).
+/// Returns the files under a path such as `ps/src/sync`: those in the folder `sync/`, and `sync.rs`.
 pub(crate) fn under<'a>(files: &'a [File], prefix: &'a str) -> impl Iterator<Item = &'a File> {
     files.iter().filter(move |file| {
         let rest = file.path.strip_prefix(prefix);
@@ -48,14 +48,14 @@ pub(crate) fn under<'a>(files: &'a [File], prefix: &'a str) -> impl Iterator<Ite
     })
 }
 
-/// Fails with what to do and every complaint.
+/// Panics if there are complaints. The message says what to do, and lists the complaints.
 #[track_caller]
 pub(crate) fn hold(what_to_do: &str, complaints: &[String]) {
     assert!(complaints.is_empty(), "{what_to_do}\n  {}\n", complaints.join("\n  "));
 }
 
-/// Tracked files and new ones that are not ignored. `None` where this is no git checkout, such as an unpacked
-/// archive.
+/// Returns the tracked files, and new files that are not ignored. Returns `None` if this is not a git
+/// checkout, for example in an unpacked archive.
 fn listed_by_git() -> Option<Vec<String>> {
     if !top().join(".git").exists() {
         return None;

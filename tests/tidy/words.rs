@@ -1,9 +1,9 @@
-//! Words that some files, or all of them, must not use, and what to do instead.
+//! Checks that files do not use banned words. Some words are banned in all files, others only in some.
 
 use crate::source::{code, is_word, words};
 use crate::tree::{self, File, hold};
 
-/// State machines and planners: their results must not hang on the order of a hash map.
+/// Paths of state machines and planners. Their results must not depend on the order of a hash map.
 const CORE: &[&str] = &[
     "ps/src/sync",
     "ps/src/shard",
@@ -12,15 +12,15 @@ const CORE: &[&str] = &[
     "worker/engine/src",
     "messages/src/graph",
 ];
-/// State machines, which an actor drives and which know of none.
+/// Paths of state machines. They are called by actors, and must not depend on actors themselves.
 const STATE_MACHINES: &[&str] = &["ps/src/sync", "ps/src/shard", "chief/src/job", "chief/src/placement"];
-/// Where gradients and values pass.
+/// Paths of the code that handles gradients and values.
 const DATA_PATH: &[&str] = &["ps/src"];
 
 #[test]
 fn nothing_is_left_to_do() {
     hold(
-        "Finish it, return an error, or delete it; a test that cannot run yet is not written yet:",
+        "Finish the code, return an error, or delete it. Do not add a test that cannot run yet:",
         &unfinished(&tree::sources()),
     );
 }
@@ -58,8 +58,8 @@ fn a_hash_map_in_a_core_file_is_noticed() {
 #[test]
 fn the_data_path_waits_for_room() {
     hold(
-        "`do_send` ignores a mailbox's capacity. On the data path, take a credit and send so that a full mailbox is \
-         noticed:",
+        "`do_send` ignores a mailbox's capacity. On the data path, take a credit, and use a method that fails if the \
+         mailbox is full:",
         &in_places(&tree::sources(), DATA_PATH, &[], is_do_send),
     );
 }
@@ -74,8 +74,8 @@ fn a_do_send_on_the_data_path_is_noticed() {
 #[test]
 fn state_machines_know_no_actor() {
     hold(
-        "A state machine is a plain struct: take the call as an argument, give the outcome back, and leave the \
-         mailbox to the actor's own file:",
+        "A state machine is a plain struct. Take the request as an argument, return the outcome, and keep the mailbox in \
+         the actor's own file:",
         &in_places(&tree::sources(), STATE_MACHINES, &[], is_actix),
     );
 }
@@ -96,8 +96,8 @@ fn a_rule_about_no_file_is_noticed() {
     assert_eq!(
         nothing,
         [
-            "ps/src/sync: no such file; the rule in tests/tidy/words.rs moves with the code",
-            "ps/src/shard/actor.rs: no such file; the rule in tests/tidy/words.rs moves with the code",
+            "ps/src/sync: no such file; update the path in tests/tidy/words.rs",
+            "ps/src/shard/actor.rs: no such file; update the path in tests/tidy/words.rs",
         ]
     );
 }
@@ -114,13 +114,12 @@ fn is_actix(word: &str) -> bool {
     word == "actix" || word.starts_with("actix_")
 }
 
-/// The banned words in the files under some paths, without those that are excepted.
+/// Returns the banned words in the files under `places`, except the files in `except`.
 fn in_places(files: &[File], places: &[&str], except: &[&str], banned: fn(&str) -> bool) -> Vec<String> {
     let mut complaints = Vec::new();
     for place in places.iter().chain(except) {
         if tree::under(files, place).next().is_none() {
-            complaints
-                .push(format!("{place}: no such file; the rule in tests/tidy/words.rs moves with the code"));
+            complaints.push(format!("{place}: no such file; update the path in tests/tidy/words.rs"));
         }
     }
     let files = places.iter().flat_map(|place| tree::under(files, place));
@@ -151,7 +150,7 @@ fn unfinished(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// Whether a line is `#[ignore ..` or a `#[cfg_attr(.., ignore ..`.
+/// Returns true if a line begins with `#[ignore` or `#[cfg_attr`.
 fn is_attribute(line: &str) -> bool {
     let Some(attribute) = line.trim_start().strip_prefix("#[") else { return false };
     let name = attribute.split(|c| !is_word(c)).next();

@@ -1,4 +1,4 @@
-//! The settings of a worker task. Does not know where they come from.
+//! The settings of a worker task. This module reads neither flags nor files; its caller fills in the values.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,24 +21,27 @@ pub struct WorkerConfig {
     /// The number of virtual devices on the host's CPU. Each has a clone of the graph and computes a part of
     /// every batch.
     pub devices: usize,
-    /// If true, an operation that requests another device runs on the device of its clone of the graph.
+    /// If true, an operation that requests another device than that of its replica still runs on the
+    /// replica's device. If false, such an operation is an error.
     pub soft_placement: bool,
     /// If true, the worker logs the devices on which every operation runs.
     pub log_placement: bool,
-    /// The directory of the data on this host, if it is not the one that the job names.
+    /// The directory of the data on this host; `None` if it is the directory that the job names.
     pub data_dir: Option<PathBuf>,
     /// How long the worker waits for the other tasks to start.
     pub start_timeout: Duration,
-    /// How the worker deals with broken connections. It retries for longer than the chief does, so that the
-    /// chief is first to report that a ps task is lost.
+    /// How the worker handles broken connections. The worker retries for longer than the chief, so the chief
+    /// is the first to report a lost ps task.
     pub retry: RetryConfig,
-    /// The maximum number of gradient bytes on their way to the ps tasks. A push that would exceed it waits.
+    /// The maximum number of gradient bytes in flight to the ps tasks. A push that would exceed this limit
+    /// waits for the replies to earlier pushes.
     pub in_flight_bytes_max: u64,
     /// The time between two reports to the chief.
     pub report_every: Duration,
-    /// Creates the replica of each device; by default one that runs our own engine.
+    /// The function that creates the replica of each device. The default is a replica that runs pushpull's
+    /// own engine.
     pub replica: MakeReplica,
-    /// Creates the hooks of each worker.
+    /// The functions that create the worker's hooks.
     pub hooks: Vec<MakeHook>,
 }
 

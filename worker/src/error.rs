@@ -1,4 +1,5 @@
-//! The reasons why a worker ends before the job's last step. Knows none of the causes in detail.
+//! The errors that end a worker before the job's last step. Wraps the errors of other modules and does not
+//! interpret them.
 
 use pushpull_input::InputError;
 use pushpull_messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
@@ -39,32 +40,32 @@ pub enum WorkerError {
     #[error(transparent)]
     Replica(#[from] ReplicaError),
     /// The thread of a device panicked, which is a bug in pushpull.
-    #[error("the thread that computes gradients panicked: see above")]
+    #[error("the thread that computes gradients panicked: see the panic message earlier in this log")]
     DevicePanicked,
     /// The thread that prepares the training panicked, which is a bug in pushpull.
-    #[error("the thread that prepares the training panicked: see above")]
+    #[error("the thread that prepares the training panicked: see the panic message earlier in this log")]
     PreparationPanicked,
     /// A gradient is not finite, and the job's settings say that this ends the worker.
     #[error("the gradient of variable '{variable}' is not finite at step {local_step} of this worker")]
     NotFinite {
         /// The variable's name.
         variable: String,
-        /// The number of steps that this worker had taken before.
+        /// The number of steps that this worker had taken before this step.
         local_step: LocalStep,
     },
-    /// Too many steps in a row were dropped because their gradients were not finite.
+    /// Too many consecutive steps were dropped because their gradients were not finite.
     #[error(
-        "the gradients of {steps} steps in a row were not finite, the last time that of variable '{variable}': use a \
-         smaller learning rate, or clip the gradients"
+        "the gradients of {steps} steps in a row were not finite, most recently the gradient of variable '{variable}': \
+         use a smaller learning rate, or clip the gradients"
     )]
     NeverFinite {
-        /// The name of the variable whose gradient was not finite the last time.
+        /// The name of a variable whose gradient was not finite in the last of these steps.
         variable: String,
-        /// The number of steps in a row that were dropped.
+        /// The number of consecutive steps that were dropped.
         steps: u32,
     },
     /// The job has ended, but a shard is not at the job's last step.
-    #[error("{shard} is at version {version} after the job's end, expected {last_step}")]
+    #[error("{shard} is at version {version} after the end of the job, expected version {last_step}")]
     WrongVersion {
         /// The shard with the wrong version.
         shard: ShardId,
@@ -74,18 +75,18 @@ pub enum WorkerError {
         last_step: GlobalStep,
     },
     /// A hook ended the worker with an error.
-    #[error("a hook ends the training: {0}")]
+    #[error("a hook ended the training: {0}")]
     Hook(#[from] HookError),
     /// The chief ended the job early, for this reason.
-    #[error("the chief ends the job: {0}")]
+    #[error("the chief ended the job: {0}")]
     Stopped(String),
-    /// The chief is lost, and no shard has replied for this number of seconds, so another worker may be lost
-    /// too.
+    /// The chief is lost, and no shard has replied for this number of seconds. The shards probably wait for
+    /// another worker that is lost too.
     #[error(
         "lost the chief, and no shard has replied for {0} s: the shards probably wait for another worker that is lost too"
     )]
     Deserted(u64),
-    /// A signal told the worker to stop.
+    /// A signal stopped the worker.
     #[error("interrupted after {local_step} steps of this worker, before the job's last step")]
     Interrupted {
         /// The number of steps that this worker has taken.

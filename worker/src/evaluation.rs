@@ -1,6 +1,6 @@
 //! An evaluation: computes the loss and the metrics over all test examples at given values of the variables.
-//! At the end of a job these are the values of the last step, or their moving averages if the job keeps
-//! averages. Independent of connections.
+//! At the end of a job, these are the values after the last step, or their moving averages if the job
+//! maintains averages. Independent of connections.
 
 use std::sync::Arc;
 
@@ -15,14 +15,16 @@ use crate::client::{Exchange, Parameters, Values};
 use crate::devices::Devices;
 use crate::error::WorkerError;
 
-/// The maximum number of examples in a batch of an evaluation. A batch is also never larger than in training.
+/// The maximum number of examples in a batch of an evaluation. A job with smaller batches uses its own batch
+/// size for evaluations too.
 const BATCH_MAX: usize = 250;
 
 fn batch(job: &JobSpec) -> usize {
     (job.batch_size as usize).min(BATCH_MAX)
 }
 
-/// Returns the size of each batch in which `examples` examples are evaluated.
+/// Returns the distinct batch sizes in an evaluation of `examples` examples: that of the full batches, and
+/// that of the last batch if it is smaller.
 pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
     let batch = batch(job);
     let (whole, rest) = (examples / batch as u64, (examples % batch as u64) as usize);
@@ -30,10 +32,11 @@ pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
     whole.into_iter().chain((rest > 0).then_some(rest)).collect()
 }
 
-/// Pulls the final values of the variables, which are those after `step`, and evaluates the model at them.
+/// Pulls the values of the variables after the job's last step, `step`, and evaluates the model at these
+/// values.
 ///
-/// # Errors
-/// If a shard refuses the pull, cannot be reached or is at another version; if the model cannot be computed.
+/// # Errors If a shard refuses the pull, cannot be reached or is not at version `step`; if the model cannot
+/// be computed.
 pub(crate) async fn evaluate(
     parameters: &Parameters,
     devices: &Devices,
@@ -77,8 +80,8 @@ pub(crate) async fn evaluate_values(
 
 /// The sums over the batches that have been evaluated.
 struct EvaluationTotals {
-    /// For the loss and for each metric, how the results of several batches are combined, and their sum so
-    /// far.
+    /// One entry for the loss, then one for each metric: how the results of several batches are combined,
+    /// and the sum of the results so far.
     sums: Vec<(MetricKind, Vec<f64>)>,
     examples: u64,
 }
@@ -90,7 +93,8 @@ impl EvaluationTotals {
         Self { sums: kinds.map(|kind| (kind, Vec::new())).collect(), examples: 0 }
     }
 
-    /// Adds the results of a batch of `examples` examples: the loss, followed by the numbers of every metric.
+    /// Adds the results of a batch of `examples` examples. `results` holds the loss, followed by the
+    /// elements of each metric.
     fn add(&mut self, mut results: &[f32], examples: usize) {
         for (kind, sum) in &mut self.sums {
             let (numbers, weight) = match kind {

@@ -1,5 +1,6 @@
-//! The worker: computes gradients and evaluations. No other crate runs a graph or uses a device. Independent
-//! of update rules and of other workers; makes no checkpoints.
+//! The worker and evaluator tasks, which compute gradients and evaluations. Only this crate, with its
+//! engine, runs graphs and uses devices. Independent of update rules and of other workers; writes no
+//! checkpoints of a job.
 
 #![forbid(unsafe_code)]
 

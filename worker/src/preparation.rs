@@ -1,5 +1,5 @@
-//! The slow part of a worker's start that depends on no other task: reading the data, and compiling the
-//! graph for every device. Runs on its own thread. Independent of connections.
+//! The slow part of a worker's start: reads the data, and compiles the graph for every device. Runs on its
+//! own thread, and needs no other task. Independent of connections.
 
 use std::ops::Range;
 
@@ -22,23 +22,23 @@ use crate::evaluation::batch_sizes;
 /// The inputs of a worker's preparation.
 pub(crate) struct Preparation {
     pub config: WorkerConfig,
-    /// The job; the paths of its input are those on this host.
+    /// The job. The paths of its input are paths on this host.
     pub job: JobSpec,
     pub task: TaskId,
     /// The number of workers of the job.
     pub workers: u32,
-    /// The position in the worker's share of the data at which the worker continues.
+    /// The progress of earlier runs of this worker. The worker continues after the examples that they used.
     pub resume: Resume,
 }
 
-/// The results of a worker's preparation, with which its training begins.
+/// The results of a worker's preparation. The training starts from them.
 pub(crate) struct Prepared {
     pub train: Mapped,
     pub sampler: Sampler,
     pub replicas: Vec<Box<dyn Replica>>,
     /// For each replica, the range of a batch's examples that it computes.
     pub parts: Vec<Range<usize>>,
-    /// The number of examples in this worker's share.
+    /// The number of examples in this worker's part of the data.
     pub examples: u32,
 }
 
@@ -76,7 +76,8 @@ impl Preparation {
     /// If the data cannot be used; if the model cannot be computed.
     pub(crate) fn evaluation(&self) -> Result<(Mapped, Vec<Box<dyn Replica>>), WorkerError> {
         let test = self.load_test()?;
-        // These replicas never train. They are compiled for the smallest batch, which takes the least memory.
+        // These replicas never train. Their training program is compiled for one example, which takes the
+        // least memory.
         let mut replicas = self.replicas(test.columns(), &vec![0..1; self.config.devices])?;
         for batch in batch_sizes(&self.job, test.len() as u64) {
             check_ready_bytes(test.columns(), batch, self.config.devices)?;
@@ -112,8 +113,8 @@ impl Preparation {
         Ok(own.iter().zip(parts).map(replica).collect::<Result<_, _>>()?)
     }
 
-    /// Prepares the evaluation before the training, so that a test set that is missing or does not fit is
-    /// reported now rather than after hours of training.
+    /// Prepares the evaluation before the training. Otherwise, a missing or unsuitable test set would be
+    /// reported only after hours of training.
     fn prepare_evaluation(
         &self,
         train: &[ColumnSpec],
@@ -144,7 +145,7 @@ fn check_test_columns(train: &[ColumnSpec], test: &[ColumnSpec]) -> Result<(), I
     Ok(())
 }
 
-/// Runs slow work on a separate thread, so that it delays neither heartbeats nor signals.
+/// Runs slow work on a separate thread, which leaves this thread free for heartbeats and signals.
 ///
 /// # Errors
 /// If the work fails or panics.

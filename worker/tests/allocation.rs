@@ -1,5 +1,5 @@
-//! After the first step, a training step allocates no memory: none for values, no list and no box. Counted in
-//! the allocator, so that no kernel and no thread is left out.
+//! Checks that a training step after the first one allocates no memory. The allocations are counted in the
+//! allocator, so all kernels and threads are included.
 
 use std::alloc::System;
 use std::sync::Arc;
@@ -226,8 +226,8 @@ impl GradientSink for Counted<'_> {
     }
 }
 
-/// Returns the number of allocations during some steps: the minimum over three attempts. Something else in
-/// the process may allocate during one attempt, but not during all three.
+/// Returns the number of allocations during some steps, as the minimum of three attempts. Other code of the
+/// process may allocate during one attempt, but hardly during all three.
 fn allocations(mut steps: impl FnMut()) -> usize {
     let count = |_| {
         let region = Region::new(ALLOCATOR);
@@ -259,7 +259,7 @@ fn replica(trial: &mut Trial) -> usize {
     allocations(|| (1..=STEPS as u64).for_each(&mut step))
 }
 
-/// Contains a single test, so that no other test allocates concurrently.
+/// This file contains a single test, because a second test would allocate concurrently.
 #[test]
 fn a_step_allocates_nothing() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();

@@ -1,7 +1,7 @@
 //! Writes one checkpoint: every shard writes its part of the same version, and the chief writes the manifest
-//! last, when all parts are in the store. Other checkpoints are not touched. Wanted property: (C1) a
-//! checkpoint without a manifest does not count, and one with a manifest has every file that the manifest
-//! names.
+//! last, when all parts are in the store. Does not touch other checkpoints. Wanted property: (C1) a
+//! checkpoint without a manifest is never used, and a checkpoint with a manifest has every file that the
+//! manifest names.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::launch::PsTasks;
 
-/// A writer of the checkpoints that one incarnation of the chief makes.
+/// The writer of all checkpoints of one incarnation of the chief.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckpointWriter {
     catalog: Catalog,
@@ -39,10 +39,11 @@ pub(crate) struct CommittedCheckpoint {
     pub took: Duration,
 }
 
-/// The reason for which a checkpoint was not made.
+/// The reason why a checkpoint was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SaveError {
-    /// A shard had already passed the requested version and was at this one.
+    /// A shard had already passed the requested version. The field is the version that the shard had
+    /// reached.
     Late(Version),
     /// The save failed, for the reason given as text.
     Failed(String),
@@ -81,19 +82,22 @@ impl CheckpointWriter {
                     known.into_iter().for_each(|record| merge(&mut workers, record));
                 }
                 Ok(SaveResult::Written { file, .. }) => {
-                    return failed(format!("{shard} replied with the file of {}", file.shard));
+                    return failed(format!(
+                        "{shard} replied with the file of {}, expected its own file",
+                        file.shard
+                    ));
                 }
                 Ok(SaveResult::Past(version)) => return Err(SaveError::Late(version)),
                 Ok(SaveResult::Replaced) => {
-                    return failed(format!("{shard} was told to save another version instead"));
+                    return failed(format!("a later save replaced this save on {shard}"));
                 }
                 Ok(SaveResult::Failed(reason)) => return failed(reason),
                 Err(error) => return failed(error),
             }
         }
         files.sort_unstable_by_key(|file| file.shard);
-        // Workers that have not pushed yet get a record, too, because the number of records is read as the
-        // number of workers.
+        // A restart reads the number of workers from the number of records, so a worker that has not pushed
+        // yet also gets a record.
         for worker in 0..self.cluster.addresses(JobName::Worker).len() as u32 {
             workers.entry(worker).or_insert(WorkerRecord::new(worker, 0));
         }
@@ -131,14 +135,14 @@ impl CheckpointWriter {
         let (task, location) = (file.shard.task(), self.catalog.store().location());
         let host = self.cluster.address(task).map(|address| format!(" at {address}")).unwrap_or_default();
         format!(
-            "{task}{host} has written {} in {location}, and the chief does not see it there ({reason}): all hosts have to share that directory",
+            "{task}{host} wrote {} in {location}, but the chief does not find the file there ({reason}): use a directory that all hosts share",
             file.name
         )
     }
 }
 
-/// Merges a shard's record of a worker into those of the other shards. Shards may have taken pushes in
-/// different orders; the record of the latest push counts.
+/// Merges one shard's record of a worker into `workers`, the merged records of the other shards. Shards may
+/// have received pushes in different orders, so the record of the latest push is kept.
 fn merge(workers: &mut BTreeMap<u32, WorkerRecord>, record: WorkerRecord) {
     let known = workers.entry(record.worker).or_insert(record);
     let drawn = known.drawn.max(record.drawn);

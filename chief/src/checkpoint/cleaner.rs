@@ -1,6 +1,6 @@
-//! Deletes files that a store no longer needs once a checkpoint has been committed: checkpoints beyond those
-//! to keep, and the remains of failed saves. Wanted property: (C1) neither the newest committed checkpoint
-//! nor a file that another chief may be writing is ever deleted.
+//! Deletes unneeded files from a store after a checkpoint has been committed: checkpoints beyond those to
+//! keep, and files that failed saves left behind. Wanted property: (C1) never deletes the newest committed
+//! checkpoint, or a file that another chief may be writing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,14 +12,15 @@ use tracing::{debug, warn};
 
 use super::retention::to_delete;
 
-/// A cleaner that is used by one incarnation of the chief.
+/// The cleaner of one incarnation of the chief.
 #[derive(Debug)]
 pub(super) struct Cleaner {
     catalog: Catalog,
     life: Incarnation,
     keep: usize,
     keep_every: Option<Duration>,
-    /// The time at which each checkpoint that is known to be valid was made, in milliseconds since 1970.
+    /// The checkpoints that are known to be valid, each with the time of its save in milliseconds since
+    /// 1970.
     known: BTreeMap<CheckpointName, u64>,
     /// The broken checkpoints that have already been logged; they are not deleted.
     left_alone: BTreeSet<CheckpointName>,
@@ -51,8 +52,9 @@ impl Cleaner {
         self.due = true;
     }
 
-    /// Deletes unneeded files if a checkpoint was committed since the last call. A file that cannot be
-    /// deleted now is deleted by a later call. Must not be called while this chief is saving a checkpoint.
+    /// Deletes unneeded files if a checkpoint was committed since the last call. If a file cannot be
+    /// deleted, the cleaning after the next commit tries again. Must not be called while this chief is
+    /// saving a checkpoint.
     pub(super) async fn clean_if_due(&mut self) {
         if self.due {
             if let Err(error) = self.clean().await {
@@ -66,7 +68,7 @@ impl Cleaner {
         let names = self.catalog.names().await?;
         self.known.retain(|name, _| names.contains(name));
         for name in names {
-            // Another chief that was started later may be writing there.
+            // A chief that was started later may be writing this checkpoint.
             if self.known.contains_key(&name) || name.life > self.life {
                 continue;
             }
@@ -74,11 +76,11 @@ impl Cleaner {
                 CheckpointState::Committed(manifest) => {
                     self.known.insert(name, manifest.saved_ms);
                 }
-                // It was committed once: another version of this program may have written it, or an operator
-                // may repair it.
+                // A broken checkpoint was once committed, so it is kept: another version of this program may
+                // have written it, or an operator may be able to repair it.
                 CheckpointState::Broken(reason) => {
                     if self.left_alone.insert(name) {
-                        warn!(checkpoint = %name, reason, "broken checkpoint was left alone");
+                        warn!(checkpoint = %name, reason, "kept a broken checkpoint");
                     }
                 }
                 CheckpointState::Unfinished => {
@@ -86,14 +88,14 @@ impl Cleaner {
                     self.catalog.store().delete_folder(&name.to_string()).await?;
                 }
                 CheckpointState::Unreadable(reason) => {
-                    warn!(checkpoint = %name, reason, "unreadable checkpoint was left alone");
+                    warn!(checkpoint = %name, reason, "kept a checkpoint that could not be read");
                 }
             }
         }
         let committed: Vec<_> = self.known.iter().map(|(&name, &saved_ms)| (name, saved_ms)).collect();
         for name in to_delete(committed, self.keep, self.keep_every) {
-            // The manifest is deleted first, so that the remains do not count as a checkpoint if the rest
-            // cannot be deleted.
+            // The manifest is deleted first. If the other files then cannot be deleted, they no longer count
+            // as a checkpoint.
             self.catalog.store().delete(&name.manifest()).await?;
             self.known.remove(&name);
             self.catalog.store().delete_folder(&name.to_string()).await?;

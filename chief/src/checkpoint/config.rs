@@ -7,7 +7,7 @@ use std::time::Duration;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::out_of_range::OutOfRange;
 
-/// The largest number of recent checkpoints that are kept.
+/// The largest value of [`CheckpointConfig::keep`].
 pub const KEEP_MAX: usize = 10_000;
 /// The largest value of [`CheckpointConfig::drain_timeout`].
 pub const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
@@ -21,18 +21,18 @@ pub struct CheckpointConfig {
     pub location: String,
     /// Makes a checkpoint at every multiple of this number of steps.
     pub save_steps: Option<u64>,
-    /// Makes a checkpoint whenever this time has passed; used instead of `save_steps`.
+    /// Makes a checkpoint each time this interval has passed. Must be `None` if `save_steps` is set.
     pub save_secs: Option<Duration>,
-    /// The number of newest checkpoints that are kept.
+    /// How many of the newest checkpoints to keep.
     pub keep: usize,
-    /// In addition to the `keep` newest ones, one checkpoint in each interval of this length is kept for
-    /// ever.
+    /// Also keeps one checkpoint of each interval of this length forever, in addition to the `keep` newest
+    /// ones.
     pub keep_every: Option<Duration>,
     /// The choice of the checkpoint that the job begins with.
     pub restore: RestoreChoice,
-    /// The time that the job has to end after a signal. Workers have three fifths of it to finish, and the
-    /// rest is left for the last save. Without a signal, the same time limits the last save of a job that
-    /// fails.
+    /// The time limit for ending the job after a signal. Workers have three fifths of this time to finish,
+    /// and the rest is left for the last save. If the job fails without a signal, its last save has the
+    /// whole time.
     pub drain_timeout: Duration,
 }
 
@@ -57,8 +57,8 @@ pub enum RestoreChoice {
 pub struct RestoreChoiceError(String);
 
 impl CheckpointConfig {
-    /// Returns the default settings for this location, with which a checkpoint is made only at the end of the
-    /// job.
+    /// Returns the default settings for this location. With these settings, the job saves its initial values
+    /// if it does not resume from a checkpoint, and makes one more checkpoint at its end.
     pub fn new(location: impl Into<String>) -> Self {
         Self {
             location: location.into(),
@@ -89,8 +89,8 @@ impl CheckpointConfig {
             return wrong("checkpoint.save_secs", "at least 1 s".into(), got);
         }
         if let (Some(steps), Some(_)) = (self.save_steps, self.save_secs) {
-            let got = format!("given beside save_steps {steps}");
-            return wrong("checkpoint.save_secs", "left out where save_steps is given".into(), got);
+            let got = format!("given together with save_steps {steps}");
+            return wrong("checkpoint.save_secs", "left out if save_steps is given".into(), got);
         }
         if !(1..=KEEP_MAX).contains(&self.keep) {
             return wrong("checkpoint.keep", format!("from 1 to {KEEP_MAX}"), self.keep.to_string());

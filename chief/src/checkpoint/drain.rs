@@ -1,12 +1,12 @@
-//! Divides the time of a drain between the workers, which finish their steps, and the last save. Reads no
-//! clock.
+//! Divides the drain timeout into two parts: in the first, the workers finish their steps; in the second,
+//! the chief makes the last save. Reads no clock.
 //!
-//! Wanted properties: (A) the two shares add up to the whole time; (B) the workers have three fifths of it,
-//! rounded down.
+//! Wanted properties: (A) the two parts add up to the whole timeout; (B) the workers have three fifths of
+//! the timeout, rounded down.
 
 use std::time::Duration;
 
-/// The two shares of the drain timeout.
+/// The two parts of the drain timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DrainShares {
     /// The time that workers have to finish.
@@ -16,8 +16,8 @@ pub(crate) struct DrainShares {
 }
 
 impl DrainShares {
-    /// Splits the drain timeout, whose limit
-    /// [`CheckpointConfig::validate`](super::CheckpointConfig::validate) has checked.
+    /// Splits the drain timeout. The multiplication cannot overflow, because
+    /// [`CheckpointConfig::validate`](super::CheckpointConfig::validate) has limited the timeout.
     pub(crate) fn of(drain_timeout: Duration) -> Self {
         let workers = drain_timeout * 3 / 5;
         Self { workers, save: drain_timeout - workers }

@@ -11,11 +11,11 @@ use pushpull_storage::StoreError;
 pub struct BrokenCheckpoint {
     /// The name of the checkpoint.
     pub name: CheckpointName,
-    /// What is wrong with the checkpoint.
+    /// The reason why the checkpoint is broken.
     pub reason: String,
 }
 
-/// The reason for which a job cannot begin with a checkpoint.
+/// The reason why a job cannot begin with a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The checkpoints in the store cannot be listed.
@@ -23,11 +23,11 @@ pub enum RestoreError {
     Store(#[from] StoreError),
     /// The requested checkpoint is broken.
     #[error("{broken}; {}", match earlier {
-        Some(earlier) => format!("the newest valid one is {earlier}: restore {}, or latest-valid", earlier.step),
-        None => "no other one is valid".to_owned(),
+        Some(earlier) => format!("the newest valid checkpoint is {earlier}: request step {} or latest-valid", earlier.step),
+        None => "no other checkpoint is valid".to_owned(),
     })]
     Broken {
-        /// The requested checkpoint, and what is wrong with it.
+        /// The requested checkpoint, and the reason why it is broken.
         broken: BrokenCheckpoint,
         /// The newest valid checkpoint, if there is one.
         earlier: Option<CheckpointName>,
@@ -45,7 +45,7 @@ pub enum RestoreError {
     },
     /// The store does not respond, so the state of the checkpoint is unknown.
     #[error(
-        "{checkpoint} cannot be read now: {reason}; no older one is used, so start again when it can be read"
+        "{checkpoint} cannot be read: {reason}; an older checkpoint would lose steps, so start the job again when the store responds"
     )]
     Unreadable {
         /// The checkpoint that could not be examined.
@@ -54,24 +54,25 @@ pub enum RestoreError {
         reason: String,
     },
     /// The requested step has no checkpoint.
-    #[error("there is no checkpoint of step {step} in {location}; {}", match there.as_slice() {
-        [] => "there is none at all".to_owned(),
-        there => format!("there are {}", there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    #[error("no checkpoint of step {step} in {location}, {}", match there.as_slice() {
+        [] => "which has no checkpoints".to_owned(),
+        there => format!("which has checkpoints of steps {}", there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     })]
     NoSuchStep {
         /// The requested step.
         step: GlobalStep,
         /// The location of the store.
         location: String,
-        /// The steps that have a checkpoint, the newest first, limited to the number that fits on a line.
+        /// The steps that have a checkpoint, the newest first, limited to the 20 newest so that the error
+        /// fits on a line.
         there: Vec<GlobalStep>,
     },
     /// The store that a warm start names has no checkpoint to take values from.
-    #[error("warm start: there is no checkpoint in {0}")]
+    #[error("warm start: there is no checkpoint in {0}; name a store that has one")]
     NothingThere(String),
     /// The variables of the checkpoint differ from those of the job.
     #[error(
-        "{name} does not fit the job: {difference}; to take over only what fits, begin in a new directory with --warm-start"
+        "{name} does not fit the job: {difference}; to take over only matching variables, use a new --checkpoint-dir and --warm-start"
     )]
     Misfit {
         /// The name of the checkpoint.
@@ -81,7 +82,7 @@ pub enum RestoreError {
     },
     /// The step of the checkpoint is after the job's last step.
     #[error(
-        "{name} is beyond the job's last step, which is {last_step}: train for more steps, or restore an earlier one"
+        "{name} is beyond the job's last step, which is {last_step}: train for more steps, or restore an earlier checkpoint"
     )]
     Beyond {
         /// The name of the checkpoint.
@@ -89,10 +90,10 @@ pub enum RestoreError {
         /// The last step of the job.
         last_step: GlobalStep,
     },
-    /// The checkpoint has no value for a variable, or one of another shape.
+    /// The checkpoint has no value for a variable, or a value of a different shape.
     #[error("warm start: {}", match found {
-        Some(found) => format!("'{variable}' has shape {shape}, and '{source_name}' in the checkpoint {found}"),
-        None => format!("'{variable}' should begin with '{source_name}', and the checkpoint has no such variable"),
+        Some(found) => format!("'{variable}' has shape {shape}, but '{source_name}' in the checkpoint has shape {found}"),
+        None => format!("'{variable}' should take the value of '{source_name}', but the checkpoint has no such variable"),
     })]
     NoSource {
         /// The name of the variable in the job.
@@ -101,7 +102,7 @@ pub enum RestoreError {
         shape: Shape,
         /// The name of the variable in the checkpoint.
         source_name: String,
-        /// The shape in the checkpoint; `None` if it has no variable of that name.
+        /// The shape of the variable in the checkpoint; `None` if the checkpoint has no such variable.
         found: Option<Shape>,
     },
     /// The job does not have a variable that should be renamed.
@@ -110,7 +111,7 @@ pub enum RestoreError {
     /// No variable takes a value from the checkpoint.
     #[error("warm start: {}", match pattern {
         Some(pattern) => format!("'{pattern}' matches no variable of the job"),
-        None => "the checkpoint has no variable of the job, by name and shape".to_owned(),
+        None => "no variable of the checkpoint has the name and shape of a variable of the job".to_owned(),
     })]
     NothingToTake {
         /// The pattern that selects the variables of the job, if one was set.

@@ -1,5 +1,5 @@
-//! Reads the results that evaluators store for the checkpoints of this run, and passes each on once. Never
-//! talks to an evaluator.
+//! Reads the results that evaluators store for the checkpoints of this run, and passes each result on once.
+//! Does not communicate with evaluators.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -15,12 +15,12 @@ use tracing::{debug, warn};
 
 /// The time between two listings of the store.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long the store may take to respond.
+/// The time limit for one request to the store.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Passes on every evaluation that is stored for a checkpoint of this incarnation of the chief, in the order
-/// of steps. Evaluations of other incarnations' checkpoints are ignored: they belong to another job, or to a
-/// run that this one does not continue. Never returns.
+/// of steps. Evaluations of other incarnations' checkpoints are ignored, because they belong to another job
+/// or to an earlier run. Never returns.
 pub(crate) async fn follow(
     catalog: &Catalog,
     life: Incarnation,
@@ -36,7 +36,7 @@ pub(crate) async fn follow(
             }
             let record = EvaluationRecord::file(name);
             let read = tokio::time::timeout(PATIENCE, store.get(&record, RECORD_BYTES_MAX)).await;
-            // An evaluation that cannot be read now is read again later.
+            // If a record cannot be read, the next pass tries again.
             let Ok(Ok(bytes)) = read else { continue };
             known.insert(name);
             match EvaluationRecord::decode(&bytes) {
@@ -54,7 +54,7 @@ async fn names(store: &Store) -> Vec<CheckpointName> {
     let files = match tokio::time::timeout(PATIENCE, store.files(EVALUATIONS)).await {
         Ok(Ok(files)) => files,
         Ok(Err(error)) => {
-            debug!(%error, "evaluations cannot be listed now");
+            debug!(%error, "could not list evaluations; trying again");
             Vec::new()
         }
         Err(_) => Vec::new(),

@@ -1,6 +1,7 @@
-//! Decides where each worker continues in its input after a checkpoint. Accesses no store. Wanted properties:
-//! (A) if the number of workers and the batch size are unchanged, each worker continues exactly where it was;
-//! (B) otherwise the examples that were read are divided evenly among the workers, and none is counted twice.
+//! Decides where each worker continues in its input after a checkpoint. Accesses no store. Wanted
+//! properties: (A) if the number of workers and the batch size are unchanged, each worker continues exactly
+//! where it stopped; (B) otherwise the examples that were read are divided evenly among the workers, and no
+//! example is counted twice.
 
 use pushpull_messages::checkpoint::WorkerRecord;
 use pushpull_messages::job::JobSpec;
@@ -19,13 +20,13 @@ pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> V
     let sum = |sum: u64, record: &WorkerRecord| sum.saturating_add(record.drawn);
     let read = records.iter().fold(0, sum).saturating_mul(u64::from(manifest.job.batch_size));
     let examples = read / u64::from(workers.max(1));
-    // Positions are whole batches of the new size, so that each later run can tell its position from their
-    // number alone.
+    // Positions are rounded down to whole batches of the new size, so a later run can compute its position
+    // from the number of batches alone.
     vec![after(examples / batch_size); workers as usize]
 }
 
-/// Returns the records that the shards should keep of the workers: the position of each worker in its input,
-/// and the worker's last push if the checkpoint has one.
+/// Returns one record per worker for the shards to keep: the worker's position in its input, and its last
+/// push if the checkpoint has one.
 pub(super) fn records(manifest: &ManifestSpec, resumes: &[Resume]) -> Vec<WorkerRecord> {
     let known = |worker: u32, drawn: u64| {
         let found = manifest.workers.iter().find(|record| record.worker == worker);
@@ -69,7 +70,7 @@ mod tests {
             let resumed: u64 = resumes.iter().map(|resume| resume.examples).sum();
             prop_assert!(resumed <= read && read - resumed < u64::from(workers * (now + 1)), "(B)");
             prop_assert!(resumes.iter().all(|resume| resume.examples == resume.drawn * u64::from(now)));
-            // (A) holds for the next run, whatever was before.
+            // (A) holds for the next run, even if this run changed the batch size or the number of workers.
             manifest.workers = records(&manifest, &resumes);
             manifest.job.batch_size = now;
             let next = super::resumes(&manifest, &JobSpec { batch_size: now, ..job() }, workers);

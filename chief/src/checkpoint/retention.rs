@@ -1,14 +1,13 @@
-//! Decides which checkpoints are deleted after another one has been made. Accesses no store. Wanted
-//! properties: (A) the newest `keep` checkpoints stay; (B) of all checkpoints ever made, one in every
-//! interval of `keep_every` stays for ever; (C) without a new checkpoint, one that was kept before is kept
-//! again.
+//! Decides which checkpoints to delete after a new one has been made. Accesses no store. Wanted properties:
+//! (A) the newest `keep` checkpoints stay; (B) of all checkpoints ever made, one in every interval of
+//! `keep_every` is never deleted; (C) a second call without a new checkpoint deletes nothing.
 
 use std::time::Duration;
 
 use pushpull_messages::checkpoint::CheckpointName;
 
-/// Returns the names of the checkpoints to delete. The input is the committed checkpoints, with the time of
-/// each save in milliseconds since 1970.
+/// Returns the names of the checkpoints to delete. `committed` lists the committed checkpoints, each with
+/// the time of its save in milliseconds since 1970.
 pub(super) fn to_delete(
     committed: impl IntoIterator<Item = (CheckpointName, u64)>,
     keep: usize,
@@ -20,7 +19,8 @@ pub(super) fn to_delete(
     let every_ms = keep_every.map(|every| u64::try_from(every.as_millis()).unwrap_or(u64::MAX));
     let mut last = None;
     let mut is_kept = |saved_ms: u64| {
-        // A clock that was set back is no reason to delete a checkpoint.
+        // If the clock was set back, the checkpoint is kept, because the interval since the last one is
+        // unknown.
         let far = |last: u64, every: u64| saved_ms < last || saved_ms - last >= every;
         let kept = every_ms.is_some_and(|every| last.is_none_or(|last| far(last, every)));
         if kept {
@@ -43,7 +43,7 @@ mod tests {
     use crate::checkpoint::tests::named;
 
     proptest! {
-        /// Repeatedly makes one more checkpoint and deletes others.
+        /// Repeatedly adds a checkpoint and then deletes old ones.
         #[test]
         fn the_newest_stay_and_one_of_every_interval(
             pauses in prop::collection::vec(0u64..100, 1..60),

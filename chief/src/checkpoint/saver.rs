@@ -1,6 +1,6 @@
-//! Makes checkpoints concurrently with the training, which never waits for them, and the last one after it
-//! has ended. Other files of this folder decide when a checkpoint is due, how it is made, and which ones are
-//! deleted.
+//! Makes checkpoints while the job trains, without delaying the training, and makes the last one after the
+//! training has ended. Other files of this folder decide when a checkpoint is due, write it, and decide
+//! which checkpoints to delete.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, Incarnation, Version};
@@ -20,11 +20,12 @@ use super::schedule::{NextSave, Schedule};
 use crate::launch::PsTasks;
 use crate::report::JobProgress;
 
-/// The largest number of times that the shards are observed until all have reached the same version.
+/// The maximum number of attempts at the last save. An attempt is repeated if the shards are at different
+/// versions, or if a shard has passed the requested version.
 const LOOKS_MAX: u32 = 5;
-/// The time after which an unfinished save is logged; the log line is repeated at this interval.
+/// The interval at which a save that is still unfinished is logged.
 const SLOW: Duration = Duration::from_secs(60);
-/// The time between two observations of shards that have not reached the same version.
+/// The time between two attempts at the last save.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The status of all saves so far.
@@ -45,14 +46,14 @@ pub(crate) struct SaveStatus {
 /// A command to the saver.
 #[derive(Debug)]
 pub(crate) enum SaverCommand {
-    /// Starts the schedule: the shards have their variables.
+    /// Starts the schedule; sent when all shards have been initialized.
     Begin(StartingPoint),
     /// Makes one more checkpoint, as soon as possible.
     Save,
     /// Makes a checkpoint of this step, at which all workers have finished.
     Trained(GlobalStep),
-    /// Ends the job with its last checkpoint: that of `step` or, if `step` is `None`, of the version that all
-    /// shards have reached.
+    /// Makes the last checkpoint by the deadline, and then ends the saver. The checkpoint is that of `step`
+    /// or, if `step` is `None`, of the version that all shards have reached.
     End { step: Option<GlobalStep>, deadline: Option<Instant> },
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct StartingPoint {
     pub from: Option<CheckpointName>,
 }
 
-/// An object that makes the checkpoints of one incarnation of the chief.
+/// The saver, which makes the checkpoints of one incarnation of the chief.
 #[derive(Debug)]
 pub(crate) struct Saver {
     config: CheckpointConfig,
@@ -75,9 +76,9 @@ pub(crate) struct Saver {
 }
 
 impl Saver {
-    /// Creates the saver of a chief. Its checkpoints carry the chief's incarnation number. If the store has
-    /// checkpoints of later incarnations, because the clock was set back, they carry a number after those, so
-    /// that the checkpoints saved now count as the newest.
+    /// Creates the saver of a chief. New checkpoints carry the chief's incarnation number. If the clock was
+    /// set back, the store may have checkpoints with the same number or a greater one. New checkpoints then
+    /// carry the next number, so that they count as the newest.
     ///
     /// # Errors
     /// Returns an error if the store cannot be listed.
@@ -111,8 +112,8 @@ impl Saver {
         self.status.subscribe()
     }
 
-    /// Makes checkpoints until the job ends, and then the last one. Returns the name of the last checkpoint,
-    /// even if it had been made before the end.
+    /// Makes checkpoints until the job ends, and then makes the last one. Returns the name of the last
+    /// checkpoint, which may have been made before the end.
     ///
     /// # Errors
     /// Returns the reason if the last checkpoint could not be made.
@@ -143,8 +144,8 @@ impl Saver {
         self.finish(ps, &start.placement, end).await
     }
 
-    /// Carries out the next step of the schedule, until it is done or a command changes the schedule. Returns
-    /// the end of the job if that was commanded.
+    /// Does what the schedule demands next, until this is done or a command changes the schedule. Returns
+    /// the [`End`] if a command ended the job.
     async fn save_next(
         &mut self,
         training: &Training<'_>,
@@ -163,9 +164,10 @@ impl Saver {
                     saved = &mut work => break (saved, None),
                     command = commands.recv() => command,
                     _ = slow.tick() => {
-                        // A save is not slow while the shards have not reached its step.
+                        // A save has to wait until the shards reach its step, so it counts as slow only
+                        // after that.
                         if let Some(step) = under_way.filter(|&at| at < training.seen()) {
-                            warn!(%step, "checkpoint is still not made; check whether the store is slow or gone");
+                            warn!(%step, "save has not finished yet; check whether the store responds");
                         }
                         continue;
                     }
@@ -217,7 +219,7 @@ impl Saver {
         }
     }
 
-    /// Makes the last checkpoint, and then deletes those that are not to be kept, until the deadline.
+    /// Makes the last checkpoint, and then deletes old ones. Stops at the deadline.
     async fn finish(
         &mut self,
         ps: &PsTasks,
@@ -227,7 +229,7 @@ impl Saver {
         let last = within(deadline, self.save_last(ps, placement, step)).await;
         let last = last.unwrap_or_else(|| {
             let seconds = self.config.drain_timeout.as_secs_f32();
-            Err(format!("it was not done within {seconds} s (drain_timeout)"))
+            Err(format!("the last save did not finish within {seconds} s (drain_timeout)"))
         });
         if last.is_ok() && within(deadline, self.cleaner.clean_if_due()).await.is_none() {
             warn!("no time left to delete old checkpoints");
@@ -263,7 +265,9 @@ impl Saver {
             }
             let saved = self.writer.run(ps, placement, at).await;
             match self.count(saved) {
-                Err(SaveError::Late(version)) => reason = format!("a shard is at {version}, and beyond {at}"),
+                Err(SaveError::Late(version)) => {
+                    reason = format!("a shard has reached version {version}, expected at most {at}")
+                }
                 Err(SaveError::Failed(reason)) => return Err(reason),
                 Ok(name) => return Ok(name),
             }
@@ -295,14 +299,14 @@ impl Saver {
     }
 }
 
-/// The end of a job, as the command [`SaverCommand::End`] gave it.
+/// The fields of the command [`SaverCommand::End`].
 #[derive(Clone, Copy, Debug)]
 struct End {
     step: Option<GlobalStep>,
     deadline: Option<Instant>,
 }
 
-/// The shards and the progress of the training whose checkpoints are made.
+/// The training that the checkpoints save: its shards and its progress.
 struct Training<'a> {
     ps: &'a PsTasks,
     placement: &'a Placement,
@@ -311,13 +315,13 @@ struct Training<'a> {
 }
 
 impl Training<'_> {
-    /// Returns the furthest version that workers have reported.
+    /// Returns the latest version that workers have reported.
     fn seen(&self) -> Version {
         Version(self.progress.borrow().global_step.0)
     }
 
-    /// Deletes checkpoints that are not to be kept, and then makes the next checkpoint or waits until the
-    /// schedule must be consulted again.
+    /// Deletes old checkpoints. Then makes the next checkpoint, or waits until the schedule must be
+    /// consulted again.
     async fn work(
         &self,
         writer: &CheckpointWriter,
@@ -330,7 +334,8 @@ impl Training<'_> {
             NextSave::AtTime(due) => tokio::time::sleep_until(self.began + due).await,
             NextSave::Seen(version) => {
                 let mut progress = self.progress.clone();
-                // Once the sender of reports is gone, nothing is trained any more.
+                // An error means that the sender was dropped because the training has ended, so the version
+                // is never reached.
                 if progress.wait_for(|now| now.global_step.0 >= version.0).await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -342,7 +347,7 @@ impl Training<'_> {
 }
 
 impl SaveStatus {
-    /// Returns the name of the newest checkpoint as text for people.
+    /// Returns a phrase for log messages that names the newest checkpoint.
     pub(crate) fn newest(&self) -> String {
         match self.last {
             Some(last) => format!("the newest checkpoint is {last}"),
@@ -359,14 +364,14 @@ async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> 
     }
 }
 
-/// Returns the version of the shards, or an error if they are not all at the same one.
+/// Returns the version that all shards have reached, or an error if their versions differ.
 async fn same_version(ps: &PsTasks) -> Result<Version, String> {
     let shards = ps.observe().await.map_err(|error| error.to_string())?;
     let versions = shards.iter().map(|(_, snapshot)| snapshot.version);
     match (versions.clone().min(), versions.max()) {
         (Some(least), Some(greatest)) if least == greatest => Ok(least),
         (Some(least), Some(greatest)) => {
-            Err(format!("the shards are not at the same step, but between {least} and {greatest}"))
+            Err(format!("the shards are at different steps, from {least} to {greatest}"))
         }
         _ => Err("there are no shards".into()),
     }

@@ -1,15 +1,16 @@
-//! Decides at which step the next checkpoint is made. Accesses neither clock nor store; times count from the
-//! start of the job. Wanted properties: (A) no step is chosen twice; (B) every chosen step is after all that
-//! were seen, or is the last one; (C) with `save_steps` it is a multiple of that, unless a save was
-//! requested; (D) if shards keep being past the chosen step, the margin grows until they are not; (E) after a
-//! failed save the next multiple is not chosen before a shard has reached the failed one.
+//! Decides at which step the next checkpoint is made. Reads no clock; times count from the start of the job.
+//! Wanted properties: (A) no step is chosen twice; (B) every chosen step is after all steps seen so far, or
+//! is the job's first or last step; (C) with `save_steps`, each step between these two is a multiple of
+//! `save_steps` unless it was requested; (D) if shards repeatedly pass the chosen step before they learn of
+//! it, the margin grows until a save succeeds; (E) after a failed save, the next multiple is chosen only
+//! when a shard has reached the failed step.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pushpull_messages::id::Version;
 
-/// The largest margin, in updates; no shard makes this many while a message travels.
+/// The largest margin, in updates. No shard applies this many updates while a message is in transit.
 const MARGIN_MAX: u64 = 1 << 32;
 
 /// The decision of the schedule: what to do next.
@@ -40,22 +41,22 @@ impl NextSave {
 pub(super) struct Schedule {
     every_steps: Option<u64>,
     every: Option<Duration>,
-    /// The last version, set once all workers have finished at it.
+    /// The last version of the job; set when all workers have finished at it.
     trained: Option<Version>,
     /// The greatest version that any shard is known to have reached.
     seen: Version,
-    /// The versions that were chosen and are not before `seen`.
+    /// The chosen versions that are equal to `seen` or later.
     named: BTreeSet<Version>,
     /// The version that a fresh job begins with, until it is saved or passed.
     first: Option<Version>,
     margin: u64,
     /// The time at which the next save is due; used only with `every`.
     due: Duration,
-    /// The version of the last failed save, which the shards may not have reached.
+    /// The version of the last failed save. The shards may not have reached it yet.
     failed: Version,
-    /// Whether a save was requested and is still to be made, as soon as possible.
+    /// Whether a save was requested, and no version has been chosen for it yet.
     requested: bool,
-    /// Whether the version chosen last was chosen because of a request.
+    /// Whether the latest version was chosen because of a request.
     urgent: bool,
 }
 
@@ -89,19 +90,19 @@ impl Schedule {
         self.named = self.named.split_off(&self.seen);
     }
 
-    /// Requests one more save. Returns whether that changes what must be done next: the save that is under
-    /// way may be waiting for a distant step.
+    /// Requests one more save. Returns true if the schedule must be consulted again: either no save is under
+    /// way, or the save under way waits for a distant step.
     pub(super) fn request(&mut self, under_way: Option<Version>) -> bool {
         let far = |named: Version| named.0 > self.seen.0.saturating_add(self.margin);
         let changes = under_way.is_none_or(far);
-        // A save that waits for the very next step satisfies the request; one that is being written has an
-        // earlier step.
+        // A save that waits for the very next step satisfies the request. A save that is already being
+        // written does not, because its step is before the request.
         self.requested |= changes || under_way.is_some_and(|named| named <= self.seen);
         changes
     }
 
-    /// Records that all workers have finished at `version`. Returns whether that changes what has to be done
-    /// next.
+    /// Records that all workers have finished at `version`. Returns true if the schedule must be consulted
+    /// again.
     pub(super) fn trained(&mut self, version: Version, under_way: Option<Version>) -> bool {
         self.trained = Some(version);
         self.requested = false;
@@ -149,8 +150,8 @@ impl Schedule {
         self.requested |= self.urgent;
     }
 
-    /// Records that the save of version `at` has failed. It is not repeated at once: the next save is made
-    /// when it is due.
+    /// Records that the save of version `at` has failed. The save is not retried at once; the next save is
+    /// made when it is due.
     pub(super) fn failed(&mut self, at: Version, now: Duration) {
         self.failed = at;
         self.ended(now);
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(schedule.next(seconds(0)), NextSave::At(Version(0)));
         schedule.ended(seconds(1));
         assert_eq!(schedule.next(seconds(1)), NextSave::At(Version(100)));
-        // A request takes precedence, and the multiple that was chosen before is left out.
+        // A request takes precedence. Version 100, which was chosen before, is not chosen again.
         schedule.saw(Version(40));
         assert!(schedule.request(Some(Version(100))));
         assert_eq!(schedule.next(seconds(2)), NextSave::At(Version(41)));

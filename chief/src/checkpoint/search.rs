@@ -1,7 +1,7 @@
-//! Searches for the checkpoint that a job begins with, the newest first. Accesses no store. Wanted
-//! properties: (A) `latest-valid` takes the newest valid checkpoint, and reports broken newer ones; (B) if
-//! there is a checkpoint, valid or broken, a job never begins with initial values unless it is told to; (C)
-//! `latest` and a step take exactly that checkpoint or none.
+//! Searches for the checkpoint that a job begins with, from the newest to the oldest. Accesses no store.
+//! Wanted properties: (A) `latest-valid` takes the newest valid checkpoint, and reports broken newer ones;
+//! (B) if there is a checkpoint, valid or broken, only `none` lets a job begin with initial values; (C)
+//! `latest` and a step number take exactly the requested checkpoint, or none.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
@@ -23,12 +23,12 @@ pub(super) struct CheckpointSearch {
     /// The checkpoints that have not been examined yet, the newest last.
     left: Vec<CheckpointName>,
     broken: Vec<BrokenCheckpoint>,
-    /// The steps of the checkpoints that do not have the requested step, for the error message.
+    /// The steps of all other checkpoints if a step was requested; listed in the error message.
     others: Vec<GlobalStep>,
 }
 
 impl CheckpointSearch {
-    /// Begins a search among the checkpoints of these names, whether or not their saves were finished.
+    /// Begins a search among the checkpoints of these names, which include unfinished ones.
     pub(super) fn new(restore: RestoreChoice, mut names: Vec<CheckpointName>, location: &str) -> Self {
         newest_first(&mut names);
         names.reverse();
@@ -46,7 +46,7 @@ impl CheckpointSearch {
         Self { restore, location: location.to_owned(), left: names, broken: Vec::new(), others }
     }
 
-    /// Returns the next checkpoint to examine. The caller may skip an unfinished one.
+    /// Returns the next checkpoint to examine. The caller skips an unfinished one.
     pub(super) fn next(&mut self) -> Option<CheckpointName> {
         self.left.pop()
     }
@@ -59,7 +59,7 @@ impl CheckpointSearch {
     /// Accepts a valid checkpoint as the one to begin with.
     ///
     /// # Errors
-    /// Returns an error if the requested checkpoint was another one, which is broken.
+    /// Returns an error if the requested checkpoint is a newer one, which is broken.
     pub(super) fn accept(&self, name: CheckpointName) -> Result<(), RestoreError> {
         match self.broken.first() {
             Some(broken) if self.restore != RestoreChoice::LatestValid => {
@@ -69,7 +69,7 @@ impl CheckpointSearch {
         }
     }
 
-    /// Ends a search that found no valid checkpoint, so that the job begins with initial values.
+    /// Ends a search that found no valid checkpoint. On success, the job begins with initial values.
     ///
     /// # Errors
     /// Returns an error if the job must not begin with initial values.
@@ -86,7 +86,7 @@ impl CheckpointSearch {
         }
     }
 
-    /// Returns the warning about broken newer checkpoints when the job begins with `name`.
+    /// Returns a warning if the job begins with `name` because newer checkpoints are broken.
     pub(super) fn warning(&self, name: CheckpointName) -> Option<String> {
         let broken: Vec<_> = self.broken.iter().map(ToString::to_string).collect();
         let whose = if broken.len() == 1 { "a newer checkpoint is" } else { "newer checkpoints are" };
@@ -94,33 +94,34 @@ impl CheckpointSearch {
     }
 }
 
-/// Checks that a job can continue from a checkpoint; only the variables have to be the same.
+/// Checks that a job can continue from a checkpoint: both must have the same variables, and the checkpoint
+/// must not be beyond the job's last step.
 ///
 /// # Errors
-/// Returns an error that names the first difference, or that the checkpoint is beyond the job's last step.
+/// Returns an error that names the first difference, or says that the checkpoint is beyond the last step.
 pub(super) fn fits(name: CheckpointName, manifest: &ManifestSpec, job: &JobSpec) -> Result<(), RestoreError> {
     let misfit = |difference| Err(RestoreError::Misfit { name, difference });
     let (own, saved) = (&job.graph.variables, &manifest.job.graph.variables);
     for variable in own {
         let name = &variable.name;
         let Some(there) = saved.iter().find(|there| there.name == *name) else {
-            return misfit(format!("the job has a variable '{name}', and the checkpoint has none"));
+            return misfit(format!("the job has a variable '{name}', but the checkpoint does not"));
         };
         if there.shape != variable.shape {
             return misfit(format!(
-                "'{name}' has shape {} in the checkpoint, and {} in the job",
+                "'{name}' has shape {} in the checkpoint, but {} in the job",
                 there.shape, variable.shape
             ));
         }
         if there.trainable != variable.trainable {
             let trained = if there.trainable { "trained" } else { "not trained" };
             return misfit(format!(
-                "'{name}' was {trained} in the checkpoint's job, and differs in this one"
+                "'{name}' was {trained} in the checkpoint's job, but this job has the opposite setting"
             ));
         }
     }
     if let Some(more) = saved.iter().find(|there| own.iter().all(|variable| variable.name != there.name)) {
-        return misfit(format!("the checkpoint has a variable '{}', and the job has none", more.name));
+        return misfit(format!("the checkpoint has a variable '{}', but the job does not", more.name));
     }
     if manifest.step > job.last_step {
         return Err(RestoreError::Beyond { name, last_step: job.last_step });
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(warning.unwrap(), expected);
         let error = search(RestoreChoice::Latest, &there).unwrap_err().to_string();
         let expected = format!(
-            "{}: cut; the newest valid one is {}: restore 10, or latest-valid",
+            "{}: cut; the newest valid checkpoint is {}: request step 10 or latest-valid",
             named(15, 2),
             named(10, 1)
         );
@@ -248,7 +249,7 @@ mod tests {
         assert!(error.starts_with("no checkpoint in here is valid: "), "{error}");
         assert!(error.ends_with("; use --restore none to train from the start"), "{error}");
         let error = search(RestoreChoice::Step(GlobalStep(11)), &there).unwrap_err().to_string();
-        assert_eq!(error, "there is no checkpoint of step 11 in here; there are 30, 15, 20, 10");
+        assert_eq!(error, "no checkpoint of step 11 in here, which has checkpoints of steps 30, 15, 20, 10");
     }
 
     #[test]
@@ -263,16 +264,16 @@ mod tests {
         assert_eq!(checked(|job| job.last_step = GlobalStep(4)), Ok(()));
         let error = checked(|job| job.graph.variables[0].shape = Shape::from([3, 5])).unwrap_err();
         assert!(
-            error.contains("'kernel' has shape [3, 2] in the checkpoint, and [3, 5] in the job"),
+            error.contains("'kernel' has shape [3, 2] in the checkpoint, but [3, 5] in the job"),
             "{error}"
         );
         assert!(error.contains("--warm-start"));
         let error = checked(|job| job.graph.variables[0].name = "other".into()).unwrap_err();
-        assert!(error.contains("the job has a variable 'other', and the checkpoint has none"), "{error}");
+        assert!(error.contains("the job has a variable 'other', but the checkpoint does not"), "{error}");
         assert!(
             checked(|job| job.graph.variables.clear())
                 .unwrap_err()
-                .contains("has a variable 'kernel', and the job")
+                .contains("has a variable 'kernel', but the job does not")
         );
         assert!(
             checked(|job| job.graph.variables[0].trainable = false)

@@ -1,6 +1,6 @@
-//! Initializes the shards from a checkpoint, from another job's values, or with initial values. The search
-//! for the checkpoint is elsewhere; this file reads the stores and sends the requests to the shards. Wanted
-//! property: (C2) no shard begins with a checkpoint that another shard cannot read completely.
+//! Initializes the shards from a checkpoint, from another job's values, or with initial values. `search`
+//! chooses the checkpoint; this file reads the stores and sends the requests to the shards. Wanted property:
+//! (C2) no shard begins with a checkpoint that another shard cannot read completely.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,9 +33,9 @@ pub(crate) struct ShardInitializer<'a> {
     pub warm_start: Option<&'a WarmStartConfig>,
 }
 
-/// The number of times that a checkpoint that cannot be read is examined.
+/// The number of further attempts after the first attempt to read a checkpoint has failed.
 const LOOKS: u32 = 3;
-/// The time between two examinations of the same checkpoint.
+/// The time between two attempts to read a checkpoint.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The state that the job begins with.
@@ -99,7 +99,8 @@ impl ShardInitializer<'_> {
                     search.reject(name, reason);
                     continue;
                 }
-                // If a store does not respond, the job must not continue from an older checkpoint.
+                // If a store does not respond, the job must not continue from an older checkpoint, because
+                // the newer one may be valid.
                 CheckpointState::Unreadable(reason) => {
                     return Err(RestoreError::Unreadable { checkpoint: name, reason }.into());
                 }
@@ -140,7 +141,7 @@ impl ShardInitializer<'_> {
     }
 }
 
-/// Examines a checkpoint, repeatedly if the store does not respond.
+/// Examines a checkpoint. If it cannot be read, tries again [`LOOKS`] times.
 async fn look_patiently(catalog: &Catalog, name: CheckpointName) -> CheckpointState {
     for _ in 0..LOOKS {
         match catalog.look(name).await {
@@ -154,7 +155,7 @@ async fn look_patiently(catalog: &Catalog, name: CheckpointName) -> CheckpointSt
     catalog.look(name).await
 }
 
-/// Returns the age of a checkpoint as text for people.
+/// Returns the age of a checkpoint as text, such as `5 min`.
 fn age(saved_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     match now.saturating_sub(Duration::from_millis(saved_ms)).as_secs() {

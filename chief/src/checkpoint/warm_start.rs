@@ -1,6 +1,6 @@
-//! Selects the variables of a new job that take their values from another job's checkpoint, and finds them in
-//! it. Accesses no store. Wanted properties of a pattern: (A) without `*` it matches only itself; (B) a text
-//! matches every pattern that results from replacing parts of the text by `*`.
+//! Selects the variables of a new job that take their values from another job's checkpoint, and finds the
+//! source of each. Accesses no store. Wanted properties of a pattern: (A) a pattern without `*` matches only
+//! the equal text; (B) if parts of a text are replaced with `*`, the text matches the resulting pattern.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,19 @@ use tracing::info;
 
 use super::error::RestoreError;
 
-/// The settings of a warm start: the checkpoint that a job takes initial values from when it has none of its
-/// own.
+/// The settings of a warm start. If a job has no checkpoint of its own, it takes initial values from the
+/// checkpoint described here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WarmStartConfig {
     /// The location of the store that has the checkpoint.
     pub location: String,
     /// The step of the checkpoint. If `None`, the newest valid checkpoint is taken.
     pub checkpoint: Option<GlobalStep>,
-    /// A pattern for the names of the job's variables, such as `conv*/kernel`, where `*` stands for any
-    /// number of letters. If `None`, all variables that the checkpoint has with the same name and shape are
-    /// taken.
+    /// A pattern for the names of the job's variables, such as `conv*/kernel`; `*` stands for any number of
+    /// characters. If `None`, all variables with the same name and shape in the checkpoint are taken.
     pub variables: Option<String>,
-    /// The variables that have another name in the checkpoint, as pairs of the job's name and the
-    /// checkpoint's.
+    /// The variables with a different name in the checkpoint, as pairs of the name in the job and the name
+    /// in the checkpoint.
     pub rename: Vec<(String, String)>,
 }
 
@@ -78,7 +77,10 @@ impl WarmStartConfig {
                 // The settings do not name this variable, so it keeps its initial value.
                 _ if !named && other.is_none() => {
                     let variable = &variable.name;
-                    info!(variable, "warm start: variable is not in the checkpoint; using initial values");
+                    info!(
+                        variable,
+                        "warm start: checkpoint has no variable of this name and shape; using initial values"
+                    );
                 }
                 found => {
                     return Err(RestoreError::NoSource {
@@ -100,7 +102,7 @@ impl WarmStartConfig {
     }
 }
 
-/// Returns whether the text matches the pattern, in which `*` stands for any number of letters.
+/// Returns whether the text matches the pattern. In a pattern, `*` stands for any number of characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().expect("there is one part at least");
@@ -145,7 +147,7 @@ mod tests {
             prop_assert_eq!(matches(&pattern, &text), pattern == text, "(A)");
         }
 
-        /// Compares the result with that of a plain recursion.
+        /// Compares the function with a plain recursive one.
         #[test]
         fn matching_follows_the_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,7}") {
             fn defined(pattern: &[u8], text: &[u8]) -> bool {
@@ -205,11 +207,11 @@ mod tests {
         let error = taken(with(Some("conv*/kernel"), &[])).unwrap_err();
         assert_eq!(
             error,
-            "warm start: 'conv2/kernel' has shape [9, 2], and 'conv2/kernel' in the checkpoint [4, 2]"
+            "warm start: 'conv2/kernel' has shape [9, 2], but 'conv2/kernel' in the checkpoint has shape [4, 2]"
         );
         let error = taken(with(None, &[("head/kernel", "lost")])).unwrap_err();
         assert!(
-            error.contains("'head/kernel' should begin with 'lost', and the checkpoint has no such"),
+            error.contains("'head/kernel' should take the value of 'lost', but the checkpoint has no such"),
             "{error}"
         );
         assert!(

@@ -56,7 +56,7 @@ pub(super) struct JobRun {
     feed: Feed,
 }
 
-/// The inputs of a run, and the hooks that receive what comes in.
+/// The inputs of a run, and the hooks that are informed of them.
 pub(super) struct JobInputs {
     hooks: HookRunner,
     commands: CommandQueue,
@@ -65,10 +65,10 @@ pub(super) struct JobInputs {
     departures: mpsc::UnboundedReceiver<(u32, Incarnation)>,
 }
 
-/// The task that tells the shards which workers have left.
+/// The future that informs the shards about workers that have left.
 type Departures = Fuse<LocalBoxFuture<'static, ()>>;
 
-/// The result of the training, and its times.
+/// The result and the duration of the training.
 struct Training {
     ended: Result<Box<TrainingEnd>, ChiefError>,
     took: Duration,
@@ -77,7 +77,8 @@ struct Training {
 }
 
 impl JobRun {
-    /// Starts the coordinator of the chief's job, and tells the hooks when the chief's clock began.
+    /// Starts the coordinator of the chief's job, and reports the start time of the chief's clock to the
+    /// hooks.
     pub(super) fn start(chief: Chief, board: &Rc<StatusBoard>) -> (Self, JobInputs) {
         let Chief { config, identity, transport, job, progress, interrupt, .. } = chief;
         let (mut hooks, commands, clock) = (chief.hooks, chief.commands, chief.clock);
@@ -128,7 +129,7 @@ impl JobRun {
     pub(super) fn serve(&self, listener: Box<dyn Listener>) -> Server {
         let meter = Arc::clone(self.board.meter());
         let service = CoordinatorService { coordinator: self.coordinator.clone(), meter };
-        // The chief carries no tensors.
+        // Messages to the chief have no tensors, so payloads are refused.
         let limits = Limits { payload_bytes_max: 0, ..self.config.server.limits };
         let config = ServerConfig { limits, ..self.config.server.clone() };
         let server = serve(listener, self.identity.clone(), Arc::new(service), config);
@@ -159,10 +160,10 @@ impl JobRun {
         let training = self.supervise(&mut inputs, &mut saving, &mut departures).await;
         inputs.commands.close();
         self.note_evaluation(&training);
-        // This comes before the last save: once the shards know which workers have left, gradients that they
-        // hold from those workers make an update.
+        // This comes before the last save. When a shard knows which workers have left, it stops waiting for
+        // them and applies the gradients that it holds. The last save then includes this update.
         if !departures.is_terminated() && tokio::time::timeout(FAREWELL, departures).await.is_err() {
-            warn!("the job ended before every shard heard which workers had left");
+            warn!("the job ended before all shards were informed about the workers that left");
         }
         let last = self.save_last(&training.ended, &mut saving).await;
         let saves = *saving.status.borrow();
@@ -280,7 +281,7 @@ impl JobRun {
         }
     }
 
-    /// Publishes the evaluation at the end of the training, and records its span, if there was one.
+    /// If the training ended with an evaluation, publishes its result and records a trace span.
     fn note_evaluation(&self, training: &Training) {
         let Ok(TrainingEnd::Evaluated(outcome)) = training.ended.as_deref() else { return };
         self.overview.borrow_mut().evaluated(elapsed(&self.clock), outcome.step, &outcome.evaluation);
@@ -290,7 +291,7 @@ impl JobRun {
         }
     }
 
-    /// Saves the last checkpoint, if one is to be saved, and returns it.
+    /// Makes the last checkpoint if the job needs one, and returns its name.
     async fn save_last(
         &self,
         ended: &Result<Box<TrainingEnd>, ChiefError>,
@@ -341,7 +342,7 @@ impl JobRun {
         let drain = saving.drain.get().map(|drain| drain.reason.clone());
         let result = early_end(error, drain, last);
         if let (Err(_), Some(Ok(checkpoint))) = (&result, last) {
-            warn!(%checkpoint, "the training until now was saved");
+            warn!(%checkpoint, "the job failed, but its training was saved");
         }
         result
     }
@@ -376,8 +377,8 @@ impl JobRun {
     }
 }
 
-/// Tells the shards of every worker that leaves, until the job has ended. A shard that replies late delays no
-/// other message.
+/// Informs the shards about each worker that leaves, until the job has ended. A shard that replies late does
+/// not delay other messages.
 async fn tell_shards(ps: Rc<PsTasks>, mut departures: mpsc::UnboundedReceiver<(u32, Incarnation)>) {
     let mut pending = FuturesUnordered::new();
     let mut open = true;

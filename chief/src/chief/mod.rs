@@ -1,4 +1,4 @@
-//! The chief task: from its configuration to the end of a job. The rules of the job are in `job`.
+//! The chief task, from its configuration to the end of its job. The rules of the job are in `job`.
 
 mod job_run;
 mod saving;
@@ -53,7 +53,7 @@ impl Chief {
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
     ) -> Self {
-        // A worker process may host the chief; for all other tasks it is the chief.
+        // A worker process may host the chief, but other tasks must still see the identity of the chief.
         let identity = Identity { task: TaskId::CHIEF, ..identity };
         let (hooks, commands) = (Vec::new(), CommandQueue::new());
         let (board, clock) = (StatusBoard::new(), Clock::start());
@@ -77,12 +77,13 @@ impl Chief {
     /// it ended.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range, or if the job could not be completed; in the second
-    /// case all reachable tasks have been told.
+    /// Returns an error if a setting is out of range, or if the job could not be completed. In the latter
+    /// case, all reachable tasks have been informed.
     ///
     /// # Panics
     /// Panics outside of an actix system.
-    // Boxed, so that its code is compiled in this crate alone and not again in each program that awaits it.
+    // Boxed so that the code is compiled once, in this crate. An `async fn` would be compiled again in each
+    // program that awaits it.
     pub fn run(mut self, listener: Box<dyn Listener>) -> LocalBoxFuture<'static, Result<JobEnd, ChiefError>> {
         Box::pin(async move {
             let board = Rc::new(std::mem::replace(&mut self.board, StatusBoard::new()));
@@ -114,11 +115,11 @@ impl Chief {
         if !location.contains("://")
             && let Ok(path) = std::path::absolute(&location)
         {
-            // The ps tasks may have another working directory.
+            // The ps tasks may have a different working directory, so the path must be absolute.
             location = path.to_string_lossy().into_owned();
         }
         let store = Store::create(&location)?;
-        // If the store cannot be written to, this is reported now, and not hours later.
+        // Writes a test file, so that an unwritable store is reported at the start and not hours later.
         let probe = format!("probe-{}", self.identity.incarnation);
         store.put(&probe, "").await?;
         store.delete(&probe).await?;
@@ -126,7 +127,7 @@ impl Chief {
     }
 }
 
-/// Returns the reason for which a job ended, or `None` if it was trained to its end.
+/// Returns the reason why a job ended early, or `None` if it was trained to its end.
 fn end_reason(result: &Result<JobEnd, ChiefError>) -> Option<String> {
     match result {
         Ok(JobEnd::Completed(report)) => report.stopped.clone(),

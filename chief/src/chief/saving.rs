@@ -1,5 +1,5 @@
-//! The chief's handle on the saver, which runs concurrently with the job. When checkpoints are due is decided
-//! elsewhere.
+//! The chief's handle on the saver, which runs concurrently with the job. The saver decides when checkpoints
+//! are due.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -15,9 +15,10 @@ use crate::checkpoint::{RestoreChoice, SaveStatus, Saver, SaverCommand};
 use crate::launch::{Drain, PsTasks};
 use crate::report::JobProgress;
 
-/// A handle on a saver that runs concurrently with the job; if the job makes no checkpoints, it does nothing.
+/// A handle on a saver that runs concurrently with the job. If the job makes no checkpoints, the handle does
+/// nothing.
 pub(super) struct Saving {
-    /// The work of the saver, which ends with the last checkpoint, after [`SaverCommand::End`]. If the job
+    /// The saver's future. After [`SaverCommand::End`] it makes the last checkpoint and ends. If the job
     /// makes no checkpoints, it never ends.
     pub work: LocalBoxFuture<'static, Result<CheckpointName, String>>,
     pub commands: mpsc::UnboundedSender<SaverCommand>,
@@ -26,7 +27,7 @@ pub(super) struct Saving {
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
     /// The incarnation number that the checkpoints of this run carry.
     pub life: Incarnation,
-    /// How the drain timeout is divided among workers and ps tasks; set when the job is told to drain.
+    /// The reason and the deadline of a drain; set when the job is told to drain.
     pub drain: Rc<OnceCell<Drain>>,
     /// The number of checkpoints that have been announced.
     announced: u64,

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// A stopwatch for the time from when the workers were told to begin until the last of them has finished.
+/// A stopwatch for the time from the moment when the workers begin to train until the last worker has
+/// finished.
 #[derive(Default)]
 pub(super) struct Stopwatch {
     started: Option<Instant>,
@@ -14,12 +15,13 @@ impl Stopwatch {
         self.started = Some(Instant::now());
     }
 
-    /// Stops the watch. Only the first call counts, since the job may be evaluated again by another worker.
+    /// Stops the watch. Only the first call counts. Further calls come if a worker is lost during the
+    /// evaluation and another worker repeats it.
     pub(super) fn stop(&mut self) {
         self.stopped.get_or_insert_with(Instant::now);
     }
 
-    /// Returns the measured time, or zero while it is incomplete.
+    /// Returns the measured time, or zero until the watch has been stopped.
     pub(super) fn elapsed(&self) -> Duration {
         match (self.started, self.stopped) {
             (Some(started), Some(stopped)) => stopped - started,

@@ -1,4 +1,5 @@
-//! Whole runs of the chief with a ps task that only counts updates and workers that only send messages.
+//! Whole runs of the chief. The ps task is a fake that only counts updates, and the workers only send
+//! messages.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ struct TestRun {
 fn config(path: &TempDir, drain_timeout: Duration) -> ChiefConfig {
     let location = path.path().to_str().unwrap();
     let checkpoint = Some(CheckpointConfig { drain_timeout, ..CheckpointConfig::new(location) });
-    // No worker reconnects in these tests.
+    // No worker reconnects in these tests, so the timeouts can be short.
     let (reconnect_timeout, leave_timeout) = (Duration::from_millis(50), Duration::from_millis(50));
     ChiefConfig { checkpoint, reconnect_timeout, leave_timeout, ..Default::default() }
 }
@@ -54,8 +55,8 @@ impl TestRun {
         Self::training_after(path, config, |_| {}).await
     }
 
-    /// Starts a chief, calls `first` with its view before the workers register, and waits until both workers
-    /// train.
+    /// Starts a chief, and waits until both workers train. Calls `first` with the view of the chief before
+    /// the workers register.
     async fn training_after(path: &TempDir, config: ChiefConfig, first: impl FnOnce(&ChiefView)) -> Self {
         let mut run = Self::start(path, config).await;
         first(&run.view);
@@ -144,7 +145,7 @@ fn a_signal_drains_a_job_and_another_goes_on() {
         run.train_to(5).await;
         let replies = run.finish(TrainingResult::Completed).await;
         assert!(replies.iter().all(|reply| !reply.evaluate));
-        assert_eq!(saved(run.end().await), (5, "a signal said so".into()));
+        assert_eq!(saved(run.end().await), (5, "a signal was received".into()));
         assert_eq!(newest(&path).await, Some(5));
 
         let run = TestRun::training(&path, config(&path, PATIENCE)).await;
@@ -277,7 +278,7 @@ fn a_command_before_the_training_is_not_lost() {
         assert_eq!((report.steps, report.stopped.as_deref()), (GlobalStep(end), Some("at once")));
         assert_eq!(report.last_checkpoint.unwrap().step, GlobalStep(end));
 
-        // A drain before the training ends the job at once.
+        // If the training has not begun yet, a drain ends the job at once.
         let run = TestRun::start(&path, config(&path, PATIENCE)).await;
         assert!(run.view.command(Command::Drain { reason: "no more".into() }));
         assert_eq!(saved(run.end().await).1, "no more");
@@ -311,7 +312,7 @@ fn a_stop_ends_a_job_well() {
 #[test]
 fn interrupted_workers_leave_what_all_shards_have() {
     block_on(async {
-        // All tasks are told to stop at once.
+        // All tasks are told to stop at the same time.
         let path = tempfile::tempdir().unwrap();
         let run = TestRun::training(&path, config(&path, PATIENCE)).await;
         run.cluster.ps.train(3);
@@ -319,14 +320,15 @@ fn interrupted_workers_leave_what_all_shards_have() {
         run.finish(TrainingResult::Interrupted).await;
         assert_eq!(saved(run.end().await), (3, "ps/0 was told to stop".into()));
 
-        // The workers are told to stop, and the chief is not.
+        // Only the workers are told to stop. The chief is not.
         let run = TestRun::training(&path, config(&path, PATIENCE)).await;
         run.cluster.ps.train(5);
         run.finish(TrainingResult::Interrupted).await;
         assert_eq!(saved(run.end().await), (5, "all workers were told to stop".into()));
         assert_eq!(newest(&path).await, Some(5));
 
-        // One shard is ahead of the other, so the earlier checkpoint stays the newest.
+        // One shard is ahead of the other, so no checkpoint can be made, and that of step 5 stays the
+        // newest.
         let run = TestRun::training(&path, config(&path, PATIENCE)).await;
         run.cluster.ps.train_one(0, 6);
         run.commands.send(Command::Drain { reason: "x".into() }).unwrap();

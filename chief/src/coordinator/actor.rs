@@ -41,8 +41,8 @@ pub(crate) enum Milestone {
 pub(crate) struct CoordinatorChannels {
     pub progress: watch::Sender<JobProgress>,
     pub milestones: mpsc::UnboundedSender<Milestone>,
-    /// The workers, each with its incarnation, that the shards must no longer wait for. At most one message
-    /// is sent for each incarnation that has begun.
+    /// The workers that have left, each with its incarnation. The shards must no longer wait for them. At
+    /// most one message is sent for each incarnation that has begun.
     pub departures: mpsc::UnboundedSender<(u32, Incarnation)>,
     pub feed: Feed,
     /// Notified when the status should be published without delay.
@@ -56,7 +56,7 @@ pub(crate) struct Coordinator {
     state: JobState<Reply>,
     progress: watch::Sender<JobProgress>,
     milestones: mpsc::UnboundedSender<Milestone>,
-    /// Set to `None` when the job has ended, since no worker leaves after that.
+    /// Set to `None` when the job has ended, because no worker leaves after that.
     departures: Option<mpsc::UnboundedSender<(u32, Incarnation)>>,
     feed: Feed,
     bell: Arc<Notify>,
@@ -69,17 +69,17 @@ pub(crate) struct Coordinator {
     placement: Option<Placement>,
     leave_timeout: Duration,
     reconnect_timeout: Duration,
-    /// The timer that ends the time that workers have to leave, once it has been started.
+    /// The timer of `leave_timeout`; runs while the job is failing.
     leave_timer: Option<SpawnHandle>,
-    /// For each worker whose connection is broken: the number of that connection, and the timer that ends the
-    /// worker's time to reconnect.
+    /// The workers whose connection is broken. Each has the number of the broken connection, and a timer of
+    /// `reconnect_timeout`.
     reconnect_timers: BTreeMap<u32, (u64, SpawnHandle)>,
-    /// The tracing span of the task, to which its log lines belong.
+    /// The tracing span of the task; log lines inside this span name the task.
     span: Span,
 }
 
 impl Coordinator {
-    /// Creates the coordinator of a job on a cluster that has `ps` ps tasks.
+    /// Creates the coordinator of a job. `ps` is the number of ps tasks in the cluster.
     pub(crate) fn new(
         state: JobState<Reply>,
         ps: u32,
@@ -107,7 +107,8 @@ impl Coordinator {
         }
     }
 
-    /// Passes an event that was received at `received` to the state machine, and carries out the effects.
+    /// Passes an event to the state machine, and carries out the effects. `received` is the time at which
+    /// the event was received.
     fn apply(&mut self, event: JobEvent, received: Instant, ctx: &mut Context<Self>) {
         // The actor system does not enter spans: without this line the log lines would not name the task.
         let _task = self.span.clone().entered();
@@ -163,21 +164,25 @@ impl Coordinator {
     }
 
     /// Records a report if it comes from the current incarnation of a worker over its latest connection.
-    /// Others are safe to ignore: after a reconnect, the worker sends a report again until it is answered.
+    /// Other reports can be ignored: after a reconnect, the worker sends a report again until it is
+    /// answered.
     fn record(&mut self, peer: &Peer, received: Instant, report: &mut Report) {
         if !self.state.is_latest(peer) {
             return;
         }
         let at = elapsed_at(&self.clock, received);
         if let Some(recorded) = self.ledger.record(peer, at, report) {
-            self.feed.drop_spans(recorded.spans_dropped, "workers report spans that cannot be theirs");
+            self.feed.drop_spans(
+                recorded.spans_dropped,
+                "workers reported spans of other tasks or of impossible times",
+            );
             self.feed.report(peer.task.index, recorded.steps, report);
         }
     }
 
     fn carry_out(&mut self, effects: Vec<Effect<Reply>>) {
         for effect in effects {
-            // The run may have ended already, and then its receivers are gone.
+            // Failures to send are ignored, because the receivers are gone if the run has already ended.
             match effect {
                 Effect::Reply(reply, message) => reply.send(message, Payload::EMPTY),
                 Effect::Started => drop(self.milestones.send(Milestone::Started)),
@@ -201,8 +206,8 @@ impl Coordinator {
         }
     }
 
-    /// Starts the timers that the state needs now and cancels all others: a timer that keeps running would
-    /// keep this actor, and everything that it holds, alive.
+    /// Starts the timers that the state needs now, and cancels all others. A timer that keeps running would
+    /// keep this actor alive, with everything that the actor holds.
     fn set_timers(&mut self, ctx: &mut Context<Self>) {
         if !self.state.is_failing() {
             self.leave_timer.take().map(|timer| ctx.cancel_future(timer));

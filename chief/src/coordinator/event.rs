@@ -24,20 +24,20 @@ pub(crate) enum JobEvent {
     Lost { index: u32, connection: u64 },
     /// Every variable has its initial value; the job begins with this placement and state.
     Created(Placement, JobStart),
-    /// The saves have changed: a checkpoint was committed or a save failed.
+    /// A checkpoint was committed, or a save failed.
     Saved(SaveStatus),
-    /// The shards are about to be told the step to stop at. If the job `drains`, another job will continue
-    /// from there.
+    /// The chief is about to tell the shards the step to stop at. If `drains` is true, another job will
+    /// continue from that step.
     Stop { reason: String, drains: bool },
     /// The shards have agreed on the step at which they stop.
     StoppingAt(GlobalStep),
-    /// The time that workers have to finish a drain is over.
+    /// The job is draining, and the time for workers to finish is over.
     EndDrain,
-    /// The job cannot continue, because of this error.
+    /// The job cannot continue because of this error.
     Fail(ChiefError),
     /// A signal was received, and nothing can be saved.
     Interrupt,
-    /// The time that workers have to leave a failed job is over.
+    /// The job has failed, and the time for workers to leave is over.
     EndFailing,
 }
 

@@ -1,5 +1,5 @@
-//! The coordinator: the actor that keeps the job's state, and the service that takes the workers' requests to
-//! it.
+//! The coordinator: the actor that keeps the job's state, and the service that passes the workers' requests
+//! to the actor.
 
 mod actor;
 mod event;

@@ -29,14 +29,14 @@ impl Service for CoordinatorService {
     fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
         match peer.task.job {
             JobName::Worker => {
-                // Neither this event nor the end of the connection may be lost, so both bypass the mailbox
-                // limit. Each occurs once per connection, and the number of connections is bounded.
+                // The events for the start and the end of a connection must not be lost, so both bypass the
+                // mailbox limit. Each occurs once per connection, and the number of connections is bounded.
                 self.coordinator.do_send(self.queued(JobEvent::Connected(peer.clone())));
                 Ok(())
             }
             _ => Err(Refusal::new(
                 RefusalCode::Mismatch,
-                format!("the chief takes connections from workers, and this is {}", peer.task),
+                format!("the chief accepts connections only from workers, but the peer is {}", peer.task),
             )),
         }
     }

@@ -95,8 +95,8 @@ impl TestCoordinator {
         self.coordinator.send(Observe).await.unwrap()
     }
 
-    /// Waits until the second worker, which trains, changes its state. Returns the new state, and the state
-    /// of the first worker.
+    /// Waits until the second worker is no longer training. Returns the states of the second and of the
+    /// first worker.
     async fn second_worker_changes(&self) -> (WorkerState, WorkerState) {
         loop {
             self.bell.notified().await;
@@ -144,7 +144,7 @@ fn a_worker_that_stays_away_departs() {
         let _back = chief.worker(0, 7).await;
         drop(first);
         drop(second);
-        // The broken connection is seen at once, long before the worker counts as lost.
+        // The coordinator notices the broken connection at once, long before the worker counts as lost.
         let away = tokio::time::timeout(PATIENCE, chief.second_worker_changes()).await.unwrap();
         assert_eq!(away, (WorkerState::Away, WorkerState::Training));
         let lost = tokio::time::timeout(PATIENCE, chief.departures.recv()).await.unwrap();

@@ -1,8 +1,8 @@
-//! Decides when a regular action is due: after a number of steps or a time, whichever comes first. Reads no
-//! clock.
+//! Decides when a regular action is due: after a number of steps or after an interval, whichever ends first.
+//! Reads no clock.
 //!
-//! Wanted properties: (A) at the first call the action is due; (B) at a later call it is due exactly if the
-//! given number of steps, or the given time, has passed since it was last due.
+//! Wanted properties: (A) at the first call the action is due; (B) at a later call it is due if and only if
+//! the given number of steps, or the given interval, has passed since it was last due.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ pub(crate) struct Cadence {
 }
 
 impl Cadence {
-    /// Returns a cadence of `steps` steps or `time`. If both are `None`, the action is due only at the first
-    /// call.
+    /// Returns a cadence for an action that is due every `steps` steps, and every `time`. If both are
+    /// `None`, the action is due only at the first call.
     pub(crate) const fn new(steps: Option<u64>, time: Option<Duration>) -> Self {
         Self { steps, time, last: None }
     }
 
-    /// Returns whether the action is due at this step and time. If it is, it counts as done.
+    /// Returns whether the action is due at this step and time. If it is due, records that it was done.
     pub(crate) fn is_due(&mut self, step: u64, at: Duration) -> bool {
         let due = self.last.is_none_or(|(last_step, last_at)| {
             self.steps.is_some_and(|steps| step.saturating_sub(last_step) >= steps)

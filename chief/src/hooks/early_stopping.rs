@@ -1,8 +1,7 @@
 //! Ends the training when the evaluations no longer improve.
 //!
-//! Wanted properties: (A) the hook requests a stop as soon as `patience` evaluations in a row have not been
-//! better, by more than `min_delta`, than the best evaluation before them; (B) it never requests a stop
-//! earlier.
+//! Wanted properties: (A) the hook requests a stop when `patience` evaluations in a row have not improved on
+//! the best earlier evaluation by more than `min_delta`; (B) the hook never requests a stop before that.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;
@@ -18,8 +17,8 @@ pub enum Better {
     Higher,
 }
 
-/// A hook that ends the training successfully when several evaluations in a row are not better than the best
-/// one before them.
+/// A hook that ends the training successfully when several evaluations in a row have not improved on the
+/// best earlier one.
 #[derive(Clone, Debug)]
 pub struct EarlyStopping {
     metric: String,
@@ -36,13 +35,13 @@ pub struct EarlyStopping {
 
 impl EarlyStopping {
     /// Creates the hook for a metric of the graph, or for `loss`. An evaluation is better if it improves the
-    /// metric by more than `min_delta`, and never if the metric is NaN. A patience of 0 counts as 1.
+    /// metric by more than `min_delta`; NaN is never better. A patience of 0 counts as 1.
     pub fn new(metric: impl Into<String>, better: Better, patience: u32, min_delta: f32) -> Self {
         let (metric, patience) = (metric.into(), patience.max(1));
         Self { metric, patience, min_delta, better, best: None, since: 0, last: None, warned: false }
     }
 
-    /// Records the value of another evaluation, and returns whether to stop.
+    /// Records the value of a new evaluation, and returns whether to stop.
     fn judge(&mut self, value: f32) -> bool {
         let better = match (self.best, self.better) {
             (None, _) => !value.is_nan(),
@@ -127,7 +126,7 @@ mod tests {
             let (metric, better) = if higher { ("accuracy", Better::Higher) } else { ("loss", Better::Lower) };
             let mut hook = EarlyStopping::new(metric, better, patience, min_delta);
             let stops = stops(&mut hook, &values, metric);
-            // The position of each new best value, with the value.
+            // Each new best value, with its position.
             let mut bests: Vec<(usize, f32)> = Vec::new();
             for (at, value) in values.iter().map(|value| value * sign).enumerate() {
                 if bests.last().map_or(!value.is_nan(), |&(_, best)| value < best - min_delta) {

@@ -1,11 +1,12 @@
 //! A map that keeps a bounded number of keys: the latest ones.
 //!
-//! Wanted properties: (A) the map has the latest `MAX` keys, each with its last value; (B) it never has more.
+//! Wanted properties: (A) the map has the latest `MAX` keys, each with its last value; (B) the map never has
+//! more than `MAX` keys.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// A map with the keys that were inserted last; older ones are dropped.
+/// A map of the `MAX` keys that were inserted last; older keys are dropped.
 #[derive(Debug)]
 pub(super) struct Latest<K, V, const MAX: usize> {
     values: HashMap<K, V>,

@@ -1,4 +1,4 @@
-//! Logs the numbers of the training.
+//! Logs the metrics of the training.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// A hook that logs loss, learning rate and gradient norm, as far as they are available, after a number of
-/// steps or a time, whichever comes first.
+/// A hook that logs the loss, the learning rate and the gradient norm, if they are available. It logs after
+/// a number of steps or after an interval, whichever ends first.
 #[derive(Clone, Debug)]
 pub struct LogEvery {
     cadence: Cadence,

@@ -1,7 +1,8 @@
-//! Converts spans to those of OpenTelemetry: a push, with all spans of its step, is a trace. Sends nothing.
-//! Wanted properties: (A) the spans of one step's pushes belong to one trace, whichever task reports them,
-//! and other steps have other traces; (B) a parent belongs to the same trace and contains its child, or is
-//! the push that a shard took, and no span is its own ancestor; (C) the amount of remembered data is bounded.
+//! Converts spans to OpenTelemetry spans; the pushes of a step and all its other spans form one trace. Sends
+//! nothing. Wanted properties: (A) the spans of a step's pushes are in one trace, even if different tasks
+//! report them, and each step has its own trace; (B) a parent is in the same trace as its child, and no span
+//! is its own ancestor; a parent contains its child in time, or it is a push that a shard handles in the
+//! child; (C) the amount of remembered data is bounded.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,7 +21,7 @@ use super::trace_event::PUSH;
 /// The largest number of steps whose push is remembered.
 const STEPS_MAX: usize = 4096;
 
-/// A converter, with the data that it remembers from span to span.
+/// A converter that remembers pushes from one call to the next.
 #[derive(Debug)]
 pub(super) struct OtelSpans {
     began: SystemTime,
@@ -41,7 +42,7 @@ impl OtelSpans {
         Self { began, pushes: Latest::new() }
     }
 
-    /// Converts spans to those of OpenTelemetry.
+    /// Converts spans to OpenTelemetry spans.
     pub(super) fn of(&mut self, spans: &[SpanSpec]) -> Vec<SpanData> {
         for span in spans {
             if let (Some((push, _)), Some(step)) = (span.push, span.local_step) {
@@ -115,8 +116,9 @@ impl OtelSpans {
     }
 }
 
-/// Returns the parent of a span: the innermost span of the same trace that contains it or, for work of a
-/// shard on a push, that push.
+/// Returns the index of a span's parent, if any. The parent is the innermost span of the same trace that
+/// contains the span. If there is none and a shard handles a push in this span, the parent is the worker's
+/// span of that push.
 fn parent(spans: &[SpanSpec], index: usize, own: impl Iterator<Item = usize>) -> Option<usize> {
     let span = &spans[index];
     let time = |span: &SpanSpec| (span.start_us, span.start_us.saturating_add(span.took_us.max(0)));

@@ -1,5 +1,5 @@
-//! Sends the timeline of a job to an OpenTelemetry collector on a separate thread, so that a collector that
-//! is slow or unreachable delays nothing. What belongs to a trace is decided elsewhere.
+//! Sends the timeline of a job to an OpenTelemetry collector on a separate thread, so that a slow or
+//! unreachable collector does not delay the job. `otel_span` decides which spans form a trace.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,15 +19,15 @@ use crate::report::JobEnd;
 
 /// The time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest part of a response that is read, in bytes.
+/// The maximum size of a response, in bytes.
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 
-/// The reason for which spans cannot be sent to a collector.
+/// The reason why spans cannot be sent to a collector.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
     /// The endpoint is not a plain HTTP address.
     #[error(
-        "endpoint '{0}' is invalid: expected http://host:port, such as http://127.0.0.1:4318; for https, use a collector on this host that forwards"
+        "endpoint '{0}' is invalid: expected http://host:port, such as http://127.0.0.1:4318; for https, use a collector on this host that forwards the spans"
     )]
     Endpoint(String),
     /// No exporter could be built.
@@ -40,7 +40,8 @@ pub enum OtlpError {
     },
 }
 
-/// A hook that sends the spans of traced steps by OTLP over HTTP: each push, with its step, is a trace.
+/// A hook that sends the spans of traced steps by OTLP over HTTP. The pushes of a step and all its other
+/// spans form one trace.
 ///
 /// Spans that cannot be sent are counted and logged; the training goes on.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ impl Hook for Otlp {
         let Some(exporter) = self.exporter.take() else { return };
         match Spool::start("traces", move |spooled| send_all(&exporter, began, &spooled)) {
             Ok(spool) => self.spool = Some(spool),
-            Err(error) => warn!(%error, "no traces are sent, since no thread could be started"),
+            Err(error) => warn!(%error, "could not start a thread, so no traces are sent"),
         }
     }
 
@@ -126,7 +127,7 @@ fn send_all(exporter: &SpanExporter, began: SystemTime, spooled: &SpoolReader) {
     }
 }
 
-/// A blocking HTTP client, which has a thread to itself.
+/// An HTTP client that blocks its thread. The thread has no other work.
 #[derive(Debug)]
 struct Http(ureq::Agent);
 

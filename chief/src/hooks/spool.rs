@@ -1,5 +1,6 @@
-//! A bounded queue that hands spans to a separate thread, so that a slow disk or network delays nothing.
-//! Spans that do not fit are counted and logged. What the thread does with a span is up to the hook.
+//! A bounded queue that hands spans to a separate thread, so that a slow disk or network does not delay the
+//! job. Spans that do not fit are dropped, counted and logged. The hook decides what the thread does with a
+//! span.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tracing::warn;
 
 /// The largest number of spans that may wait for the thread.
 const WAITING_MAX: usize = 1 << 16;
-/// The time for which the end of the job waits for the thread.
+/// The maximum time for which the end of the job waits for the thread.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The sending end of a spool.
@@ -34,7 +35,7 @@ pub(super) struct SpoolReader {
 /// The counts of waiting and lost spans, which both ends share.
 #[derive(Debug)]
 struct SpoolLoad {
-    /// The name of the hook's output, for the log.
+    /// The name of the hook's output, used in log messages.
     product: &'static str,
     waiting: AtomicUsize,
     lost: AtomicU64,
@@ -77,16 +78,16 @@ impl Spool {
         let waiting = self.load.waiting.fetch_add(spans.len(), Ordering::Relaxed);
         if waiting + spans.len() > WAITING_MAX || self.spans.send(spans.to_vec()).is_err() {
             self.load.waiting.fetch_sub(spans.len(), Ordering::Relaxed);
-            self.load.lose(spans.len(), &"they come faster than they are taken");
+            self.load.lose(spans.len(), &"spans arrive faster than the thread takes them");
         }
     }
 
-    /// Waits some seconds for the thread to end, and returns the number of spans that were lost.
+    /// Waits at most [`FAREWELL`] for the thread to end, and returns the number of spans that were lost.
     pub(super) fn end(self) -> u64 {
         let Self { spans, load, ended } = self;
         drop(spans);
         if ended.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Timeout) {
-            warn!("the {} is not complete in time", load.product);
+            warn!("could not finish the {} in time", load.product);
         }
         let lost = load.lost.load(Ordering::Relaxed);
         if lost > 0 {
@@ -139,7 +140,7 @@ pub(super) mod tests {
             spans.push(of_push(9, shard, span(shard.task(), &lane, "queue", 1_700, 100)));
             spans.push(of_push(9, shard, span(shard.task(), &lane, "apply", 1_800, 300)));
         }
-        // Spans come in any order.
+        // Spans may arrive in any order.
         spans.push(span(worker, "trainer", "compute", 1_000, 600));
         spans.push(SpanSpec { local_step: None, ..span(TaskId::CHIEF, "checkpoints", "step-4", 100, 50) });
         spans

@@ -6,7 +6,7 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// A hook that logs updates per second after a number of steps or a time, whichever comes first.
+/// A hook that logs updates per second after a number of steps or after an interval, whichever ends first.
 #[derive(Clone, Debug)]
 pub struct StepCounter {
     cadence: Cadence,

@@ -1,5 +1,5 @@
-//! Writes the job's summaries to an event file on a separate thread, so that a slow or full disk delays
-//! nothing; only the summaries that the disk does not take are lost.
+//! Writes the job's summaries to an event file on a separate thread, so that a slow or full disk does not
+//! delay the job. Only the summaries that cannot be written are lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,11 +21,11 @@ use crate::tensorboard::{Collector, EventError, EventWriter, SummaryConfig, eval
 
 /// The largest number of calls whose summaries may wait for the disk.
 const WAITING_MAX: usize = 64;
-/// The time for which the end of the job waits for the disk.
+/// The maximum time for which the end of the job waits for the disk.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// A hook that writes event files for TensorBoard: the job's graph and settings, the numbers of its training
-/// as often as the settings say, its evaluations, and all summaries that workers and hooks plot.
+/// A hook that writes event files for TensorBoard: the job's graph and settings, the metrics of its training
+/// at the configured cadence, its evaluations, and all summaries that workers and hooks plot.
 ///
 /// Summaries that cannot be written are counted and logged once; the training goes on.
 #[derive(Debug)]
@@ -58,14 +58,14 @@ impl Hook for SummaryEvery {
         self.collector = Some(Collector::new(job, step));
         match WriterThread::start(self.config.clone(), job.clone(), step, Arc::clone(&self.lost)) {
             Ok(writer) => self.writer = Some(writer),
-            Err(error) => warn!(%error, "no summaries are written, since no thread could be started"),
+            Err(error) => warn!(%error, "could not start a thread, so no summaries are written"),
         }
     }
 
     fn progress(&mut self, snapshot: &TrainingSnapshot, _: &mut HookContext) {
         let Some(collector) = &mut self.collector else { return };
         collector.note(snapshot);
-        // The very last numbers are always written.
+        // The final metrics of the training are always written.
         if self.cadence.is_due(snapshot.step().0, snapshot.at) || !snapshot.progress.running {
             let summaries = collector.collect(snapshot);
             self.send(summaries);
@@ -88,7 +88,7 @@ impl Hook for SummaryEvery {
         }
         match self.lost.load(Ordering::Relaxed) {
             0 => {}
-            lost => warn!(lost, "summaries were not written"),
+            lost => warn!(lost, "some summaries could not be written"),
         }
     }
 }
@@ -96,7 +96,7 @@ impl Hook for SummaryEvery {
 /// Counts lost summaries, and logs the first loss.
 fn lose(lost: &AtomicU64, count: usize, reason: &dyn std::fmt::Display) {
     if lost.fetch_add(count as u64, Ordering::Relaxed) == 0 {
-        warn!(%reason, "summaries are lost; training goes on");
+        warn!(%reason, "could not write summaries; training goes on");
     }
 }
 
@@ -104,7 +104,7 @@ fn lose(lost: &AtomicU64, count: usize, reason: &dyn std::fmt::Display) {
 #[derive(Debug)]
 struct WriterThread {
     lines: SyncSender<Vec<SummarySpec>>,
-    /// Closed when everything is written.
+    /// Closed when everything has been written.
     ended: Receiver<()>,
 }
 
@@ -143,13 +143,14 @@ fn write_all(
     for summaries in waiting {
         let written = match &mut file {
             Some(file) => file.write(&summaries),
-            // The disk may have room again. The graph is not written a second time.
+            // Tries a new file, because the disk may have room again. The graph is not written a second
+            // time.
             None => EventWriter::create(&config.dir).and_then(|new| file.insert(new).write(&summaries)),
         };
         match written {
             Ok(()) => {}
             Err(error @ EventError::Io { .. }) => {
-                // The file may end within a record, so another one is begun.
+                // The file may end within a record, so the next summaries go to a new file.
                 file = None;
                 lose(lost, summaries.len(), &error);
             }
@@ -200,7 +201,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let taken = folder.path().join("file");
         std::fs::write(&taken, "no directory").unwrap();
-        // The beginning, three numbers of the first snapshot, and one more.
+        // One for the start of the file, three for the metrics of the first snapshot, and one for the
+        // summary `mine`.
         assert_eq!(run(&taken).lost.load(Ordering::Relaxed), 5);
     }
 }

@@ -1,8 +1,8 @@
 //! Converts spans to events of the Chrome trace format, which Perfetto opens: tasks are processes, lanes are
-//! threads, and a push is a flow from where its gradients were computed to the shard and back. Writes no
-//! file. Wanted properties: (A) the spans of one thread are disjoint or nested, as long as its lane has
-//! enough rows; (B) the amount of remembered data is bounded; (C) a push has the same identity in all of its
-//! events, whichever task reports them.
+//! threads, and a push is a flow from the computation of its gradients to the shard and back. Writes no
+//! file. Wanted properties: (A) the spans of one thread are disjoint or nested if its lane has enough rows;
+//! (B) the amount of remembered data is bounded; (C) all events of a push have the same id, even if
+//! different tasks report them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -22,15 +22,15 @@ pub(super) const APPLY: &str = "apply";
 
 /// The largest number of threads in all processes; further spans share the last thread of their process.
 const THREADS_MAX: usize = 4096;
-/// The largest number of rows of one lane, for spans that overlap.
+/// The largest number of rows of one lane. Overlapping spans are drawn in different rows.
 const ROWS_MAX: usize = 8;
-/// The largest number of spans of a row that are remembered. They cover some seconds, because workers report
-/// one after another what they did at the same time.
+/// The largest number of remembered spans of a row. This number covers a few seconds. Fewer spans would not
+/// be enough, because workers report the same period at different times.
 const RECENT_MAX: usize = 1024;
 /// The largest number of steps whose `compute` span is remembered.
 const COMPUTED_MAX: usize = 4096;
 
-/// A timeline, with the data that it remembers from span to span.
+/// A timeline. It remembers earlier spans in order to find free rows and to draw arrows for later spans.
 #[derive(Debug)]
 pub(super) struct TraceEvents {
     processes: BTreeMap<TaskId, Process>,
@@ -50,7 +50,7 @@ struct Row {
     recent: VecDeque<(Micros, Micros)>,
 }
 
-/// The place at which a span is drawn in the timeline.
+/// The position of a span in the timeline.
 #[derive(Clone, Copy, Debug)]
 struct DrawnSpan {
     process: u64,
@@ -198,7 +198,7 @@ fn named(name: &str, process: u64, thread: u64, args: Value) -> Value {
     json!({ "name": name, "ph": "M", "pid": process, "tid": thread, "args": args })
 }
 
-/// Returns a number for a task, in the order of tasks in a cluster.
+/// Returns the process number of a task. The numbers follow the order of the tasks in a cluster.
 const fn process(task: TaskId) -> u64 {
     let job = match task.job {
         JobName::Chief => 0,
@@ -219,8 +219,8 @@ fn rank(lane: &str) -> u64 {
     }
 }
 
-/// Returns a number for a push to a shard that is the same in every task's spans: an FNV-1a hash, cut to the
-/// number of bits that every reader of JSON keeps.
+/// Returns the id of a push to a shard, which is the same in the spans of all tasks. The id is an FNV-1a
+/// hash, cut to 52 bits because every JSON reader represents such integers exactly.
 fn flow_id(push: PushId, shard: ShardId) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let parts = [
@@ -291,8 +291,8 @@ mod tests {
         }
     }
 
-    /// (A): each worker reports its pushes of a second at once, and their spans at the shard lie between
-    /// those of the others.
+    /// (A): each worker reports all its pushes of a second in one report. On the shard, the spans of
+    /// different workers alternate.
     #[test]
     fn spans_of_several_workers_do_not_cross() {
         let mut events = TraceEvents::new();
@@ -330,7 +330,7 @@ mod tests {
             (events.threads, events.processes[&TaskId::worker(0)].lanes.len()),
             (THREADS_MAX, THREADS_MAX)
         );
-        // Later spans are drawn, and not remembered.
+        // Later spans are drawn, but not remembered.
         for index in 1..99 {
             let drawn = events.of(&[span(TaskId::worker(index), "trainer", COMPUTE, 5, 1)]);
             assert_eq!((drawn.len(), &drawn[0]["ph"]), (1, &Value::from("X")));

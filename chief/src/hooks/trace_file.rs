@@ -1,5 +1,5 @@
-//! Writes the timeline of a job to a file on a separate thread, so that a slow or full disk delays nothing.
-//! How a span is drawn is decided elsewhere.
+//! Writes the timeline of a job to a file on a separate thread, so that a slow or full disk does not delay
+//! the job. `trace_event` decides how a span is drawn.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,9 +14,9 @@ use crate::error::ChiefError;
 use crate::hook::Hook;
 use crate::report::JobEnd;
 
-/// A hook that writes one file in the Chrome trace format, which <https://ui.perfetto.dev> opens: the traced
-/// steps of all workers, their pushes, and the handling of these pushes on the shards, on the chief's clock.
-/// A file that was cut off can still be read.
+/// A hook that writes one file in the Chrome trace format, to be opened at <https://ui.perfetto.dev>. The
+/// file has the traced steps of all workers, their pushes, and the handling of these pushes on the shards.
+/// All times are on the chief's clock. A truncated file can still be read.
 ///
 /// Spans that cannot be written are counted and logged; the training goes on.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ fn write_all(file: File, spooled: &SpoolReader) {
     if broken.is_none()
         && let Err(error) = file.end()
     {
-        warn!(%error, "timeline has no proper end");
+        warn!(%error, "could not write the end of the timeline");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Concludes a job that trained to its end: checks every shard's counts against what the synchronization
-//! policy promises, and makes the report.
+//! Concludes a job that trained to its end: checks that the counts of every shard agree with the
+//! synchronization policy, and makes the report.
 
 use std::time::Duration;
 
@@ -113,7 +113,10 @@ mod tests {
             let report = counted(sync, right, 0).unwrap();
             assert_eq!((report.updates_applied, report.gradients, report.skipped), (10, gradients, 3));
             let error = counted(sync, wrong, 0).unwrap_err();
-            assert!(error.contains(&format!("expected 10 updates since version 0 under {sync}")), "{error}");
+            assert!(
+                error.contains(&format!("expected version 10 and matching counts under {sync}")),
+                "{error}"
+            );
             let lost = ShardCounters { received: right.received + 1, ..right };
             assert!(counted(sync, lost, 0).unwrap_err().starts_with("ps/0"), "V2");
             let report = counted_from(90, sync, right, 0).unwrap();
@@ -130,6 +133,6 @@ mod tests {
         assert!(counted("bounded:3", pushes, 3).is_ok());
         assert!(counted("async", pushes, 4).is_ok());
         let error = counted("bounded:3", pushes, 4).unwrap_err();
-        assert!(error.contains("4 steps behind another, and bounded:3 allows 3"), "{error}");
+        assert!(error.contains("4 steps behind another worker, but bounded:3 allows 3"), "{error}");
     }
 }

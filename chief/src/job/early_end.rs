@@ -1,8 +1,8 @@
-//! What happens when the training has ended: which checkpoint is saved last, and the result of a job that was
-//! not trained to its end. Accesses neither store nor clock. Wanted properties: (A) only a job with a last
-//! checkpoint ends as saved, at the step of that checkpoint; (B) a job that was told to stop and has a last
-//! checkpoint ends as saved; (C) any other job keeps its error; (D) nothing is saved if the shards may be at
-//! fault, and the last save of a job that was trained to its end has no time limit.
+//! Decides which checkpoint is saved after the training, and the result of a job that was not trained to its
+//! end. Accesses no store and no clock. Wanted properties: (A) a job ends as `Saved` only with a last
+//! checkpoint, and at the step of that checkpoint; (B) a job that was told to stop and has a last checkpoint
+//! ends as `Saved`; (C) any other job keeps its error; (D) nothing is saved if the shards may be at fault;
+//! the last save has no time limit if the job was trained to its end and does not drain.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
@@ -18,7 +18,8 @@ pub(crate) enum LastSave {
     Nothing,
     /// The checkpoint of this step is saved.
     At(GlobalStep),
-    /// The checkpoint of the step that all shards have reached is saved, if they have reached the same one.
+    /// The checkpoint of the step that all shards have reached is saved. The save fails if the shards are at
+    /// different steps.
     Current,
 }
 
@@ -37,19 +38,20 @@ impl LastSave {
     }
 }
 
-/// The limit of the time that the last save may take.
+/// The time limit of the last save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SaveLimit {
-    /// The save may take the time that is left of the drain.
+    /// The deadline of the save is that of the drain.
     Drain,
-    /// The save may take the drain timeout, counted from now.
+    /// The deadline of the save is one drain timeout from now.
     DrainTimeout,
-    /// The save may take any time.
+    /// The save has no time limit.
     Unlimited,
 }
 
 impl SaveLimit {
-    /// Returns the limit for a job that was `draining` or not, and whose training `ended_well` or not.
+    /// Returns the limit. `draining` says whether the job was draining, and `ended_well` whether its
+    /// training ended without an error.
     pub(crate) const fn new(draining: bool, ended_well: bool) -> Self {
         match (draining, ended_well) {
             (true, _) => Self::Drain,
@@ -59,9 +61,9 @@ impl SaveLimit {
     }
 }
 
-/// Returns the result of a job that was not trained to its end because of `error`. `drain` is the reason for
-/// which the job was told to stop, if it was. `last` is the last checkpoint or the reason for which it could
-/// not be saved; `None` if none was to be saved.
+/// Returns the result of a job that was not trained to its end because of `error`. `drain` is the reason why
+/// the job was told to stop, or `None` if it was not. `last` is the last checkpoint or the reason why it
+/// could not be saved, or `None` if no checkpoint was to be saved.
 pub(crate) fn early_end(
     error: ChiefError,
     drain: Option<String>,

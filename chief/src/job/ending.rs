@@ -1,5 +1,5 @@
-//! How workers leave the job, and how the job ends: with an evaluation, or with an error that all workers are
-//! told.
+//! Handles workers that leave, and the end of the job: with an evaluation, or with an error that is reported
+//! to all workers.
 
 use pushpull_messages::id::{LocalStep, TaskId};
 use pushpull_messages::message::{Evaluated, Finish, Finished, TrainingResult};
@@ -13,14 +13,15 @@ use super::{
 use crate::error::ChiefError;
 
 impl<R> JobState<R> {
-    /// Fails the job with this error. The workers are told of it, and the job ends when they have left.
+    /// Fails the job with this error. The error is reported to the workers, and the job ends when they have
+    /// left.
     pub(crate) fn fail(&mut self, error: ChiefError) -> Vec<Effect<R>> {
         let mut effects = self.begin_failing(error);
         effects.extend(self.proceed());
         effects
     }
 
-    /// Ends a job that has failed, whether or not the workers have left.
+    /// Ends a job that has failed, even if workers have not left yet.
     pub(crate) fn end_failing(&mut self) -> Vec<Effect<R>> {
         match std::mem::replace(&mut self.phase, Phase::Ended(None)) {
             Phase::Failing(error) => {
@@ -34,7 +35,7 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Returns the reason for which workers can no longer take part, or `None` if they can.
+    /// Returns the reason why workers can no longer take part, or `None` if they still can.
     pub(super) fn over(&self) -> Option<String> {
         match &self.phase {
             Phase::Failing(error) => Some(format!("the job is ending: {error}")),
@@ -48,8 +49,8 @@ impl<R> JobState<R> {
         if matches!(self.phase, Phase::Failing(_) | Phase::Ended(_)) {
             return Vec::new();
         }
-        // The job waits for workers that have not registered yet, so that they learn the reason. It does not
-        // wait if the start timeout is over or an operator wants the job to end now.
+        // A failing job waits for workers that have not registered yet, in order to report the error to
+        // them. The job does not wait if the start timeout is over or an operator has interrupted it.
         let tell_absent = !matches!(error, ChiefError::Missing { .. } | ChiefError::Interrupted { .. });
         let reason = error.to_string();
         let mut effects = Vec::new();
@@ -60,7 +61,7 @@ impl<R> JobState<R> {
                     effects.extend(member.put(MemberState::Left).map(refused));
                 }
                 MemberState::Absent if !tell_absent => member.state = MemberState::Left,
-                // Such a worker's next request is answered with the reason.
+                // Workers in other states receive the reason as the reply to their next request.
                 _ => {}
             }
         }
@@ -68,7 +69,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Removes the current incarnation of a worker that has not said that it leaves.
+    /// Removes the current incarnation of a worker that has ended without reporting that it leaves.
     pub(super) fn lose(&mut self, index: u32) -> Vec<Effect<R>> {
         let member = self.member(index);
         let training = matches!(member.state, MemberState::Training);
@@ -82,7 +83,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Removes a worker that has begun and leaves before it has finished.
+    /// Removes a worker that has begun to train and leaves before it has finished.
     fn leave(&mut self, index: u32, reason: &str) -> Vec<Effect<R>> {
         let incarnation = self.member(index).incarnation.expect("a worker that has begun has registered");
         if self.job.deterministic {
@@ -90,7 +91,7 @@ impl<R> JobState<R> {
             warn!(%worker, "worker left a deterministic job; the result will differ from a run with all workers");
         }
         let mut effects = vec![Effect::Leave(index, incarnation)];
-        // When all tasks are told to stop, some workers may stop before the chief has been told.
+        // In a drain, the workers may be told to stop, too, so a worker that leaves does not fail the job.
         if self.job.when_worker_leaves == LeaveSpec::Fail && !self.drains() {
             effects.extend(self.begin_failing(ChiefError::WorkerLeft {
                 worker: TaskId::worker(index),
@@ -109,7 +110,8 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Handles the message in which a worker that has not left says how its training ended.
+    /// Handles the message `Finish` of a worker that has not left. The message says how the training of the
+    /// worker ended.
     pub(super) fn finished(&mut self, index: u32, finish: Finish, reply: R) -> Vec<Effect<R>> {
         let over = self.over();
         let Finish { result, local_step, loss, skipped } = finish;
@@ -163,10 +165,10 @@ impl<R> JobState<R> {
                 info!(%worker, %steps, "worker finished");
                 Vec::new()
             }
-            // The evaluation shows whether all inputs together were sufficient, because it needs the last
-            // step's variables.
+            // The evaluation needs the variables of the last step. It therefore fails if the inputs of all
+            // workers together were too short.
             TrainingResult::InputEnded(how) => {
-                warn!(%worker, reason = how, "worker has no more input; waiting for the others");
+                warn!(%worker, reason = how, "worker has no more input; waiting for the other workers");
                 let effects = self.leave(index, &how);
                 self.input_ended.get_or_insert((worker, how));
                 effects
@@ -184,7 +186,8 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Handles the message of the worker that was told to evaluate, which has done so or could not.
+    /// Handles the message `Evaluated` of the worker that was told to evaluate: its evaluation, or the
+    /// reason why it failed.
     pub(super) fn evaluated(&mut self, index: u32, evaluated: Evaluated, reply: R) -> Vec<Effect<R>> {
         self.member(index).state = MemberState::Left;
         if let Some(reason) = self.over() {
@@ -194,7 +197,7 @@ impl<R> JobState<R> {
         match evaluated.result {
             Err(mut reason) => {
                 if let Some((worker, how)) = self.input_ended.take() {
-                    reason.push_str(&format!("; before, {worker} had said: {how}"));
+                    reason.push_str(&format!("; earlier, {worker} had no more input: {how}"));
                 }
                 effects.extend(self.begin_failing(failed(index, reason)));
             }
@@ -212,12 +215,12 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Tells one worker to evaluate once all remaining workers have finished. If none of them can be reached,
-    /// the first one that reconnects is told.
+    /// Tells one worker to evaluate when all remaining workers have finished. If none of them is connected,
+    /// the first worker that reconnects is told to evaluate.
     pub(super) fn evaluate_if_trained(&mut self) -> Vec<Effect<R>> {
         if !self.members.values().any(Member::is_here) {
             let (step, last_step) = (self.global_step, self.job.last_step);
-            // If all remaining workers were told to stop, the job was told to stop, too.
+            // If all workers were told to stop, the whole job counts as told to stop.
             let interrupted = self.saves && self.members.values().all(|member| member.interrupted);
             return self.fail(match self.drains() || interrupted {
                 true => ChiefError::Interrupted { step, last_step },

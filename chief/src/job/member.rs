@@ -1,21 +1,21 @@
-//! One worker of the job, as the chief sees it: its incarnation, its connection, and what it waits for.
+//! One worker of the job from the point of view of the chief: its incarnation, its connection and its state.
 
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::Resume;
 
 /// A worker of the job.
 pub(super) struct Member<R> {
-    /// The latest incarnation of the worker; requests of earlier ones are refused. `None` until the worker
-    /// has registered.
+    /// The latest incarnation of the worker; requests of earlier incarnations are refused. `None` until the
+    /// worker has registered.
     pub incarnation: Option<Incarnation>,
     /// The number of incarnations that have registered.
     pub lives: u64,
     /// The address of the worker's status server, if it has one.
     pub http: Option<String>,
-    /// The number of the latest connection of that incarnation. The worker repeats over it what it sent over
-    /// earlier ones.
+    /// The number of the latest connection of that incarnation. The worker repeats its unanswered requests
+    /// over this connection.
     pub connection: u64,
-    /// Whether that connection is broken; the worker may reconnect.
+    /// Whether the latest connection is broken. The worker may reconnect.
     pub away: bool,
     pub state: MemberState<R>,
     /// Whether the worker has left because of a signal.
@@ -37,7 +37,7 @@ pub(super) enum MemberState<R> {
     /// The worker waits until all workers are ready.
     Ready(R),
     Training,
-    /// The worker has finished and waits to be told what is left to do.
+    /// The worker has finished, and waits for the reply that says whether it must evaluate.
     Finished(R),
     Evaluating,
     /// The worker has left by itself or was told to leave.
@@ -71,7 +71,7 @@ impl<R> Member<R> {
         self.is_here() && !self.away
     }
 
-    /// Returns whether this incarnation of the worker has taken part and will not do so again.
+    /// Returns whether this incarnation of the worker took part and has left or is lost.
     pub(super) const fn is_over(&self) -> bool {
         matches!(self.state, MemberState::Left | MemberState::Lost)
     }

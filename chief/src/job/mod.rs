@@ -51,7 +51,7 @@ pub(crate) enum Effect<R> {
 pub(crate) enum TrainingEnd {
     /// The variables were evaluated.
     Evaluated(TrainingOutcome),
-    /// All workers have finished at this step, so that another job can continue from there.
+    /// All workers have finished at this step, and another job can continue from it.
     Drained { step: GlobalStep },
 }
 
@@ -61,19 +61,19 @@ pub(crate) struct TrainingOutcome {
     /// The mean of the last losses of the workers that stayed to the end.
     pub train_loss: f32,
     pub evaluation: Evaluation,
-    /// The number of losses in `train_loss`.
+    /// The number of workers whose losses are averaged in `train_loss`.
     pub workers: usize,
     pub skipped: u64,
     /// The step at which the training ended.
     pub step: GlobalStep,
-    /// The reason for which the training ended before the job's last step, if it did.
+    /// The reason why the training ended before the job's last step, if it did.
     pub stopped: Option<String>,
 }
 
 /// The state that a job begins with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobStart {
-    /// The number of updates that are already in the variables.
+    /// The number of updates that have already been applied to the variables.
     pub step: GlobalStep,
     /// The position at which each worker continues in its input, by the worker's index.
     pub resumes: Vec<Resume>,
@@ -87,7 +87,7 @@ pub(crate) struct JobStart {
 #[derive(Clone, Debug)]
 struct EarlyStop {
     reason: String,
-    /// Whether the job ends without an evaluation, so that another one can continue.
+    /// Whether the job ends without an evaluation, so that another job can continue from it.
     drains: bool,
     /// The step at which the shards have agreed to stop; `None` until they have agreed.
     step: Option<GlobalStep>,
@@ -95,12 +95,12 @@ struct EarlyStop {
 
 /// The state machine of a job.
 ///
-/// Wanted properties: (A) every request is answered exactly once, however often it is repeated; (B) no worker
-/// begins before all are ready; (C) a job ends exactly once, and successfully only if it was evaluated; (D) a
-/// worker that is disconnected for too long, is lost, or has no more input never holds up the others; (E)
-/// when a worker that has begun leaves before it has finished, the shards are told, once for each
-/// incarnation; (F) if the training stops early, no worker evaluates another step than the one that the
-/// shards have agreed on, and a job that drains is not evaluated.
+/// Wanted properties: (A) every request, even a repeated one, gets exactly one reply; (B) no worker begins
+/// before all workers are ready; (C) a job ends exactly once, and successfully only if it was evaluated; (D)
+/// the other workers do not wait for a worker that is disconnected for too long, is lost, or has no more
+/// input; (E) if a worker begins and leaves before it has finished, the shards are informed exactly once for
+/// this incarnation; (F) if the training stops early, only the step that the shards have agreed on is
+/// evaluated, and a job that drains is not evaluated.
 pub(crate) struct JobState<R> {
     job: JobSpec,
     placement: Option<Placement>,
@@ -111,7 +111,7 @@ pub(crate) struct JobState<R> {
     saves: bool,
     saved: SaveStatus,
     trace: Option<TraceSpec>,
-    /// The number of updates that the job began with.
+    /// The number of updates that had been applied when the job began.
     began: GlobalStep,
     global_step: GlobalStep,
     /// The number of steps that workers dropped because their gradients were not finite.
@@ -137,7 +137,7 @@ fn refuse<R>(reply: R, reason: impl std::fmt::Display) -> Effect<R> {
     Effect::Reply(reply, Refusal::new(RefusalCode::Unavailable, reason).into())
 }
 
-/// Answers a request that the worker has repeated, so that only the repetition is still waiting.
+/// Answers an older request that the worker has repeated. Only the newest request keeps waiting.
 fn superseded<R>(reply: R) -> Effect<R> {
     Effect::Reply(reply, Refusal::superseded().into())
 }
@@ -173,12 +173,13 @@ impl<R> JobState<R> {
         self.global_step
     }
 
-    /// Returns the step at which the training ends, as far as it has been decided.
+    /// Returns the step at which the training ends: the agreed step of an early stop or, without one, the
+    /// job's last step.
     fn last_step(&self) -> GlobalStep {
         self.stopping.as_ref().and_then(|stopping| stopping.step).unwrap_or(self.job.last_step)
     }
 
-    /// Returns the workers that cannot be reached; empty once the job has begun.
+    /// Returns the workers that have not registered or are disconnected. Empty when the job has begun.
     fn missing(&self) -> Vec<TaskId> {
         if !matches!(self.phase, Phase::Starting) {
             return Vec::new();
@@ -195,16 +196,16 @@ impl<R> JobState<R> {
         matches!(self.phase, Phase::Failing(_))
     }
 
-    /// Returns the workers whose connection broke and that may still reconnect, each with the number of that
-    /// connection. If a worker does not reconnect in time, the caller must report it as [`lost`](Self::lost).
-    /// Before the job begins, the limit is the start timeout.
+    /// Returns the disconnected workers that may still reconnect, each with the number of its broken
+    /// connection. If a worker does not reconnect in time, the caller must report it as
+    /// [`lost`](Self::lost). Empty before the job begins, because the start timeout applies then.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let limited = !matches!(self.phase, Phase::Starting | Phase::Ended(_));
         let away = self.members.iter().filter(move |(_, member)| limited && member.is_here() && member.away);
         away.map(|(&index, member)| (index, member.connection))
     }
 
-    /// Returns the progress of the job. Its loss is the mean of the last losses of the workers that take
+    /// Returns the progress of the job. The loss is the mean of the last losses of the workers that take
     /// part.
     pub(crate) fn progress(&self) -> JobProgress {
         let trains =
@@ -273,7 +274,7 @@ impl<R> JobState<R> {
             Some(Ordering::Less) => vec![refuse(
                 reply,
                 format!(
-                    "worker/{index} has been started again since this one was, or the clock there was set back"
+                    "a later incarnation of worker/{index} has registered: the task was started again, or the clock of its host was set back"
                 ),
             )],
             Some(Ordering::Greater) | None => self.register(peer, message, reply),
@@ -300,7 +301,7 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Records that a worker has not reconnected in time since `connection` broke.
+    /// Records that a worker did not reconnect in time after `connection` broke.
     pub(crate) fn lost(&mut self, index: u32, connection: u64) -> Vec<Effect<R>> {
         if !self.awaited().any(|awaited| awaited == (index, connection)) {
             return Vec::new();
@@ -331,7 +332,7 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Handles the first request of a new incarnation, which can only register.
+    /// Handles the first request of a new incarnation. Only a request to register is accepted.
     fn register(&mut self, peer: &Peer, message: Message, reply: R) -> Vec<Effect<R>> {
         let index = peer.task.index;
         if !matches!(message, Message::Register(_)) {
@@ -340,7 +341,7 @@ impl<R> JobState<R> {
         }
         let member = self.member(index);
         if member.is_present() {
-            let reason = format!("worker/{index} is here already: is the same task started twice?");
+            let reason = format!("worker/{index} is already connected: is the same task started twice?");
             return vec![refuse(reply, reason)];
         }
         let mut effects = Vec::new();
@@ -377,7 +378,7 @@ impl<R> JobState<R> {
         match (message, &self.member(index).state) {
             (Message::Report(report), _) => vec![self.reported(index, &report, reply)],
             (Message::Finish(finish), MemberState::Left | MemberState::Lost) => match (over, finish.result) {
-                // The reply is the same as to the first request.
+                // A repeated request gets the same reply as the first one.
                 (Some(reason), TrainingResult::Completed | TrainingResult::InputEnded(_))
                     if !matches!(self.phase, Phase::Ended(None)) =>
                 {
@@ -428,7 +429,7 @@ impl<R> JobState<R> {
         let mut stop = self.over();
         match self.member(index).state {
             MemberState::Training => {
-                // A worker may report a wrong step, but never one beyond the end.
+                // The step is limited, because a faulty worker may report a step beyond the end.
                 self.global_step = self.global_step.max(report.global_step).min(self.last_step());
                 let batch_size = self.job.batch_size;
                 self.member(index).has_drawn(report.drawn, batch_size);
@@ -467,7 +468,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Tells all workers that are ready to begin the training.
+    /// Tells all ready workers to begin the training.
     fn go(&mut self) -> Vec<Effect<R>> {
         let mut effects = Vec::new();
         for index in self.in_state(|state| matches!(state, MemberState::Ready(_))) {
@@ -479,12 +480,12 @@ impl<R> JobState<R> {
 }
 
 fn out_of_turn(index: u32, name: &str) -> String {
-    format!("worker/{index} says {name} out of turn")
+    format!("worker/{index} sent {name} out of turn")
 }
 
 fn too_late(index: u32) -> String {
     format!(
-        "worker/{index} was away for too long, and the others go on without it: start it again to join them"
+        "worker/{index} was away for too long, so the other workers continue without it: start it again to rejoin"
     )
 }
 

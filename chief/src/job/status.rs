@@ -12,11 +12,11 @@ use super::{JobState, Phase};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobStatus {
     pub phase: JobPhase,
-    /// The reason for which the job stops early or has failed.
+    /// The reason why the job stops early or has failed.
     pub reason: Option<String>,
-    /// Whether the job ends before its last step, or has ended.
+    /// Whether the job is stopping early, is failing or has ended.
     pub stops: bool,
-    /// The number of updates that the job began with.
+    /// The number of updates that had been applied when the job began.
     pub began: GlobalStep,
     pub workers: Vec<MemberStatus>,
 }
@@ -34,8 +34,8 @@ pub(crate) struct MemberStatus {
     pub http: Option<String>,
 }
 
-/// The part of the status whose changes are published without delay: the phase, whether the job stops early,
-/// and each worker's state and number of incarnations.
+/// The part of the status that is published without delay when it changes: the phase, whether the job stops
+/// early, and each worker's state and number of incarnations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Headline {
     pub phase: JobPhase,

@@ -1,5 +1,5 @@
-//! How a job stops before its last step: at a step that the shards agree on, either for good or so that
-//! another job can continue.
+//! Handles the stop of a job before its last step. The shards agree on the step. The job then ends for good,
+//! or it drains so that another job can continue.
 
 use pushpull_messages::id::GlobalStep;
 
@@ -8,8 +8,9 @@ use super::{EarlyStop, Effect, JobState, Phase, TrainingEnd, done};
 use crate::error::ChiefError;
 
 impl<R> JobState<R> {
-    /// Begins to stop the training; the shards are about to be told where. A job that `drains` is not
-    /// evaluated. A second call may turn a stop for good into a drain, but not a drain into a stop for good.
+    /// Begins to stop the training. The caller then lets the shards agree on the step. A job that `drains`
+    /// is not evaluated. A second call may turn a stop for good into a drain, but not a drain into a stop
+    /// for good.
     pub(crate) fn stop(&mut self, reason: String, drains: bool) -> Vec<Effect<R>> {
         match (&self.phase, &mut self.stopping) {
             (Phase::Failing(_) | Phase::Ended(_), _) => Vec::new(),
@@ -34,7 +35,7 @@ impl<R> JobState<R> {
         self.proceed()
     }
 
-    /// Ends the time for a drain: the job no longer waits for workers that have not finished.
+    /// Ends a drain whose time is over: the job no longer waits for workers that have not finished.
     pub(crate) fn end_drain(&mut self) -> Vec<Effect<R>> {
         let mut effects = self.let_finished_go();
         let (step, last_step) = (self.global_step, self.job.last_step);
@@ -43,7 +44,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Returns whether the job ends so that another one can continue.
+    /// Returns whether the job drains, so that another job can continue from it.
     pub(super) fn drains(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.drains)
     }
@@ -62,7 +63,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Tells the workers that have finished that nothing is left to do.
+    /// Tells all finished workers that nothing is left to do.
     pub(super) fn let_finished_go(&mut self) -> Vec<Effect<R>> {
         let go = |member: &mut Member<R>| match member.state {
             MemberState::Finished(_) => member.put(MemberState::Left).map(done),

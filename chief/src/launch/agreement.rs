@@ -1,6 +1,6 @@
-//! How all shards agree on a step to stop at while they train. Sends no messages. Wanted properties: (A) no
-//! shard has passed the agreed step when it receives that step; (B) the number of rounds is small, however
-//! fast the shards train.
+//! Finds a step at which all shards can stop while they train. Sends no messages. Wanted properties: (A) no
+//! shard has passed the agreed step when it receives that step; (B) the number of rounds is small, even if
+//! the shards train fast.
 
 use pushpull_messages::id::{GlobalStep, Version};
 
@@ -16,11 +16,11 @@ pub(crate) struct StopAgreement {
 }
 
 impl StopAgreement {
-    /// Begins the search with shards that have reached at most `seen` and make `pace` updates while a few
-    /// messages travel. If `pace` is `None`, no worker trains, and the shards stop where they are.
+    /// Begins the search. The shards have reached at most `seen`, and apply `pace` updates in the time of a
+    /// few messages. If `pace` is `None`, no worker trains, and the shards stop at `seen`.
     pub(crate) fn new(seen: Version, pace: Option<u64>, last_step: GlobalStep) -> Self {
-        // If the step is too early, another round corrects it. A step that is too late would never be
-        // reached, since workers that are about to leave take no more steps.
+        // A step that is too early is corrected by another round. A step that is too late would never be
+        // reached, because workers that are about to leave take no more steps.
         let margin = pace.map_or(0, |pace| 2 + pace.saturating_mul(PACES));
         let step = GlobalStep(seen.0.saturating_add(margin)).min(last_step);
         Self { last_step, margin, step }
@@ -32,8 +32,7 @@ impl StopAgreement {
     }
 
     /// Records the versions that the shards have replied with. Returns true if all of them stop at the step.
-    /// Otherwise the caller must send the request again, with the later step that [`step`](Self::step) then
-    /// returns.
+    /// Otherwise [`step`](Self::step) returns a later step, and the caller must request that step.
     pub(crate) fn update(&mut self, versions: &[Version]) -> bool {
         let seen = versions.iter().copied().max().unwrap_or_default();
         if seen.0 <= self.step.0 {

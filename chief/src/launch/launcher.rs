@@ -1,5 +1,5 @@
-//! Brings the cluster up, supervises it, and carries out commands. What a command means for the job is
-//! decided by the coordinator, which the launcher notifies.
+//! Starts the cluster, supervises it, and carries out commands. The launcher notifies the coordinator of
+//! commands, and the coordinator decides what they mean for the job.
 
 use std::cell::OnceCell;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ use crate::job::JobStart;
 use crate::placement::table;
 use crate::report::JobProgress;
 
-/// The time for which the shards are watched to see how fast they train.
+/// The time over which the training speed of the shards is measured.
 const PACE: Duration = Duration::from_millis(50);
 /// The time between two log lines about missing tasks.
 const MISSING_LOG_INTERVAL: Duration = Duration::from_secs(3);
@@ -49,30 +49,30 @@ pub(crate) struct Launcher<'a> {
     pub saver: mpsc::UnboundedSender<SaverCommand>,
     /// The job's own checkpoints, and the choice of the one that it begins with.
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
-    /// The shares of the drain timeout; set when the job is told to drain.
+    /// The reason and the deadline of a drain; set when the job is told to drain.
     pub drain: Rc<OnceCell<Drain>>,
 }
 
-/// The end of a job that another job continues from.
+/// The early end of a job that another job can continue.
 #[derive(Debug)]
 pub(crate) struct Drain {
     pub reason: String,
-    /// The time by which everything has to be saved.
+    /// The time by which the last checkpoint must be saved.
     pub deadline: Instant,
 }
 
-/// The work that is left for commands that were accepted.
+/// The unfinished work of accepted commands.
 struct Pending<F> {
     /// The running agreement on the step to stop at; the set has at most one element.
     agreement: FuturesUnordered<F>,
     /// Whether the job was told to stop.
     stopping: bool,
-    /// The time by which the workers have to finish a drain.
+    /// The time by which the workers must finish in a drain.
     workers_deadline: Option<Instant>,
 }
 
 impl Launcher<'_> {
-    /// Brings the cluster up, supervises it and carries out commands. Never returns: the coordinator decides
+    /// Starts the cluster, supervises it and carries out commands. Never returns: the coordinator decides
     /// when the job has ended.
     pub(crate) async fn run(&self, commands: &mut CommandQueue) -> Infallible {
         let started = tokio::select! {
@@ -95,11 +95,12 @@ impl Launcher<'_> {
         std::future::pending().await
     }
 
-    /// Waits until all shards have their variables. Returns the time by which the workers have to be present.
+    /// Connects to the ps tasks and initializes the shards. Returns the time by which all workers must be
+    /// present.
     async fn bring_up(&self) -> Result<Instant, ChiefError> {
         let timeout = self.config.start_timeout;
         let deadline = Instant::now() + timeout;
-        // This is longer than the deadline, which is enforced here for all tasks together.
+        // This is longer than the start timeout, so that the deadline below applies to all tasks together.
         let patience = Patience::of(timeout + Duration::from_secs(60));
         let connect = self.ps.connect(self.transport, self.identity, patience, self.config.retry);
         match tokio::time::timeout_at(deadline, connect).await {
@@ -139,8 +140,8 @@ impl Launcher<'_> {
                     let step = self.progress.borrow().global_step;
                     return Err(ChiefError::PsLost { task, step, reason });
                 }
-                // If workers are missing at the deadline, the job ends. Workers that are lost later do not
-                // end it.
+                // If workers are missing at the deadline, the job ends. A worker that is lost later does not
+                // end the job.
                 () = tokio::time::sleep_until(deadline), if !self.progress.borrow().missing.is_empty() => {
                     return Err(self.missing());
                 }
@@ -172,7 +173,7 @@ impl Launcher<'_> {
                 command = commands.next() => self.command(command, &mut pending, || self.agree()),
                 () = self.interrupt.cancelled(), if !interrupted => {
                     interrupted = true;
-                    let drain = Command::Drain { reason: "a signal said so".into() };
+                    let drain = Command::Drain { reason: "a signal was received".into() };
                     self.command(drain, &mut pending, || self.agree());
                 }
                 Some(agreed) = pending.agreement.next() => {
@@ -220,7 +221,7 @@ impl Launcher<'_> {
 
     fn stop<F>(&self, reason: String, drains: bool, pending: &mut Pending<F>, agree: impl FnOnce() -> F) {
         warn!(reason, "stopping before the last step");
-        // The coordinator has to be told before any shard is, since workers react to what the shards tell
+        // The coordinator must be informed before the shards, because workers react to what the shards tell
         // them.
         self.coordinator.do_send(JobEvent::Stop { reason, drains });
         if !std::mem::replace(&mut pending.stopping, true) {
@@ -228,7 +229,7 @@ impl Launcher<'_> {
         }
     }
 
-    /// Makes all shards stop at the same step, and returns it.
+    /// Makes all shards stop at the same step, and returns that step.
     async fn agree(&self) -> Result<GlobalStep, ChiefError> {
         let furthest = async || {
             let shards = self.ps.observe().await?;

@@ -1,4 +1,4 @@
-//! Brings the cluster up, supervises it, and carries out commands to the job.
+//! Starts the cluster, supervises it, and carries out commands to the job.
 
 mod agreement;
 mod launcher;

@@ -1,5 +1,5 @@
-//! The chief's side of the ps tasks: connects to them, hands out the variables, observes the shards, and
-//! stops them.
+//! Manages the ps tasks for the chief: connects to them, distributes the variables, observes the shards, and
+//! stops the tasks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,10 +28,10 @@ use crate::placement::place;
 /// The time that a ps task has to confirm that it stops.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The time after which a request is repeated that a shard refused because its queue was full.
+/// The time to wait before a request is sent again to a shard whose queue was full.
 const OVERLOADED_RETRY: Duration = Duration::from_millis(100);
 
-/// The reason for which the shards could not be created.
+/// The reason why the shards could not be created.
 pub(crate) enum CreateError {
     /// A shard cannot read its initial values.
     Unavailable { shard: ShardId, reason: String },
@@ -130,8 +130,8 @@ impl PsTasks {
         Ok(place(&job.placement, &job.graph.variables, &shards, PlacementEpoch(1))?)
     }
 
-    /// Creates the variables on every shard. May be called again, with another `start`, before a worker has
-    /// been told to begin. Returns the version with which all shards begin.
+    /// Creates the variables on every shard. May be called again, with a different `start`, before any
+    /// worker has been told to begin. Returns the version with which all shards begin.
     pub(crate) async fn create(
         &self,
         job: &JobSpec,
@@ -162,8 +162,8 @@ impl PsTasks {
             creations.push(async move { (shard, creation.await) });
         }
         let mut versions = Vec::new();
-        // The replies of all shards are awaited, so that no shard is still busy with this request when the
-        // next one comes.
+        // Waits for the replies of all shards, so that no shard is still busy with this request when the
+        // next request arrives.
         for (shard, created) in futures_util::future::join_all(creations).await {
             match created {
                 Ok((created, _)) => versions.push((shard, created.version)),
@@ -201,8 +201,8 @@ impl PsTasks {
         futures_util::future::try_join_all(snapshots).await
     }
 
-    /// Tells every shard to write its part of a checkpoint when it has reached version `at`. Returns a stream
-    /// of the replies, in the order in which they come.
+    /// Tells every shard to write its part of a checkpoint when it has reached version `at`. Returns a
+    /// stream of the replies in the order of their arrival.
     pub(crate) fn save(
         &self,
         checkpoint: CheckpointName,
@@ -219,8 +219,8 @@ impl PsTasks {
         saves.collect()
     }
 
-    /// Requests every shard to stop at `step`. Returns the versions of the shards: a shard that has already
-    /// passed `step` does not stop there.
+    /// Asks every shard to stop at `step`. Returns the versions of the shards. A shard that has already
+    /// passed `step` ignores the request.
     pub(crate) async fn stop_at(&self, step: GlobalStep) -> Result<Vec<Version>, ChiefError> {
         let stops = self.shards().into_iter().map(|(shard, caller)| async move {
             let stop = StopAt { shard: shard.shard, step };
@@ -243,7 +243,7 @@ impl PsTasks {
         self.stops.cancel();
         let stops = self.callers.take().into_values().map(|caller| {
             let stop = Stop { reason: reason.clone() };
-            // Each client is dropped as soon as its task has replied, since the task then closes the
+            // Each client is dropped as soon as its task has replied, because the task then closes the
             // connection.
             async move {
                 let stopped = caller.call::<Stopped>(stop, Payload::EMPTY);
@@ -255,8 +255,8 @@ impl PsTasks {
         futures_util::future::join_all(stops).await;
     }
 
-    /// Tells every shard that this incarnation of a worker has left, and repeats the message until each shard
-    /// has confirmed it: a shard that has not received it keeps waiting for the worker.
+    /// Informs every shard that this incarnation of a worker has left. Repeats the message until each shard
+    /// has confirmed it, because a shard without this message keeps waiting for the worker.
     pub(crate) async fn leave(&self, worker: u32, incarnation: Incarnation) {
         let calls = self.shards().into_iter().map(|(shard, client)| async move {
             let leave = Leave { shard: shard.shard, worker, incarnation };
@@ -266,9 +266,9 @@ impl PsTasks {
                     Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Overloaded => {
                         tokio::time::sleep(OVERLOADED_RETRY).await;
                     }
-                    // A ps task that is lost ends the job.
+                    // The message is not repeated, because a lost ps task ends the job.
                     Err(error) => {
-                        error!(%shard, worker = %TaskId::worker(worker), %error, "shard did not hear that a worker left");
+                        error!(%shard, worker = %TaskId::worker(worker), %error, "could not inform the shard that a worker left");
                         return;
                     }
                 }

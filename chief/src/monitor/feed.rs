@@ -75,7 +75,8 @@ impl Feed {
 
     /// Passes on an event.
     pub(crate) fn send(&self, event: HookEvent) {
-        // After the end of the job the reader has been dropped, and nothing is lost.
+        // If the queue is not full, a failure means that the job has ended and the reader is gone. Such an
+        // event does not count as lost.
         if let Err(mpsc::error::TrySendError::Full(_)) = self.events.try_send(event)
             && self.events_lost.fetch_add(1, Ordering::Relaxed) == 0
         {
@@ -104,26 +105,26 @@ impl Feed {
         let batch = SpanBatch { spans, waiting: Arc::clone(&self.spans_waiting) };
         let full = |result| matches!(result, Err(mpsc::error::TrySendError::Full(_)));
         if waiting + count > SPANS_WAITING_MAX || full(self.events.try_send(HookEvent::Spans(step, batch))) {
-            self.drop_spans(count as u64, "they come faster than hooks read them");
+            self.drop_spans(count as u64, "spans arrive faster than hooks read them");
         }
     }
 
-    /// Counts spans that were not passed on, and logs a warning for the first of them.
+    /// Counts spans that were not passed on, and logs a warning at the first loss.
     pub(crate) fn drop_spans(&self, count: u64, reason: &str) {
         if count > 0 && self.spans_lost.fetch_add(count, Ordering::Relaxed) == 0 {
             warn!(reason, "spans are missing in the timeline");
         }
     }
 
-    /// Returns the number of spans that were dropped here.
+    /// Returns the number of spans that the feed has dropped.
     pub(crate) fn spans_lost(&self) -> u64 {
         self.spans_lost.load(Ordering::Relaxed)
     }
 }
 
 impl FeedReader {
-    /// Waits for the next event; returns `None` when every sender is gone. A call that is dropped loses no
-    /// event.
+    /// Waits for the next event; returns `None` when every sender is gone. No event is lost if the returned
+    /// future is dropped.
     pub(crate) async fn next(&mut self) -> Option<HookEvent> {
         self.events.recv().await
     }

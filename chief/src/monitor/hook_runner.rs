@@ -1,5 +1,6 @@
 //! Calls the hooks of a running job: reads the state of the shards about once a second, passes it to the
-//! hooks, and forwards their requests. Delays nothing: shards that do not reply in time are left out.
+//! hooks, and forwards their requests. Does not delay the job: if a shard does not reply in time, the hooks
+//! receive a snapshot without shards.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::report::{JobEnd, JobProgress};
 /// The time limit for querying the shards, including their replies.
 const OBSERVE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// A runner of one job's hooks, with what the hooks have been told so far.
+/// A runner of one job's hooks. It keeps track of what the hooks have been told.
 pub(crate) struct HookRunner {
     job: JobSpec,
     /// The number of workers in the job.
@@ -34,7 +35,7 @@ pub(crate) struct HookRunner {
     begun: bool,
     /// Whether a hook has requested the end of the training.
     stopping: bool,
-    /// Whether a ps task has been seen leaving.
+    /// Whether a shard has reported that its ps task is leaving.
     draining: bool,
 }
 
@@ -48,7 +49,7 @@ impl HookRunner {
         Self { job, workers, hooks, commands, begun: false, stopping: false, draining: false }
     }
 
-    /// Calls the hooks until it is dropped.
+    /// Calls the hooks until the returned future is dropped.
     pub(crate) async fn run(
         &mut self,
         shard_monitor: &ShardMonitor,
@@ -68,7 +69,7 @@ impl HookRunner {
                 loop {
                     tokio::select! {
                         shards = &mut all => break shards.unwrap_or_else(|_| {
-                            debug!(timeout_s = OBSERVE_TIMEOUT.as_secs(), "some shards did not answer");
+                            debug!(timeout_s = OBSERVE_TIMEOUT.as_secs(), "some shards did not reply in time");
                             Vec::new()
                         }),
                         Some(event) = feed.next() => self.dispatch(event),
@@ -158,7 +159,7 @@ impl HookRunner {
     }
 
     fn send(&self, command: Command) {
-        // After the end of the job the receiver is gone, and there is nothing left to do.
+        // A failure means that the job has ended, so the command is no longer needed.
         let _ = self.commands.send(command);
     }
 
@@ -298,7 +299,7 @@ mod tests {
         runner.end(Ok(&JobEnd::Completed(job_report())), &JobProgress::default(), &mut reader);
         let end = "checkpoint 4 step-4, evaluated 4, progress 9, mine, evaluated 9, end true";
         assert_eq!(log.take(), end);
-        // Hooks are told of the end of a job that never began, too.
+        // Hooks are also told about the end of a job that never began.
         let (commands, _received) = mpsc::unbounded_channel();
         let runner = HookRunner::new(job(), 1, vec![Box::new(log.clone())], commands);
         let lost = ChiefError::WorkerFailed { worker: TaskId::worker(0), reason: "gone".into() };

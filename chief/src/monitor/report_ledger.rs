@@ -1,8 +1,8 @@
-//! Counts each report of the workers once, and keeps the latest report of each worker. Reads no clock. Wanted
-//! properties: (A) over however many connections a worker repeats a report, its steps are counted once, and
-//! its summaries and spans are passed on once; (B) spans that are passed on belong to the worker that reports
-//! them or to a ps task of the cluster, and to a time near the job's; all others are dropped and counted; (C)
-//! the steps of all incarnations of a worker add up.
+//! Counts each report of the workers once, and keeps the latest report of each worker. Reads no clock.
+//! Wanted properties: (A) if a worker repeats a report over several connections, the steps are counted once,
+//! and the summaries and spans are passed on once; (B) a span is passed on only if it belongs to the
+//! reporting worker or to a ps task of the cluster, and its times are near those of the job; all other spans
+//! are dropped and counted; (C) the steps of all incarnations of a worker add up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use pushpull_transport::Peer;
 
 use super::training_snapshot::{IntervalReports, WorkerReport};
 
-/// The longest time by which a span may lie before the chief's start or after the present, since clocks are
-/// aligned only roughly.
+/// How far a span may lie before the chief's start or after the present, in microseconds. The limit is
+/// generous because clocks are aligned only roughly.
 const MARGIN_US: Micros = 3_600_000_000;
 
 /// The latest report of a worker.
@@ -29,7 +29,7 @@ pub(crate) struct LatestReport {
     pub local_step: LocalStep,
     /// The last finite loss of this incarnation, if there was any.
     pub loss: Option<f32>,
-    /// The number of spans that the worker had no room for in this incarnation.
+    /// The number of spans that this incarnation of the worker dropped for lack of room.
     pub spans_lost: u64,
     pub snapshot: Option<Arc<WorkerSnapshot>>,
 }
@@ -39,18 +39,18 @@ pub(crate) struct LatestReport {
 pub(crate) struct ReportLedger {
     /// The number of ps tasks in the cluster.
     ps: u32,
-    /// The latest report of each worker, with its number.
+    /// The latest report of each worker, with the number of the report.
     latest: BTreeMap<u32, (u64, LatestReport)>,
-    /// The reports since they were last taken.
+    /// The reports since the last call of [`take`](Self::take).
     interval: IntervalReports,
 }
 
 /// The new information in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
-    /// The steps that the worker has taken since its previous report.
+    /// The number of steps that the worker has taken since its previous report.
     pub steps: u64,
-    /// The spans that were dropped because they cannot belong to this worker or this job.
+    /// The number of spans that were dropped because they cannot belong to this worker or this job.
     pub spans_dropped: u64,
 }
 
@@ -59,9 +59,9 @@ impl ReportLedger {
         Self { ps, latest: BTreeMap::new(), interval: IntervalReports::default() }
     }
 
-    /// Records a report that a worker's current incarnation has made at the time `at`. Removes from it what
-    /// was passed on before and what is invalid. Returns `None` if a later report is already recorded, so
-    /// that nothing is to be passed on.
+    /// Records a report that was received at the time `at` from the current incarnation of a worker. Removes
+    /// from the report all invalid spans, and all summaries and spans that were already passed on. Returns
+    /// `None` if a later report has already been recorded; nothing of this report may then be passed on.
     pub(crate) fn record(&mut self, peer: &Peer, at: Duration, report: &mut Report) -> Option<Recorded> {
         let (worker, life) = (peer.task.index, peer.incarnation);
         let snapshot = report.snapshot.take().map(Arc::from);
@@ -207,7 +207,7 @@ mod tests {
             prop_assert_eq!((spans, summaries), ((0..total as Micros).collect(), total), "(A)");
         }
 
-        /// (C): a worker that takes steps, reports at any time, and is started again now and then.
+        /// (C): the worker takes steps, reports at any time, and is sometimes started again.
         #[test]
         fn steps_add_up_over_all_lives(
             reported in prop::collection::vec((0u64..5, any::<bool>(), 0u8..10), 1..40),
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(passed_on([4, 5]), [Some(1), Some(1)]);
         assert_eq!(passed_on([4, 4]), [Some(1), Some(0)]);
         assert_eq!(passed_on([5, 4]), [Some(1), None]);
-        // Reports without a number are all new.
+        // Every report without a number counts as new.
         assert_eq!(passed_on([0, 0]), [Some(1), Some(1)]);
     }
 }

@@ -1,5 +1,5 @@
 //! Observes every shard about once a second, each independently: a shard that does not reply does not delay
-//! the others, and its last reply is kept.
+//! the queries of other shards, and its last reply is kept.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ impl ShardMonitor {
                 }
             }
         }
-        // Each pending query keeps the client for its task, and so the connection.
+        // Pending queries hold clients of the ps tasks, and would keep the connections open.
         drop(queries);
         std::future::pending().await
     }
@@ -121,7 +121,7 @@ impl ShardMonitor {
             if let Some(all) = self.all(since) {
                 return all;
             }
-            // This struct holds the sender, so this does not fail.
+            // This struct holds the sender, so waiting cannot fail.
             let _ = answers.changed().await;
         }
     }

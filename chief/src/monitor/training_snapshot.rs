@@ -1,8 +1,8 @@
 //! A training job as hooks see it about once a second: its progress, its shards, and the reports of its
 //! workers since the previous snapshot. Reads no clock.
 //!
-//! Wanted properties of the numbers from reports: (A) the steps of an interval add up; (B) the loss is the
-//! mean over those steps, and absent if there were none.
+//! Wanted properties of combined reports: (A) the number of steps is the sum over all reports of an
+//! interval; (B) the loss is the mean over these steps, and `None` if there were no steps.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,9 +28,9 @@ pub struct TrainingSnapshot {
 /// The combined reports of one worker between two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WorkerReport {
-    /// The steps that this incarnation of the worker has taken.
+    /// The number of steps that this incarnation of the worker has taken.
     pub local_step: LocalStep,
-    /// The steps that the worker has taken since the previous snapshot.
+    /// The number of steps that the worker has taken since the previous snapshot.
     pub steps: u64,
     /// The mean loss over `steps`, which may not be finite; `None` if there were no steps.
     pub loss: Option<f32>,
@@ -52,7 +52,7 @@ impl TrainingSnapshot {
     }
 }
 
-/// The reports of all workers since they were last taken.
+/// The combined reports of all workers since the last call of [`take`](Self::take).
 #[derive(Debug, Default)]
 pub(crate) struct IntervalReports(BTreeMap<u32, WorkerReport>);
 

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 
 /// The strategy's state: the number of bytes on each shard so far.
 ///
-/// Why (C) of `place` holds: a shard that gets a slice had the fewest bytes, so its load was at most the
-/// mean, which never decreases; the slice raises the load to at most the mean plus the size of the slice.
-/// Sorting by size first would balance better (Graham, 1969), but then one more variable could move all the
-/// others, which (D) forbids.
+/// Why (C) of `place` holds: the shard that gets a slice had the fewest bytes, so its load was at most the
+/// mean. The slice raises this load to at most the mean plus the size of the slice, and the mean never
+/// decreases. Sorting by size first would balance better (Graham, 1969), but then one more variable could
+/// move all the others, which (D) forbids.
 pub(super) struct Greedy {
     bytes: Vec<u64>,
-    /// The shards ordered by bytes; equal ones by position, so that the lowest shard wins, as (A) requires.
+    /// The shards, ordered by bytes and then by position. Among shards with equal bytes the lowest position
+    /// wins, so that the result is deterministic, as (A) requires.
     queue: BTreeSet<(u64, usize)>,
 }
 
@@ -24,14 +25,14 @@ impl Greedy {
     /// Returns the position of the shard that gets a slice of `bytes` bytes.
     ///
     /// # Panics
-    /// Panics without shards; `place` makes sure that there is one.
+    /// Panics if there are no shards; `place` checks that there is at least one.
     pub fn take(&mut self, bytes: u64) -> usize {
         let &(_, position) = self.queue.first().expect("there is a shard");
         self.add(position, bytes);
         position
     }
 
-    /// Counts bytes that a shard gets because of an explicit device.
+    /// Adds the bytes of a slice to the load of its shard. Slices with an explicit device count, too.
     ///
     /// The sum cannot overflow: a placement has at most 2^20 slices of at most 2^42 bytes.
     pub fn add(&mut self, position: usize, bytes: u64) {

@@ -1,6 +1,6 @@
-//! Placement: which slices the variables are split into, and which shard owns each slice. The functions are
-//! pure: they take variables and shards and return a placement. The wanted properties (A) to (G) are listed
-//! in the file of `place`.
+//! Placement: how variables are split into slices, and which shard owns each slice. The functions are pure:
+//! they take variables and shards and return a placement. The wanted properties (A) to (G) are listed in
+//! `place.rs`.
 
 mod greedy;
 mod partitioner;

@@ -1,28 +1,29 @@
-//! Decides how many slices a variable is split into along axis 0, and where each begins. The shard of a slice
-//! is decided elsewhere.
+//! Decides into how many slices a variable is split along axis 0, and where each slice begins. The
+//! strategies decide which shard owns a slice.
 
 use pushpull_messages::id::VariableId;
 use pushpull_messages::placement::{PartitionerSpec, SliceSpec};
 use pushpull_messages::variable::VariableSpec;
 
-/// Returns the number of slices of a valid variable: from 1 to its number of rows. Allocates nothing, so that
-/// the slices of the whole job can be counted before any is created.
+/// Returns the number of slices of a valid variable: from 1 to its number of rows. Allocates nothing, so
+/// that the slices of the whole job can be counted before any slice is created.
 ///
-/// Adding a variable moves no other (D), because the result depends only on this variable and the number of
-/// shards.
+/// Adding a variable does not change the slices of other variables (D), because the result depends only on
+/// this variable and the number of shards.
 pub(super) fn slices(partitioner: PartitionerSpec, variable: &VariableSpec, shards: usize) -> u64 {
     let rows = variable.rows() as u64;
     let row_bytes = variable.bytes() / rows;
     match partitioner {
         PartitionerSpec::None => 1,
         PartitionerSpec::Fixed { slices } => u64::from(slices).min(rows),
-        // (G): no slice of an even split has more than rows / slices rows, rounded up, and that is at most
-        // the `fitting` from which this number of slices is computed.
+        // (G): the largest slice of an even split has rows / slices rows, rounded up. This is at most
+        // `fitting`, because the number of slices is at least rows / fitting.
         PartitionerSpec::MaxSliceBytes { bytes } => {
             let fitting = (bytes / row_bytes).max(1);
             rows.div_ceil(fitting)
         }
-        // The smallest slice of an even split has rows / slices rows, rounded down: at least `needed`.
+        // The smallest slice of an even split has rows / slices rows, rounded down. This is at least
+        // `needed` if there are several slices, because their number is then at most rows / needed.
         PartitionerSpec::MinMax { bytes_min } => {
             let needed = bytes_min.div_ceil(row_bytes).max(1);
             (shards as u64).min(rows / needed).max(1)

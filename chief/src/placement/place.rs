@@ -15,7 +15,7 @@ use super::round_robin::RoundRobin;
 /// The largest number of devices that an error lists.
 const LISTED_MAX: usize = 8;
 
-/// The reason for which variables cannot be placed.
+/// The reason why variables cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
     /// The list of shards is empty.
@@ -32,7 +32,7 @@ pub enum PlaceError {
     Variable(#[from] VariableError),
     /// The partitioner makes more slices than [`SLICES_MAX`].
     #[error(
-        "the variables make {slices} slices: expected at most {SLICES_MAX}, so let the partitioner make fewer and larger ones"
+        "the variables are split into {slices} slices, expected at most {SLICES_MAX}: let the partitioner make fewer and larger slices"
     )]
     TooManySlices {
         /// The number of slices that the partitioner makes.
@@ -40,14 +40,15 @@ pub enum PlaceError {
     },
     /// A variable requests a device that is not a shard of the cluster.
     #[error(
-        "variable '{variable}' asks for device '{device}', which is not in the cluster: expected one of {valid}"
+        "variable '{variable}' requests device '{device}', which is not in the cluster: expected one of {valid}"
     )]
     Device {
         /// The name of the variable.
         variable: String,
         /// The device that the variable requests.
         device: DeviceSpec,
-        /// The existing devices; only the first few if there are many.
+        /// The existing devices. If there are more than 8, the first 8 are listed, and the others are only
+        /// counted.
         valid: String,
     },
 }
@@ -57,22 +58,22 @@ pub enum PlaceError {
 // (B) every slice is placed exactly once, so that `Placement::validate` holds (P1);
 // (C) greedy load balancing: the heaviest shard exceeds the mean by at most the size of the largest slice, in
 // bytes;
-// (D) adding a variable at the end moves no other;
-// (E) round robin: the shards' counts of slices differ by at most one;
+// (D) adding a variable at the end does not move the slices of other variables;
+// (E) round robin: the numbers of slices on the shards differ by at most one;
 // (F) explicit devices are obeyed;
 // (G) no slice is larger than `max_slice_bytes`, except slices of a single row.
-// (C) and (E) are about the strategies' decisions, and hold if no variable has an explicit device.
+// (C) and (E) describe the strategies alone. They hold only if no variable has an explicit device.
 
-/// Decides which slices the variables are split into, and which shard owns each.
+/// Decides how the variables are split into slices, and which shard owns each slice.
 ///
-/// An explicit device takes precedence over the strategy: all slices of its variable go there. Round robin
-/// skips these slices, and greedy load balancing counts their bytes. Both strategies consider shard 0 of
-/// every ps task first, then shard 1 of every task and so on, so that a model of few variables is spread over
-/// the hosts.
+/// An explicit device takes precedence over the strategy: all slices of the variable go to that shard. Round
+/// robin skips these slices, and greedy load balancing counts their bytes. Both strategies consider shard 0
+/// of every ps task first, then shard 1 of every task and so on, so that a model with few variables is
+/// spread over the hosts.
 ///
 /// # Errors
-/// Returns an error if a setting, a variable or a device is invalid, if there is no shard or one is listed
-/// twice, or if there would be more than [`SLICES_MAX`] slices.
+/// Returns an error if a setting, a variable or a device is invalid, if there is no shard, if a shard is
+/// listed twice, or if there would be more than [`SLICES_MAX`] slices.
 pub fn place(
     spec: &PlacementSpec,
     variables: &[VariableSpec],
@@ -149,7 +150,7 @@ fn counts(spec: &PlacementSpec, variables: &[VariableSpec], shards: usize) -> Re
         variable.validate()?;
         counts.push(partitioner::slices(spec.partitioner, variable, shards));
     }
-    // At most 2^20 variables of at most 2^40 rows: the sum fits.
+    // The sum cannot overflow: there are at most 2^20 variables of at most 2^40 rows each.
     let slices = counts.iter().sum();
     if slices > SLICES_MAX as u64 { Err(PlaceError::TooManySlices { slices }) } else { Ok(counts) }
 }

@@ -1,5 +1,5 @@
-//! The strategy `round_robin`: slices go to one shard after the other, in the order of creation, whatever
-//! their names and sizes.
+//! The strategy `round_robin`: slices go to the shards in turn, in the order of creation. Names and sizes of
+//! slices do not matter.
 
 /// The strategy's state: the shard that gets the next slice.
 pub(super) struct RoundRobin {
@@ -15,8 +15,8 @@ impl RoundRobin {
 
     /// Returns the position of the shard that gets the next slice.
     ///
-    /// Adding a variable at the end moves no other (D), because the shard depends only on the slices before.
-    /// After any number of slices the shards' counts differ by at most one (E).
+    /// Adding a variable at the end does not move other slices (D), because the shard of a slice depends
+    /// only on the slices before it. The numbers of slices on the shards always differ by at most one (E).
     pub fn take(&mut self) -> usize {
         let position = self.next;
         self.next = (position + 1) % self.shards;

@@ -1,5 +1,5 @@
-//! The table that `--log-placement` prints: the shard of every slice, then the load of every shard. It is
-//! meant for people; programs should not parse it.
+//! The table that `--log-placement` prints: the shard of every slice, then the load of every shard. The
+//! table is meant for people; programs should not parse it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -36,7 +36,7 @@ pub fn table(placement: &Placement, variables: &[VariableSpec]) -> String {
     let total: u64 = loads.values().map(|(_, bytes)| bytes).sum();
     let mut lines = vec![["shard", "slices", "bytes", "share"].map(str::to_owned)];
     for (shard, (slices, bytes)) in loads {
-        // Without bytes there are no shares.
+        // If there are no bytes at all, all shares are shown as 0.
         let share = if total == 0 { 0.0 } else { bytes as f64 * 100.0 / total as f64 };
         lines.push([shard.to_string(), slices.to_string(), human(bytes), format!("{share:.1}%")]);
     }
@@ -46,8 +46,8 @@ pub fn table(placement: &Placement, variables: &[VariableSpec]) -> String {
     text
 }
 
-/// Aligns lines in columns as wide as their widest cells, with two spaces between; `right` marks
-/// right-aligned columns.
+/// Aligns lines in columns. Each column is as wide as its widest cell, two spaces separate columns, and
+/// `right` marks the right-aligned columns.
 fn aligned<const N: usize>(lines: &[[String; N]], right: [bool; N]) -> String {
     let widths: [usize; N] =
         std::array::from_fn(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0));
@@ -78,7 +78,7 @@ fn human(bytes: u64) -> String {
     let mut scaled = bytes as f64 / 1024.0;
     let mut unit = UNITS[0];
     for larger in &UNITS[1..] {
-        // Not 1024, which would let 1023.96 be shown as 1024.0.
+        // The limit is less than 1024, because 1023.96 would be shown as 1024.0.
         if scaled < 1023.95 {
             break;
         }

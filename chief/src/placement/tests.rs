@@ -1,5 +1,5 @@
-//! Tests of placement: a property test for each wanted property, and a test of every error. They use only
-//! what the folder exports.
+//! Tests of placement: one property test for each wanted property, and a test of every error. The tests use
+//! only the exported functions.
 
 use proptest::prelude::*;
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
@@ -101,7 +101,8 @@ fn greedy_counts_the_bytes_of_explicit_devices() {
         variable("e", &[5]),
     ];
     let placement = placed(GREEDY, PartitionerSpec::None, &variables, &one_shard_each(2)).unwrap();
-    // After c: 400 and 480 bytes. d goes to task 0, which then has 520; e goes to task 1.
+    // After c, the tasks have 400 and 480 bytes. d goes to task 0, which then has 520 bytes, so e goes to
+    // task 1.
     assert_eq!(tasks(&placement), [0, 1, 1, 0, 1]);
     assert_eq!(loads(&placement, &variables), [520, 500]);
 }
@@ -124,7 +125,10 @@ fn what_cannot_be_placed_is_named() {
     let variables = [variable("dense/kernel", &[4])];
     let refused = |partitioner, variables: &[VariableSpec], shards: &[ShardId]| {
         let text = placed(ROUND_ROBIN, partitioner, variables, shards).unwrap_err().to_string();
-        assert!(!text.contains('\n') && !text.ends_with('.'), "not one line without a full stop: {text}");
+        assert!(
+            !text.contains('\n') && !text.ends_with('.'),
+            "expected one line without a full stop: {text}"
+        );
         text
     };
     for (partitioner, key) in [
@@ -241,7 +245,7 @@ fn free_variables() -> impl Strategy<Value = Vec<VariableSpec>> {
         .prop_map(|shapes| shapes.into_iter().map(|shape| (shape, None)).enumerate().map(named).collect())
 }
 
-/// Returns up to 5 ps tasks of up to 3 shards each.
+/// Returns the shards of up to 5 ps tasks, each with up to 3 shards.
 fn any_shards() -> impl Strategy<Value = Vec<ShardId>> {
     prop::collection::vec(1..4u32, 1..6).prop_map(|counts| {
         let task = |(ps, count)| (0..count).map(move |shard| ShardId::new(ps, shard));
@@ -249,7 +253,7 @@ fn any_shards() -> impl Strategy<Value = Vec<ShardId>> {
     })
 }
 
-/// Returns shards, and variables some of which request one of these shards.
+/// Returns shards and variables. Some of the variables request one of the shards.
 fn any_job() -> impl Strategy<Value = (Vec<ShardId>, Vec<VariableSpec>)> {
     any_shards().prop_flat_map(|shards| {
         let device = prop::option::weighted(0.3, prop::sample::select(shards.clone()));
@@ -295,7 +299,8 @@ proptest! {
                     let row_bytes = variable.row_elements() as u64 * 4;
                     prop_assert!(count <= shards.len());
                     prop_assert!(count == 1 || least * row_bytes >= bytes_min);
-                    // One more slice would be too many, or too small.
+                    // With one more slice, there would be more slices than shards, or a slice would be too
+                    // small.
                     let smaller = variable.rows() as u64 / (count as u64 + 1) * row_bytes;
                     prop_assert!(count == shards.len() || smaller < bytes_min);
                 }
@@ -314,7 +319,8 @@ proptest! {
         };
         let largest = placement.slices.iter().map(bytes).max().unwrap_or(0);
         let (heaviest, total): (u64, u64) = (*loads.iter().max().unwrap(), loads.iter().sum());
-        // heaviest ≤ total / shards + largest, without the rounding of a division
+        // This is heaviest ≤ total / shards + largest, multiplied by shards to avoid the rounding of a
+        // division.
         prop_assert!(heaviest * shards.len() as u64 <= total + largest * shards.len() as u64);
     }
 
@@ -349,7 +355,7 @@ proptest! {
                 prop_assert_eq!(placed.shard, device.shard);
             }
         }
-        // Under round robin the others are where they would be without them.
+        // Under round robin, explicit devices do not change the shards of the other variables.
         if strategy == ROUND_ROBIN {
             let free = |variable: &VariableSpec| variable.device.is_none();
             let others: Vec<VariableSpec> = variables.iter().filter(|v| free(v)).cloned().collect();

@@ -1,4 +1,4 @@
-//! The status of a job that the chief shows to observers: an overview that is kept up to date and published.
+//! The status of a job for observers. The chief keeps an overview of the job up to date, and publishes it.
 //! Decides nothing.
 
 mod overview;

@@ -24,7 +24,7 @@ use crate::monitor::{Feed, ShardMonitor};
 
 /// The time between two updates when nothing happens.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The least time between two updates, however much happens.
+/// The minimum time between two updates, even if many events occur.
 const INTERVAL_MIN: Duration = Duration::from_millis(250);
 /// The time limit for the coordinator's reply; after it, the last snapshot is published again.
 const COORDINATOR_TIMEOUT: Duration = Duration::from_millis(250);
@@ -44,7 +44,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes until it is dropped.
+    /// Publishes until the returned future is dropped.
     pub(crate) async fn run(mut self) -> Infallible {
         let (shard_monitor, ps) = (Rc::clone(&self.shard_monitor), Rc::clone(&self.ps));
         let mut monitoring = std::pin::pin!(shard_monitor.run(&ps));
@@ -71,7 +71,7 @@ impl Publisher {
         let mut overview = self.overview.borrow_mut();
         match snapshot {
             Ok(Ok(snapshot)) => overview.coordinator(at, snapshot),
-            _ => debug!("coordinator did not answer in time; publishing its last snapshot"),
+            _ => debug!("coordinator did not reply in time; publishing its last snapshot"),
         }
         overview.ps(self.ps.statuses());
         for (shard, known) in self.shard_monitor.shards() {

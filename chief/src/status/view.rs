@@ -113,8 +113,8 @@ impl ChiefView {
         self.snapshots.clone()
     }
 
-    /// Returns the history of the job, the oldest point first. The number of points is bounded, however long
-    /// the job runs.
+    /// Returns the history of the job, the oldest point first. The number of points is bounded, even if the
+    /// job runs for a long time.
     pub fn curves(&self) -> Arc<Vec<CurvePoint>> {
         Arc::clone(&self.contents.lock().curves)
     }

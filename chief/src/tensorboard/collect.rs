@@ -1,8 +1,8 @@
-//! Computes the numbers of a job that are plotted, from one snapshot to the next. Writes no file. Wanted
-//! properties: (A) the counts of the intervals add up to those of the shards; (B) the number of values of a
-//! histogram is the sum over its buckets, its values are between its least and its greatest, and the limits
-//! of its buckets increase; (C) nothing that is not finite is plotted; (D) arbitrary counts are accepted,
-//! even decreasing ones, which a shard never has.
+//! Computes the plotted metrics of a job for the interval between two snapshots. Writes no file. Wanted
+//! properties: (A) the counts of the intervals add up to the counts of the shards; (B) the number of values
+//! of a histogram is the sum over its buckets, all values are between its minimum and its maximum, and the
+//! limits of its buckets increase; (C) only finite values are plotted; (D) arbitrary counts are accepted,
+//! even decreasing ones, although the counts of a correct shard never decrease.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::monitor::TrainingSnapshot;
 /// The counts of all shards at one time.
 #[derive(Clone, Debug, Default)]
 struct Totals {
-    /// The number of gradients in the variables of the first shard; every gradient goes to all shards.
+    /// The number of gradients that the first shard has accepted. Every gradient goes to all shards.
     gradients: u64,
     pushes: Pushes,
     staleness: StalenessHistogram,
@@ -64,9 +64,10 @@ pub(crate) struct Collector {
     batch_size: u32,
     /// The time, the step and the counts of the last snapshot that had shards.
     before: (Duration, GlobalStep, Totals),
-    /// Whether each verdict has occurred; verdicts that have not are not plotted.
+    /// Whether each verdict has occurred. A verdict is plotted only after its first occurrence.
     seen: [bool; VERDICTS.len()],
-    /// The last gradient norm of each worker, since the next one may come later than the next summary.
+    /// The last gradient norm of each worker since the last summary. It is kept because a worker may not
+    /// report another norm before the next summary.
     gradient_norms: BTreeMap<u32, f32>,
 }
 
@@ -90,7 +91,7 @@ impl Collector {
         self.gradient_norms.extend(norms);
     }
 
-    /// Returns the summaries of this snapshot, and of the interval since the last one that had shards.
+    /// Returns the summaries of this snapshot, and of the interval since the last snapshot that had shards.
     pub(crate) fn collect(&mut self, snapshot: &TrainingSnapshot) -> Vec<SummarySpec> {
         let step = snapshot.step();
         let mut summaries = Vec::new();
@@ -174,8 +175,8 @@ fn add(sum: &mut StalenessHistogram, other: &StalenessHistogram) {
     sum.sum = sum.sum.saturating_add(other.sum);
 }
 
-/// Returns the histogram of what was recorded between two times. Its greatest value is exact if it is the
-/// greatest ever recorded, and otherwise the upper end of its bucket.
+/// Returns the histogram of the values that were recorded between two times. Its maximum is exact if it is
+/// the greatest value ever recorded; otherwise it is the upper end of the last used bucket.
 fn difference(now: &StalenessHistogram, before: &StalenessHistogram) -> StalenessHistogram {
     let back = now.buckets.iter().zip(&before.buckets).any(|(now, before)| now < before);
     if back || now.sum < before.sum {
@@ -193,7 +194,7 @@ const fn least(bucket: usize) -> u64 {
     if bucket == 0 { 0 } else { 1 << (bucket - 1) }
 }
 
-/// Returns the greatest staleness of a bucket; the last bucket has no upper end.
+/// Returns the greatest staleness of a bucket, or `None` for the last bucket, which has no upper end.
 const fn greatest(bucket: usize) -> Option<u64> {
     if bucket == StalenessHistogram::BUCKETS - 1 { None } else { Some((1 << bucket) - 1) }
 }
@@ -233,8 +234,8 @@ mod tests {
     use crate::monitor::WorkerReport;
     use crate::report::JobProgress;
 
-    /// The counts of a shard between two snapshots: pushes of each verdict, and the staleness of the applied
-    /// ones.
+    /// The counts of a shard between two snapshots: the number of pushes with each verdict except `applied`,
+    /// and the staleness of each applied push.
     type Interval = ([u8; 5], Vec<u16>);
 
     fn interval() -> impl Strategy<Value = Interval> {

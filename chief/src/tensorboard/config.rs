@@ -8,10 +8,11 @@ use std::time::Duration;
 pub struct SummaryConfig {
     /// A directory on this host, which is created if it does not exist. Each run writes a separate file.
     pub dir: PathBuf,
-    /// The number of steps between two summaries of the job's own numbers.
+    /// The number of steps between two summaries of the job's own metrics.
     pub every_steps: Option<u64>,
-    /// The time between two summaries of the job's own numbers, at least about a second; whichever of
-    /// `every_steps` and `every` ends first counts. Summaries that workers and hooks plot are always written.
+    /// The time between two summaries of the job's own metrics; values below about a second have no further
+    /// effect. A summary is due when `every_steps` or `every` has passed, whichever is first. Summaries that
+    /// workers and hooks plot are always written.
     pub every: Option<Duration>,
 }
 

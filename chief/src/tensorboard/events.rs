@@ -1,5 +1,5 @@
-//! Event files, as TensorBoard reads them: TFRecord frames of `Event` messages. What is plotted is decided
-//! elsewhere; of the job, only the graph and the settings are used.
+//! Writes event files for TensorBoard: TFRecord frames of `Event` messages. The caller decides what is
+//! plotted. From the job, only the graph and the settings are used.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -74,8 +74,8 @@ impl EventWriter {
         &self.path
     }
 
-    /// Begins a run at `step`: readers discard what an earlier run has plotted for that step and later ones.
-    /// Writes the job's graph and its settings.
+    /// Begins a run at `step`. Readers then discard what an earlier run has plotted for this step and for
+    /// later steps. Writes the job's graph and its settings.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -93,7 +93,7 @@ impl EventWriter {
     ///
     /// # Errors
     /// Returns the error of the first invalid summary, or an error if the file cannot be written. In the
-    /// second case the file may end within a record, and nothing more must be written to it.
+    /// latter case, the file may end within a record, and nothing more must be written to it.
     pub fn write(&mut self, summaries: &[SummarySpec]) -> Result<(), EventError> {
         let mut events: Vec<(GlobalStep, EventKind)> = Vec::new();
         let mut first_error = Ok(());

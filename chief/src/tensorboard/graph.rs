@@ -1,4 +1,4 @@
-//! The job's graph in the form that TensorBoard draws: the slashes in names make scopes, and every node has
+//! The job's graph in the form that TensorBoard draws. Slashes in names separate scopes, and every node has
 //! the shape of its output for one worker's batch. Writes no file.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::proto::{
     Attr, AttrList, AttrValue, DT_FLOAT, DT_INT32, Dim, GraphDef, NodeDef, TensorShape, Versions,
 };
 
-/// The value of `GraphDef.versions.producer` in TensorFlow 2, whose readers refuse older graphs.
+/// The value of `GraphDef.versions.producer` in TensorFlow 2. Readers from TensorFlow 2 refuse older graphs.
 const PRODUCER: i32 = 1882;
 
 /// Encodes the graph of a job that has been validated.
@@ -71,7 +71,8 @@ const fn operation(op: &Op) -> &'static str {
     }
 }
 
-/// Returns the attributes of an operation, which is given as in a job file: its name, then its attributes.
+/// Returns the attributes of an operation. `op` has the form of a job file: the name of the operation, and
+/// under it the attributes.
 fn numbers(op: &Json) -> impl Iterator<Item = (&String, &Json)> {
     op.as_object().into_iter().flat_map(|op| op.values()).filter_map(Json::as_object).flatten()
 }

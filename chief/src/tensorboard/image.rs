@@ -3,7 +3,7 @@
 use png::{BitDepth, ColorType, Compression, Encoder, EncodingError};
 use pushpull_messages::summary::ImageSpec;
 
-/// Encodes an image that has been validated as a PNG file.
+/// Encodes an image as a PNG file. The image must have been validated.
 pub(super) fn encode(image: &ImageSpec) -> Result<Vec<u8>, EncodingError> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, image.width, image.height);

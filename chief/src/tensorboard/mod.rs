@@ -1,5 +1,4 @@
-//! The output of a job for TensorBoard: the numbers that are plotted, and the files to which they are
-//! written.
+//! The output of a job for TensorBoard: the metrics that are plotted, and the files with the plots.
 
 mod collect;
 mod config;

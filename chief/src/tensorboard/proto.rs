@@ -29,7 +29,8 @@ pub(super) enum EventKind {
     Session(SessionLog),
 }
 
-/// The first version of the format in which a [`SessionLog`] marks the point from which a job begins again.
+/// The version of the file format. It is the first version in which a [`SessionLog`] marks the step at which
+/// a job was restarted.
 pub(super) const FILE_VERSION: &str = "brain.Event:2";
 
 #[derive(Clone, PartialEq, Message)]
@@ -39,7 +40,8 @@ pub(super) struct SessionLog {
 }
 
 impl SessionLog {
-    /// The message that marks the beginning of a run: readers discard what was plotted for later steps.
+    /// The message that marks the beginning of a run. Readers then discard earlier plots of this step and of
+    /// later steps.
     pub(super) const START: Self = Self { status: 1 };
 }
 
@@ -137,7 +139,7 @@ pub(super) struct Dim {
     pub size: i64,
 }
 
-/// A value of TensorFlow's enumeration `DataType`: 32-bit floating-point numbers.
+/// The value of TensorFlow's enumeration `DataType` for 32-bit floating-point numbers.
 pub(super) const DT_FLOAT: i32 = 1;
 pub(super) const DT_INT32: i32 = 3;
 pub(super) const DT_STRING: i32 = 7;

@@ -1,13 +1,14 @@
-//! The job's settings as a Markdown table. All settings except the graph are taken from the job generically.
+//! The job's settings as a Markdown table. All fields of the job except the graph are listed generically, so
+//! a new field needs no change here.
 
 use pushpull_messages::job::JobSpec;
 use serde_json::Value;
 
-/// The largest number of letters of one setting that are shown, since an input may list any number of files
-/// and words.
+/// The largest number of characters that are shown of one setting. The limit is needed because an input may
+/// list any number of files and words.
 const SHOWN_MAX: usize = 400;
 
-/// Returns a table that has a row for each setting of the job, and the size of its graph.
+/// Returns a table with a row for each setting of the job, and with rows for the size of its graph.
 pub(super) fn table(job: &JobSpec) -> String {
     let graph = &job.graph;
     let elements: usize = graph.variables.iter().map(|variable| variable.shape.elements()).sum();

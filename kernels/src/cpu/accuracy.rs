@@ -1,11 +1,11 @@
-//! The count of correct predictions. It must not depend on where batches come from.
+//! Counts correct predictions. This module must not depend on the source of the batches.
 
 use super::labels::classes_of;
 
 /// Returns the number of rows in which the largest logit (the first one, if several are equal) has the index
 /// `labels[row]`. `logits` is `[rows, classes]`.
 ///
-/// A row that contains a NaN is not counted, and neither is a row whose label is not a class.
+/// A row is not counted if it contains a NaN or if its label is not a class.
 ///
 /// # Panics
 /// If `logits` does not have the same number of classes for each label.
@@ -19,11 +19,12 @@ pub fn count_correct(logits: &[f32], labels: &[i32]) -> usize {
     rows(logits, labels, classes).filter(|&row| correct(row)).count()
 }
 
-/// Returns the number of rows in which the label's logit is among the `k` largest. Precisely: fewer than `k`
-/// logits of the row are larger than that of `labels[row]`, or equal to it at a lower index. `logits` is
-/// `[rows, classes]`, `labels` is `[rows]`; with a `k` of 1 the result is that of [`count_correct`].
+/// Returns the number of rows in which the label's logit is among the `k` largest. Precisely: a row counts
+/// if fewer than `k` of its logits are larger than the label's logit, or equal to it at a lower index.
+/// `logits` is `[rows, classes]`, `labels` is `[rows]`. If `k` is 1, the result is the same as that of
+/// [`count_correct`].
 ///
-/// A row that contains a NaN is not counted, and neither is a row whose label is not a class.
+/// A row is not counted if it contains a NaN or if its label is not a class.
 ///
 /// # Panics
 /// If `logits` does not have the same number of classes for each label.
@@ -39,7 +40,8 @@ pub fn count_in_top_k(logits: &[f32], labels: &[i32], k: usize) -> usize {
     rows(logits, labels, classes).filter(within).count()
 }
 
-/// Returns an iterator over the rows, each with its label; a negative label becomes one that is out of range.
+/// Iterates over the rows, each with its label. A negative label becomes `usize::MAX`, which is out of
+/// range.
 fn rows<'a>(
     logits: &'a [f32],
     labels: &'a [i32],

@@ -1,7 +1,7 @@
-//! The area under the ROC curve, from counts that can be summed over batches and workers. It must not depend
-//! on where the logits come from.
+//! The area under the ROC curve, from counts that can be summed over batches and workers. This module must
+//! not depend on the source of the logits.
 //!
-//! Labels are data and may be hostile: a bad one is an error, never a panic.
+//! Labels are data and may be hostile: a bad label is an error, never a panic.
 
 use super::exp::sigmoid;
 use super::labels::LabelOutOfRange;
@@ -12,17 +12,21 @@ use super::shape::expect_len;
 /// previous contents of `counts` are overwritten. `logits` and `labels` are `[rows]`.
 ///
 /// A NaN has no score: if a logit is NaN, all counts become NaN, and so does the area computed from them. A
-/// count is exact up to 2²⁴. The counts of several batches may be added, best in `f64`.
+/// count is exact up to 2²⁴. The counts of several batches may be added; use `f64`, so that larger sums stay
+/// exact.
 ///
-/// # Errors
-/// If a label is neither 0 nor 1; `counts` is left unchanged in that case.
+/// # Errors If a label is not 0 or 1; `counts` is left unchanged in that case.
 ///
-/// # Panics
-/// If the slices differ in length, or `counts` is not two rows of at least one bin.
+/// # Panics If `logits` and `labels` differ in length, or if `counts` does not consist of two rows with at
+/// least one bin each.
 #[track_caller]
 pub fn auc_counts(counts: &mut [f32], logits: &[f32], labels: &[i32]) -> Result<(), LabelOutOfRange> {
     expect_len("auc_counts: labels", labels, logits.len());
-    assert!(counts.len() >= 2 && counts.len().is_multiple_of(2), "auc_counts: {} counts", counts.len());
+    assert!(
+        counts.len() >= 2 && counts.len().is_multiple_of(2),
+        "auc_counts: {} counts are not two rows",
+        counts.len()
+    );
     if let Some(row) = labels.iter().position(|label| !(0..=1).contains(label)) {
         return Err(LabelOutOfRange { row, label: labels[row], classes: 2 });
     }
@@ -39,20 +43,19 @@ pub fn auc_counts(counts: &mut [f32], logits: &[f32], labels: &[i32]) -> Result<
     Ok(())
 }
 
-/// Returns the area under the ROC curve, computed from the counts of [`auc_counts`] or from sums of them,
-/// `[2, bins]`. The area is the probability that a positive example has a higher score than a negative one; a
-/// pair that shares a bin counts as one half. The result is NaN if there are no positive or no negative
-/// examples.
+/// Returns the area under the ROC curve. `counts` is `[2, bins]`, as written by [`auc_counts`], or a sum of
+/// such counts. The area is the probability that a positive example has a higher score than a negative one;
+/// if both scores are in one bin, the pair counts as one half. The result is NaN if there are no positive or
+/// no negative examples.
 ///
-/// This is the statistic of Mann & Whitney 1947, divided by the product of the two numbers of examples. It
-/// equals the area by the trapezoidal rule (Hanley & McNeil 1982) under the curve with a point at each edge
-/// between bins. The error is at most half the fraction of pairs that share a bin.
+/// This is the statistic of Mann & Whitney 1947, divided by the number of pairs of a positive and a negative
+/// example. It equals the area under a curve with one point for each edge between bins, by the trapezoidal
+/// rule (Hanley & McNeil 1982). The error is at most half the fraction of pairs that share a bin.
 ///
-/// # Panics
-/// If `counts` is not two rows.
+/// # Panics If `counts` does not consist of two rows.
 #[track_caller]
 pub fn auc(counts: &[f64]) -> f64 {
-    assert!(counts.len().is_multiple_of(2), "auc: {} counts", counts.len());
+    assert!(counts.len().is_multiple_of(2), "auc: {} counts are not two rows", counts.len());
     let (negatives, positives) = counts.split_at(counts.len() / 2);
     let (mut below, mut pairs) = (0.0, 0.0);
     for (negative, positive) in negatives.iter().zip(positives) {
@@ -96,7 +99,7 @@ mod tests {
             if pairs == 0.0 {
                 prop_assert!(got.is_nan());
             } else {
-                // A sigmoid at the edge of a bin may round to the other side.
+                // A sigmoid near the edge of a bin may be rounded into the next bin.
                 prop_assert!((got - ahead / pairs).abs() < 2.0 / rows as f64 * 2.0, "{} {}", got, ahead / pairs);
                 prop_assert!((got - exact / pairs).abs() <= ties / pairs / 2.0 + 4.0 / rows as f64);
             }

@@ -1,4 +1,4 @@
-//! The gradient of a bias that was added to every row of a matrix. It must not depend on layers.
+//! The gradient of a bias that was added to every row of a matrix. This module must not depend on layers.
 
 use pulp::{Simd, WithSimd};
 
@@ -14,8 +14,8 @@ use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 #[track_caller]
 pub fn sum_rows(dst: &mut [f32], x: &[f32], threads: Threads) {
     expect_rows("x", x, dst.len());
-    // Tasks share the columns, since the sums of two columns are independent; a task has at least a cache
-    // line of them.
+    // The columns are divided among the tasks, since the sums of two columns are independent. Each task gets
+    // at least a cache line of columns.
     let n = dst.len();
     let tasks = threads.tasks(x.len(), ELEMENTS_PER_TASK).min(n / 16).max(1);
     share_rows([(dst, 1)], n, tasks, &|[dst], cols| dispatch(SumRows { dst, x, n, first: cols.start }));
@@ -23,7 +23,7 @@ pub fn sum_rows(dst: &mut [f32], x: &[f32], threads: Threads) {
 
 struct SumRows<'a> {
     dst: &'a mut [f32],
-    /// All rows, `n` elements each; `dst` receives the sums of the columns from `first` on.
+    /// All rows, with `n` elements each. `dst` gets the sums of the columns from `first` on.
     x: &'a [f32],
     n: usize,
     first: usize,

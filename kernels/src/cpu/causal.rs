@@ -1,5 +1,5 @@
-//! The softmax of attention in which a position attends only to itself and earlier ones. It must not depend
-//! on what attends to what.
+//! The softmax of causal attention, in which a position attends only to itself and to earlier positions.
+//! This module must not depend on the meaning of the positions.
 
 use std::iter::zip;
 
@@ -20,7 +20,10 @@ use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 pub fn causal_softmax(dst: &mut [f32], x: &[f32], n: usize, threads: Threads) {
     expect_len("causal_softmax: dst", dst, x.len());
     let rows = expect_rows("causal_softmax: x", x, n);
-    assert!(n == 0 || rows.is_multiple_of(n), "causal_softmax: {rows} rows are no squares of {n}");
+    assert!(
+        n == 0 || rows.is_multiple_of(n),
+        "causal_softmax: {rows} rows of {n} do not form square matrices"
+    );
     share_rows([(dst, n)], rows, threads.tasks(x.len(), ELEMENTS_PER_TASK), &|[dst], part| {
         let x = &x[part.start * n..part.end * n];
         dispatch(Causal { dst, x, n, first: part.start });

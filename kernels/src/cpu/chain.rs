@@ -1,4 +1,5 @@
-//! Several element-wise kernels in one pass over memory. They must not depend on what computes the operands.
+//! Several element-wise kernels in one pass over memory. This module must not depend on the source of the
+//! operands.
 
 use pulp::{Simd, WithSimd};
 
@@ -16,8 +17,8 @@ pub enum Step {
     /// Computes `f′ · x`, like [`unary_grad`](super::unary_grad) with `x` as `dy` and the operand as the
     /// saved value.
     UnaryGrad(Unary, Operand),
-    /// Computes `f(x, operand)` or, with [`Side::A`], `f(operand, x)`, like [`binary`](super::binary): the
-    /// side is the one on which the operand stands.
+    /// Computes `f(x, operand)` or, with [`Side::A`], `f(operand, x)`, like [`binary`](super::binary). The
+    /// side is that of the operand.
     Binary(Binary, Operand, Side),
 }
 
@@ -37,17 +38,18 @@ pub enum Extent {
     Whole,
     /// The operand is one element, which is used for all elements of the result.
     Scalar,
-    /// The operand is a row `[n]`, repeated for each row of the result, whose length is a multiple of `n`.
+    /// The operand is a row `[n]`, which is repeated for each row of the result. The length of the result is
+    /// a multiple of `n`.
     Row,
 }
 
-/// The number of elements that go through all steps before the next ones do: few enough to stay in the
-/// first-level cache.
+/// The number of elements in a tile. A tile goes through all steps before the next tile begins; it is small
+/// enough to stay in the first-level cache.
 const TILE: usize = 1024;
 
-/// Computes `dst = stepₙ(… step₁(first))`, element by element; without `first` it starts from the contents of
-/// `dst`. The result has the same bits as calling the single kernels one after the other. Threads share long
-/// slices.
+/// Computes `dst = stepₙ(… step₁(first))`, element by element. If `first` is `None`, the first step reads
+/// `dst` instead. The result has the same bits as that of separate calls of the kernels in the same order.
+/// Long slices are divided among the threads.
 ///
 /// # Panics
 /// If an operand is missing, or does not have the length that its extent requires.
@@ -76,7 +78,7 @@ pub fn chain(dst: &mut [f32], first: Option<&[f32]>, steps: &[Step], operands: &
     });
 }
 
-/// The elements that one task computes, from element `start` of the result on.
+/// The part of the result that one task computes. It begins at element `start`.
 struct Chain<'a> {
     dst: &'a mut [f32],
     first: Option<&'a [f32]>,
@@ -129,9 +131,8 @@ impl WithSimd for Chain<'_> {
     }
 }
 
-/// Applies a function of one number to a tile. It calls the loop of
-/// [`unary_in_place`](super::unary_in_place), with a dispatch of its own, because that loop is compiled
-/// already.
+/// Applies a function of one number to a tile. Calls the loop of [`unary_in_place`](super::unary_in_place),
+/// which is already compiled, through a separate dispatch.
 struct OnTile<'a, S> {
     simd: S,
     tile: &'a mut [f32],
@@ -261,8 +262,8 @@ mod tests {
         x
     }
 
-    /// Returns the bits of `x`. The payload of a NaN may differ, since it depends on the order of the
-    /// operands.
+    /// Returns the bits of `x`, with the same bits for every NaN. The payload of a NaN depends on the order
+    /// of the operands, which may differ.
     fn bits_of(x: &[f32]) -> Vec<u32> {
         bits(&x.iter().map(|&x| if x.is_nan() { f32::NAN } else { x }).collect::<Vec<_>>())
     }

@@ -1,8 +1,8 @@
 //! Instruction-set dispatch, and the one loop that every element-wise kernel runs.
 //!
-//! It must not depend on what is computed: the arithmetic comes in as a closure. The loops are plain Rust
-//! that the compiler vectorises once per instruction set. Rust neither reassociates nor contracts `f32`
-//! arithmetic, so the vector body, the scalar tail and every instruction set give the same bits.
+//! This module must not depend on the computation: the arithmetic is a closure of the caller. The loops are
+//! plain Rust that the compiler vectorises once per instruction set. Rust does not reorder or fuse `f32`
+//! operations, so the vector body, the scalar tail and every instruction set give the same bits.
 
 use std::mem::take;
 use std::ops::Range;
@@ -14,9 +14,10 @@ use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
 static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
 
-/// Runs `op` compiled for the widest instruction set of this machine.
+/// Runs `op`, compiled for the widest instruction set of this machine.
 ///
-/// Mark `with_simd` and all it calls `#[inline(always)]`: only code inlined here is compiled for that set.
+/// Mark `with_simd` and every function that it calls as `#[inline(always)]`, because only inlined code is
+/// compiled for that instruction set.
 pub(super) fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
     ARCH.dispatch(op)
 }
@@ -28,8 +29,8 @@ pub(super) fn arch() -> Arch {
 
 /// Computes `written[..][i] = f(written[..][i], read[..][i])` for each index `i`.
 ///
-/// Threads share long slices. The compiler drops the load of a value that `f` ignores, so the same loop
-/// serves kernels in place and out of place.
+/// Long slices are divided among the threads. The compiler drops the load of a value that `f` ignores, so
+/// the same loop serves kernels in place and out of place.
 ///
 /// # Panics
 /// If the slices are not all of one length.
@@ -100,7 +101,7 @@ pub(super) fn zip_map_loop<const W: usize, const R: usize>(
     read: [&[f32]; R],
     f: impl Fn([f32; W], [f32; R]) -> [f32; W],
 ) {
-    // Cut all slices to one length, so that the loop needs no bounds checks.
+    // All slices are cut to one length, so that the loop needs no bounds checks.
     let len = written[0].len();
     let (mut written, read) = (cut_mut(written, len), cut(read, len));
     for i in 0..len {
@@ -110,8 +111,8 @@ pub(super) fn zip_map_loop<const W: usize, const R: usize>(
 }
 
 // The helpers of `zip_map_loop`. They use loops instead of `map` and `from_fn`, which would be compiled to
-// several functions for each closure. They are `inline` and not `inline(always)`: in this way their loops are
-// unrolled before they are inlined, and the compiler sees that the bounds checks are needless.
+// several functions for each closure. They are `inline` instead of `inline(always)`, so that their loops are
+// unrolled before the helpers are inlined. The compiler can then remove the bounds checks.
 
 #[inline]
 fn cut<const R: usize>(mut slices: [&[f32]; R], len: usize) -> [&[f32]; R] {

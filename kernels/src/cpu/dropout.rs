@@ -2,7 +2,7 @@
 //! so that inference needs no scaling.
 //!
 //! The mask is not stored: it is a function of the key and an element's index. The gradient is therefore
-//! computed by the same function, applied to the output's gradient. It must not depend on layers.
+//! computed by the same function, applied to the output's gradient. This module must not depend on layers.
 
 use super::dispatch::zip_map;
 use super::random::{Key, fill_uniform};
@@ -50,10 +50,10 @@ pub fn dropout_in_place(x: &mut [f32], key: Key, first_index: u64, rate: f32) {
 /// The number of elements that are computed at a time; their random numbers are on the stack.
 const BLOCK: usize = 1024;
 
-/// Returns the factor of the elements that are not dropped.
+/// Returns the factor by which the elements that are not dropped are scaled.
 #[track_caller]
 fn keep(rate: f32) -> f32 {
-    assert!((0.0..1.0).contains(&rate), "dropout: no rate {rate}");
+    assert!((0.0..1.0).contains(&rate), "dropout: the rate is {rate}, expected 0 or more and less than 1");
     1.0 / (1.0 - rate)
 }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "no rate 1")]
+    #[should_panic(expected = "the rate is 1, expected")]
     fn something_must_stay() {
         dropout_in_place(&mut [1.0], KEY, 0, 1.0);
     }

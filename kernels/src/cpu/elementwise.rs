@@ -1,5 +1,5 @@
-//! Sums, multiples and bounds of whole slices. It must not depend on what the numbers stand for. Threads
-//! share long slices.
+//! Adds, scales and clips whole slices. This module must not depend on the meaning of the numbers. Long
+//! slices are divided among the threads.
 
 use super::dispatch::zip_map;
 use super::threads::Threads;

@@ -1,7 +1,7 @@
-//! Gathering the rows of a table by their ids, and the gradient with respect to the table.
+//! Gathers the rows of a table by their ids, and computes the gradient with respect to the table.
 //!
-//! Ids are data and may be hostile: a bad one is an error, never a panic. It must not depend on what a row
-//! means.
+//! Ids are data and may be hostile: a bad id is an error, never a panic. This module must not depend on the
+//! meaning of the rows.
 
 use std::error::Error;
 use std::fmt;
@@ -24,7 +24,7 @@ pub struct IdOutOfRange {
 impl fmt::Display for IdOutOfRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { position, id, rows } = self;
-        write!(f, "id {id} at {position} is not in 0..{rows}")
+        write!(f, "id {id} at position {position} is not in 0..{rows}")
     }
 }
 

@@ -1,10 +1,10 @@
-//! [`Epilogue`]: the operation that is applied to a sum before it is stored. It must not depend on what was
-//! summed.
+//! [`Epilogue`]: the operation that is applied to a sum before it is stored. This module must not depend on
+//! the terms of the sum.
 
 /// The operation that is applied to a sum before it is stored.
 #[derive(Clone, Copy, Debug)]
 pub enum Epilogue<'a> {
-    /// The sum is stored as it is.
+    /// Stores the sum without change.
     Bare,
     /// Adds `bias[j]` to each element of column `j` (for a convolution: of output channel `j`).
     Bias(&'a [f32]),

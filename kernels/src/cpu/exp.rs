@@ -1,8 +1,8 @@
-//! The exponential, the logarithm and functions built from them, each of one number. They are plain
-//! arithmetic that the compiler vectorises inside a kernel's loop, and give the same bits on every
+//! The exponential, the logarithm and functions built from them, each of one number. The compiler vectorises
+//! them inside the loop of a kernel. They use only plain arithmetic, and so give the same bits on every
 //! instruction set.
 //!
-//! It must not depend on slices.
+//! This module must not depend on slices.
 
 /// Returns `eˣ`, with an error of at most 2 units in the last place (1.1 was measured); a subnormal result is
 /// off by at most one subnormal step. A NaN stays a NaN.
@@ -11,13 +11,13 @@
 /// with `2ⁿ`.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    /// Adding this to a small number leaves the rounded number in the low bits; subtracting it again gives
-    /// the rounded number.
+    /// Adding this constant to a small number rounds the number and leaves the integer in the low bits.
+    /// Subtracting the constant again gives the rounded number.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2 as the sum of two numbers: its upper bits, few enough that a product with `n` is exact, and the
-    /// rest.
+    /// ln 2 as the sum of two numbers. The first has its upper bits, few enough that the product with `n` is
+    /// exact. The second has the rest.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-    // Beyond these bounds the result is infinity or 0 anyway; a NaN stays a NaN.
+    // Beyond these bounds the result is infinity or 0. The comparisons leave a NaN unchanged.
     let x = if x > 90.0 { 90.0 } else { x };
     let x = if x < -105.0 { -105.0 } else { x };
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
@@ -28,7 +28,7 @@ pub(super) fn exp(x: f32) -> f32 {
         p = p * r + c;
     }
     let p = p * r * r + r + 1.0;
-    // Multiplied in two steps, since 2ⁿ alone may overflow or underflow where the result does not.
+    // The factor is applied in two steps, because 2ⁿ may overflow or underflow although the result does not.
     let n = rounded.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
     let half = n >> 1;
     p * power_of_two(half) * power_of_two(n.wrapping_sub(half))
@@ -40,15 +40,16 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) << 23) as u32)
 }
 
-/// Returns `1 / (1 + e⁻ˣ)`, to 4 units in the last place. Below −88.7, where the exact value is less than
-/// 10⁻³⁸, it returns 0.
+/// Returns `1 / (1 + e⁻ˣ)`, with an error of at most 4 units in the last place. Below −88.7, where the exact
+/// value is less than 10⁻³⁸, it returns 0.
 #[inline(always)]
 pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// Returns the hyperbolic tangent, to 4 units in the last place. The method is that of Cephes' `tanhf`
-/// (Moshier): a polynomial near 0, where the formula with the exponential would cancel.
+/// Returns the hyperbolic tangent, with an error of at most 4 units in the last place. The method is that of
+/// Cephes' `tanhf` (Moshier): near 0, where the formula with the exponential would lose digits, it uses a
+/// polynomial.
 #[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
     let square = x * x;
@@ -61,8 +62,8 @@ pub(super) fn tanh(x: f32) -> f32 {
     if x.abs() < 0.625 { near } else { far }
 }
 
-/// Returns the natural logarithm, to 2 units in the last place. The logarithm of 0 is −∞, that of a negative
-/// number NaN; a NaN stays a NaN.
+/// Returns the natural logarithm, with an error of at most 2 units in the last place. The logarithm of 0 is
+/// −∞; the logarithm of a negative number or a NaN is NaN.
 ///
 /// The method is that of Cephes' `logf` (Moshier): with `x = m · 2ⁿ` and `m` in √½..√2, a polynomial in `m −
 /// 1`.
@@ -102,11 +103,11 @@ pub(super) fn ln(x: f32) -> f32 {
     if x >= 0.0 { y } else { f32::NAN }
 }
 
-/// Returns `ln(1 + x)` for `x` in 0..=1, to 3 units in the last place.
+/// Returns `ln(1 + x)` for `x` in 0..=1, with an error of at most 3 units in the last place.
 #[inline(always)]
 pub(super) fn ln_1p(x: f32) -> f32 {
     let sum = 1.0 + x;
-    // Adds what the rounding of `sum` has lost.
+    // The second term corrects the rounding error of `sum`.
     ln(sum) + (x - (sum - 1.0)) / sum
 }
 

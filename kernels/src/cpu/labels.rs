@@ -1,5 +1,5 @@
-//! Integer labels of rows of logits. Labels are data and may be hostile: a bad one is an error, never a
-//! panic. It must not depend on what is computed with them.
+//! Integer labels of rows of logits. Labels are data and may be hostile: a bad label is an error, never a
+//! panic. This module must not depend on the use of the labels.
 
 use std::error::Error;
 use std::fmt;
@@ -34,7 +34,7 @@ pub(super) fn classes_of(logits: &[f32], labels: &[i32]) -> usize {
     classes
 }
 
-/// Returns the number of classes, after checking that every label is one of them.
+/// Returns the number of classes, after checking that every label is a class.
 #[track_caller]
 pub(super) fn checked_classes(logits: &[f32], labels: &[i32]) -> Result<usize, LabelOutOfRange> {
     let classes = classes_of(logits, labels);

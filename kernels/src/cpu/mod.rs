@@ -1,8 +1,9 @@
-//! The CPU kernels: `f32`, row-major, on plain slices; the caller owns every buffer and every thread.
+//! The CPU kernels. They work on plain slices of `f32` in row-major order; the caller owns every buffer and
+//! every thread.
 //!
-//! A kernel overwrites its destination unless its name says otherwise, and panics on a shape mismatch (the
-//! caller's bug). At run time it picks the widest instruction set of this machine (AVX-512, AVX2, NEON or a
-//! baseline). The choice affects the bits of matrix products and convolutions only.
+//! A kernel overwrites its destination unless its name says otherwise. It panics on a shape mismatch, which
+//! is the caller's bug. At run time it picks the widest instruction set of this machine (AVX-512, AVX2, NEON
+//! or a baseline). The choice affects only the bits of matrix products and convolutions.
 
 mod dispatch;
 mod epilogue;

@@ -1,4 +1,5 @@
-//! Copies a part of one axis out of a tensor, or into one. It must not depend on what the axis stands for.
+//! Copies a part of one axis out of a tensor or into a tensor. This module must not depend on the meaning of
+//! the axis.
 
 /// A part of one axis of a shape: `start..start + len` of axis `axis`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +27,8 @@ pub fn copy_part(dst: &mut [f32], x: &[f32], shape: &[usize], part: AxisPart) {
 }
 
 /// Copies `src` into the `part` of `dst`, which has the shape `shape`, and leaves the rest of `dst`
-/// unchanged. Pasting tensors side by side concatenates them; pasting one into zeros is the gradient of
-/// [`copy_part`].
+/// unchanged. Pasting tensors side by side concatenates them. Pasting a gradient into zeros is the gradient
+/// of [`copy_part`].
 ///
 /// # Panics
 /// If a slice does not have the length that the shapes require, or the part is not inside the axis.
@@ -41,13 +42,13 @@ pub fn paste_part(dst: &mut [f32], src: &[f32], shape: &[usize], part: AxisPart)
     }
 }
 
-/// Views the tensor as rows that hold the axis and those behind it. Returns the length of a row, and the
-/// range of the part in it.
+/// Views the tensor as rows; a row spans the axis and all axes after it. Returns the length of a row, and
+/// the start and the length of the part within a row.
 #[track_caller]
 fn rows(whole: usize, piece: usize, shape: &[usize], part: AxisPart) -> (usize, usize, usize) {
     let AxisPart { axis, start, len } = part;
     let fits = axis < shape.len() && start.checked_add(len).is_some_and(|end| end <= shape[axis]);
-    assert!(fits, "{part:?} is no part of {shape:?}");
+    assert!(fits, "{part:?} is not a part of {shape:?}");
     let inner: usize = shape[axis + 1..].iter().product();
     let outer: usize = shape[..axis].iter().product();
     let (want, want_piece) = (outer * shape[axis] * inner, outer * len * inner);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is no part of [2, 3]")]
+    #[should_panic(expected = "is not a part of [2, 3]")]
     fn parts_must_lie_inside() {
         copy_part(&mut [0.0; 4], &[0.0; 6], &[2, 3], AxisPart { axis: 1, start: 2, len: 2 });
     }

@@ -1,7 +1,7 @@
 //! Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2,
 //! 3", SC'11.
 //!
-//! It must not depend on distributions: it turns a counter and a key into 128 random bits.
+//! This module turns a counter and a key into 128 random bits. It must not depend on distributions.
 
 const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];

@@ -1,10 +1,9 @@
-//! Random fills for initial values. An element depends only on the key and its own index, so the partitions
-//! of a variable can be filled anywhere and in any order, and still hold the same numbers as the whole
-//! variable.
+//! Random fills for initial values. An element depends only on the key and its own index, so parts of a
+//! variable can be filled anywhere and in any order, with the same numbers as in the whole variable.
 //!
-//! It must not depend on variables or shapes; the caller gives every variable its own stream. Logarithm and
-//! cosine are computed in `f64` and rounded once, so hosts with different math libraries almost never
-//! differ.
+//! This module must not depend on variables or shapes; the caller gives every variable its own stream.
+//! Logarithm and cosine are computed in `f64` and rounded once, so different math libraries almost always
+//! give the same bits.
 
 use std::f64::consts::TAU;
 
@@ -15,7 +14,7 @@ use super::philox::{philox4x32, words};
 pub struct Key {
     /// The seed of the run.
     pub seed: u64,
-    /// The stream: which of the run's independent sequences this is, one per variable.
+    /// The number of the sequence. The sequences of a run are independent; each variable has one.
     pub stream: u64,
 }
 
@@ -30,13 +29,16 @@ impl Key {
 }
 
 /// Fills `dst` with a part of a sequence that is uniformly distributed on `[low, high)`, starting at element
-/// `first_index`. The numbers are in steps of 2⁻²⁴ of the interval's width.
+/// `first_index`. The distance between two possible numbers is 2⁻²⁴ of the interval's width.
 ///
-/// # Panics
-/// If `low > high`, or one of them is not finite. (If `low == high`, every element is that number.)
+/// # Panics If `low > high`, or if one of them is not finite. If both are equal, every element has their
+/// value.
 #[track_caller]
 pub fn fill_uniform(dst: &mut [f32], key: Key, first_index: u64, low: f32, high: f32) {
-    assert!(low <= high && low.is_finite() && high.is_finite(), "fill_uniform: no range {low}..{high}");
+    assert!(
+        low <= high && low.is_finite() && high.is_finite(),
+        "fill_uniform: {low}..{high} is not a finite range"
+    );
     let width = f64::from(high) - f64::from(low);
     // The sum can round up to `high`, which is excluded.
     let last = high.next_down().max(low);
@@ -62,7 +64,7 @@ pub fn fill_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stdde
 /// starting at element `first_index`. A number beyond these bounds is drawn again, with random bits that
 /// belong to this element only.
 ///
-/// If 32 draws all lie beyond, which happens to one element in 10⁴³, the element is the mean.
+/// If all 32 draws are beyond the bounds, the element is the mean. This happens to one element in 10⁴³.
 ///
 /// # Panics
 /// If an index reaches 2⁵⁶.
@@ -74,7 +76,7 @@ pub fn fill_truncated_normal(dst: &mut [f32], key: Key, first_index: u64, mean: 
     const ATTEMPTS: u64 = 8;
     assert!(
         first_index.checked_add(dst.len() as u64).is_some_and(|end| end <= 1 << INDEX_BITS),
-        "fill_truncated_normal: index beyond 2^{INDEX_BITS}"
+        "fill_truncated_normal: an index is 2^{INDEX_BITS} or more"
     );
     for (index, dst) in (first_index..).zip(dst) {
         let z = (0..ATTEMPTS)
@@ -93,7 +95,7 @@ pub fn fill_truncated_normal(dst: &mut [f32], key: Key, first_index: u64, mean: 
 #[inline(always)]
 fn box_muller(a: u32, b: u32) -> [f64; 2] {
     let unit = 1.0 / (1u64 << 32) as f64;
-    // The argument is in (0, 1], so the logarithm is never taken of 0.
+    // The argument of the logarithm is in (0, 1], and so is never 0.
     let radius = (-2.0 * ((f64::from(a) + 1.0) * unit).ln()).sqrt();
     let (sin, cos) = (TAU * unit * f64::from(b)).sin_cos();
     [radius * cos, radius * sin]
@@ -160,12 +162,12 @@ mod tests {
         }
     }
 
-    /// Compares the mean, the variance and the share of elements beyond one deviation with theory, with a
+    /// Compares the mean, the variance and the fraction of elements beyond one deviation with theory, with a
     /// tolerance of at least five standard errors.
     #[test]
     fn moments() {
         const N: usize = 200_000;
-        // The variance of the standard normal distribution truncated at ±2, and the share of it beyond ±1.
+        // The variance of the standard normal distribution truncated at ±2, and the fraction beyond ±1.
         let (cut_variance, cut_tail) = (0.7737, 0.2847);
         for (fill, (a, b), [mean, variance, tail]) in [
             (FILLS[0], (-3f32.sqrt(), 3f32.sqrt()), [0.0, 1.0, 1.0 - 1.0 / 3f64.sqrt()]),
@@ -184,7 +186,7 @@ mod tests {
     fn truncated_normal_is_cut_off() {
         let x = filled(fill_truncated_normal, 100_000, KEY, 0, 5.0, 0.1);
         assert!(x.iter().all(|x| (4.8..=5.2).contains(x)));
-        // Elements pile up neither at the bounds nor at the mean, which is used when every draw fails.
+        // Few elements are exactly the mean, which is the value if every draw fails.
         assert!(x.iter().filter(|&&x| x == 5.0).count() < 20);
     }
 

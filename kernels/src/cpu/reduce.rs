@@ -1,9 +1,9 @@
-//! Reductions of slices to one number. They must not depend on what the numbers stand for.
+//! Reductions of slices to one number. This module must not depend on the meaning of the numbers.
 //!
-//! The order of a sum is the same on every instruction set: element `i` is added to partial sum `i % 64`, in
-//! `f32` within a block of 4096 elements; each block's partial sums are added to 64 `f64` totals, which are
-//! added in order at the end. So the bits depend on the slice alone, and the rounding error does not grow
-//! with its length. A sum of squares is taken in `f64` throughout, so it is finite if all elements are.
+//! All instruction sets add in the same order. In a block of 4096 elements, element `i` is added to partial
+//! sum `i % 64`, in `f32`. The partial sums are added to 64 totals in `f64`, which are added in order at the
+//! end. So only the slice determines the bits, and the rounding error does not grow with its length. A sum
+//! of squares uses `f64` throughout, and so is finite if all elements are.
 
 use pulp::{Simd, WithSimd};
 
@@ -13,7 +13,7 @@ use super::shape::expect_len;
 
 /// The number of partial sums: four AVX-512 registers, enough to hide the latency of addition.
 const LANES: usize = 64;
-/// The number of elements that are added up in `f32`.
+/// The number of elements in a block, which are added in `f32`.
 const BLOCK: usize = 4096;
 
 /// Returns `Σ x[i]`; 0 for an empty slice.
@@ -50,12 +50,12 @@ pub(super) fn total<const R: usize>(inputs: [&[f32]; R], term: impl Fn([f32; R])
     dispatch(Sum { inputs, term })
 }
 
-/// Returns whether no element is infinite or NaN.
+/// Returns whether all elements are finite.
 pub fn all_finite(x: &[f32]) -> bool {
     dispatch(LargestMagnitude { x }) < f32::INFINITY.to_bits()
 }
 
-/// The sum of `term` over the elements of slices of equal length.
+/// Computes the sum of `term` over the elements of slices of equal length.
 struct Sum<'a, F, const R: usize> {
     inputs: [&'a [f32]; R],
     term: F,
@@ -110,8 +110,8 @@ impl WithSimd for SumOfSquares<'_> {
     }
 }
 
-/// The largest magnitude of the elements, as the bits of a float without its sign. As integers, the bits of
-/// finite numbers are below those of infinity, and those of a NaN are above.
+/// Computes the largest magnitude of the elements, as the bits of a float without its sign. Compared as
+/// integers, the bits of a finite number are less than those of infinity, and the bits of a NaN are greater.
 struct LargestMagnitude<'a> {
     x: &'a [f32],
 }
@@ -121,8 +121,8 @@ impl WithSimd for LargestMagnitude<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) -> u32 {
-        // A maximum of integers, unlike one of floats, does not depend on the order, so the compiler
-        // vectorises it.
+        // The compiler vectorises a maximum of integers, because it does not depend on the order. A maximum
+        // of floats does.
         self.x.iter().fold(0, |largest, x| largest.max(x.abs().to_bits()))
     }
 }

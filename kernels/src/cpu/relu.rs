@@ -1,8 +1,8 @@
-//! The rectifier `max(x, 0)` of one number, which element-wise kernels and epilogues use. It must not depend
-//! on layers.
+//! The rectifier `max(x, 0)` of one number, which element-wise kernels and epilogues use. This module must
+//! not depend on layers.
 
-/// Returns `max(x, 0)`, except that a NaN stays a NaN: otherwise a diverged network would look like a dead
-/// one.
+/// Returns `max(x, 0)`, except that a NaN stays a NaN. Otherwise a diverged network would look like a dead
+/// network.
 #[inline(always)]
 pub(super) fn rectify(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
@@ -14,7 +14,7 @@ mod tests {
 
     #[test]
     fn special_values() {
-        // Long enough for the vector body and the scalar tail.
+        // A slice of 35 elements has both a vector body and a scalar tail.
         for len in [1, 35] {
             let relu = |x: f32| {
                 let mut y = vec![x; len];

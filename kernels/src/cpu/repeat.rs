@@ -1,4 +1,5 @@
-//! The gradients of reductions, which repeat a reduced number. They must not depend on what was reduced.
+//! The gradients of reductions. They repeat a reduced number. This module must not depend on the meaning of
+//! the numbers.
 
 use super::broadcast::{Broadcast, Side};
 use super::shape::expect_len;
@@ -23,9 +24,10 @@ pub fn expand(dst: &mut [f32], x: &[f32], shapes: &Broadcast, side: Side) {
     });
 }
 
-/// Computes the gradient of a maximum. `dst` has the shape of the result; it is 0 except where `x` equals the
-/// maximum `y`, and such elements share `dy` evenly. `y` and `dy` have the shape of the operand at `side`;
-/// `counts` is scratch of the same length as `y`.
+/// Computes the gradient of a maximum. `dst` and `x` have the shape of the broadcast result; `y`, the
+/// maximum, and `dy` have the shape of the operand at `side`. `dy` is divided evenly among the elements of
+/// `x` that equal the maximum; all other elements of `dst` are 0. `counts` is scratch memory of the same
+/// length as `y`.
 ///
 /// # Panics
 /// If a slice does not have the length that `shapes` requires.
@@ -71,8 +73,8 @@ mod tests {
     use crate::cpu::tests::floats;
 
     proptest! {
-        /// Expanding is the transpose of summing: ⟨expand x, z⟩ = ⟨x, sum z⟩. A maximum's gradient is nonzero
-        /// only at maxima, and its sum is the gradient that came in.
+        /// Expanding is the transpose of summing: ⟨expand x, z⟩ = ⟨x, sum z⟩. A maximum's gradient is
+        /// nonzero only at maxima, and its sum is the incoming gradient.
         #[test]
         fn agree_with_the_reductions(
             extents in prop::collection::vec((1usize..5, any::<bool>()), 0..5),
@@ -85,7 +87,7 @@ mod tests {
             let (all, few) = (shapes.len(), shapes.operand_len(Side::A));
             let mut z = floats(all, seed.into());
             if coarse {
-                // Rounding leaves few different numbers, and so many equal maxima.
+                // Rounding leaves few different numbers, so that many maxima are equal.
                 z.iter_mut().for_each(|z| *z = z.round());
             }
             let x = floats(few, 7);

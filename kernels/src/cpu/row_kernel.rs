@@ -1,5 +1,5 @@
-//! A loop over the rows of a matrix that computes each row from a row of each of two other matrices. It must
-//! not depend on what is computed.
+//! A loop that computes each row of a matrix from the same row of two other matrices. This module must not
+//! depend on the computation.
 
 use std::iter::zip;
 
@@ -8,9 +8,10 @@ use pulp::{Simd, WithSimd};
 use super::dispatch::dispatch;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// The computation that [`Rows`] runs for each row: `dst` from a row of each operand.
+/// The computation that [`Rows`] runs for each row. It computes `dst` from one row of each operand.
 pub(super) trait RowKernel: Copy + Sync {
-    /// Computes one row. Mark it `#[inline(always)]`, which is not possible for a closure of this size.
+    /// Computes one row. Mark the function as `#[inline(always)]`. A closure of this size would not be
+    /// inlined, which is why this is a trait.
     fn row(&self, dst: &mut [f32], a: &[f32], b: &[f32]);
 }
 
@@ -24,7 +25,7 @@ pub(super) struct Rows<'a, F> {
 }
 
 impl<F: RowKernel> Rows<'_, F> {
-    /// Runs the loop on several threads, which share the rows.
+    /// Runs the loop, with the rows divided among the threads.
     pub fn share(self, threads: Threads) {
         let Self { dst, a, b, n, row } = self;
         let (rows, tasks) = (a.len() / n.max(1), threads.tasks(a.len(), ELEMENTS_PER_TASK / 4));

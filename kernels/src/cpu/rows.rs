@@ -15,8 +15,8 @@ pub(super) fn row_sum<const R: usize>(rows: [&[f32]; R], term: impl Fn([f32; R])
     partial_sums::<LANES, R>(rows, term).iter().sum()
 }
 
-/// Returns `L` partial sums of `term` over the elements of rows of equal length; sum `l` has every `L`th
-/// element from `l` on.
+/// Returns `L` partial sums of `term` over the elements of rows of equal length; sum `l` adds every `L`th
+/// element, beginning with element `l`.
 #[inline(always)]
 pub(super) fn partial_sums<const L: usize, const R: usize>(
     rows: [&[f32]; R],
@@ -50,8 +50,8 @@ pub(super) fn partial_sums<const L: usize, const R: usize>(
     partial
 }
 
-/// Returns the largest element of the row, or −∞ for an empty one. A NaN may be missed: the result is meant
-/// for subtracting from exponents, to keep exponentials in range.
+/// Returns the largest element of the row, or −∞ if the row is empty. The result may ignore a NaN. Callers
+/// only subtract it from exponents, to keep exponentials in range.
 #[inline(always)]
 pub(super) fn row_max(row: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
@@ -62,7 +62,7 @@ pub(super) fn row_max(row: &[f32]) -> f32 {
             partial[lane] = larger(partial[lane], chunk[lane]);
         }
     }
-    // The halves are compared with each other, since they are vectors too.
+    // The two halves are compared with each other, so that the comparisons are vectorised.
     let mut len = LANES / 2;
     while len > 0 {
         for lane in 0..len {

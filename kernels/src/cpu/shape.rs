@@ -1,5 +1,5 @@
-//! The shape checks that kernels share. A mismatch is the caller's bug, so they panic, and the panic names
-//! the caller's line.
+//! The shape checks that kernels share. A mismatch is the caller's bug, so the checks panic, and the panic
+//! names the caller's line.
 
 /// Checks that `slice` has `len` elements.
 #[track_caller]
@@ -7,7 +7,7 @@ pub(super) fn expect_len<T>(name: &str, slice: &[T], len: usize) {
     assert!(slice.len() == len, "{name} has {} elements, expected {len}", slice.len());
 }
 
-/// Returns the number of rows of `x` as a row-major matrix with `cols` columns; an empty `x` is accepted with
+/// Returns the number of rows of `x` as a row-major matrix with `cols` columns; an empty `x` is valid for
 /// any number of columns.
 #[track_caller]
 pub(super) fn expect_rows(name: &str, x: &[f32], cols: usize) -> usize {

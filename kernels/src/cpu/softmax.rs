@@ -1,5 +1,5 @@
-//! Softmax over the last axis, its logarithm, and their gradients. Threads share the rows. It must not
-//! depend on losses.
+//! Softmax over the last axis, its logarithm, and their gradients. The rows are divided among the threads.
+//! This module must not depend on losses.
 
 use super::dispatch::zip_map_loop;
 use super::exp::exp;
@@ -8,8 +8,9 @@ use super::rows::{row_max, row_sum};
 use super::shape::{expect_len, expect_rows};
 use super::threads::Threads;
 
-/// Computes `dst[r, j] = eˣ[r, j] / Σ eˣ[r, ·]`, where `dst` and `x` are `[rows, n]`. The exponents are `x −
-/// max`, which do not overflow. A row that contains a NaN or +∞, or only −∞, becomes NaN.
+/// Computes `dst[r, j] = eˣ[r, j] / Σ eˣ[r, ·]`, where `dst` and `x` are `[rows, n]`. The computation uses
+/// exponentials of `x − max`, which do not overflow. A row that contains a NaN or +∞, or only −∞, becomes
+/// NaN.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -30,8 +31,8 @@ impl RowKernel for Softmax {
     }
 }
 
-/// Computes the gradient of [`softmax`]: `dst[r, j] = y[r, j] · (dy[r, j] − Σ y[r, ·] · dy[r, ·])`, where `y`
-/// is its output and all slices are `[rows, n]`.
+/// Computes the gradient of [`softmax`]: `dst[r, j] = y[r, j] · (dy[r, j] − Σ y[r, ·] · dy[r, ·])`, where
+/// `y` is the output of the forward function and all slices are `[rows, n]`.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -79,7 +80,7 @@ impl RowKernel for LogSoftmax {
 }
 
 /// Computes the gradient of [`log_softmax`]: `dst[r, j] = dy[r, j] − e^y[r, j] · Σ dy[r, ·]`, where `y` is
-/// its output and all slices are `[rows, n]`.
+/// the output of the forward function and all slices are `[rows, n]`.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -133,8 +134,8 @@ mod tests {
             let want: Vec<f64> = x64.chunks(n).flat_map(reference).collect();
             let (mut y, mut log, mut dx) = (vec![f32::NAN; x.len()], vec![f32::NAN; x.len()], vec![f32::NAN; x.len()]);
             softmax(&mut y, &x, n, Threads::One);
-            // The tolerance grows with the scale, because the exponential amplifies the rounding of the
-            // logits' difference.
+            // The tolerance grows with the scale, because the exponential amplifies the rounding error of
+            // the differences of logits.
             assert_close(&y, want.iter().copied(), f64::from(scale).max(1.0));
             log_softmax(&mut log, &x, n, Threads::One);
             assert_close(&log, want.iter().map(|y| y.ln()), f64::from(scale).max(4.0));

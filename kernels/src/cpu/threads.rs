@@ -1,6 +1,6 @@
-//! [`Threads`], and how rows are divided among tasks. It must not depend on what a task does with a row.
+//! [`Threads`], and the division of rows among tasks. This module must not depend on the work of a task.
 //!
-//! Inside a rayon pool nothing here allocates: tasks are made by halving the rows again and again.
+//! Inside a rayon pool, nothing here allocates memory: tasks are made by halving the rows recursively.
 
 use std::ops::Range;
 
@@ -9,15 +9,15 @@ use std::ops::Range;
 pub enum Threads {
     /// The calling thread only.
     One,
-    /// At most this many tasks at a time, in the rayon pool whose `install` runs the caller. Small work stays
-    /// on one thread.
+    /// The threads of the rayon pool in whose `install` the caller runs; holds their number. A small amount
+    /// of work stays on one thread.
     Pool(usize),
 }
 
 impl Threads {
-    /// Returns the number of tasks to divide `work` into; `work` and `least`, the least work of a task, are
-    /// in the same unit. There are several tasks for each thread, since other work may delay a thread. There
-    /// is only one if the work is so small that waking a thread takes longer.
+    /// Returns the number of tasks into which `work` should be divided. `least` is the least work for one
+    /// task, in the same unit as `work`. There are several tasks for each thread, since other work may delay
+    /// a thread. Work that takes less time than waking a thread is a single task.
     pub(super) fn tasks(self, work: usize, least: usize) -> usize {
         match self {
             Self::Pool(threads) if threads > 1 => threads.saturating_mul(4).min(work / least).max(1),
@@ -26,11 +26,11 @@ impl Threads {
     }
 }
 
-/// The least number of elements of a task that is limited by memory bandwidth: they take about as long as
-/// waking a thread.
+/// The least number of elements for a task that is limited by memory bandwidth. This number of elements
+/// takes about as long as waking a thread.
 pub(super) const ELEMENTS_PER_TASK: usize = 1 << 15;
 
-/// Slices that tasks write to, which can be split between two rows.
+/// Slices to which tasks write. They can be split between two rows.
 pub(super) trait Rows: Send + Sized {
     /// Splits before row `row`.
     fn split(self, row: usize) -> (Self, Self);
@@ -104,7 +104,8 @@ pub(super) fn share<R: Rows>(
     }
     let half = tasks / 2;
     let count = rows.len() * half / tasks;
-    // A row may be a single element: multiples of 16 keep two tasks from sharing a cache line.
+    // If a row is a single element, two tasks could write to the same cache line. Multiples of 16 prevent
+    // this.
     let count = if count >= 64 { count & !15 } else { count };
     let (first, second) = written.split(count);
     let mid = rows.start + count;
@@ -138,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Tests the kernels that are divided here and have no such test of their own.
+    /// Tests the kernels that this module divides and that have no such test of their own.
     #[test]
     fn threads_do_not_change_the_bits() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();

@@ -1,9 +1,9 @@
 //! Register tiles: the inner loops of products and convolutions, and the division of a row into vectors.
 //!
-//! It must not depend on images: it works on rows of floats. An element of a tile is the sum of its terms,
-//! added in order by fused multiply-add, whatever the vector width and the tile's size.
+//! This module works on rows of floats and must not depend on images. An element of a tile is the sum of its
+//! terms, added in order by fused multiply-add, for any vector width and any size of the tile.
 
-// With iterators the compiler would keep a tile in memory instead of registers, at a fifth of the speed.
+// With iterators, the compiler would keep a tile in memory instead of registers, which is five times slower.
 #![allow(clippy::needless_range_loop)]
 
 use pulp::Simd;
@@ -14,12 +14,12 @@ pub(super) const ROWS: usize = 6;
 
 /// Work on some columns of a matrix, for [`for_columns`].
 pub(super) trait Columns<S: Simd> {
-    /// Works on the columns `col..col + len`, which are `V` whole vectors. With `PARTIAL` they are only a
-    /// part of one vector, and `V` is 1.
+    /// Works on the columns `col..col + len`, which are `V` whole vectors. If `PARTIAL` is true, the columns
+    /// are a part of one vector, and `V` is 1.
     fn run<const V: usize, const PARTIAL: bool>(&mut self, simd: S, col: usize, len: usize);
 }
 
-/// Cuts `width` columns into as few calls of [`Columns::run`] as the registers allow.
+/// Calls [`Columns::run`] for all `width` columns, with as few calls as the registers allow.
 #[inline(always)]
 pub(super) fn for_columns<S: Simd>(simd: S, width: usize, work: &mut impl Columns<S>) {
     let lanes = S::F32_LANES;
@@ -43,7 +43,8 @@ pub(super) fn for_columns<S: Simd>(simd: S, width: usize, work: &mut impl Column
     }
 }
 
-/// Returns the elements of `x` as `V` vectors, which `x` fills (with `PARTIAL` only in part).
+/// Returns the elements of `x` as `V` vectors. They fill the vectors, or a part of one vector if `PARTIAL`
+/// is true.
 #[inline(always)]
 pub(super) fn load<S: Simd, const V: usize, const PARTIAL: bool>(simd: S, x: &[f32]) -> [S::f32s; V] {
     if PARTIAL {
@@ -53,7 +54,7 @@ pub(super) fn load<S: Simd, const V: usize, const PARTIAL: bool>(simd: S, x: &[f
     *vectors.first_chunk().expect("as many vectors as columns")
 }
 
-/// Stores the vectors that [`load`] loads.
+/// Stores vectors to `x`, as the reverse of [`load`].
 #[inline(always)]
 pub(super) fn store<S: Simd, const V: usize, const PARTIAL: bool>(
     simd: S,
@@ -77,7 +78,7 @@ pub(super) fn multiply<S: Simd, const P: usize, const V: usize, const PARTIAL: b
     width: usize,
     (col, len): (usize, usize),
 ) {
-    // Cut all slices to one length, so that the loop needs no bounds checks.
+    // All slices are cut to one length, so that the loop needs no bounds checks.
     let count = x[0].len();
     let mut x = x;
     for p in 0..P {
@@ -116,7 +117,7 @@ pub(super) fn multiply_short<S: Simd, const P: usize, const V: usize, const PART
     }
 }
 
-/// Returns `max(tile, 0)`, as [`Unary::Relu`](super::unary::Unary::Relu).
+/// Replaces each element `x` of the tile with `max(x, 0)`, like [`Unary::Relu`](super::unary::Unary::Relu).
 #[inline(always)]
 pub(super) fn rectify<S: Simd, const P: usize, const V: usize>(simd: S, tile: &mut [[S::f32s; V]; P]) {
     let zero = simd.splat_f32s(0.0);

@@ -1,22 +1,22 @@
-//! Transposition of a tensor: its axes in another order. It must not depend on what they stand for.
+//! Transposes a tensor, which puts its axes in another order. This module must not depend on the meaning of
+//! the axes.
 
 use super::broadcast::Broadcast;
 use super::shape::expect_len;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
 /// Copies `x` to `dst` with its axes in another order, like numpy's `transpose`: axis `k` of `dst` is axis
-/// `axes[k]` of `x`, which has the shape `shape`.
+/// `axes[k]` of `x`. `shape` is the shape of `x`.
 ///
-/// # Panics
-/// If a slice does not have the length that `shape` requires, if `axes` is not a permutation of its axes, or
-/// if there are more than [`Broadcast::MAX_RANK`] axes.
+/// # Panics If a slice does not have the length that `shape` requires, if `axes` is not a permutation of the
+/// axes of `x`, or if there are more than [`Broadcast::MAX_RANK`] axes.
 #[track_caller]
 pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], threads: Threads) {
     const MAX_RANK: usize = Broadcast::MAX_RANK;
     let rank = shape.len();
-    assert!(rank <= MAX_RANK, "transpose: {rank} axes");
+    assert!(rank <= MAX_RANK, "transpose: {rank} axes, expected at most {MAX_RANK}");
     let is_permutation = axes.len() == rank && (0..rank).all(|axis| axes.contains(&axis));
-    assert!(is_permutation, "transpose: {axes:?} is no permutation of {rank} axes");
+    assert!(is_permutation, "transpose: {axes:?} is not a permutation of {rank} axes");
     expect_len("transpose: x", x, shape.iter().product());
     expect_len("transpose: dst", dst, x.len());
     if x.is_empty() {
@@ -42,12 +42,12 @@ pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], th
         step *= size;
     }
     let order = &mut order[..count.max(1)];
-    // Unless the last axis of `dst` is also the last one of `x`, the last one of `x` is made the second here:
-    // these two axes form the plane that is moved in square blocks.
+    // If the last axis of `dst` is not the last axis of `x`, the latter is made the second in this order.
+    // These two axes form the plane that is moved in square blocks.
     if let Some(last) = (1..order.len()).find(|&axis| order[axis].from == 1) {
         order.swap(1, last);
     }
-    // Threads share the outermost axis of `dst`, the one with the largest distance.
+    // The outermost axis of `dst`, which has the largest distance, is divided among the threads.
     let slowest = (0..order.len()).max_by_key(|&axis| order[axis].to).unwrap_or(0);
     let (order, Axis { size, to, from }) = (&*order, order[slowest]);
     share_rows([(dst, to)], size, threads.tasks(x.len(), ELEMENTS_PER_TASK), &|[dst], part| {
@@ -94,10 +94,10 @@ fn for_each_index(axes: &[Axis], mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Moves a plane of one or two axes, of which the first is the last axis of the result.
+/// Moves a plane of one or two axes. The first of them is the last axis of the result.
 fn move_plane(dst: &mut [f32], x: &[f32], axes: &[Axis]) {
-    /// The side of a square block; a block fits into the first-level cache both as it is read and as it is
-    /// written.
+    /// The side of a square block. The source and destination of a block both fit into the first-level
+    /// cache.
     const BLOCK: usize = 16;
     let col = axes[0];
     let row = axes.get(1).copied().unwrap_or(Axis { size: 1, to: 0, from: 0 });
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "[0, 0] is no permutation of 2 axes")]
+    #[should_panic(expected = "[0, 0] is not a permutation of 2 axes")]
     fn axes_must_be_a_permutation() {
         transpose(&mut [0.0; 4], &[0.0; 4], &[2, 2], &[0, 0], Threads::One);
     }

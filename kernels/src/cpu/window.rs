@@ -1,6 +1,6 @@
-//! How a window slides along one axis of an image: output size and padding, by TensorFlow's rules.
+//! The windows along one axis of an image: output size and padding, by TensorFlow's rules.
 //!
-//! It must not depend on what is computed in the window.
+//! This module must not depend on the computation in a window.
 
 use std::error::Error;
 use std::fmt;
@@ -10,8 +10,8 @@ use std::fmt;
 pub enum Padding {
     /// No padding: every window is inside the image, and `out = ⌊(in − size) / stride⌋ + 1`.
     Valid,
-    /// As much padding as gives `out = ⌈in / stride⌉`. Half of it, rounded down, comes before the image, the
-    /// rest after.
+    /// Enough padding for `out = ⌈in / stride⌉`. Half of the padding, rounded down, is before the image, and
+    /// the rest is after it.
     Same,
 }
 
@@ -20,11 +20,11 @@ pub enum Padding {
 pub enum BadGeometry {
     /// A stride is 0.
     ZeroStride,
-    /// A window, or its number of channels, is 0.
+    /// The size of a window, or its number of channels, is 0.
     EmptyWindow,
     /// An image is smaller than a window, and there is no padding.
     WindowExceedsImage,
-    /// The images do not have as many channels as the kernel reads.
+    /// The number of channels of the images differs from that of the kernel.
     Channels {
         /// The number of channels of the images.
         image: usize,
@@ -38,13 +38,15 @@ pub enum BadGeometry {
 impl fmt::Display for BadGeometry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ZeroStride => write!(f, "a stride is 0"),
-            Self::EmptyWindow => write!(f, "the window is empty"),
-            Self::WindowExceedsImage => write!(f, "the window is larger than the image"),
-            Self::Channels { image, kernel } => {
-                write!(f, "the images have {image} channels, the kernel reads {kernel}")
+            Self::ZeroStride => write!(f, "a stride is 0, expected at least 1"),
+            Self::EmptyWindow => write!(f, "the window has size 0 or no channels"),
+            Self::WindowExceedsImage => {
+                write!(f, "the window is larger than the image, and there is no padding")
             }
-            Self::TooLarge => write!(f, "the sizes overflow"),
+            Self::Channels { image, kernel } => {
+                write!(f, "the images have {image} channels, but the kernel expects {kernel}")
+            }
+            Self::TooLarge => write!(f, "the sizes are too large"),
         }
     }
 }
@@ -92,8 +94,8 @@ impl Axis {
         Ok(Self { input, window, stride, output, before: total / 2, padded })
     }
 
-    /// Returns the part of window `at` that is inside the image: the range of its offsets in the window, and
-    /// the image position of the first.
+    /// Returns the part of window `at` that is inside the image: the range of offsets within the window, and
+    /// the position of the first offset in the image.
     #[inline(always)]
     pub fn inside(&self, at: usize) -> (std::ops::Range<usize>, usize) {
         let start = at * self.stride;
@@ -105,8 +107,8 @@ impl Axis {
 
 /// Returns the product of `sizes`, if a slice of floats can have that length.
 pub(super) fn volume(sizes: &[usize]) -> Result<usize, BadGeometry> {
-    // A running product would not do: a 0 among the sizes would hide an overflow, and strides must not
-    // overflow either.
+    // The check counts a size of 0 as 1. Otherwise a 0 would hide an overflow of the other sizes, and
+    // strides must not overflow either.
     let product = sizes.iter().try_fold(1usize, |product, &size| product.checked_mul(size.max(1)));
     match product {
         Some(product) if product <= isize::MAX as usize / size_of::<f32>() => Ok(sizes.iter().product()),

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ShardId, SliceId, Version};
 
-/// The size of a block, in bytes. Each block of a tensor has a checksum of its own, so that a part of the
-/// tensor can be read and checked without the rest.
+/// The size of a block, in bytes. Each block of a tensor has its own checksum, so a part of the tensor can
+/// be read and checked without reading the rest.
 pub const BLOCK_BYTES: usize = 4 << 20;
 
 /// The file of a shard in a checkpoint, in the safetensors format.
@@ -17,11 +17,11 @@ pub struct FileSpec {
     pub name: String,
     /// The shard that wrote the file.
     pub shard: ShardId,
-    /// The shard's version that was saved, the same for all tensors.
+    /// The version of the shard that was saved. All tensors in the file have this version.
     pub version: Version,
     /// The size of the whole file, in bytes.
     pub bytes: u64,
-    /// The tensors, in the order in which the file has them.
+    /// The tensors, in the order in which the file stores them.
     pub tensors: Vec<SavedTensorSpec>,
 }
 

@@ -1,5 +1,5 @@
-//! What messages say about checkpoints: their names, the contents of their files, and how a shard starts from
-//! one. Reads and writes no files.
+//! The parts of messages that describe checkpoints: their names, the contents of their files, and how a
+//! shard starts from a checkpoint. This module does not read or write files.
 
 mod file_spec;
 mod name;

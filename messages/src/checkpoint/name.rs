@@ -1,4 +1,5 @@
-//! The names of a checkpoint and of its files. Sorted by name, checkpoints are in the order of their steps.
+//! The names of a checkpoint and of its files. Values of [`CheckpointName`] are ordered by step; their texts
+//! are not, because the step has no leading zeros.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{GlobalStep, Incarnation, ShardId};
 
-/// The name of a checkpoint's folder, such as `step-1200-00064432fa1b2c3d`: the step and the incarnation of
-/// the chief. If a restarted chief saves the same step again, the name differs, so a committed checkpoint is
-/// never overwritten.
+/// The name of a checkpoint's folder, such as `step-1200-00064432fa1b2c3d`. It consists of the checkpoint's
+/// step and the chief's incarnation. If a restarted chief saves the same step again, the name differs, so a
+/// committed checkpoint is never overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CheckpointName {
@@ -21,21 +22,23 @@ pub struct CheckpointName {
 
 /// An error: a text that is not the name of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not the name of a checkpoint, expected step-N-LIFE, with LIFE of 16 hexadecimal digits")]
+#[error(
+    "'{0}' is not the name of a checkpoint, expected step-N-INCARNATION, where INCARNATION has 16 hexadecimal digits"
+)]
 pub struct NameError(String);
 
 impl CheckpointName {
-    /// Returns the path of the checkpoint's manifest in the store.
+    /// Returns the path of the checkpoint's manifest within the store.
     pub fn manifest(&self) -> String {
         self.file("manifest.json")
     }
 
-    /// Returns the path of the file `name` of the checkpoint's folder in the store.
+    /// Returns the path, within the store, of the file `name` in the checkpoint's folder.
     pub fn file(&self, name: &str) -> String {
         format!("{self}/{name}")
     }
 
-    /// Returns the name that the shard's file has in the checkpoint's folder.
+    /// Returns the name of a shard's file in the checkpoint's folder.
     pub fn shard_file(shard: ShardId) -> String {
         format!("ps-{}-shard-{}.safetensors", shard.ps, shard.shard)
     }
@@ -57,8 +60,8 @@ impl FromStr for CheckpointName {
                     step: GlobalStep(step.parse().ok()?),
                     life: Incarnation(u64::from_str_radix(life, 16).ok()?),
                 };
-                // Only the canonical spelling is valid. The incarnation must be below the maximum, so that a
-                // next one exists.
+                // Only the canonical spelling is valid. The incarnation must be below `u64::MAX`, so that
+                // `Incarnation::next` cannot overflow.
                 (name.to_string() == text && name.life.0 < u64::MAX).then_some(name)
             });
         parsed.ok_or_else(|| NameError(text.chars().take(64).collect()))

@@ -1,4 +1,4 @@
-//! A shard's record of a worker, as a checkpoint stores it.
+//! A shard's record of a worker. Checkpoints store these records.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct WorkerRecord {
     pub worker: u32,
     /// The incarnation of the worker.
     pub incarnation: Incarnation,
-    /// The number of the worker's last push.
+    /// The sequence number of the worker's last push.
     pub sequence: Sequence,
     /// The verdict on the worker's last push.
     pub verdict: Verdict,

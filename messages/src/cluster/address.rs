@@ -1,5 +1,5 @@
-//! The address of a task: `host:port`, checked once and kept in one canonical spelling. Does not resolve host
-//! names, because a host may be created after its address was written.
+//! The address of a task, `host:port`. It is checked once and stored in a canonical spelling. Host names are
+//! not resolved here, because a host may be created after its address was written.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};

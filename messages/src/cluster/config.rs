@@ -1,14 +1,15 @@
-//! The place of a process: a cluster and one of its tasks. How a user writes them down is decided elsewhere.
+//! The cluster of a process, and the task that the process runs. The flags and `TF_CONFIG`, from which both
+//! are read, are in other modules.
 
 use super::TASKS_PER_JOB_MAX;
 use super::error::ClusterError;
 use super::spec::ClusterSpec;
 use crate::id::{JobName, TaskId};
 
-/// A cluster, and which of its tasks this process runs.
+/// A cluster, and the task of this cluster that the process runs.
 ///
-/// The cluster has an address for the task, unless the task is an evaluator, which may be left out of the
-/// cluster.
+/// The cluster has an address for the task. The only exception is an evaluator, because a cluster may omit
+/// its evaluators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     cluster: ClusterSpec,

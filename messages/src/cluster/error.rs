@@ -1,5 +1,5 @@
-//! The errors in a user's description of a cluster. Each is one line that says what to do. How the program
-//! reports them and exits is decided elsewhere.
+//! The errors in a user's description of a cluster. Each error is one line that says what to do. The
+//! programs decide how to report an error and how to exit.
 
 use super::TASKS_PER_JOB_MAX;
 use super::address::{Address, AddressError};
@@ -18,7 +18,7 @@ pub enum ClusterError {
     },
     /// Two tasks have the same address.
     #[error(
-        "address '{address}' is given to both {first} and {second}, expected another address for each task"
+        "address '{address}' is given to both {first} and {second}, expected a different address for each task"
     )]
     DuplicateAddress {
         /// The address that both tasks have.
@@ -41,11 +41,13 @@ pub enum ClusterError {
         "job '{0}' is given twice, expected each job once, with all its addresses ('master' is another name for 'chief')"
     )]
     DuplicateJob(JobName),
-    /// The cluster has several chiefs; their number.
-    #[error("job 'chief' has {0} tasks, expected one chief, or none so that worker/0 hosts it")]
+    /// The cluster has more than one chief. The value is the number of chiefs.
+    #[error("job 'chief' has {0} tasks, expected one chief, or none (worker/0 then hosts the chief)")]
     ManyChiefs(usize),
     /// A job that every cluster needs, ps or worker, has no task.
-    #[error("job '{0}' has no task, expected at least one ps and one worker: give '{0}' an address")]
+    #[error(
+        "job '{0}' has no task, expected at least one ps and one worker: add the address of a '{0}' task"
+    )]
     NoTask(JobName),
     /// A job has too many tasks.
     #[error("job '{job}' has {tasks} tasks, expected at most {TASKS_PER_JOB_MAX}")]
@@ -80,7 +82,7 @@ pub enum ClusterError {
     },
     /// `TF_CONFIG` and the flags name different tasks.
     #[error(
-        "TF_CONFIG says {tf_config} and {key} says {flag}, expected the same: leave {key} out or correct it"
+        "TF_CONFIG says {tf_config} and {key} says {flag}, expected the same value: remove {key} or correct it"
     )]
     TwoTasks {
         /// The name of the flag.

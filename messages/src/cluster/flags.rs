@@ -1,5 +1,5 @@
-//! Combines the ways in which a user can give the cluster and the task of this process. Reads neither the
-//! command line nor the environment: the caller passes their values.
+//! Determines the cluster and the task of this process from the user's settings. The caller reads the
+//! command line and the environment, and passes the values.
 
 use super::config::{ClusterConfig, job_names};
 use super::error::ClusterError;
@@ -57,7 +57,8 @@ impl ClusterFlags {
         ClusterConfig::new(cluster, job, index).map(Some)
     }
 
-    /// Checks that the cluster is given in one way only, because two descriptions of it may come to differ.
+    /// Checks that the cluster is given in only one way, because two descriptions could contradict each
+    /// other.
     fn check_one_spelling(&self, tf_config: &TfConfig) -> Result<(), ClusterError> {
         let mut given = [
             ("TF_CONFIG", tf_config.cluster.is_some()),

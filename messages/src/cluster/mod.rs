@@ -1,5 +1,5 @@
-//! The cluster: its tasks, their addresses, and the task of this process. Opens no connections and does not
-//! read the environment: the caller passes the user's settings.
+//! The cluster: its tasks, their addresses, and the task of this process. This module does not open
+//! connections or read the environment; the caller passes the user's settings.
 
 mod address;
 mod config;

@@ -1,5 +1,6 @@
-//! The cluster spec: the jobs and the addresses of their tasks, the same on every task. Which task this
-//! process runs, and how a user writes a cluster, is decided elsewhere.
+//! The cluster spec: the jobs and the addresses of their tasks. Every task has the same cluster spec. The
+//! choice of the task that this process runs, and the formats in which a user writes a cluster, are in other
+//! modules.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +39,8 @@ struct Jobs {
 }
 
 impl ClusterSpec {
-    /// Makes a cluster from a list of jobs. Each has the addresses of its tasks in the order of their
-    /// indices; a job without addresses counts as missing.
+    /// Makes a cluster from a list of jobs. Each job comes with the addresses of its tasks, ordered by
+    /// index. A job without addresses counts as missing.
     ///
     /// # Errors
     /// Returns the first fault found.
@@ -104,7 +105,7 @@ impl ClusterSpec {
         })
     }
 
-    /// Returns the task that hosts the chief: the chief itself, or worker/0 if the cluster names no chief.
+    /// Returns the task that hosts the chief: the chief task, or worker/0 if the cluster has no chief task.
     pub fn chief_host(&self) -> TaskId {
         if self.chief.is_empty() { TaskId::worker(0) } else { TaskId::CHIEF }
     }
@@ -123,8 +124,8 @@ impl ClusterSpec {
     /// Returns the digest by which tasks check that their cluster specs are equal: the 64-bit FNV-1a hash of
     /// [`to_flag`](Self::to_flag).
     ///
-    /// The digest detects mistakes but no attacks, because two clusters with the same hash are easy to
-    /// construct.
+    /// The digest detects mistakes. It does not protect against attacks, because two clusters with the same
+    /// hash are easy to construct.
     pub fn hash(&self) -> u64 {
         const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
         const PRIME: u64 = 0x0000_0100_0000_01b3;

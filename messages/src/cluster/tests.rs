@@ -110,7 +110,8 @@ fn a_spec_lists_its_tasks_in_order() {
 
 #[test]
 fn the_hash_is_stable_across_versions() {
-    // FNV-1a of 'ps|p:1,worker|w:1', computed by another program: tasks of different builds must agree on it.
+    // The expected value is the FNV-1a hash of 'ps|p:1,worker|w:1', computed by another program. Tasks of
+    // different builds must agree on this value.
     assert_eq!(cluster("ps|p:1,worker|w:1").hash(), 0x7da9_7945_eeaf_e7bd);
 }
 

@@ -1,5 +1,5 @@
-//! The environment variable `TF_CONFIG`: JSON that TensorFlow reads and Kubeflow's TFJob writes. Checks only
-//! the JSON; the cluster spec checks the cluster.
+//! The environment variable `TF_CONFIG`: JSON that TensorFlow reads and Kubeflow's TFJob writes. This module
+//! checks only the JSON; [`ClusterSpec`] checks the cluster.
 
 use std::fmt;
 

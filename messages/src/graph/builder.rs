@@ -18,7 +18,7 @@ pub struct GraphBuilder {
     graph: GraphSpec,
     /// The id of every node, by the node's name.
     names: BTreeMap<String, NodeId>,
-    /// For each name that was already in use, the last number that was appended to it.
+    /// For each name that was requested more than once, the last number that was appended to make it unique.
     numbers: BTreeMap<String, u32>,
     device: Option<DeviceSpec>,
     op_device: Option<OpDeviceSpec>,
@@ -41,14 +41,14 @@ pub struct LayerId(u64);
 
 impl LayerId {
     /// Returns an id that is unique in this process.
-    #[expect(clippy::new_without_default, reason = "no two ids are equal")]
+    #[expect(clippy::new_without_default, reason = "every id is unique, so there is no default")]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Whether this use of a layer shares the variables of an earlier one.
+/// Whether this use of a layer shares the variables of an earlier use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
     No,
@@ -93,8 +93,8 @@ impl GraphBuilder {
 
     /// Records `device` as the requested device of the operations that `build` adds. This does not move any
     /// operation: every device of a worker runs its own clone of all operations. The worker compares each of
-    /// its devices with the request. If one does not fit, the worker warns and runs anyway with soft
-    /// placement, and refuses the job without.
+    /// its devices with the request. If a device does not match, the worker logs a warning and continues if
+    /// soft placement is enabled; otherwise, it refuses the job.
     pub fn on_op_device<T>(&mut self, device: OpDeviceSpec, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.op_device.replace(device);
         let built = build(self);
@@ -102,8 +102,8 @@ impl GraphBuilder {
         built
     }
 
-    /// Puts `name/` before the names of everything that `build` adds, except inputs, because their names are
-    /// those of columns of the data.
+    /// Puts `name/` before the names of everything that `build` adds. Inputs are an exception, because their
+    /// names are the names of columns in the data set.
     pub fn scope<T>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.scope.len();
         self.scope.push_str(name);
@@ -115,7 +115,7 @@ impl GraphBuilder {
 
     /// Builds a layer in a scope with the layer's name. A layer that is built again shares the variables of
     /// its first use. [`finish`](Self::finish) returns an error if another layer has the same name, or if a
-    /// later use of the layer needs variables of other shapes.
+    /// later use of the layer needs variables of different shapes.
     pub fn layer<T>(&mut self, name: &str, id: LayerId, build: impl FnOnce(&mut Self) -> T) -> T {
         let layer = format!("{}{name}", self.scope);
         let again = match self.layers.insert(layer.clone(), id) {
@@ -132,19 +132,19 @@ impl GraphBuilder {
         built
     }
 
-    /// Adds an input of floats: the data's column called `name`. `example` is the shape of one example,
-    /// without the batch.
+    /// Adds an input of floats. It is fed by the column `name` of the data set. `example` is the shape of
+    /// one example, without the batch.
     pub fn input(&mut self, name: &str, example: impl Into<Shape>) -> NodeId {
         self.push(name, Op::Input { example: TensorSpec::f32(example) }, &[])
     }
 
-    /// Adds an input of integers, such as the ids of words. It is fed by the column `name` of the data.
+    /// Adds an input of integers, such as the ids of words. It is fed by the column `name` of the data set.
     /// `example` is the shape of one example, without the batch.
     pub fn ids(&mut self, name: &str, example: impl Into<Shape>) -> NodeId {
         self.push(name, Op::Input { example: TensorSpec::i32(example) }, &[])
     }
 
-    /// Adds an input of one integer per example: the data's column called `name`.
+    /// Adds an input of one integer per example. It is fed by the column `name` of the data set.
     pub fn labels(&mut self, name: &str) -> NodeId {
         self.ids(name, Shape::scalar())
     }
@@ -191,7 +191,8 @@ impl GraphBuilder {
         self.push(name, Op::Variable { variable: id }, &[])
     }
 
-    /// Returns the node called `name` within the open scopes. An input is found only outside all scopes.
+    /// Returns the node called `name` within the open scopes. Inputs are found only if no scope is open,
+    /// because their names have no scope.
     pub fn named(&mut self, name: &str) -> NodeId {
         let full = format!("{}{name}", self.scope);
         match self.names.get(&full) {
@@ -213,8 +214,8 @@ impl GraphBuilder {
             _ => format!("{}{name}", self.scope),
         };
         if !by_user && self.names.contains_key(&full) {
-            // Continues with the number after the last one used. Otherwise each further node of the same name
-            // would take longer to name.
+            // The search continues with the number after the last one used. If it began at 1 each time, it
+            // would take longer for every further node of the same name.
             let number = self.numbers.entry(full.clone()).or_default();
             let taken = full;
             full = loop {
@@ -237,9 +238,9 @@ impl GraphBuilder {
         id
     }
 
-    /// Records the error that the open layer cannot be applied to these tensors, and what it expects.
-    /// [`finish`](Self::finish) returns the error with the layer's name. Returns a placeholder node, with
-    /// which the caller can continue.
+    /// Records an error: the open layer cannot be applied to `tensors`. `expected` describes the tensors
+    /// that the layer accepts. [`finish`](Self::finish) returns the error with the layer's name. Returns a
+    /// placeholder node, so that the caller can continue.
     pub fn refuse(&mut self, expected: impl Into<String>, tensors: &[NodeId]) -> NodeId {
         let layer = match &self.layer {
             Some((layer, _)) => layer.clone(),
@@ -254,13 +255,14 @@ impl GraphBuilder {
         tensors.first().copied().unwrap_or(NodeId(0))
     }
 
-    /// Records an error, unless an earlier one is recorded: later errors usually follow from the first.
+    /// Records an error if it is the first one. Later errors are ignored, because they usually follow from
+    /// the first.
     fn fail(&mut self, error: GraphError) {
         self.error.get_or_insert(error);
     }
 
-    /// Returns the shape and type of a node's output for a batch of 2, from which a layer learns the shape of
-    /// its input. Returns `None` after an error, which [`finish`](Self::finish) reports.
+    /// Returns the shape and type of a node's output for a batch of 2. Layers use it to determine the shapes
+    /// of their inputs. Returns `None` after an error, which [`finish`](Self::finish) reports.
     pub fn tensor(&self, node: NodeId) -> Option<&TensorSpec> {
         self.tensors.get(node.index())
     }

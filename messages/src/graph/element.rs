@@ -1,4 +1,4 @@
-//! The functions of numbers that element-wise operations and reductions apply.
+//! The functions that element-wise operations and reductions apply to numbers.
 
 use serde::{Deserialize, Serialize};
 

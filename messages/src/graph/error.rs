@@ -12,27 +12,27 @@ pub enum GraphError {
     /// The graph has too many nodes, inputs, variables or metrics.
     #[error("the graph has {count} {what}, expected at most {max}")]
     TooMany {
-        /// Which of nodes, inputs, variables and metrics there are too many of.
+        /// The kind of item that the graph has too many of: nodes, inputs, variables or metrics.
         what: &'static str,
         /// The largest number allowed.
         max: usize,
-        /// The number of inputs found.
+        /// The number found.
         count: usize,
     },
     /// A name is empty, too long, or has control characters.
     #[error(
-        "{what} {position} has a name that is empty, longer than {VARIABLE_NAME_BYTES_MAX} bytes, or has control characters"
+        "{what} {position} has an invalid name, expected 1 to {VARIABLE_NAME_BYTES_MAX} bytes without control characters"
     )]
     Name {
-        /// Whether the name is that of a node, a metric, a variable or the graph.
+        /// The kind of item that has the name: a node, a metric, a variable or the graph.
         what: &'static str,
-        /// The position in the list of nodes, metrics or variables.
+        /// The position in the list of nodes, metrics or variables; 0 for the graph.
         position: usize,
     },
     /// Two nodes, two variables or two metrics have the same name.
-    #[error("{what} '{name}' is defined twice, expected every name once")]
+    #[error("{what} '{name}' is defined twice, expected each name once: rename one of the two")]
     DuplicateName {
-        /// Whether the name is that of nodes, variables or metrics.
+        /// The kind of items that have the name: nodes, variables or metrics.
         what: &'static str,
         /// The name that occurs twice.
         name: String,
@@ -48,9 +48,9 @@ pub enum GraphError {
         /// The full name of the layer, with its scopes.
         layer: String,
     },
-    /// A later use of a layer needs a variable of another shape than its first use.
+    /// A variable of a layer would have a different shape in a later use of the layer than in the first use.
     #[error(
-        "layer '{layer}' is used again where variable '{variable}' would have shape {got}, expected {expected} as in its first use"
+        "layer '{layer}' is used again where variable '{variable}' would have shape {got}, expected {expected} as in the first use"
     )]
     SharedShape {
         /// The full name of the layer, with its scopes.
@@ -75,10 +75,10 @@ pub enum GraphError {
     /// No node has this name.
     #[error("no node is called '{0}'")]
     UnknownName(String),
-    /// A node takes itself or a later node as an input. The graph has a cycle, or its list is in the wrong
-    /// order.
+    /// A node takes itself or a later node as an input. The graph has a cycle, or its nodes are listed in
+    /// the wrong order.
     #[error(
-        "{node} takes node {input} as an input, which does not come before it, expected inputs first and no cycles"
+        "{node} takes node {input} as an input, but node {input} does not come before it: list every node after its inputs, without cycles"
     )]
     NotBefore {
         /// The node.
@@ -97,7 +97,7 @@ pub enum GraphError {
         got: usize,
     },
     /// A node refers to a variable that the graph does not have.
-    #[error("{node} names variable {variable}, but the graph has {variables}")]
+    #[error("{node} names variable {variable}, but the graph has {variables} variables, numbered from 0")]
     UnknownVariable {
         /// The node.
         node: String,
@@ -129,7 +129,7 @@ pub enum GraphError {
     /// The loss or a metric is not a node of the graph, or the node's output is not a scalar.
     #[error("{what} must be a node that returns an f32 scalar: {got}")]
     NotScalar {
-        /// Which of the two it is: the loss, or the metric with its name.
+        /// The loss, or the metric with its name.
         what: String,
         /// A description of the output found.
         got: String,
@@ -154,7 +154,7 @@ pub enum GraphError {
     NotFinite {
         /// The node.
         node: String,
-        /// The value. It is a text so that two equal errors compare equal even if the value is NaN.
+        /// The value, as text. With a float, an error about NaN would not equal itself.
         value: String,
     },
 }

@@ -9,8 +9,8 @@ pub enum Padding {
     /// Uses only windows that lie entirely within the image.
     #[default]
     Valid,
-    /// Pads the image about evenly on both sides, so that there is one window for every stride that begins
-    /// within the image.
+    /// Pads the image about equally on both sides. There is one window for every multiple of the stride that
+    /// lies within the image.
     Same,
 }
 
@@ -18,7 +18,7 @@ pub enum Padding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stride {
-    /// The distance between two neighbouring windows, downwards and to the right; at least 1 each.
+    /// The vertical and the horizontal distance between neighbouring windows, in pixels; at least 1 each.
     pub stride: [usize; 2],
     /// What happens at the edges of the image.
     #[serde(default)]
@@ -31,7 +31,7 @@ pub struct Stride {
 pub struct Window {
     /// The height and width of the window; at least 1 each, and at most 256 pixels in total.
     pub window: [usize; 2],
-    /// The distance between two neighbouring windows, downwards and to the right; at least 1 each.
+    /// The vertical and the horizontal distance between neighbouring windows, in pixels; at least 1 each.
     pub stride: [usize; 2],
     /// What happens at the edges of the image.
     #[serde(default)]
@@ -42,8 +42,8 @@ pub struct Window {
 const WINDOW_PIXELS_MAX: usize = 256;
 
 impl Padding {
-    /// Returns the number of windows along an axis, or `None` if there are none or if `window` or `stride` is
-    /// 0.
+    /// Returns the number of windows along an axis, or `None` if no window fits or if `window` or `stride`
+    /// is 0.
     fn windows(self, input: usize, window: usize, stride: usize) -> Option<usize> {
         if window == 0 || stride == 0 || input == 0 {
             return None;

@@ -1,7 +1,7 @@
-//! The graph as data: what a model computes, checked before anything runs.
+//! The graph as data. It describes what a model computes, and is checked before anything runs.
 //!
-//! The chief sends the graph to the workers, so that workers contain no code for particular models. How a
-//! graph is run is decided by the workers.
+//! The chief sends the graph to the workers, so workers need no code for particular models. The workers
+//! decide how to run a graph.
 
 mod builder;
 mod element;

@@ -1,8 +1,8 @@
 //! The operations of a graph, with their inputs and outputs. The batch is the first axis, and every tensor is
 //! row-major.
 //!
-//! These are the operations of the forward pass. Workers derive the gradients themselves, so the backward
-//! pass is neither sent nor checked.
+//! These are the operations of the forward pass. Workers derive the gradients themselves, so the graph does
+//! not contain the backward pass.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +11,8 @@ use super::geometry::{Stride, Window};
 use crate::id::VariableId;
 use crate::tensor::{Shape, TensorSpec};
 
-/// An operation: what a node computes from its inputs. The docs write inputs → output; `B` is the batch size,
-/// and `…` stands for zero or more axes.
+/// An operation: what a node computes from its inputs. The documentation of each operation begins with
+/// inputs → output. There, `B` is the batch size, and `…` stands for zero or more axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
@@ -60,24 +60,25 @@ pub enum Op {
         /// The axes of x in the order of the output, each once.
         axes: Vec<usize>,
     },
-    /// Two or more tensors that differ along one axis only → their concatenation along it.
+    /// Two or more tensors whose shapes differ only along one axis → their concatenation along this axis.
     Concat {
-        /// The axis along which the operation works; 0 is the batch.
+        /// The axis to concatenate along; 0 is the batch.
         axis: usize,
     },
-    /// x → the part of x with `length` elements from `start` on along one axis.
+    /// x → a part of x: along one axis, the `length` elements that begin at `start`.
     Slice {
-        /// The axis along which the operation works; 0 is the batch.
+        /// The axis to slice along; 0 is the batch.
         axis: usize,
-        /// The first element taken.
+        /// The index of the first element taken.
         start: usize,
         /// The number of elements taken.
         length: usize,
     },
 
     /// `[…, m, k]`, `[…, k, n]` → `[…, m, n]`: one matrix product for each position along the leading axes,
-    /// which must be equal. Or `[…, k]`, `[k, n]` → `[…, n]`: multiplies all rows by one matrix. Either
-    /// operand can be transposed first, which exchanges its last two axes.
+    /// which must be equal. Or `[…, k]`, `[k, n]` → `[…, n]`: multiplies all rows by one matrix. An operand
+    /// can be transposed first, which exchanges its last two axes; in the second form, this is possible only
+    /// for the matrix.
     MatMul {
         /// Whether the first operand is `[…, k, m]`.
         #[serde(default)]
@@ -99,8 +100,7 @@ pub enum Op {
     /// images `[B, h, w, c]` → `[B, ho, wo, c]`: the maximum of each window, channel by channel.
     #[serde(rename = "max_pool2d")]
     MaxPool2d(Window),
-    /// images `[B, h, w, c]` → `[B, ho, wo, c]`: the mean of the part of each window that lies within the
-    /// image.
+    /// images `[B, h, w, c]` → `[B, ho, wo, c]`: the mean of each window, without the pixels of the padding.
     #[serde(rename = "average_pool2d")]
     AveragePool2d(Window),
     /// images `[B, h, w, c]` → `[B, c]`: the mean of each channel.
@@ -108,17 +108,18 @@ pub enum Op {
 
     /// x `[…, c]`, gamma `[c]`, beta `[c]`, moving mean `[c]`, moving variance `[c]` → `[…, c]`: normalises
     /// each channel to mean 0 and variance 1, then multiplies by gamma and adds beta (Ioffe & Szegedy 2015).
-    /// Training normalises by the mean and variance of the batch, and moves the moving mean and variance,
-    /// which are untrained variables, towards them. Evaluation normalises by the moving mean and variance.
+    /// Training normalises by the mean and variance of the batch. It also moves the moving mean and
+    /// variance, two untrained variables, towards those of the batch. Evaluation normalises by the moving
+    /// mean and variance.
     ///
-    /// With several devices, each normalises its own part of the batch, and the moving mean and variance move
-    /// towards the average over the parts. With several asynchronous workers, the updates that workers
-    /// compute from the same moving values add up, so momentum should be well above 1 − 1 / workers. A
-    /// variance below 0 counts as 0.
+    /// With several devices, each device normalises its own part of the batch. The moving mean and variance
+    /// then move towards the average over the parts. With several asynchronous workers, the updates that
+    /// workers compute from the same moving values add up, so momentum should be well above 1 − 1 / workers.
+    /// A negative variance is treated as 0.
     BatchNorm {
         /// The term added to the variance; above 0.
         epsilon: f32,
-        /// The share of the moving mean and variance that is kept in each step, from 0 to 1.
+        /// The fraction of the moving mean and variance that is kept in each step, from 0 to 1.
         momentum: f32,
     },
     /// x `[…, n]`, gamma `[n]`, beta `[n]` → `[…, n]`: normalises each row to mean 0 and variance 1, then
@@ -127,18 +128,18 @@ pub enum Op {
         /// The term added to the variance; above 0.
         epsilon: f32,
     },
-    /// x → the same shape. In training, sets each element to 0 with probability `rate` and divides the others
-    /// by 1 − rate (Srivastava et al. 2014). In evaluation, returns x. Which elements become 0 depends on the
-    /// job's seed, the worker, its step, the node and the element's position. If axis 0 is the batch, several
-    /// devices therefore drop the same elements as a single device.
+    /// x → the same shape. In training, sets each element to 0 with probability `rate` and divides the
+    /// others by 1 − rate (Srivastava et al. 2014). In evaluation, returns x. The choice of elements depends
+    /// on the job's seed, the worker, the worker's step, the node and the element's position. If axis 0 is
+    /// the batch, several devices therefore drop the same elements as a single device.
     Dropout {
         /// The probability, from 0 to less than 1.
         rate: f32,
     },
     /// x `[…, n]` → the same shape: computes exp(x) / Σ exp(x) in each row.
     Softmax {
-        /// Whether only the first i + 1 elements of row i count and the others become 0. If true, x must be
-        /// `[…, n, n]`.
+        /// Whether row i uses only its first i + 1 elements; the others become 0. If true, x must be `[…, n,
+        /// n]`.
         #[serde(default)]
         causal: bool,
     },
@@ -146,28 +147,28 @@ pub enum Op {
     LogSoftmax,
 
     /// logits `[…, classes]`, labels i32 `[…]` or f32 `[…, classes]` → `[]`: the mean over all rows of −log
-    /// softmax(logits)`[label]`, or −Σ labels · log softmax(logits).
+    /// softmax(logits)`[label]` for i32 labels, and of −Σ labels · log softmax(logits) for f32 labels.
     SoftmaxCrossEntropy,
-    /// logits `[…]`, labels f32 `[…]` from 0 to 1 → `[]`: the mean over all elements of −log of the
-    /// probability that sigmoid(logit) gives to the label.
+    /// logits `[…]`, labels f32 `[…]` from 0 to 1 → `[]`: the mean over all elements of −label · log p − (1
+    /// − label) · log(1 − p), where p is sigmoid(logit).
     SigmoidCrossEntropy,
     /// a, b of one shape → `[]`: the mean of (a − b)².
     MeanSquaredError,
 
-    /// logits `[…, classes]`, labels i32 `[…]` → `[]`: the share of rows in which the label's logit is the
-    /// largest. If several logits are equally large, the first of them counts as the largest.
+    /// logits `[…, classes]`, labels i32 `[…]` → `[]`: the fraction of rows in which the label's logit is
+    /// the largest. If several logits are equally large, the first of them counts as the largest.
     Accuracy,
-    /// logits `[…, classes]`, labels i32 `[…]` → `[]`: the share of rows in which the label's logit is among
-    /// the `k` largest. Of equal logits, that of the earlier class ranks first. With a `k` of 1, the result
-    /// is the accuracy.
+    /// logits `[…, classes]`, labels i32 `[…]` → `[]`: the fraction of rows in which the label's logit is
+    /// among the `k` largest. Among equal logits, the logit of the earlier class ranks first. If `k` is 1,
+    /// the result is the accuracy.
     TopK {
         /// The number of largest logits that count; at least 1.
         k: usize,
     },
     /// logits `[…]`, labels i32 `[…]` of 0 or 1 → `[2, bins]`: for each label, counts the examples whose
-    /// sigmoid(logit) lies in each bin. The bins divide the range from 0 to 1 evenly. A metric of this
-    /// operation is the area under the ROC curve of all examples together; two examples in the same bin count
-    /// as a tie, that is, one half.
+    /// sigmoid(logit) lies in each bin. The bins divide the range from 0 to 1 evenly. If the node is a
+    /// metric, its value is the area under the ROC curve over all examples. A pair of examples with
+    /// different labels in the same bin is a tie and counts one half.
     #[serde(rename = "auc")]
     AucCounts {
         /// The number of bins, from 2 to 65 536.
@@ -185,7 +186,7 @@ pub enum Arity {
 }
 
 impl Op {
-    /// Returns the name of the operation that errors and job files use.
+    /// Returns the operation's name in errors and job files.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Input { .. } => "input",

@@ -19,14 +19,14 @@ use crate::variable::{VARIABLE_ELEMENTS_MAX, VARIABLE_NAME_BYTES_MAX, VariableEr
 pub struct GraphSpec {
     /// The model's name, such as `mlp`.
     pub name: String,
-    /// The variables of the model, which are stored on the ps tasks: trained ones and untrained ones, such as
-    /// the moving averages of batch normalisation.
+    /// The variables of the model, which are stored on the ps tasks. Some are not trained, such as the
+    /// moving averages of batch normalisation.
     pub variables: Vec<VariableSpec>,
     /// The nodes, in an order in which they can run.
     pub nodes: Vec<NodeSpec>,
-    /// The node that computes the loss, the scalar that training minimises: a mean over the batch. With
-    /// several devices, each computes the loss of its part of the batch; the total is the mean of these,
-    /// weighted by the number of examples.
+    /// The node that computes the loss: the scalar that training minimises, a mean over the batch. With
+    /// several devices, each device computes the loss of its part of the batch. The total loss is the mean
+    /// of these losses, weighted by the number of examples.
     pub loss: NodeId,
     /// The metrics that are evaluated together with the loss.
     #[serde(default)]
@@ -49,8 +49,8 @@ pub struct NodeSpec {
     pub device: Option<OpDeviceSpec>,
 }
 
-/// A metric that is evaluated on the test set, such as `accuracy`. [`MetricKind`] says how it is computed: as
-/// the mean of a scalar over all examples, or as the area under the curve of [`Op::AucCounts`].
+/// A metric that is evaluated on the test set, such as `accuracy`. It is the mean of a scalar over all
+/// examples, or the area under the ROC curve if the node is an [`Op::AucCounts`]; see [`MetricKind`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MetricSpec {
@@ -172,13 +172,13 @@ impl GraphSpec {
     }
 
     /// Returns the digest by which tasks check that their graphs are equal: the crc32c of the graph's
-    /// MessagePack bytes. The bytes include the names of fields, so that an omitted field cannot be confused
-    /// with the next one.
+    /// MessagePack bytes. The bytes include the names of fields, so an omitted field cannot be confused with
+    /// the field after it.
     pub fn digest(&self) -> u32 {
         crc32c::crc32c(&rmp_serde::to_vec_named(self).expect("plain data encodes"))
     }
 
-    /// Returns how the values that a metric's node computes for several batches are combined.
+    /// Returns how the metric's values for several batches are combined. `node` is the metric's node.
     pub fn metric_kind(&self, node: NodeId) -> MetricKind {
         match self.nodes[node.index()].op {
             Op::AucCounts { bins } => MetricKind::Auc { bins },

@@ -1,5 +1,5 @@
-//! The builder's methods for each operation, so that a model reads like formulas. [`GraphBuilder::push`]
-//! checks the operations.
+//! The builder's methods for the operations. With one method for each operation, a model reads like
+//! formulas. [`GraphBuilder::push`] checks the operations.
 
 use super::builder::GraphBuilder;
 use super::element::{BinaryOp, ReductionOp, UnaryOp};
@@ -93,7 +93,7 @@ impl GraphBuilder {
         self.matmul_transposed(a, b, [false, false])
     }
 
-    /// Computes a·b. `transpose` says of each operand whether its last two axes must be exchanged first.
+    /// Computes a·b. `transpose` says for each operand whether to exchange its last two axes first.
     pub fn matmul_transposed(&mut self, a: NodeId, b: NodeId, transpose: [bool; 2]) -> NodeId {
         let [transpose_a, transpose_b] = transpose;
         self.push("mat_mul", Op::MatMul { transpose_a, transpose_b }, &[a, b])
@@ -186,18 +186,18 @@ impl GraphBuilder {
         self.push("mean_squared_error", Op::MeanSquaredError, &[a, b])
     }
 
-    /// Computes the share of rows in which the label's logit is the largest.
+    /// Computes the fraction of rows in which the label's logit is the largest.
     pub fn accuracy(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
         self.push("accuracy", Op::Accuracy, &[logits, labels])
     }
 
-    /// Computes the share of rows in which the label's logit is among the `k` largest.
+    /// Computes the fraction of rows in which the label's logit is among the `k` largest.
     pub fn top_k(&mut self, logits: NodeId, labels: NodeId, k: usize) -> NodeId {
         self.push("top_k", Op::TopK { k }, &[logits, labels])
     }
 
-    /// Computes the counts for the area under the ROC curve, from logits and i32 labels of 0 or 1. As a
-    /// metric, the node gives the area. Probabilities are divided into 4096 bins.
+    /// Computes the counts for the area under the ROC curve, from logits and i32 labels of 0 or 1. If the
+    /// node is a metric, its value is the area. The probabilities are counted in 4096 bins.
     pub fn auc(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
         self.push("auc", Op::AucCounts { bins: 4096 }, &[logits, labels])
     }

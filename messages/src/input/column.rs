@@ -1,5 +1,5 @@
-//! Columns of a data set. A column is a named tensor that every example has; this file has its spec and its
-//! elements in a batch.
+//! Columns of a data set. A column is a named tensor that every example has; this file defines the spec of a
+//! column and its elements in a batch.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ impl fmt::Display for ColumnSpec {
 }
 
 impl ColumnSpec {
-    /// Lists columns for an error message: the first few, and the number of the others.
+    /// Lists columns for an error message: the first 8, and how many more there are.
     pub fn list(columns: &[Self]) -> String {
         let words: Vec<String> = columns.iter().take(LISTED_MAX).map(Self::to_string).collect();
         let words = words.join(", ");
@@ -73,8 +73,9 @@ impl Column {
         }
     }
 
-    /// Changes the type and the number of elements. If the type stays the same and the capacity suffices, the
-    /// memory and the values are reused.
+    /// Changes the type and the number of elements. If the type stays the same, the memory is reused if it
+    /// is large enough, the existing values remain, and new elements are 0. If the type changes, all
+    /// elements are 0.
     pub fn resize(&mut self, dtype: DType, elements: usize) {
         match (self, dtype) {
             (Self::F32(old), DType::F32) => old.resize(elements, 0.0),

@@ -1,4 +1,5 @@
-//! The spec of CSV files: which fields become which columns. The files are read elsewhere.
+//! The spec of CSV files, which says which fields form each column. The crate `pushpull-input` reads the
+//! files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -108,8 +109,7 @@ impl std::fmt::Display for FieldSpec {
 pub struct NumberSpec {
     /// The field of the row that holds the value.
     pub field: FieldSpec,
-    /// The value, which must be finite, that stands for an empty field. If it is `None`, an empty field is an
-    /// error.
+    /// The value of an empty field; finite. If it is `None`, an empty field is an error.
     #[serde(default)]
     pub missing: Option<f32>,
 }
@@ -134,7 +134,7 @@ pub struct CategorySpec {
 pub enum VocabularySpec {
     /// The field holds the id itself, as a decimal number.
     Ids,
-    /// The words, in the order of their ids, which start at 0.
+    /// The words, in the order of their ids. The first word has the id 0.
     Words(Vec<String>),
     /// The id of each word; several spellings may share an id.
     Map(BTreeMap<String, i32>),

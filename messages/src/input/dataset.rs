@@ -1,5 +1,5 @@
 //! The spec of a data set: files in one of several formats, or generated examples. The order in which
-//! examples are read is specified elsewhere.
+//! examples are read is part of [`InputSpec`](super::InputSpec).
 
 use std::path::{Path, PathBuf};
 

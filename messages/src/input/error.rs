@@ -8,14 +8,14 @@ use super::NAME_BYTES_MAX;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputSpecError {
     /// A path is not valid UTF-8, so messages cannot carry it.
-    #[error("path '{}' is not UTF-8, as every path in a job must be: rename the file", .0.display())]
+    #[error("path '{}' is not valid UTF-8, expected UTF-8 for every path in a job: rename the file", .0.display())]
     NotUtf8(PathBuf),
     /// A name is empty, too long, or has control characters.
     #[error(
         "input: the name of {what} must have 1 to {NAME_BYTES_MAX} bytes without control characters, but is '{got}'"
     )]
     Name {
-        /// A description of what has the name.
+        /// A description of the item that has the name, such as `column 0`.
         what: String,
         /// The beginning of the name found, with control characters escaped.
         got: String,
@@ -33,7 +33,8 @@ pub enum InputSpecError {
 }
 
 impl InputSpecError {
-    /// Checks the length and the characters of a name. `what` describes, for the error, what has the name.
+    /// Checks the length and the characters of a name. `what` returns a description of the item that has the
+    /// name, for the error.
     pub(super) fn name(what: impl FnOnce() -> String, name: &str) -> Result<(), Self> {
         if (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control) {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Map stages: how a column changes between the data set and the batch. Workers carry them out.
+//! Map stages: changes to a column between the data set and the batch. The crate `pushpull-input` applies
+//! them.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +19,8 @@ pub struct MapSpec {
 /// A change that a map stage makes to each example of a column.
 ///
 /// Random stages depend on the job's seed, the epoch and the example's position. An example that is read
-/// twice in an epoch therefore has the same result both times, and two columns with the same stages, such as
-/// an image and its mask, are cropped and flipped in the same way.
+/// twice in an epoch therefore has the same result both times. Two columns with the same stages, such as an
+/// image and its mask, are cropped and flipped in the same way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum StageSpec {
@@ -39,8 +40,8 @@ pub enum StageSpec {
         /// The standard deviations, above 0.
         stddev: Vec<f32>,
     },
-    /// Turns integers from 0 to `classes` − 1 into floats with a new last axis, which has 1 at the class and
-    /// 0 elsewhere.
+    /// One-hot encodes integers from 0 to `classes` − 1: adds a last axis of floats, with 1 at the class and
+    /// 0 at all other positions.
     OneHot {
         /// The number of classes.
         classes: u32,
@@ -78,8 +79,12 @@ impl MapSpec {
             StageSpec::Standardise { mean, stddev } => {
                 if mean.len() != stddev.len() || !(1..=COLUMNS_MAX).contains(&mean.len()) {
                     let expected = format!("1 to {COLUMNS_MAX} pairs");
-                    let got = format!("{} means and {} deviations", mean.len(), stddev.len());
-                    return InputSpecError::range(what("the numbers to standardise by"), expected, got);
+                    let got = format!("{} means and {} standard deviations", mean.len(), stddev.len());
+                    return InputSpecError::range(
+                        what("the list of means and standard deviations"),
+                        expected,
+                        got,
+                    );
                 }
                 if let Some(mean) = mean.iter().find(|mean| !mean.is_finite()) {
                     return InputSpecError::range(what("a mean"), "finite", mean);

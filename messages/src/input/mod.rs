@@ -1,5 +1,5 @@
-//! The spec of the workers' input: data sets, the order in which they are read, and map stages. Workers read
-//! them elsewhere.
+//! The spec of the workers' input: data sets, the order in which they are read, and map stages. The crate
+//! `pushpull-input` reads the data.
 
 mod column;
 mod csv;
@@ -23,8 +23,8 @@ pub use spec::{InputSpec, PREFETCH, PREFETCH_MAX};
 pub use tf_record::{FeatureKind, FeatureSpec, TfRecordSpec};
 pub use windows::{BabbleSpec, TextSpec, WindowsSpec};
 
-/// The maximum number of columns in a data set. It also limits the fields of a CSV column, the features of a
-/// record and the weights of [`DatasetSpec::Linear`].
+/// The maximum number of columns in a data set. The same limit applies to the number of fields of a CSV
+/// column, of features of a record and of weights of [`DatasetSpec::Linear`].
 pub const COLUMNS_MAX: usize = 1 << 16;
 /// The maximum number of bytes in the name of a column, a field or a feature.
 pub const NAME_BYTES_MAX: usize = 256;

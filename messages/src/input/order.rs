@@ -11,37 +11,41 @@ pub enum ShardSpec {
     /// Divides by file if the number of files is a multiple of the number of workers, else by example.
     #[default]
     Auto,
-    /// Divides by file: worker w of n reads only the files whose position in the list is w modulo n.
+    /// Divides by file: worker w of n reads only the files whose position p in the list satisfies p mod n =
+    /// w.
     File,
-    /// Divides by example: worker w of n reads all files and uses the examples whose position is w modulo n.
+    /// Divides by example: worker w of n reads all files, and uses only the examples whose position p
+    /// satisfies p mod n = w.
     Data,
     /// Does not divide: every worker trains on all examples.
     Off,
 }
 
-/// The order in which a worker reads its share of the examples.
+/// The order in which a worker reads its part of the examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShuffleSpec {
     /// A new random order in each epoch, in which all orders are equally likely.
     #[default]
     Full,
-    /// A random order that a shuffle buffer of this number of examples produces. Examples that are close in
-    /// the data set stay fairly close.
+    /// The random order that results from a shuffle buffer. The value is the number of examples in the
+    /// buffer. Examples that are close in the data set stay fairly close.
     Buffer(u32),
     /// The order of the data set, without shuffling.
     None,
 }
 
-/// How many times a worker reads its share of the examples.
+/// How many times a worker reads its part of the examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepeatSpec {
-    /// The worker reads its share again and again until the job's last step.
+    /// The worker reads its part again and again until the job's last step.
     #[default]
     Endless,
-    /// The worker reads its share this number of times, after which its input ends. The last examples are not
-    /// read if they do not fill a batch. It is an error if the input ends before the job's last step.
+    /// The worker reads its part this number of times; then its input ends. The last examples are not used
+    /// if they do not fill a batch. If the input ends before the job's last step, the worker leaves the
+    /// membership; see [`LeaveSpec`](crate::sync::LeaveSpec). The job fails if the inputs of all workers end
+    /// before the last step.
     Epochs(u64),
 }
 

@@ -1,4 +1,4 @@
-//! The spec of a job's input. Workers read the examples elsewhere.
+//! The spec of a job's input. The crate `pushpull-input` reads the examples.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,8 +6,8 @@ use super::{COLUMNS_MAX, DatasetSpec, InputSpecError, MapSpec, RepeatSpec, Shard
 
 /// The default number of batches that a worker prefetches.
 pub const PREFETCH: u32 = 2;
-/// The maximum number of batches that a worker prefetches. More would take memory without hiding a slow input
-/// any better.
+/// The maximum number of batches that a worker prefetches. A greater number would use more memory and would
+/// not hide a slow input any better.
 pub const PREFETCH_MAX: u32 = 64;
 
 /// The training set and the test set of a job.
@@ -17,18 +17,18 @@ pub const PREFETCH_MAX: u32 = 64;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputSpec {
-    /// The training set. Each worker reads its own share of it, shuffled with the job's seed, as often as
-    /// `repeat` says.
+    /// The training set. Each worker reads its own part of the set, shuffled with the job's seed. `repeat`
+    /// sets how many times.
     pub train: DatasetSpec,
     /// The test set, which one worker reads once, in order, after training.
     pub test: DatasetSpec,
     /// How the training set is divided among the workers.
     #[serde(default)]
     pub shard: ShardSpec,
-    /// The order in which each worker reads its share of the training set.
+    /// The order in which each worker reads its part of the training set.
     #[serde(default)]
     pub shuffle: ShuffleSpec,
-    /// How many times each worker reads its share of the training set.
+    /// How many times each worker reads its part of the training set.
     #[serde(default)]
     pub repeat: RepeatSpec,
     /// The map stages, which apply to the training set and the test set.

@@ -194,7 +194,7 @@ fn every_stage_round_trips_and_is_checked() {
         (InputSpec { shuffle: ShuffleSpec::Buffer(0), ..usual.clone() }, "shuffle buffer"),
         (InputSpec { repeat: RepeatSpec::Epochs(0), ..usual.clone() }, "number of epochs"),
         (bad(StageSpec::Scale { factor: f32::NAN, offset: 0.0 }), "the scale of column 'features'"),
-        (standardise(&[1.0], &[1.0, 2.0]), "1 means and 2 deviations"),
+        (standardise(&[1.0], &[1.0, 2.0]), "1 means and 2 standard deviations"),
         (standardise(&[], &[]), "0 means"),
         (standardise(&[f32::INFINITY], &[1.0]), "a mean"),
         (standardise(&[0.0], &[0.0]), "a standard deviation"),

@@ -1,5 +1,5 @@
-//! The spec of TFRecord files of `tf.train.Example`: which features become which columns. The files are read
-//! elsewhere.
+//! The spec of TFRecord files of `tf.train.Example`: which features become columns. The crate
+//! `pushpull-input` reads the files.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub struct FeatureSpec {
     pub shape: Shape,
 }
 
-/// The kind of a feature's values, which also decides the type of its column.
+/// The kind of a feature's values. It determines the type of the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FeatureKind {

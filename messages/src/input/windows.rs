@@ -1,5 +1,5 @@
-//! The specs of texts for language models: which part of a text is used, and the windows into which it is
-//! cut.
+//! The specs of texts for language models: the part of a text that is used, and the windows into which that
+//! part is cut.
 
 use std::path::PathBuf;
 
@@ -42,10 +42,10 @@ pub struct WindowsSpec {
     /// and `length` for a test set.
     #[serde(default = "one")]
     pub stride: u32,
-    /// The beginning of the part of the text that is used, as a fraction of the text's length, such as 0.9.
+    /// Where the used part of the text begins, as a fraction of the text's length, such as 0.9.
     #[serde(default)]
     pub begin: f64,
-    /// The end of the part of the text that is used, as a fraction of the text's length.
+    /// Where the used part of the text ends, as a fraction of the text's length.
     #[serde(default = "whole")]
     pub end: f64,
 }
@@ -59,7 +59,7 @@ fn whole() -> f64 {
 }
 
 impl WindowsSpec {
-    /// Makes windows that begin at every token. They lie in the part of the text from `begin` to `end`, both
+    /// Makes windows with a stride of 1. They lie in the part of the text from `begin` to `end`, both
     /// fractions of the text's length.
     pub fn every(length: u32, begin: f64, end: f64) -> Self {
         Self { length, stride: 1, begin, end }

@@ -14,13 +14,14 @@ use crate::variable::VariableSpec;
 /// The maximum number of workers of a job.
 pub const WORKERS_MAX: u32 = 1 << 16;
 
-/// A request of the chief to a ps task: create a shard, give its slices their initial values, and accept
+/// A request from the chief to a ps task: create a shard, give its slices their initial values, and accept
 /// pushes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CreateShard {
     /// The id of the shard to create.
     pub shard: ShardId,
-    /// The whole placement, which says which slices the shard owns and which all tasks share (P2).
+    /// The whole placement, which includes the slices that the shard owns. It is the same for all tasks
+    /// (P2).
     pub placement: Placement,
     /// All variables of the job.
     pub variables: Vec<VariableSpec>,
@@ -31,7 +32,8 @@ pub struct CreateShard {
     /// Whether the gradients of an update are added in the order of the workers' indices, so that the sum
     /// does not depend on the order in which they arrive.
     pub deterministic: bool,
-    /// The number of workers in the job. Each counts as a member until it leaves, even before it has joined.
+    /// The number of workers in the job. Each worker counts as a member until it leaves, even if it has not
+    /// joined yet.
     pub workers: u32,
     /// The step at which the shard stops: exactly this many updates are applied.
     pub last_step: GlobalStep,
@@ -79,7 +81,7 @@ impl Content for CreateShard {
             && !workers.iter().map(|record| record.worker).eq(0..self.workers)
         {
             return Err(Invalid(format!(
-                "got {} records of workers, expected one of each of {} in order",
+                "got {} worker records, expected one for each of the {} workers, ordered by index",
                 workers.len(),
                 self.workers
             )));
@@ -93,7 +95,7 @@ impl Content for CreateShard {
             if let Some(unknown) = named.last().filter(|last| last.index() >= self.variables.len()) {
                 let variables = self.variables.len();
                 return Err(Invalid(format!(
-                    "variable {unknown} has a source, but there are {variables} variables"
+                    "variable {unknown} has a source, but the job has {variables} variables, numbered from 0"
                 )));
             }
         }
@@ -104,14 +106,15 @@ impl Content for CreateShard {
     }
 }
 
-/// The reply of a ps task to [`CreateShard`], when the shard has its initial values.
+/// The reply of a ps task to [`CreateShard`], sent when the shard has its initial values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardCreated {
     /// The number of slices that the shard owns.
     pub slices: u64,
     /// The size of the slices in bytes, without optimizer slots.
     pub bytes: u64,
-    /// The number of updates that the values contain; above 0 if they come from a checkpoint.
+    /// The number of updates in the initial values: 0, or the step of the checkpoint from which the shard
+    /// resumed.
     #[serde(default)]
     pub version: Version,
 }

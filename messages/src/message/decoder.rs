@@ -1,15 +1,15 @@
-//! A decoder for MessagePack as `rmp_serde::to_vec_named` writes it. The bytes may be hostile: no memory is
-//! reserved for a length before its elements are read, and nesting is bounded.
+//! A decoder for MessagePack as `rmp_serde::to_vec_named` writes it. The bytes may be hostile, so the
+//! decoder does not reserve memory for a length before it reads the elements, and it bounds the nesting.
 //!
-//! The decoder is not generic over its source, so its largest part is compiled once. With the decoder of
-//! `rmp_serde`, which is compiled for every type, half of this crate's machine code was that decoder.
+//! The decoder is not generic over its source, so its largest part is compiled once. The decoder of
+//! `rmp_serde` is compiled again for every type, and made up half of this crate's machine code.
 
 use std::fmt;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// Decodes one value. Bytes that follow it are ignored, as by `rmp_serde`.
+/// Decodes one value. Ignores any bytes after the value, as `rmp_serde` does.
 ///
 /// # Errors
 /// If the bytes end early; if they are not MessagePack; if values are nested deeper than `depth_max`; if the
@@ -120,7 +120,7 @@ impl<'a> Decoder<'a> {
             0xe0..=0xff => Token::Signed(i64::from(first as i8)),
             0xc1 | 0xc7..=0xc9 | 0xd4..=0xd8 => {
                 return Err(DecodeError::new(format_args!(
-                    "a value begins with {first:#04x}, which is not used here"
+                    "a value begins with {first:#04x}, expected a MessagePack type other than an extension"
                 )));
             }
         })
@@ -135,7 +135,9 @@ impl<'a> Decoder<'a> {
     fn leave(&mut self, left: usize) -> Result<(), DecodeError> {
         self.depth_left += 1;
         if left > 0 {
-            return Err(DecodeError::new(format_args!("{left} elements are left over")));
+            return Err(DecodeError::new(format_args!(
+                "the value has too many elements: {left} more than expected"
+            )));
         }
         Ok(())
     }
@@ -245,8 +247,8 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Decodes an enum. A variant without content is encoded as its name, one with content as a map of one
-    /// entry.
+    /// Decodes an enum. A variant without content is encoded as its name. A variant with content is encoded
+    /// as a map of one entry.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -265,7 +267,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
                 self.rest = before;
                 visitor.visit_enum(Variant { decoder: self, has_content: false })
             }
-            _ => Err(DecodeError::new("expected a variant: its name, or a map of one entry")),
+            _ => Err(DecodeError::new("expected an enum variant: its name, or a map of one entry")),
         }
     }
 
@@ -273,7 +275,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         false
     }
 
-    /// `rmp_serde` writes a unit struct as an empty array.
+    /// Decodes a unit struct. `rmp_serde` writes it as an empty array.
     fn deserialize_unit_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -493,7 +495,7 @@ mod tests {
                 bytes[at] = byte;
             }
             // This decoder refuses some values that `rmp_serde` accepts, such as numbers as names of
-            // variants. Whatever it accepts, `rmp_serde` accepts with the same result.
+            // variants. If this decoder accepts a value, `rmp_serde` accepts it with the same result.
             if let Ok(read) = from_bytes::<Everything>(&bytes, DEPTH_MAX) {
                 let theirs: Everything = rmp_serde::from_slice(&bytes).unwrap();
                 prop_assert_eq!(rmp_serde::to_vec(&read).unwrap(), rmp_serde::to_vec(&theirs).unwrap());
@@ -518,6 +520,6 @@ mod tests {
         let error = from_bytes::<Vec<u64>>(&[0xdd, 0xff, 0xff, 0xff, 0xff], DEPTH_MAX).unwrap_err();
         assert_eq!(error.to_string(), "the bytes end early: 1 expected, 0 left");
         let error = from_bytes::<(u8, u8)>(&[0x93, 1, 2, 3], DEPTH_MAX).unwrap_err();
-        assert_eq!(error.to_string(), "1 elements are left over");
+        assert_eq!(error.to_string(), "the value has too many elements: 1 more than expected");
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::id::{GlobalStep, LocalStep};
 
-/// A message of a worker to the chief: the worker no longer trains.
+/// A message from a worker to the chief: the worker has ended its training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finish {
     /// The way in which the worker's training ended.
@@ -28,7 +28,7 @@ pub enum TrainingResult {
     /// The worker's input has ended, with this error. The worker waits for the other workers, whose input may
     /// be longer.
     InputEnded(String),
-    /// A signal or the chief told the worker to leave before the end.
+    /// The worker was told, by a signal or by the chief, to leave before the last step.
     Interrupted,
     /// The worker cannot continue, for this reason.
     Failed(String),
@@ -55,10 +55,12 @@ impl Content for Finish {
     }
 }
 
-/// The reply of the chief to [`Finish`], after all workers that still run have finished: whether to evaluate.
+/// The chief's reply to [`Finish`], sent after all remaining workers have finished. It says whether the
+/// worker must evaluate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
-    /// Whether this worker must evaluate the final variables. It is true for one worker; the others end.
+    /// Whether this worker must evaluate the final variables. It is true for one worker; the other workers
+    /// end.
     pub evaluate: bool,
     /// The step at which the training ended, which is the version of every shard; 0 if `evaluate` is false.
     pub step: GlobalStep,

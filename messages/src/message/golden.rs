@@ -1,6 +1,6 @@
-//! Tests that this build encodes messages to the same bytes as earlier builds. A name, kind or type that
-//! changes by accident would break clusters of different builds and existing files. Each line of the golden
-//! file is one message.
+//! Tests that this build encodes messages to the same bytes as earlier builds. An accidental change of a
+//! name, kind or type would break clusters that mix builds, and would make existing files unreadable. Each
+//! line of the golden file is one message.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use crate::fixtures::any_message::any_message;
 
 /// The number of messages of each kind in the golden file.
 const SAMPLES: usize = 12;
-/// The number of random messages that are drawn, enough to have [`SAMPLES`] of every kind.
+/// The number of random messages that are drawn. It is large enough to yield [`SAMPLES`] messages of every
+/// kind.
 const DRAWS: usize = 4000;
 
 fn golden_file() -> PathBuf {

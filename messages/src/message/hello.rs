@@ -7,7 +7,7 @@ use crate::cluster::ClusterSpec;
 use crate::id::{Incarnation, TaskId};
 use crate::placement::SHARDS_PER_TASK_MAX;
 
-/// The version of all messages in this crate.
+/// The version of the protocol, that is, of all messages in this crate.
 pub const PROTOCOL: u16 = 2;
 /// The maximum number of bytes in the `host:port` of an HTTP endpoint.
 const HTTP_BYTES_MAX: usize = 264;
@@ -25,7 +25,7 @@ pub struct Hello {
     pub to: TaskId,
     /// The cluster spec of the dialling task.
     pub cluster: ClusterSpec,
-    /// The digest of the graph with which the dialling task was started, if it was started with one.
+    /// The digest of the graph that the dialling task was given when it was started, if any.
     #[serde(default)]
     pub graph: Option<u32>,
     /// The `host:port` of the HTTP endpoint at which the dialling task can be observed, if it has one.

@@ -1,12 +1,13 @@
-//! Tells a shard that a worker has left the membership, so that no policy waits for it.
+//! Informs a shard that a worker has left the membership, so that the synchronisation policy no longer waits
+//! for the worker.
 
 use serde::{Deserialize, Serialize};
 
 use super::Content;
 use crate::id::Incarnation;
 
-/// A message of the chief to a ps task: an incarnation of a worker has left. Later incarnations of the worker
-/// are not affected. Sending the message twice has no further effect.
+/// A message from the chief to a ps task: an incarnation of a worker has left. Later incarnations of the
+/// worker are not affected. Sending the message twice has no further effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
     /// The shard's index in the ps task.

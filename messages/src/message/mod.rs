@@ -58,11 +58,11 @@ trait Content: Serialize + DeserializeOwned {
 }
 
 fn no_payload(segments: &[u64]) -> Result<(), Invalid> {
-    if segments.is_empty() { Ok(()) } else { Err(Invalid("expected no payload".into())) }
+    if segments.is_empty() { Ok(()) } else { Err(Invalid("got a payload, expected no payload".into())) }
 }
 
-/// The maximum number of bytes in a reason. The sender truncates longer reasons, and the receiver refuses
-/// them.
+/// The maximum number of bytes in the reason for a failure or a refusal. The sender truncates longer
+/// reasons, and the receiver refuses them.
 const REASON_BYTES_MAX: usize = 8 << 10;
 
 /// Returns `what` as text, truncated if it is too long for a reason.
@@ -87,8 +87,8 @@ fn text_within(what: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> 
 /// The error for a header that is not a valid message of this protocol version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
-    /// The kind belongs to no message.
-    #[error("message kind {0} is unknown to this version")]
+    /// No message has this kind.
+    #[error("message kind {0} is unknown to this build: run the same version on all tasks")]
     UnknownKind(u16),
     /// The bytes are not valid MessagePack for a message of this kind.
     #[error("{kind} cannot be decoded: {error}")]
@@ -188,7 +188,7 @@ messages! {
     1 Hello: "The first frame on every connection: the dialling task and its cluster.",
     2 Welcome: "The reply to `Hello`.",
     3 Refusal: "The reply to a request that was refused, with the reason.",
-    4 Heartbeat: "Either way, on an idle connection: the peer is alive.",
+    4 Heartbeat: "In either direction, on an idle connection: the sender is alive.",
     10 Register: "Worker to chief: a request to join the job.",
     11 Registered: "Chief to worker: the job and the placement.",
     12 Report: "Worker to chief, about once a second: the worker's progress.",
@@ -196,12 +196,12 @@ messages! {
     14 Finish: "Worker to chief: the end of the worker's training.",
     15 Finished: "Chief to worker: whether to evaluate.",
     16 Evaluated: "Worker to chief: the final evaluation.",
-    17 Ready: "Worker to chief: everything is prepared.",
+    17 Ready: "Worker to chief: the worker is ready to train.",
     18 Go: "Chief to worker: begin to train.",
-    20 CreateShard: "Chief to ps: create a shard of these slices.",
+    20 CreateShard: "Chief to ps: create a shard with initial values.",
     21 ShardCreated: "Ps to chief: the shard has its initial values.",
-    22 Push: "Worker to ps: a gradient; may pull in the same round trip.",
-    23 Pushed: "Ps to worker: the verdict on the gradient, with the values if requested.",
+    22 Push: "Worker to ps: the gradients of a step; may request the next values, too.",
+    23 Pushed: "Ps to worker: the verdict on the push, with the values if requested.",
     24 Pull: "Worker to ps: a request for values.",
     25 Pulled: "Ps to worker: the values of one version.",
     26 Observe: "To ps: a request for a shard's state.",
@@ -212,6 +212,6 @@ messages! {
     31 Left: "Ps to chief: the shard no longer waits for that worker.",
     32 Save: "Chief to ps: save a shard's part of a checkpoint.",
     33 Saved: "Ps to chief: the result of a save.",
-    34 StopAt: "Chief to ps: a shard's last step.",
+    34 StopAt: "Chief to ps: a new last step for a shard.",
     35 StoppingAt: "Ps to chief: the shard's version.",
 }

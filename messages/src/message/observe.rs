@@ -1,4 +1,4 @@
-//! The state of a shard, for tests, for the chief's report and for people.
+//! The state of a shard. It is used by tests, by the chief's report and by status displays.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,16 +38,16 @@ pub struct ShardSnapshot {
     /// push arrived.
     #[serde(default)]
     pub steps_behind: StalenessHistogram,
-    /// The number of workers that are members.
+    /// The number of workers in the membership.
     #[serde(default)]
     pub members: u32,
-    /// The number of pulls that wait for their step to begin.
+    /// The number of pulls that wait until their step may begin.
     #[serde(default)]
     pub waiting: u32,
     /// Whether the task has received a signal to stop and waits for the chief to save a checkpoint.
     #[serde(default)]
     pub leaving: bool,
-    /// The size, in bytes, of gradients that wait for those of other workers.
+    /// The size, in bytes, of held gradients, which wait for the gradients of other workers.
     #[serde(default)]
     pub held_bytes: u64,
     /// The size of optimizer slots and moving averages, in bytes.
@@ -60,10 +60,10 @@ pub struct ShardSnapshot {
     /// The durations of updates, including the aggregation of gradients.
     #[serde(default)]
     pub applying: TimeHistogram,
-    /// The durations of writing the shard's parts of checkpoints.
+    /// The time taken to write each of the shard's checkpoint files.
     #[serde(default)]
     pub saving: TimeHistogram,
-    /// The number of the shard's parts of checkpoints that could not be written.
+    /// The number of checkpoint files of the shard that could not be written.
     #[serde(default)]
     pub saves_failed: u64,
     /// The state of the shard's actor: its queue and its handling times.
@@ -102,7 +102,7 @@ pub struct ShardCounters {
 impl ShardCounters {
     /// Returns true if the counts satisfy V2, that is, if every push received has exactly one verdict.
     pub fn add_up(&self) -> bool {
-        // Checked additions, because the counts come from a peer and may have any value.
+        // The additions are checked, because the counts come from a peer and may have any value.
         let sum = [self.applied, self.held, self.stale, self.stopped, self.duplicate, self.refused]
             .into_iter()
             .try_fold(0u64, u64::checked_add);
@@ -110,7 +110,7 @@ impl ShardCounters {
     }
 }
 
-/// A histogram of the staleness that gradients had when they were applied.
+/// A histogram of the staleness of gradients at the time of their update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StalenessHistogram {
     /// The counts. Bucket 0 counts staleness 0, bucket i counts 2^(i−1) to 2^i − 1, and the last bucket also

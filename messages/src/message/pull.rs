@@ -1,11 +1,11 @@
-//! Pulls the values of a shard, all of one version.
+//! Pulls the values of a shard. All values in a reply have the same version.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid};
 use crate::id::{GlobalStep, PlacementEpoch, SliceId, Version};
 
-/// A request of a worker to a ps task for the values of all slices of one shard.
+/// A request from a worker to a ps task for the values of all slices of one shard.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pull {
     /// The shard's index in the ps task.
@@ -32,8 +32,8 @@ pub enum PullAt {
     /// The latest version. The shard replies at once, and the worker becomes a member. Sending the request
     /// twice has no further effect.
     Join,
-    /// The version for the worker's next step, which has this number. The shard replies when the policy lets
-    /// the step begin.
+    /// The version for the worker's next step. The value is the number of this step. The shard replies when
+    /// the policy lets the step begin.
     Step(GlobalStep),
 }
 

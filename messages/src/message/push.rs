@@ -7,7 +7,8 @@ use super::{Content, Invalid};
 use crate::id::{GlobalStep, Incarnation, LocalStep, PlacementEpoch, Sequence, SliceId, Version};
 use crate::observe::PushTimes;
 
-/// The identity of a push. A retry has the same identity, so that the shard does not apply it again.
+/// The identity of a push. A retry has the same identity, so the shard recognises it and does not apply it
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PushId {
     /// The index of the worker task.
@@ -18,7 +19,7 @@ pub struct PushId {
     pub sequence: Sequence,
 }
 
-/// A request of a worker to a ps task: the gradients of one step for all slices of one shard, one payload
+/// A request from a worker to a ps task: the gradients of one step for all slices of one shard, one payload
 /// segment per slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Push {
@@ -34,11 +35,11 @@ pub struct Push {
     pub placement_digest: u32,
     /// The shard's version from which the gradients were computed.
     pub version: Version,
-    /// All slices of the shard, in the order of the payload segments. It is the reverse of the placement's
-    /// order, because the backward pass computes the gradients of the first variables last.
+    /// All slices of the shard, in the order of the payload segments. This order is the reverse of the
+    /// placement's, because the backward pass computes the gradients of the first variables last.
     pub slices: Vec<SliceId>,
-    /// The number of batches that the worker has taken from its input so far, in all incarnations. A restored
-    /// worker continues after them.
+    /// The number of batches that the worker has taken from its input so far, in all incarnations. A
+    /// restored worker continues after these batches.
     #[serde(default)]
     pub drawn: u64,
     /// Whether the reply must carry the values for the worker's next step. If so, the shard replies when the
@@ -58,7 +59,7 @@ impl Content for Push {
     }
 }
 
-/// The verdict of a shard on a push: what has become of its gradients.
+/// The verdict of a shard on a push: what the shard did with its gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -66,9 +67,9 @@ pub enum Verdict {
     Applied,
     /// The push is held for an update that aggregates the gradients of several pushes.
     Held,
-    /// The update for which the push was meant was applied without it.
+    /// The push was not applied, because it arrived after the update for which it was meant.
     Stale {
-        /// The number of versions by which the push is too late.
+        /// The shard's version minus the version from which the gradients were computed.
         by: u64,
     },
     /// The shard has reached the job's last step and did not apply the push.

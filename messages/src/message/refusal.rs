@@ -10,10 +10,10 @@ use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalCode {
-    /// The peer has another protocol version.
+    /// The peer has a different protocol version.
     Protocol,
-    /// The peer has another cluster spec or another graph, or it is a task that this connection is not meant
-    /// for.
+    /// The peer has a different cluster spec or a different graph, or it is not the task for which the
+    /// connection is meant.
     Mismatch,
     /// The message cannot be decoded, or this task does not accept messages of its kind.
     Malformed,
@@ -24,7 +24,8 @@ pub enum RefusalCode {
     NotFinite,
     /// The task cannot serve the request yet, or can no longer serve it.
     Unavailable,
-    /// The peer has sent more at once than the task accepts.
+    /// The task cannot handle the request at the moment: its queue is full, or the checkpoint store has
+    /// failed and may recover.
     Overloaded,
     /// The peer has sent the same request again. The later copy will get the actual reply.
     Superseded,
@@ -35,7 +36,7 @@ pub enum RefusalCode {
 pub struct Refusal {
     /// The kind of the refusal, for the program that sent the request.
     pub code: RefusalCode,
-    /// The reason, as a text for people: what was found and what was expected.
+    /// The reason, in words: what was found and what was expected.
     pub reason: String,
 }
 
@@ -47,7 +48,7 @@ impl Refusal {
 
     /// Makes the reply to the older of two equal requests. The peer still receives a reply to the newer one.
     pub fn superseded() -> Self {
-        Self::new(RefusalCode::Superseded, "asked again, and answered there")
+        Self::new(RefusalCode::Superseded, "the request was sent again: the later copy gets the reply")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Registers a worker, which learns the job from the chief.
+//! Registers a worker with the chief, which replies with the job.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,28 +7,28 @@ use crate::job::JobSpec;
 use crate::observe::TraceSpec;
 use crate::placement::Placement;
 
-/// A request of a worker to the chief to join the job. It has no content, because the handshake has
+/// A request from a worker to the chief to join the job. It has no content, because the handshake has
 /// identified the worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Register {}
 
 impl Content for Register {}
 
-/// The reply of the chief to [`Register`], after every variable has its initial value: the job that the
-/// worker must prepare.
+/// The chief's reply to [`Register`]: the job that the worker must prepare. The chief sends the reply after
+/// every variable has its initial value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Registered {
     /// The description of the job.
     pub job: JobSpec,
     /// The placement of the job's variables.
     pub placement: Placement,
-    /// The number of workers that share the examples.
+    /// The number of workers among which the examples are divided.
     pub workers: u32,
-    /// The position in its input at which this worker continues.
+    /// The position in the worker's input at which training continues.
     #[serde(default)]
     pub resume: Resume,
-    /// Whether the job saves checkpoints. If it does, no progress is lost when the worker leaves because of a
-    /// signal.
+    /// Whether the job saves checkpoints. If it does, the job loses no progress when the worker leaves
+    /// because of a signal.
     #[serde(default)]
     pub saves: bool,
     /// Which steps to trace, if any.
@@ -36,12 +36,13 @@ pub struct Registered {
     pub trace: Option<TraceSpec>,
 }
 
-/// The position in its input at which a worker continues.
+/// The position in a worker's input at which training continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// The number of batches that the worker took before. The random numbers of a step depend on it.
+    /// The number of batches that the worker has taken so far. The random numbers of a step depend on this
+    /// number.
     pub drawn: u64,
-    /// The number of examples of the worker's share that were read before.
+    /// The number of examples of the worker's part of the training set that have been read so far.
     pub examples: u64,
 }
 
@@ -59,13 +60,13 @@ impl Content for Registered {
     }
 }
 
-/// A request of a worker to the chief: the worker has prepared everything and is ready to train.
+/// A request from a worker to the chief: the worker has prepared everything and is ready to train.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {}
 
 impl Content for Ready {}
 
-/// The reply of the chief to [`Ready`], after every worker is ready: begin to train.
+/// The chief's reply to [`Ready`], sent when every worker is ready: begin to train.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Go {}
 

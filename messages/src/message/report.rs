@@ -10,13 +10,13 @@ use crate::observe::{Micros, Phases, SPANS_MAX, SpanSpec, WorkerSnapshot};
 use crate::placement::SHARDS_MAX;
 use crate::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
-/// The longest interval between two reports. The chief regards a worker as silent if no report arrives for
-/// longer.
+/// The longest interval between two reports. If no report arrives for longer than this, the chief considers
+/// the worker silent.
 pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(2);
 /// The shortest interval between two reports.
 pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(1);
 
-/// A request of a worker to the chief, about once a second: the worker's progress.
+/// A request from a worker to the chief with the worker's progress, sent about once a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The highest version that the worker has seen in a shard's reply.
@@ -77,7 +77,7 @@ impl Content for Report {
             let trips = &snapshot.round_trips;
             if trips.len() > SHARDS_MAX || trips.windows(2).any(|pair| pair[0].shard >= pair[1].shard) {
                 return Err(Invalid(format!(
-                    "got round trips of {} shards, expected at most {SHARDS_MAX}, each once and in their order",
+                    "got round-trip times of {} shards, expected at most {SHARDS_MAX}, each shard once and in ascending order",
                     trips.len()
                 )));
             }
@@ -92,7 +92,7 @@ impl Content for Report {
     }
 }
 
-/// The reply of the chief to [`Report`]: whether the worker must stop.
+/// The chief's reply to [`Report`]: whether the worker must stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reported {
     /// The reason why the worker must stop before the job's last step; `None` if the worker continues.

@@ -6,14 +6,14 @@ use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::checkpoint::{CheckpointName, FileSpec, WorkerRecord};
 use crate::id::Version;
 
-/// A request of the chief to a ps task: save the shard's state at a version into a checkpoint, while training
-/// continues. A save replaces an earlier one that has not begun. A repeated request does not start a second
-/// save, but waits for the result of the first.
+/// A request from the chief to a ps task: save the shard's state at a version into a checkpoint, while
+/// training continues. A new save replaces an earlier save that has not begun. A repeated request does not
+/// start a second save; it waits for the result of the first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Save {
     /// The shard's index in the ps task.
     pub shard: u32,
-    /// The location of the store, as `Store::open` accepts it.
+    /// The location of the checkpoint store, in the form that `Store::open` accepts.
     pub store: String,
     /// The name of the checkpoint.
     pub checkpoint: CheckpointName,
@@ -23,7 +23,7 @@ pub struct Save {
 
 impl Content for Save {}
 
-/// The reply of a ps task to [`Save`], when the save has ended.
+/// The reply of a ps task to [`Save`], sent when the save has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
     /// The result of the save.
@@ -43,11 +43,12 @@ pub enum SaveResult {
         /// The time taken to write, in milliseconds.
         took_ms: u64,
     },
-    /// The shard has already passed the requested version and is at this one, so nothing was saved.
+    /// Nothing was saved, because the shard has already passed the requested version. The value is the
+    /// shard's current version.
     Past(Version),
     /// A later save replaced this save before it began.
     Replaced,
-    /// The file could not be written; the reason.
+    /// The file could not be written, for this reason.
     Failed(String),
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 
-/// A request of the chief to a ps task: stop, because the job is over.
+/// A request from the chief to a ps task: stop, because the job is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// The way in which the job ended.
@@ -15,16 +15,16 @@ pub struct Stop {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The job trained to the end.
+    /// The job trained to its last step.
     Completed,
     /// The job was stopped early, and its whole state is in a checkpoint.
     Saved,
-    /// The job failed; the reason.
+    /// The job failed, for this reason.
     Failed(String),
 }
 
 impl StopReason {
-    /// Makes the stop reason of a failed job. A very long text is truncated.
+    /// Makes the stop reason of a failed job. A very long reason is truncated.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self::Failed(super::reason(reason))
     }

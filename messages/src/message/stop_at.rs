@@ -5,20 +5,20 @@ use serde::{Deserialize, Serialize};
 use super::Content;
 use crate::id::{GlobalStep, Version};
 
-/// A request of the chief to a ps task: stop at this step, or at the job's last step if that comes first. A
-/// shard that has already passed the step ignores it and replies with its version; the chief then sends a
-/// later step to all shards.
+/// A request from the chief to a ps task: stop at this step, or at the job's last step if that comes first.
+/// A shard that has already passed the step ignores the request and replies with its version. The chief then
+/// sends a later step to all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopAt {
     /// The shard's index in the ps task.
     pub shard: u32,
-    /// The new last step. It may be later than one sent before.
+    /// The new last step. It may be later than the step of an earlier request.
     pub step: GlobalStep,
 }
 
 impl Content for StopAt {}
 
-/// The reply of a ps task to [`StopAt`]. If the version is not beyond the requested step, the shard will stop
+/// The reply of a ps task to [`StopAt`]. If the version is at most the requested step, the shard will stop
 /// at that step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoppingAt {

@@ -114,7 +114,9 @@ fn spans_phases_trips_and_endpoints_are_bounded() {
     reread(round_trips(&[0, 1, 7]), &[]).unwrap();
     let many: Vec<u32> = (0..=SHARDS_MAX as u32).collect();
     for bad in [&[1, 0][..], &[0, 1, 1], &many] {
-        assert!(reread(round_trips(bad), &[]).unwrap_err().contains("each once and in their order"));
+        assert!(
+            reread(round_trips(bad), &[]).unwrap_err().contains("each shard once and in ascending order")
+        );
     }
 
     let cluster = ClusterSpec::new([(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])]).unwrap();
@@ -147,7 +149,8 @@ fn spans_phases_trips_and_endpoints_are_bounded() {
     }
 }
 
-/// Returns the message as it arrives from a peer of an earlier build that does not have these fields.
+/// Returns the message as it arrives from a peer of an earlier build, whose message does not have these
+/// fields.
 fn without_fields(message: impl Into<Message>, fields: &[&str], segments: &[u64]) -> Message {
     let message = message.into();
     let mut content: serde_json::Map<String, serde_json::Value> =

@@ -1,4 +1,4 @@
-//! The counts of a histogram with any kind of buckets. The type that uses them defines bounds and units.
+//! The counts in the buckets of a histogram. The type that contains the counts defines the bounds and units.
 //!
 //! Properties: (A) the sum of the counts is the number of values recorded; (B) `since` undoes `add`.
 
@@ -27,8 +27,8 @@ impl<const N: usize> Buckets<N> {
         self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Returns the index of the bucket that contains the value of this rank. Ranks count from 1, the smallest
-    /// value; the result is `None` beyond the last value.
+    /// Returns the index of the bucket that contains the value of this rank. The smallest value has the rank
+    /// 1. The result is `None` if the rank exceeds the number of values.
     pub fn bucket_of_rank(&self, rank: u64) -> Option<usize> {
         let mut until = 0u64;
         self.0.iter().position(|&inside| {

@@ -1,5 +1,5 @@
-//! The snapshot of a job, as its chief sees it. The status page, `pushpull top` and the metrics are made from
-//! it.
+//! The snapshot of a job, as its chief sees it. It is the source of the status page, `pushpull top` and the
+//! metrics.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct ChiefSnapshot {
     pub job: JobSummary,
     /// The phase of the job.
     pub phase: JobPhase,
-    /// The reason why the job is stopping, has failed or ends early, if it does.
+    /// The reason why the job is stopping, has failed or ends early; `None` in all other cases.
     pub reason: Option<String>,
     /// Whether the job has ended with an error.
     #[serde(default)]
@@ -32,16 +32,16 @@ pub struct ChiefSnapshot {
     pub began: GlobalStep,
     /// The mean loss over the workers' last steps.
     pub loss: Option<f32>,
-    /// The number of updates per second, over the last seconds.
+    /// The number of updates per second, over the last few seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub steps_per_s: f64,
-    /// The number of examples per second for which workers computed gradients, over the last seconds.
+    /// The number of examples per second for which workers computed gradients, over the last few seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub examples_per_s: f64,
     /// The step and the metrics, including the loss, of the last evaluation.
     pub evaluation: Option<(GlobalStep, Vec<MetricValue>)>,
-    /// The tasks in the order of the cluster spec. Evaluators are left out, because they do not connect to
-    /// the chief, and so are workers that have announced that they leave.
+    /// The tasks in the order of the cluster spec. Evaluators are omitted, because they do not connect to
+    /// the chief. Workers that have announced that they leave are omitted, too.
     pub tasks: Vec<TaskRow>,
     /// Every worker, in the order of their indices.
     pub workers: Vec<WorkerRow>,
@@ -51,7 +51,7 @@ pub struct ChiefSnapshot {
     pub checkpoints: Option<Checkpoints>,
     /// The tasks that are slow or silent, and why.
     pub findings: Vec<Finding>,
-    /// Whether the chief accepts a person's request to save a checkpoint or to stop the job.
+    /// Whether the chief accepts requests from users to save a checkpoint or to stop the job.
     pub accepts_wishes: bool,
     /// The number of spans that were dropped from the timeline, if a timeline is written.
     pub spans_lost: u64,
@@ -98,7 +98,7 @@ pub struct TaskRow {
     pub task: TaskId,
     /// The address of the task in the cluster spec.
     pub address: String,
-    /// The `host:port` of the HTTP endpoint at which the task can be observed, if the task has sent one.
+    /// The `host:port` of the HTTP endpoint at which the task can be observed, if the task has reported one.
     pub http: Option<String>,
     /// Whether the chief can reach the task now.
     pub reachable: bool,
@@ -119,13 +119,13 @@ pub enum WorkerState {
     Training,
     /// The worker's connection is broken, but the worker may still return.
     Away,
-    /// The worker has trained to the end.
+    /// The worker has finished its training.
     Finished,
     /// The worker evaluates the final variables.
     Evaluating,
     /// The worker has announced that it leaves.
     Left,
-    /// The worker was away for too long, and the others continue without it.
+    /// The worker was away for too long, and the other workers continue without it.
     Lost,
 }
 
@@ -157,8 +157,8 @@ impl WorkerState {
     }
 }
 
-/// A worker of the job. Its figures come from its last report; figures "over the last seconds" are computed
-/// from several reports.
+/// A worker of the job. Its figures come from its last report; figures "over the last few seconds" are
+/// computed from several reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {
     /// The index of the worker task.
@@ -171,16 +171,16 @@ pub struct WorkerRow {
     pub local_step: LocalStep,
     /// The mean loss over the worker's last steps.
     pub loss: Option<f32>,
-    /// The number of steps per second, over the last seconds.
+    /// The number of steps per second, over the last few seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub steps_per_s: f64,
-    /// The number of examples per second, over the last seconds.
+    /// The number of examples per second, over the last few seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub examples_per_s: f64,
-    /// The mean staleness of the worker's pushes over the last seconds, in versions of the shard that
+    /// The mean staleness of the worker's pushes over the last few seconds, in versions of the shard that
     /// received them.
     pub staleness: Option<f64>,
-    /// How a typical step over the last seconds is spent: the name of each phase and its duration in
+    /// The phases of a typical step over the last few seconds: the name of each phase and its duration in
     /// microseconds.
     pub phases_us: Vec<(String, u64)>,
     /// The number of the worker's pushes by verdict, over all shards.
@@ -237,19 +237,19 @@ pub struct ShardRow {
     pub seen_ms: u64,
     /// The number of updates that have been applied.
     pub version: Version,
-    /// The number of updates per second, over the last seconds.
+    /// The number of updates per second, over the last few seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub updates_per_s: f64,
-    /// The share of the last seconds that the shard spent handling messages, from 0 to 1.
+    /// The fraction of the last few seconds that the shard spent handling messages, from 0 to 1.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub busy: f64,
     /// The number of messages that wait in the shard's mailbox.
     pub queue: u64,
-    /// The mean time that a message waited in the mailbox over the last seconds, in microseconds.
+    /// The mean time that a message waited in the mailbox over the last few seconds, in microseconds.
     pub waited_us: u64,
-    /// The mean time that the shard took to handle a message over the last seconds, in microseconds.
+    /// The mean time that the shard took to handle a message over the last few seconds, in microseconds.
     pub handling_us: u64,
-    /// The typical time from a push to its reply over the last seconds, as measured by the workers, in
+    /// The typical time from a push to its reply over the last few seconds, as measured by the workers, in
     /// microseconds.
     pub round_trip_us: Option<u64>,
     /// The number of variables of which the shard owns a slice.
@@ -258,8 +258,8 @@ pub struct ShardRow {
     pub slices: u64,
     /// The size of the slices, in bytes.
     pub bytes: u64,
-    /// The size, in bytes, of optimizer slots, moving averages, and gradients that wait for those of other
-    /// workers.
+    /// The size, in bytes, of optimizer slots, moving averages and held gradients, which wait for the
+    /// gradients of other workers.
     pub more_bytes: u64,
     /// The number of pushes by verdict.
     pub pushes: ShardCounters,
@@ -267,7 +267,7 @@ pub struct ShardRow {
     pub pulls: u64,
     /// The mean staleness of all applied pushes, in versions of this shard.
     pub staleness: Option<f64>,
-    /// The number of pulls that wait for their step to begin.
+    /// The number of pulls that wait until their step may begin.
     pub waiting: u32,
 }
 
@@ -291,14 +291,14 @@ pub struct Checkpoints {
     pub took: TimeHistogram,
 }
 
-/// A task or shard that delays the others.
+/// A task or shard that delays other tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The kind of the finding.
     pub kind: FindingKind,
     /// The name of the task or shard, such as `worker/2` or `ps/0/shard/1`.
     pub name: String,
-    /// What was observed, as a text for people, with numbers.
+    /// A description of what was observed, with the measured values.
     pub reason: String,
 }
 
@@ -306,7 +306,7 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// A worker whose steps take longer than the others'.
+    /// A worker whose steps take longer than those of the other workers.
     SlowWorker,
     /// A shard that receives more messages than it can handle, or replies later than the other shards.
     OverloadedShard,
@@ -318,7 +318,7 @@ impl FindingKind {
     /// All kinds of findings.
     pub const ALL: [Self; 3] = [Self::SlowWorker, Self::OverloadedShard, Self::SilentShard];
 
-    /// Returns the predicate that completes a sentence whose subject is the finding's name.
+    /// Returns the text that follows the finding's name in a message, such as `is slow`.
     pub const fn says(self) -> &'static str {
         match self {
             Self::SlowWorker => "is slow",
@@ -352,8 +352,8 @@ pub struct CurvePoint {
     /// The metrics of an evaluation since the previous point; empty if there was none. The metric `loss` is
     /// the loss on the test examples.
     pub evaluation: Vec<MetricValue>,
-    /// How a step was spent since the previous point, as a mean over all workers: the name of each phase and
-    /// its duration in microseconds.
+    /// The phases of a step since the previous point: the name of each phase and its mean duration over all
+    /// workers, in microseconds.
     pub phases_us: Vec<(String, u64)>,
 }
 

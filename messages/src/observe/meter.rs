@@ -1,9 +1,9 @@
-//! Measures how long an actor's messages wait and how long they take to be handled. The senders and the actor
-//! share the meter, so that an actor that is stuck can still be observed.
+//! Measures how long an actor's messages wait and how long they take to be handled. The senders and the
+//! actor share the meter, so an actor that is stuck can still be observed.
 //!
 //! Properties: (A) a message is counted in the queue from when it is sent until it is taken up or dropped;
-//! (B) a message that is handled is counted once, and one that is dropped is not counted; (C) no waiting time
-//! is recorded for work that was not sent as a message.
+//! (B) a handled message is counted once, and a dropped message is not counted; (C) no waiting time is
+//! recorded for work that was not sent as a message.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,15 +36,15 @@ impl Meter {
         Queued { meter: Some(Arc::clone(self)), since: Instant::now() }
     }
 
-    /// Begins work whose waiting time is not recorded: work that was not sent as a message, or that the
-    /// actor's own task sends rarely. The work lasts until the returned value is dropped.
+    /// Begins work whose waiting time is not recorded. Such work was not sent as a message, or is a rare
+    /// message from the actor's own task. The work lasts until the returned value is dropped.
     pub fn begin(self: &Arc<Self>) -> Handling {
         let began = Instant::now();
         self.lock().since = Some(began);
         Handling { meter: Arc::clone(self), began }
     }
 
-    /// Returns a snapshot of the actor, to which the caller adds its name and state.
+    /// Returns a snapshot of the actor. The caller supplies the actor's name and state.
     pub fn snapshot(&self, name: impl ToString, state: impl ToString) -> ActorSnapshot {
         let counts = self.lock();
         let busy = counts.since.map(|since| since.elapsed());

@@ -1,4 +1,4 @@
-//! Snapshots of actors and tasks. Tests, HTTP endpoints and displays for people all use the same snapshots.
+//! Snapshots of actors and tasks. Tests, HTTP endpoints and status displays all use the same snapshots.
 
 mod actor;
 mod buckets;

@@ -16,7 +16,8 @@ pub struct PsSnapshot {
     /// Whether the chief is connected to the task.
     #[serde(default)]
     pub chief_connected: bool,
-    /// The shards and their states. If a shard has not replied in time, its state is that of its last reply.
+    /// The shards and their states. If a shard has not replied in time, its entry has the state from its
+    /// last reply.
     pub shards: Vec<(ShardId, ShardSnapshot)>,
     /// The size, in bytes, of unused buffers that are kept for reuse.
     pub pool_bytes: u64,
@@ -27,13 +28,14 @@ pub struct PsSnapshot {
 pub struct ServerSnapshot {
     /// The number of connections accepted so far.
     pub accepted: u64,
-    /// The number of connections closed, by reason. The reason `closed` stands for an orderly end.
+    /// The number of connections closed, by reason. The reason `closed` means that the connection ended in
+    /// an orderly way.
     pub closed: BTreeMap<String, u64>,
     /// The traffic received on all connections.
     pub received: Traffic,
     /// The traffic sent on all connections.
     pub sent: Traffic,
-    /// How long replies took to be written to their connection.
+    /// The time taken to write each reply to its connection.
     pub writing: TimeHistogram,
     /// The number of payload bytes of requests that have been received but not yet answered.
     pub in_flight_bytes: u64,

@@ -13,7 +13,7 @@ pub struct PushTimes {
     pub taken_us: Micros,
     /// The time at which the shard had applied, held or rejected the push.
     pub done_us: Micros,
-    /// The time of the reply. It is much later than `done_us` if the worker's next step had to wait for other
-    /// workers.
+    /// The time at which the shard replied. It is much later than `done_us` if the worker's next step had to
+    /// wait for other workers.
     pub answered_us: Micros,
 }

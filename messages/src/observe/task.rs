@@ -1,4 +1,4 @@
-//! The snapshot of a task, whatever its job: chief, ps, worker or evaluator.
+//! The snapshot of a task of any job: chief, ps, worker or evaluator.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ use super::ps::PsSnapshot;
 use super::worker::WorkerSnapshot;
 use crate::id::{Incarnation, TaskId};
 
-/// A task of this process that can be observed. Observing never waits long and does not delay the task, but
-/// it costs some work. A caller that observes on behalf of others, such as an HTTP endpoint, must limit it to
-/// a few times a second.
+/// A task of this process that can be observed. An observation returns soon and does not delay the task, but
+/// it uses some CPU time. A caller that serves clients, such as an HTTP endpoint, must therefore limit
+/// observations to a few per second.
 #[async_trait]
 pub trait Observed: Send + Sync + 'static {
     /// Returns the current state of the task, which may be a moment old. After the task has ended, returns

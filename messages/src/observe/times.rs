@@ -1,7 +1,7 @@
 //! A histogram of durations, from which quantiles are estimated.
 //!
 //! Properties: (A) every duration is counted once; (B) an estimated quantile lies in the same bucket as the
-//! exact one; (C) the counts since an earlier snapshot are the later counts minus the earlier ones.
+//! exact quantile; (C) the counts since an earlier snapshot are the later counts minus the earlier ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::buckets::Buckets;
 
-/// A histogram of durations with upper bounds of 1, 2 and 5 times a power of ten, from 1 µs to 100 s.
+/// A histogram of durations. The upper bounds of its buckets are 1, 2 and 5 times a power of ten, from 1 µs
+/// to 100 s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeHistogram {
     /// The counts. Bucket i counts durations above bound i − 1 and up to bound i; the last bucket counts all
@@ -24,7 +25,8 @@ impl TimeHistogram {
     /// The number of buckets.
     pub const BUCKETS: usize = Self::BOUNDS_US.len() + 1;
 
-    /// The upper bound of each bucket except the last, which has none, in microseconds.
+    /// The upper bound of each bucket, in microseconds. The last bucket is not included, because it has no
+    /// upper bound.
     pub const BOUNDS_US: [u64; 25] = {
         let mut bounds = [0; 25];
         let (mut at, mut decade) = (0, 1);
@@ -61,9 +63,9 @@ impl TimeHistogram {
         self.sum_us.checked_div(self.count()).map(Duration::from_micros)
     }
 
-    /// Returns a typical duration, or `None` if nothing was recorded. It is the mean, but at most the upper
-    /// bound of the bucket that contains the median, so that a few very long durations, such as those of a
-    /// standstill, do not distort it.
+    /// Returns a typical duration, or `None` if nothing was recorded. The result is the mean, limited to the
+    /// upper bound of the bucket that contains the median. With this limit, a few very long durations, such
+    /// as those of a stalled job, do not distort the result.
     pub fn typical(&self) -> Option<Duration> {
         let bucket = self.buckets.bucket_of_rank(self.count().div_ceil(2))?;
         let bound = Self::BOUNDS_US.get(bucket).copied().map(Duration::from_micros);
@@ -200,7 +202,7 @@ mod tests {
             (times.typical(), times.mean() > Some(Duration::from_millis(150))),
             (Some(Duration::from_millis(5)), true)
         );
-        // If most durations are long, even beyond all bounds, the typical one is long too.
+        // If most durations are long, even beyond all bounds, the typical duration is long, too.
         (0..102).for_each(|_| times.record(Duration::from_secs(1_000)));
         assert_eq!(times.typical(), times.mean());
     }

@@ -1,6 +1,6 @@
-//! Spans of a job's timeline, which shows the pushes of some steps from the backward pass to the reply. Each
-//! span names its push, so that the spans of one push on different tasks can be joined. All times are on the
-//! chief's clock.
+//! Spans of a job's timeline. The timeline shows the pushes of the traced steps, from the backward pass to
+//! the reply. Each span names its push, so the spans of one push on different tasks can be joined. All times
+//! are on the chief's clock.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,8 @@ pub const LANE_BYTES_MAX: usize = 128;
 /// Which steps of a job are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSpec {
-    /// The interval in steps, at least 1. Each worker traces the first of every `every` steps.
+    /// The interval between traced steps, in steps; at least 1. Each worker traces the first of every
+    /// `every` steps.
     pub every: u64,
 }
 
@@ -32,7 +33,7 @@ impl TraceSpec {
 pub struct SpanSpec {
     /// The task that performed the activity.
     pub task: TaskId,
-    /// The row of the timeline, within those of the task, in which the span appears, such as `trainer`,
+    /// The row of the timeline in which the span appears. Each task has its own rows, such as `trainer`,
     /// `device/0`, `shard/1` or `to ps/0/shard/1`.
     pub lane: String,
     /// The name of the activity.

@@ -60,7 +60,7 @@ pub struct WorkerSnapshot {
 pub struct Phases {
     /// The wait for the next batch.
     pub input: TimeHistogram,
-    /// The forward and backward passes on all devices, and the reduction among them.
+    /// The forward and backward passes on all devices, and the reduction of the gradients across devices.
     pub compute: TimeHistogram,
     /// The checks and clipping of the gradients.
     pub filter: TimeHistogram,

@@ -1,5 +1,5 @@
-//! The settings by which the ps tasks turn a gradient into an update: optimizer, schedule and decays. The
-//! arithmetic on tensors is elsewhere.
+//! The settings with which the ps tasks turn a gradient into an update: optimizer, schedule and decays. The
+//! arithmetic on tensors is in the crate `pushpull-kernels`.
 
 mod schedule;
 mod spec;
@@ -9,7 +9,7 @@ pub use spec::OptimizerSpec;
 
 use serde::{Deserialize, Serialize};
 
-/// The settings by which the ps tasks update variables.
+/// The settings with which the ps tasks update variables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateSpec {
@@ -18,14 +18,14 @@ pub struct UpdateSpec {
     /// The schedule of the learning rate over the global step.
     #[serde(default)]
     pub schedule: ScheduleSpec,
-    /// The number of steps at the beginning over which the learning rate rises linearly to the value of the
-    /// schedule.
+    /// The number of steps at the start of the job over which the learning rate rises linearly to the
+    /// schedule's value.
     #[serde(default)]
     pub warm_up: u64,
-    /// The weight decay: the share of a variable's value that is added to its gradient.
+    /// The weight decay: each variable's value, multiplied by this factor, is added to its gradient.
     #[serde(default)]
     pub weight_decay: f32,
-    /// The decay of the exponential moving averages of trained variables; `None` computes none.
+    /// The decay of the exponential moving averages of trained variables; `None` disables averages.
     #[serde(default)]
     pub average: Option<f32>,
 }
@@ -41,7 +41,7 @@ pub struct OptimizerError {
     value: f32,
 }
 
-/// Checks the numbers of one part of an update. Its field is the part's name, for errors.
+/// A checker of the numbers of one part of an update. The field is the part's name, for errors.
 #[derive(Clone, Copy)]
 struct Numbers(&'static str);
 
@@ -70,7 +70,7 @@ impl Numbers {
 }
 
 impl From<OptimizerSpec> for UpdateSpec {
-    /// Makes an update with this optimizer, a constant learning rate and neither decay nor averages.
+    /// Makes an update with this optimizer, a constant learning rate, no weight decay and no averages.
     fn from(optimizer: OptimizerSpec) -> Self {
         Self { optimizer, schedule: ScheduleSpec::default(), warm_up: 0, weight_decay: 0.0, average: None }
     }
@@ -78,8 +78,8 @@ impl From<OptimizerSpec> for UpdateSpec {
 
 impl UpdateSpec {
     /// Returns the factor of the learning rate, from 0 to 1, for the next update when `applied` of
-    /// `last_step` updates have been applied: the schedule's factor, times (applied + 1) / warm_up for the
-    /// first `warm_up` updates.
+    /// `last_step` updates have been applied. It is the schedule's factor; for the first `warm_up` updates,
+    /// it is multiplied by (applied + 1) / warm_up.
     pub fn learning_rate_factor(&self, applied: u64, last_step: u64) -> f32 {
         let schedule = self.schedule.factor(applied, last_step);
         if applied >= self.warm_up {

@@ -172,8 +172,8 @@ pub(super) mod tests {
             }
         }
 
-        /// Between two steps, a cosine and a line fall by no more than their steepest slope, and an
-        /// exponential by a fixed ratio.
+        /// Between two steps, a cosine and a linear schedule fall by at most their steepest slope, and an
+        /// exponential schedule falls by a fixed ratio.
         #[test]
         fn continuous_schedules_have_no_jumps(last_step in 1u64..1000, every in 1u64..100, factor in 0.01f32..1.0) {
             let slopes = [(ScheduleSpec::Cosine, std::f32::consts::FRAC_PI_2), (ScheduleSpec::Linear, 1.0)];

@@ -1,4 +1,5 @@
-//! Optimizers and their hyperparameters. The shards carry them out and decide which slots they need.
+//! Optimizers and their hyperparameters. The shards apply the optimizers and create the slots that these
+//! need.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ pub enum OptimizerSpec {
     Momentum {
         /// The learning rate.
         learning_rate: f32,
-        /// The share of the velocity that is kept in each update.
+        /// The fraction of the velocity that is kept in each update.
         momentum: f32,
         /// Whether to use Nesterov momentum, which looks ahead by one step of the velocity: Sutskever et al.,
         /// ICML 2013.
@@ -68,16 +69,16 @@ pub enum OptimizerSpec {
     RmsProp {
         /// The learning rate.
         learning_rate: f32,
-        /// The share of the mean square that is kept in each update.
+        /// The fraction of the mean square that is kept in each update.
         decay: f32,
-        /// The share of the velocity that is kept in each update.
+        /// The fraction of the velocity that is kept in each update.
         #[serde(default)]
         momentum: f32,
         /// A small term in the denominator that avoids division by 0.
         epsilon: f32,
     },
-    /// FTRL-proximal: McMahan et al., KDD 2013. An element's learning rate falls with the square root of the
-    /// sum of its squared gradients. FTRL is meant for linear models, because it retains little of the
+    /// FTRL-proximal: McMahan et al., KDD 2013. An element's learning rate is divided by the square root of
+    /// the sum of its squared gradients. FTRL is meant for linear models, because it retains little of the
     /// initial values.
     Ftrl {
         /// The learning rate.
@@ -220,7 +221,7 @@ mod tests {
         }
     }
 
-    /// For each number of each optimizer, the error has the name that the number has in a job file.
+    /// For each number of each optimizer, the error has the same name for the number as a job file.
     #[test]
     fn an_error_names_the_number_out_of_range() {
         for optimizer in usual() {

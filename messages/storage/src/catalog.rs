@@ -1,6 +1,6 @@
-//! The catalog: lists a store's checkpoints and reports whether each is complete, judged by its manifest and
-//! the lengths of its files, without reading tensors. What to do about a damaged checkpoint is decided
-//! elsewhere.
+//! The catalog of a store: lists the checkpoints and reports whether each is complete. It checks the
+//! manifest and the lengths of the files, and reads no tensors. The caller decides what to do about a
+//! damaged checkpoint.
 //!
 //! Property: (A) a committed checkpoint is reported as committed until one of its files is lost or changes
 //! its length.
@@ -16,7 +16,7 @@ use super::store::{Store, StoreError};
 pub enum CheckpointState {
     /// The checkpoint has a manifest, and every file in the manifest exists with the listed length.
     Committed(Box<ManifestSpec>),
-    /// The manifest is invalid, or a file in it is missing or has another length; holds the reason.
+    /// The manifest is invalid, or a file in it is missing or has a different length; holds the reason.
     Broken(String),
     /// The checkpoint has no manifest: it is still being written, or its save failed.
     Unfinished,
@@ -67,7 +67,7 @@ impl Catalog {
         let wrong = |error| FileError::Manifest { file: name.manifest(), error };
         let manifest = ManifestSpec::decode(&bytes).map_err(wrong)?;
         if manifest.step != name.step {
-            let reason = format!("it is of step {}, and lies in another folder", manifest.step);
+            let reason = format!("it has step {}, but lies in the folder of another step", manifest.step);
             return Err(wrong(ManifestError::Invalid(reason)));
         }
         Ok(manifest)
@@ -85,7 +85,8 @@ impl Catalog {
         }
     }
 
-    /// Returns the state of a checkpoint: reads its manifest and checks that the files in it exist.
+    /// Returns the state of a checkpoint: reads its manifest, and checks that the files in it exist and have
+    /// the listed lengths.
     pub async fn look(&self, name: CheckpointName) -> CheckpointState {
         let manifest = match self.manifest(name).await {
             Ok(manifest) => manifest,

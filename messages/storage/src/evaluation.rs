@@ -1,5 +1,5 @@
-//! The record of a checkpoint's evaluation, which an evaluator writes to the store. How a checkpoint is
-//! evaluated is decided elsewhere.
+//! The record of a checkpoint's evaluation, which an evaluator writes to the store. This module does not
+//! evaluate checkpoints.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,8 +43,8 @@ pub enum RecordError {
         /// The number found.
         got: u64,
     },
-    /// The record names a different step than its checkpoint does.
-    #[error("the record of an evaluation has step {step}, expected that of its checkpoint {checkpoint}")]
+    /// The step in the record differs from the step of its checkpoint.
+    #[error("the record of an evaluation has step {step}, expected the step of {checkpoint}")]
     Step {
         /// The step that the record names.
         step: GlobalStep,
@@ -53,7 +53,7 @@ pub enum RecordError {
     },
 }
 
-/// A record as it is written in JSON. JSON can express finite numbers only, so `null` stands for NaN and the
+/// The JSON form of a record. JSON can only express finite numbers, so `null` stands for NaN and the
 /// infinities.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,7 +84,8 @@ impl EvaluationRecord {
         format!("{EVALUATIONS}/{checkpoint}.json")
     }
 
-    /// Returns the checkpoint whose record is stored in `file`, a file of the folder [`EVALUATIONS`].
+    /// Returns the checkpoint whose record is in `file`, a file of the folder [`EVALUATIONS`]. Returns
+    /// `None` if the name is not that of a record.
     pub fn checkpoint_of(file: &str) -> Option<CheckpointName> {
         file.strip_suffix(".json")?.parse().ok()
     }
@@ -188,7 +189,7 @@ mod tests {
         assert!(error(b"{}").starts_with("not the record of an evaluation: "));
         assert!(error(&vec![b' '; RECORD_BYTES_MAX as usize + 1]).contains("at most 4194304 bytes"));
         let odd = EvaluationRecord { step: GlobalStep(8), ..good.clone() };
-        assert!(error(&odd.encode()).contains("has step 8, expected that of its checkpoint step-7-"));
+        assert!(error(&odd.encode()).contains("has step 8, expected the step of step-7-"));
         let mut many = good;
         many.evaluation.metrics = vec![many.evaluation.metrics[0].clone(); METRICS_MAX + 1];
         assert!(error(&many.encode()).contains("at most 1024 metrics"));

@@ -1,6 +1,6 @@
 //! Files in the safetensors format, which Python reads with the package `safetensors`. Files are written and
-//! read in parts, so that a large file is never in memory twice. Which tensors a checkpoint consists of is
-//! decided elsewhere.
+//! read in parts, so that a large file is never in memory twice. The caller decides which tensors a file
+//! contains.
 
 use std::collections::HashMap;
 
@@ -16,10 +16,10 @@ use pushpull_messages::tensor::Shape;
 
 /// The largest size of a file's header in bytes, as the format defines it.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
-/// The size in bytes of the field before the header that holds the header's length.
+/// The size, in bytes, of the field with the header's length. The field is before the header.
 const LENGTH_BYTES: u64 = 8;
-/// The smallest size of an upload's part, in bytes. No store requires larger parts, and larger ones would
-/// only take memory.
+/// The smallest size of an upload's part, in bytes. No store requires larger parts, and larger parts would
+/// only take more memory.
 const PART_BYTES: usize = 8 << 20;
 
 /// A tensor of f32 elements that is to be written.
@@ -99,8 +99,8 @@ pub enum FileError {
     },
 }
 
-/// Returns the beginning of a file: the header's length, and the header, which lists the tensors in the order
-/// in which they follow it.
+/// Returns the beginning of a file: the length of the header, and the header. The header lists the tensors
+/// in the order in which they follow it.
 fn header(
     tensors: &[(String, Shape)],
     metadata: HashMap<String, String>,
@@ -113,7 +113,7 @@ fn header(
     });
     let metadata = Metadata::new((!metadata.is_empty()).then_some(metadata), infos.collect())?;
     let mut text = serde_json::to_vec(&metadata).expect("plain data encodes");
-    // Padded with spaces, so that the tensors begin on a cache line.
+    // The header is padded with spaces, so that the tensors begin on a cache line.
     let length = (LENGTH_BYTES as usize + text.len()).next_multiple_of(ALIGNMENT) - LENGTH_BYTES as usize;
     text.resize(length, b' ');
     let mut bytes = (length as u64).to_le_bytes().to_vec();
@@ -152,7 +152,7 @@ impl<'a> FileWriter<'a> {
         tensors: &[(String, Shape)],
         metadata: HashMap<String, String>,
     ) -> Result<Self, StoreError> {
-        let header = Bytes::from(header(tensors, metadata).expect("tensors have names of their own"));
+        let header = Bytes::from(header(tensors, metadata).expect("each tensor has its own name"));
         let mut writer = Self {
             upload: store.upload(name).await?,
             part_bytes: header.len(),
@@ -187,8 +187,7 @@ impl<'a> FileWriter<'a> {
     /// # Errors
     /// If the store fails.
     ///
-    /// # Panics
-    /// If there are more bytes than the tensors still lack.
+    /// # Panics If there are more bytes than the remaining tensors need.
     pub async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
         while !bytes.is_empty() {
             let left = self.left().expect("no more bytes than the tensors have");
@@ -206,8 +205,8 @@ impl<'a> FileWriter<'a> {
         Ok(())
     }
 
-    /// Completes the file: it appears in the store, and is durable. Returns the tensors with their offsets
-    /// and checksums, and the file's length in bytes.
+    /// Completes the file, which then appears in the store and is durable. Returns the tensors with their
+    /// offsets and checksums, and the file's length in bytes.
     ///
     /// # Errors
     /// If the store fails; the file then does not appear.
@@ -311,10 +310,10 @@ pub async fn read_header(store: &Store, name: &str) -> Result<Vec<FoundTensor>, 
     let metadata: Metadata = serde_json::from_slice(&text).map_err(|error| format(told(&error)))?;
     let tensors = metadata.tensors();
     let last = tensors.values().map(|info| info.data_offsets.1 as u64).max();
-    // Checked before any addition to an offset, which may have any value.
+    // This is checked before anything is added to an offset, because an offset may have any value.
     if let Some(last) = last.filter(|&last| last != size - first) {
         return Err(format(format!(
-            "its tensors have {last} bytes, but the file has {} of them",
+            "its tensors have {last} bytes, but the file has {} after the header",
             size - first
         )));
     }

@@ -1,9 +1,9 @@
 //! Checkpoints: the store, the layout of their files, and the catalog. A ps writes the files, the chief
-//! commits them, and another job reads them. When a checkpoint is saved, and which ones are retained, is
-//! decided elsewhere.
+//! commits them, and another job reads them. This crate does not decide when a checkpoint is saved or how
+//! long it is retained.
 //!
 //! A checkpoint is a folder of the store with a file for each shard and a manifest, which is written last. A
-//! folder without a manifest is the remainder of a save that failed.
+//! folder without a manifest belongs to a save that failed or is still in progress.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Hides the credentials in locations of checkpoints, so that the locations may be shown. Handles text only.
+//! Hides the credentials in locations of checkpoints, so that the locations can be shown. This module only
+//! changes text.
 
 /// Returns the text with `user:password` hidden in every `scheme://user:password@host`.
 pub fn without_passwords(text: &str) -> String {

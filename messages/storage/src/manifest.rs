@@ -14,7 +14,7 @@ use pushpull_messages::id::{GlobalStep, SliceId, VariableId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement};
 
-/// The version of the manifest's format; the only one so far.
+/// The version of the manifest's format. There is only one so far.
 pub const FORMAT: u32 = 1;
 /// The largest size of a manifest, in bytes.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
@@ -35,11 +35,12 @@ pub struct ManifestSpec {
     pub placement: Placement,
     /// The tensor files, one for each shard of the placement.
     pub files: Vec<FileSpec>,
-    /// Each shard's records of the workers' last pushes.
+    /// The records of the workers' last pushes, one for each worker, merged from the records of all shards.
     pub workers: Vec<WorkerRecord>,
 }
 
-/// A range of consecutive bytes of a slice's tensor in a file, which supplies a part of the requested rows.
+/// A range of consecutive bytes of a tensor in a file. The tensor is a part of one slice, and the range has
+/// some of the requested rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The file's name.
@@ -65,7 +66,7 @@ pub enum ManifestError {
     #[error("not a manifest: {0}")]
     Json(String),
     /// The manifest's bytes have changed since it was written.
-    #[error("the manifest has checksum {got:08x}, expected {expected:08x} as stored")]
+    #[error("the manifest has checksum {got:08x}, but the stored checksum is {expected:08x}")]
     Checksum {
         /// The stored checksum.
         expected: u32,
@@ -73,7 +74,9 @@ pub enum ManifestError {
         got: u32,
     },
     /// The manifest has an unknown format; holds its version.
-    #[error("the manifest has format {0}, expected format {FORMAT}: use the version that wrote it")]
+    #[error(
+        "the manifest has format {0}, expected format {FORMAT}; use the version of pushpull that wrote it"
+    )]
     Format(u32),
     /// The manifest is readable but contradicts itself; holds the reason.
     #[error("the manifest contradicts itself: {0}")]
@@ -161,7 +164,7 @@ impl ManifestSpec {
             if file.version.0 != self.step.0 {
                 let (shard, version, step) = (file.shard, file.version, self.step);
                 return Err(invalid(format!(
-                    "{shard} is of version {version}, expected {step} as the checkpoint"
+                    "{shard} has version {version}, expected {step}, the step of the checkpoint"
                 )));
             }
             if files.insert(file.shard, file).is_some() {
@@ -203,7 +206,7 @@ impl ManifestSpec {
             }
         }
         match missing.keys().next() {
-            Some(slice) => Err(invalid(format!("{} lacks slice {slice}", file.name))),
+            Some(slice) => Err(invalid(format!("{} lacks the value of slice {slice}", file.name))),
             None => Ok(()),
         }
     }

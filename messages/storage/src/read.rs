@@ -14,11 +14,9 @@ const READS: usize = 4;
 
 /// Reads a single piece of a tensor into `to`; see [`PieceReader::read`].
 ///
-/// # Errors
-/// As [`PieceReader::read`].
+/// # Errors The same as for [`PieceReader::read`].
 ///
-/// # Panics
-/// As [`PieceReader::read`].
+/// # Panics The same as for [`PieceReader::read`].
 pub async fn read_piece(
     store: &Store,
     checkpoint: CheckpointName,
@@ -28,15 +26,15 @@ pub async fn read_piece(
     PieceReader::new(store, checkpoint).read(piece, to).await
 }
 
-/// A reader of a checkpoint's pieces. A checksum covers a whole block, so the reader fetches whole blocks; it
-/// caches the last one, because the next piece often begins in the same block.
+/// A reader of a checkpoint's pieces. A checksum covers a whole block, so the reader fetches whole blocks.
+/// It caches the last block, because the next piece often begins in the same block.
 pub struct PieceReader<'a> {
     store: &'a Store,
     checkpoint: CheckpointName,
     last: Option<Block>,
 }
 
-/// A block of a tensor whose checksum was correct.
+/// A block of a tensor. Its checksum was correct.
 struct Block {
     file: String,
     /// The offset of the block's tensor in the file.
@@ -59,8 +57,7 @@ impl<'a> PieceReader<'a> {
     /// If the file is missing or truncated, or if a checksum differs from the manifest's. The content of `to`
     /// is then unspecified and must not be used.
     ///
-    /// # Panics
-    /// If `to` has another length.
+    /// # Panics If `to` is not as long as the piece.
     pub async fn read(&mut self, piece: &Piece<'_>, to: &mut [u8]) -> Result<(), FileError> {
         let from = &piece.from;
         assert_eq!(to.len() as u64, from.end - from.start, "the buffer is as long as the piece");

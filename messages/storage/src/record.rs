@@ -1,5 +1,6 @@
-//! TFRecord's framing, which data files and event files share: the length, the length's checksum, the data,
-//! and the data's checksum, all little-endian. No length is trusted before it is checked.
+//! TFRecord's framing, for data files and event files. A record consists of the length, the length's
+//! checksum, the data, and the data's checksum, all little-endian. No length is trusted before it is
+//! checked.
 //!
 //! Properties: (A) a written record is read back; (B) a changed bit is detected.
 
@@ -17,7 +18,7 @@ pub const TAIL_BYTES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A stored checksum does not match the bytes.
-    #[error("the {part} has checksum {computed:#010x}, expected {stored:#010x} as stored")]
+    #[error("the {part} has checksum {computed:#010x}, but the stored checksum is {stored:#010x}")]
     Checksum {
         /// The part whose checksum is wrong: the length or the data.
         part: &'static str,

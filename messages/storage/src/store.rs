@@ -1,6 +1,5 @@
-//! The store in which checkpoints are saved: a directory, or a bucket of an object store if that feature is
-//! built in. A file appears complete and durable, or not at all. Handles files only; what a checkpoint
-//! consists of is decided elsewhere.
+//! The store in which checkpoints are saved: a directory or, with the feature `cloud`, a bucket of an object
+//! store. A file appears complete and durable, or not at all. This module does not interpret the files.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,7 +13,8 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::location::without_passwords;
 
-/// The largest number of entries in a listing. A store with more was not written by this project.
+/// The largest number of entries in a listing; further entries are ignored. A store with more entries was
+/// not written by this project.
 const LISTED_MAX: usize = 1 << 20;
 
 /// A store of named files. A file's name is its path in the store, such as `step-5-…/manifest.json`.
@@ -28,7 +28,7 @@ pub struct Store {
 /// An error in storing, reading or listing files.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The location is neither a directory nor a kind of bucket that is built in.
+    /// The location is not a directory and not a kind of bucket that this build supports.
     #[error("'{location}' cannot store checkpoints, expected a directory, file://, s3:// or gs://{hint}")]
     Location {
         /// The location that was given.
@@ -91,11 +91,10 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens a store at `location`: an existing directory, given by its path or as a `file://` URL; or a
-    /// bucket, given as an `s3://` or `gs://` URL, if that feature is built in.
+    /// Opens a store at `location`: an existing directory, given by its path or as a `file://` URL; or, with
+    /// the feature `cloud`, a bucket, given as an `s3://` or `gs://` URL.
     ///
-    /// # Errors
-    /// If the location is none of these; or if the directory does not exist.
+    /// # Errors If the location is none of these, or if the directory does not exist.
     pub fn open(location: &str) -> Result<Self, StoreError> {
         match location.split_once("://") {
             None => Self::directory(location),
@@ -105,11 +104,9 @@ impl Store {
         }
     }
 
-    /// Opens a store as [`open`](Self::open) does, but creates the directory if it is missing.
+    /// Opens a store like [`open`](Self::open), but creates the directory if it is missing.
     ///
-    /// # Errors
-    /// If the location is none of those that [`open`](Self::open) accepts; or if the directory cannot be
-    /// created.
+    /// # Errors If [`open`](Self::open) does not accept the location, or if the directory cannot be created.
     pub fn create(location: &str) -> Result<Self, StoreError> {
         if let None | Some(("file", _)) = location.split_once("://") {
             let path = location.strip_prefix("file://").unwrap_or(location);
@@ -137,7 +134,7 @@ impl Store {
         let path = location.split_once("://").map_or("", |(_, rest)| rest);
         let prefix = path.split_once('/').map_or("", |(_, prefix)| prefix);
         let prefix = Path::parse(prefix).map_err(|error| wrong(&error))?;
-        // Credentials and regions come from the environment, as in the clouds' own tools.
+        // Credentials and regions come from the environment, as they do for the clouds' own tools.
         let inner: Arc<dyn ObjectStore> = if location.starts_with("gs://") {
             Arc::new(
                 GoogleCloudStorageBuilder::from_env()
@@ -239,7 +236,7 @@ impl Store {
             Err(error) => {
                 let error = self.missing_or("read", name, &error);
                 return Err(match self.size(name).await {
-                    // Another attempt cannot succeed, so this error is more specific.
+                    // The file is too short, so another attempt cannot succeed. This error says so.
                     Ok(bytes) if bytes < end => StoreError::Cut {
                         name: name.to_owned(),
                         location: without_passwords(&self.location),
@@ -295,7 +292,7 @@ impl Store {
         Ok(listed.objects.iter().filter_map(|object| last(&object.location)).take(LISTED_MAX).collect())
     }
 
-    /// Deletes a file; succeeds if it does not exist.
+    /// Deletes a file. Succeeds if the file does not exist.
     ///
     /// # Errors
     /// If the store fails.
@@ -331,7 +328,7 @@ impl Store {
         }
         let path = std::path::Path::new(root).join(folder);
         let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
-        // The task is never aborted and does not panic.
+        // The join cannot fail, because the task is never aborted and does not panic.
         match removed.unwrap_or(Ok(())) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(self.failed("delete", folder, &error))
@@ -368,7 +365,7 @@ impl Upload<'_> {
         put.map_err(|error| self.store.failed("write", &self.name, &error))
     }
 
-    /// Completes the upload: the file appears in the store, and is durable.
+    /// Completes the upload. The file then appears in the store and is durable.
     ///
     /// # Errors
     /// If the store fails; the file then does not appear.

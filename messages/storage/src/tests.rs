@@ -1,4 +1,4 @@
-//! Manifests and stores: round trips, and the detection of any change.
+//! Tests manifests and stores: round trips, and the detection of any change.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,8 @@ fn a_manifest_round_trips_and_any_change_is_detected() {
     for at in 0..bytes.len() {
         let mut changed = bytes.clone();
         changed[at] ^= 0x01;
-        // A change may give the same text another spelling, such as an escape, but never another manifest.
+        // A change may spell the same text differently, for example with an escape, but never results in a
+        // different manifest.
         match ManifestSpec::decode(&changed) {
             Ok(read) => assert_eq!(read, manifest, "byte {at}"),
             Err(error) => assert!(!error.to_string().is_empty()),
@@ -46,11 +47,11 @@ fn a_contradictory_manifest_is_refused() {
     };
     assert!(
         with(|m| m.files[0].version = Version(11))
-            .contains("is of version 11, expected 12 as the checkpoint")
+            .contains("has version 11, expected 12, the step of the checkpoint")
     );
     assert!(with(|m| m.files[0].name = "../x".into()).contains("is called '../x'"));
     assert!(with(|m| m.files.clear()).contains("ps/0/shard/0 has no file"));
-    assert!(with(|m| m.files[0].tensors[0].part = Part::Average).contains("lacks slice 0"));
+    assert!(with(|m| m.files[0].tensors[0].part = Part::Average).contains("lacks the value of slice 0"));
     assert!(with(|m| m.files[0].tensors[1].bytes = 4).contains("does not fit"));
     assert!(with(|m| m.files[0].tensors[2].offset = u64::MAX).contains("does not fit"));
     assert!(with(|m| m.files[0].tensors[2].part = Part::Slot(0)).contains("does not fit"));
@@ -161,7 +162,8 @@ fn a_file_is_read_in_parts_and_changes_are_detected() {
     let path = directory.path().to_str().unwrap();
     let store = Store::create(path).unwrap();
     let name = CheckpointName { step: GlobalStep(1), life: Incarnation(2) };
-    // One tensor longer than a block, in pieces that are not blocks, and a short one.
+    // The first tensor is longer than a block, and its pieces differ from the blocks. The second tensor is
+    // short.
     let long: Vec<u8> = (0..BLOCK_BYTES * 2 + 4096).map(|at| (at / 7) as u8).collect();
     let whole = bytes::Bytes::from(long.clone());
     let pieces = vec![whole.slice(..1000), whole.slice(1000..5_000_000), whole.slice(5_000_000..)];

@@ -36,8 +36,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Performs the handshake with the task `to` over a new link, and then starts a task on the current
-    /// runtime that carries the calls.
+    /// Performs the handshake with the task `to` over a new link, and then starts a background task on the
+    /// current runtime, which carries the calls.
     ///
     /// # Errors
     /// Returns an error if the peer refuses this task, or if the link breaks.
@@ -90,12 +90,11 @@ impl Connection {
         self.pending.reason()
     }
 
-    /// Sends a request and waits for the reply. If as many requests are in flight as the peer accepts, waits
-    /// until one of them has been answered before it sends this one.
+    /// Sends a request and waits for the reply. If the number of requests in flight is at the limit of the
+    /// peer, first waits until one of them has been answered.
     ///
-    /// # Errors
-    /// Returns an error if the peer refuses the request, if the connection is lost, or if the reply is of
-    /// another kind than `R`.
+    /// # Errors Returns an error if the peer refuses the request, if the connection is lost, or if the reply
+    /// is not an `R`.
     pub async fn call<R>(
         &self,
         message: impl Into<Message>,
@@ -122,9 +121,9 @@ impl Connection {
         })
     }
 
-    /// Sends a request and waits for a reply of any kind. Sends the request again, with a new id, when no
-    /// reply has come within the pauses of `retry`; a reply to the earlier copy is then ignored. A request
-    /// that the transport has not completely taken yet is not sent again.
+    /// Sends a request and waits for a reply of any kind. If no reply comes within a pause of `retry`, sends
+    /// the request again with a new id, and ignores a reply to the earlier copy. While the transport has not
+    /// taken all of a request, the request is not sent again.
     ///
     /// # Errors
     /// Returns an error if the connection is lost.
@@ -142,7 +141,7 @@ impl Connection {
             loop {
                 match timeout(pause, &mut request.reply).await {
                     Ok(reply) => return reply.map_err(|_| self.lost(self.pending.reason())),
-                    // The request is late, not the reply.
+                    // The transport has not taken all of the request, so the peer cannot have replied yet.
                     Err(_) if !request.is_written() => {}
                     Err(_) => break,
                 }
@@ -154,8 +153,7 @@ impl Connection {
 
     async fn send(&self, message: Message, payload: Payload) -> Result<PendingRequest<'_>, CallError> {
         let request = self.pending.register().map_err(|reason| self.lost(reason))?;
-        // If this fails, the connection's task has ended, and the call learns the reason from its pending
-        // request.
+        // If this fails, the connection has ended, and the call gets the reason from its pending request.
         let _ = self.outgoing.send(Envelope { request: request.id, message, payload }).await;
         Ok(request)
     }
@@ -167,8 +165,7 @@ impl Connection {
 
 /// Returns the reply of `peer` as an `R`.
 ///
-/// # Errors
-/// Returns an error if the reply is a refusal, or of another kind than `R`.
+/// # Errors Returns an error if the reply is a refusal, or is not an `R`.
 pub(crate) fn reply_as<R>(peer: TaskId, reply: Message) -> Result<R, CallError>
 where
     R: TryFrom<Message, Error = Message>,
@@ -208,11 +205,13 @@ async fn shake_hands(
             }
             error => lost(error.to_string()),
         })?
-        .ok_or_else(|| lost("closed during the handshake".into()))?;
+        .ok_or_else(|| lost("the peer closed the connection during the handshake".into()))?;
     match answer.message {
         Message::Welcome(welcome) => Ok(*welcome),
         Message::Refusal(refusal) => Err(DialError::Refused { to, refusal: *refusal }),
-        other => Err(lost(format!("answered the handshake with {}", other.name()))),
+        other => {
+            Err(lost(format!("the peer answered the handshake with {}, expected Welcome", other.name())))
+        }
     }
 }
 
@@ -247,7 +246,7 @@ async fn carry(
                 Ok(Some(Envelope { request, message, payload })) => {
                     counters.received.count(payload.bytes());
                     if !pending.reply(request, message, payload, &counters) {
-                        return format!("a reply to request {request}, which was never made");
+                        return format!("the peer replied to request {request}, which was never made");
                     }
                 }
                 Ok(None) => return "closed by the peer".to_owned(),
@@ -262,8 +261,8 @@ async fn carry(
     });
 }
 
-/// A guard that ends the wait of every pending request when it is dropped, so in whichever way the
-/// connection's task ends.
+/// A guard that ends the wait of every pending request when it is dropped. The requests are thus notified
+/// even if the connection's task panics or is cancelled.
 struct End<'a> {
     pending: &'a Pending,
     reason: Option<String>,
@@ -271,6 +270,8 @@ struct End<'a> {
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        self.pending.lose(self.reason.take().unwrap_or_else(|| "its task panicked or was cancelled".into()));
+        self.pending.lose(
+            self.reason.take().unwrap_or_else(|| "the connection's task panicked or was cancelled".into()),
+        );
     }
 }

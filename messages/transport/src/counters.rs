@@ -1,5 +1,5 @@
-//! Counts of ended connections by reason, which reveal an attack or a faulty cable; of the traffic on
-//! connections; and of repeated requests. Handshakes and heartbeats are not counted.
+//! Counts the ended connections by reason, the traffic on connections, and the repeated requests. The
+//! reasons can reveal an attack or a faulty cable. Handshakes and heartbeats are not counted as traffic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::buffer::Budget;
 use pushpull_messages::observe::{ServerSnapshot, SharedTimes, Traffic};
 
-/// The traffic in one direction, counted over all connections together, without a lock.
+/// The traffic of all connections in one direction, counted without a lock.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     messages: AtomicU64,
@@ -37,7 +37,7 @@ impl Carried {
 pub(super) struct ConnectionCounters {
     pub received: Carried,
     pub sent: Carried,
-    /// The times that it took to write replies.
+    /// How long each reply took to write.
     writing: SharedTimes,
     accepted: AtomicU64,
     /// The number of ended connections, by reason. The set of reasons is fixed, so the map is bounded.
@@ -49,7 +49,7 @@ impl ConnectionCounters {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds a reply whose payload has this number of bytes and that took this time to write.
+    /// Adds a reply with a payload of this number of bytes, which took this time to write.
     pub(super) fn send(&self, payload_bytes: usize, took: Duration) {
         self.sent.count(payload_bytes);
         self.writing.record(took);
@@ -60,7 +60,7 @@ impl ConnectionCounters {
     }
 }
 
-/// An observer of a server's connections, which outlives the server.
+/// An observer of a server's connections. It can outlive the server.
 #[derive(Clone, Debug)]
 pub struct ServerObserver {
     counters: Arc<ConnectionCounters>,
@@ -72,8 +72,9 @@ impl ServerObserver {
         Self { counters, budget }
     }
 
-    /// Returns the current counts. Bytes in flight count only payloads for which the server allocated memory;
-    /// between tasks of one process the memory belongs to the sender.
+    /// Returns the current counts. The bytes in flight are those of payloads for which the server allocated
+    /// memory. A payload from a task in the same process does not count, because its memory belongs to the
+    /// sender.
     pub fn snapshot(&self) -> ServerSnapshot {
         let closed = self.counters.closed.lock();
         ServerSnapshot {

@@ -47,7 +47,8 @@ pub(crate) fn pauses(identity: &Identity, to: TaskId) -> ExponentialBackoff {
 /// # Errors
 /// Returns an error if the task does not answer before the deadline of `patience`, or if it refuses this
 /// task.
-// Boxed, so that its code is compiled in this crate alone, and not again in each that awaits it.
+// The future is boxed, so that its code is compiled only in this crate and not again in each crate that
+// awaits it.
 pub fn dial<'a>(
     transport: &'a dyn Transport,
     address: &'a str,
@@ -58,7 +59,7 @@ pub fn dial<'a>(
     Box::pin(async move { dial_counted(transport, address, identity, to, patience, &Arc::default()).await })
 }
 
-/// Dials like [`dial`]; the connection's calls are counted in `counters`.
+/// Does the same as [`dial`], and counts the connection's calls in `counters`.
 pub(crate) async fn dial_counted(
     transport: &dyn Transport,
     address: &str,

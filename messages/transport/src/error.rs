@@ -71,7 +71,7 @@ pub enum CallError {
         /// The peer's reason.
         refusal: Refusal,
     },
-    /// The connection is lost; whether the request was carried out is unknown.
+    /// The connection is lost. It is unknown whether the request was carried out.
     #[error("the connection to {peer} is lost: {reason}")]
     Lost {
         /// The peer that was dialled or called.

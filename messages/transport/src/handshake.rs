@@ -9,13 +9,14 @@ use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
 pub struct Identity {
     /// The task's job and index.
     pub task: TaskId,
-    /// The incarnation of that task: a new one for each start.
+    /// The incarnation of the task. Each start of the task has a new one.
     pub incarnation: Incarnation,
-    /// The cluster that the task was started in.
+    /// The cluster spec with which the task was started.
     pub cluster: ClusterSpec,
     /// The digest of the graph that the task was started with, if any.
     pub graph: Option<u32>,
-    /// The address of the task's HTTP server, which shows its state, as `host:port`; `None` if there is none.
+    /// The address of the task's HTTP server, which shows the task's state, as `host:port`; `None` if the
+    /// task has no HTTP server.
     pub http: Option<String>,
 }
 
@@ -35,8 +36,8 @@ impl Identity {
 
     /// Checks whether the peer that sent `hello` belongs to this cluster.
     ///
-    /// # Errors
-    /// Refuses a peer of another cluster; the refusal names the difference in one line, which both ends log.
+    /// # Errors Refuses a peer of another cluster. The refusal names the difference in one line, and both
+    /// ends log it.
     pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
         let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason));
         let (me, peer) = (self.task, hello.task);
@@ -52,7 +53,7 @@ impl Identity {
             ));
         }
         if hello.to != me {
-            return mismatch(format!("{peer} looks for {}, but this is {me}", hello.to));
+            return mismatch(format!("{peer} dialled {}, but reached {me}", hello.to));
         }
         let known = self.cluster.address(peer).is_some() || peer == TaskId::CHIEF;
         if !known {

@@ -22,8 +22,8 @@ const QUEUE_MAX: usize = 4;
 /// The largest number of links that wait to be accepted; when there are more, the dialling task waits.
 const BACKLOG_MAX: usize = 64;
 
-/// The in-process transport, which knows the addresses of one embedded cluster. Two such transports in one
-/// process are independent: the addresses of one are unknown to the other.
+/// The in-process transport, with the addresses of one embedded cluster. Two such transports in one process
+/// are independent: each has its own addresses.
 #[derive(Clone, Default)]
 pub struct InProcess {
     listeners: Arc<DashMap<String, mpsc::Sender<Link>>>,

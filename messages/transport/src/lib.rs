@@ -1,9 +1,9 @@
-//! How messages are sent between tasks: buffers, the wire format, links, and calls. A caller need not know
-//! which transport is used.
+//! Sends messages between tasks: buffers, the wire format, links, and calls. Callers do not depend on the
+//! transport in use.
 //!
-//! A [`ReconnectingClient`] calls one task over one [`Connection`] after another; a [`Service`] that is
-//! [served](serve) answers, with a session for each connection. Between them is a [`Link`] of a
-//! [`Transport`]: [`InProcess`] passes envelopes on as they are, [`Tcp`] writes and reads frames.
+//! A [`ReconnectingClient`] calls one task, over a new [`Connection`] when the old one breaks. At the other
+//! end, [`serve`] answers with a [`Service`], in a session for each connection. Between them is a [`Link`]
+//! of a [`Transport`]: [`InProcess`] passes envelopes on unchanged, [`Tcp`] writes and reads frames.
 
 #![forbid(unsafe_code)]
 

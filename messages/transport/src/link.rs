@@ -29,8 +29,8 @@ pub trait FrameReceiver: Send {
     /// Reads the next envelope. Returns `None` if the other end has closed the link between two frames.
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>>;
 
-    /// Sets what is accepted from now on. A frame must be within `limits`. A payload is read only once
-    /// `budget` has credit for it; until then nothing more is read from the link. A new link has the limits
-    /// [`Limits::STRANGER`].
+    /// Sets the limits for all frames from now on. A frame must be within `limits`. A payload is read only
+    /// when `budget` has credit for it; until then nothing more is read from the link. A new link has the
+    /// limits [`Limits::STRANGER`].
     fn trust(&mut self, limits: Limits, budget: Option<Budget>);
 }

@@ -1,4 +1,5 @@
-//! Accepts links, and handles each in a task of its own. What a link carries does not matter here.
+//! Accepts links, and handles each link in its own tokio task. This module does not interpret what a link
+//! carries.
 
 use std::io;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ pub trait Listener: Send {
     fn address(&self) -> String;
 }
 
-/// Accepts links until `stopping` becomes true, and runs `handle` for each link in a task of its own; at most
-/// `links_max` tasks run at a time. Returns when all these tasks have ended.
+/// Accepts links until `stopping` becomes true, and runs `handle` for each link in its own tokio task. At
+/// most `links_max` of these tasks run at a time. Returns when all of them have ended.
 pub(crate) async fn accept_all<F>(
     mut listener: Box<dyn Listener>,
     links_max: u32,

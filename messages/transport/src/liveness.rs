@@ -1,5 +1,5 @@
-//! How a connection detects that its peer has died: both ends send a heartbeat whenever they have been silent
-//! for a second, and a peer that is silent for much longer counts as lost.
+//! Detects that the peer of a connection has died. Each end sends a heartbeat after a second of silence, and
+//! a peer that is silent for much longer counts as lost.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use pushpull_messages::message::Heartbeat;
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The default time of silence after which a peer counts as lost.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(20);
-/// The smallest value allowed for the time of silence after which a peer counts as lost: a peer on a busy
-/// machine sends late, and must not count as lost for that.
+/// The smallest allowed time of silence after which a peer counts as lost. With a smaller value, a peer that
+/// sends late on a busy machine could count as lost.
 pub const LOST_AFTER_MIN: Duration = Duration::from_secs(3);
 
 const _: () = assert!(LOST_AFTER_MIN.as_millis() >= 3 * HEARTBEAT.as_millis());
 
-/// Waits for the next thing to send: an item of the queue as `Ok`, or a heartbeat as `Err` after a second
-/// without one. Returns `None` when the queue is closed.
+/// Waits for the next item to send. Returns an item of the queue as `Ok`, or, after a second without an
+/// item, a heartbeat as `Err`. Returns `None` when the queue is closed.
 pub(super) async fn next<T>(queue: &mut mpsc::Receiver<T>) -> Option<Result<T, Envelope>> {
     match timeout(HEARTBEAT, queue.recv()).await {
         Ok(next) => next.map(Ok),

@@ -1,8 +1,8 @@
-//! The requests of a connection that wait for their replies. Sending them, and time limits, are left to the
-//! caller.
+//! The requests of a connection that wait for their replies. The caller sends the requests and sets time
+//! limits.
 //!
-//! Wanted properties: (A) a reply reaches the call that made its request, and no other; (B) once the
-//! connection is lost, no call waits any more, and every call gets the reason.
+//! Wanted properties: (A) a reply reaches only the call that made its request; (B) once the connection is
+//! lost, no call waits any more, and every call gets the reason.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ struct Requests {
     waiting: BTreeMap<u64, Waiting>,
     /// Whether the peer has sent anything since the handshake.
     heard: bool,
-    /// The reason why no reply will come any more, once the connection is lost.
+    /// The reason why the connection is lost; `None` while it is not lost.
     lost: Option<String>,
     /// Whether a request was waiting for its reply when the connection was lost.
     missed: bool,
@@ -102,14 +102,15 @@ impl Pending {
         let mut requests = self.0.lock();
         requests.heard = true;
         let made = (1..requests.next).contains(&id.0);
-        // Such a refusal answers an earlier copy; the reply to the later copy is still to come.
+        // A refusal with the code `Superseded` answers an earlier copy of the request. The reply to the
+        // later copy is still to come.
         let superseded =
             matches!(&message, Message::Refusal(refusal) if refusal.code == RefusalCode::Superseded);
         match requests.waiting.remove(&id.0) {
             Some(waiting) if superseded => drop(requests.waiting.insert(id.0, waiting)),
             Some(Waiting { reply, .. }) => {
                 drop(requests);
-                // Sending fails if the call is dropped at this moment; then no one waits for the reply.
+                // Sending fails if the call is dropped at this moment. Then the reply is not needed.
                 drop(reply.send((message, payload)));
             }
             None if made => counters.ignore(),

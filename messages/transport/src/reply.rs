@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use crate::buffer::Payload;
 use crate::wire::Envelope;
 
-/// A handle to answer one request, once. If the handle is dropped without an answer, the request is refused.
+/// A handle to answer one request. If the handle is dropped without an answer, the request is refused.
 #[derive(Debug)]
 pub struct Reply(Option<Unanswered>);
 
@@ -18,7 +18,7 @@ struct Unanswered {
     permit: OwnedSemaphorePermit,
 }
 
-/// A reply that is to be written, with the permit of its request, which is released when the reply has been
+/// A reply to be written, and the permit of its request. The permit is released when the reply has been
 /// written.
 pub(crate) struct Outgoing {
     pub envelope: Envelope,
@@ -26,8 +26,8 @@ pub(crate) struct Outgoing {
 }
 
 impl Reply {
-    /// Returns the handle to answer `request`; the answer is put into the queue `outgoing`. The queue must
-    /// have room for as many replies as there are permits.
+    /// Returns the handle to answer `request`. The answer will be put into the queue `outgoing`, which must
+    /// have room for one reply per permit.
     pub(crate) const fn new(
         request: RequestId,
         outgoing: mpsc::Sender<Outgoing>,
@@ -41,7 +41,7 @@ impl Reply {
         self.deliver(message.into(), payload);
     }
 
-    /// Answers the request with a refusal, whose code and reason are given.
+    /// Answers the request with a refusal that has this code and reason.
     pub fn refuse(self, code: RefusalCode, reason: impl std::fmt::Display) {
         self.send(Refusal::new(code, reason), Payload::EMPTY);
     }

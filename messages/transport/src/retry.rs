@@ -1,5 +1,5 @@
-//! When a client dials again and when it sends a request again: the settings, and the pauses that follow from
-//! them. Only computes the pauses; the caller waits.
+//! The settings for dialling again and for sending requests again, and the pauses that follow from them.
+//! This module only computes the pauses; the caller waits.
 
 use std::time::Duration;
 
@@ -20,14 +20,15 @@ const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 /// How a client deals with connections that break and replies that do not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryConfig {
-    /// How long the client dials again after a connection broke, before the peer counts as lost; at most an
-    /// hour. If zero, the client does not dial again.
+    /// How long the client tries to dial again after a connection broke; after this time, the peer counts as
+    /// lost. At most an hour. If zero, the client does not dial again.
     pub redial_for: Duration,
     /// How long the client waits for a reply before it sends the request again, from 10 ms to 600 s. Each
-    /// further wait is twice as long, up to a minute, but never shorter than the first.
+    /// further wait is twice as long as the previous one, up to a minute. If the first wait is longer than a
+    /// minute, all waits have its length.
     pub resend_after: Duration,
-    /// The largest number of connections on which a request is sent. A request that has met so many breaks
-    /// may be their cause, so another connection would break too.
+    /// The largest number of connections on which a request is sent. If all of them break, the request may
+    /// be the cause, and another connection would break too.
     pub connections_max: u32,
 }
 

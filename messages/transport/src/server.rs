@@ -1,5 +1,5 @@
-//! A running server: how it starts, and how it stops without losing replies. The listener accepts links, and
-//! a session serves each.
+//! A running server, which starts, serves and stops without losing replies. The listener accepts links, and
+//! a session serves each link.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -31,12 +31,12 @@ impl Server {
         &self.address
     }
 
-    /// Returns an observer of the server's connections, which outlives the server.
+    /// Returns an observer of the server's connections. It can outlive the server.
     pub fn observer(&self) -> ServerObserver {
         self.observer.clone()
     }
 
-    /// Waits until no peer whose handshake succeeded is connected any more.
+    /// Waits until all peers whose handshake succeeded have disconnected.
     pub async fn alone(&self) {
         let _ = self.peers.clone().wait_for(|&peers| peers == 0).await;
     }
@@ -79,7 +79,7 @@ pub fn serve(
         accept_all(listener, connections_max, stopping, handle).await;
         end.send_replace(true);
     };
-    // What the server logs belongs to the task that started it.
+    // The server's log lines get the span of the task that started the server.
     tokio::spawn(run.in_current_span());
     Server { stop, ended, peers, observer, address }
 }

@@ -2,20 +2,21 @@
 
 use crate::wire::Limits;
 
-/// The settings of a server, most of them limits on what it accepts.
+/// The settings of a server. Most of them are limits on what the server accepts.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// The number of shards that this task runs. Peers learn it in the handshake.
     pub shards: u32,
     /// The limits on a frame after the handshake.
     pub limits: Limits,
-    /// The largest number of unanswered requests on one connection. When it is reached, no more is read from
-    /// the connection.
+    /// The largest number of unanswered requests on one connection. When the limit is reached, nothing more
+    /// is read from the connection.
     pub requests_max: u32,
-    /// The largest number of payload bytes of unanswered requests, over all connections together. When it is
-    /// reached, no more payloads are read.
+    /// The largest number of payload bytes of unanswered requests, over all connections together. When the
+    /// limit is reached, no more payloads are read.
     pub in_flight_bytes_max: u64,
-    /// The largest number of connections at a time. When it is reached, the next one waits to be accepted.
+    /// The largest number of connections at a time. When the limit is reached, the next connection waits to
+    /// be accepted.
     pub connections_max: u32,
     /// The time limit for a handshake, in milliseconds.
     pub handshake_ms: u64,
@@ -39,8 +40,8 @@ impl Default for ServerConfig {
 
 impl ServerConfig {
     /// Returns the largest number of unanswered requests on one connection. It is at least two for each
-    /// shard: a worker calls all shards at once, and the chief sends other requests while every shard may
-    /// still owe it the reply to a save.
+    /// shard: a worker calls all shards at once, and the chief sends a shard other requests while its
+    /// request to save is still unanswered.
     pub(crate) fn requests_max(&self) -> u32 {
         self.requests_max.max(self.shards.saturating_mul(2)).max(1)
     }

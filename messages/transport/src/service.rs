@@ -1,4 +1,4 @@
-//! What a server requires of the task whose service it offers: to decide about peers, and to answer requests.
+//! The trait of services. A service decides which peers a server accepts, and answers their requests.
 
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::message::{Message, Refusal};
@@ -11,7 +11,7 @@ use crate::reply::Reply;
 pub struct Peer {
     /// The peer's job and index.
     pub task: TaskId,
-    /// The incarnation of that task: a new one for each start.
+    /// The incarnation of the task. Each start of the task has a new one.
     pub incarnation: Incarnation,
     /// The connection's number on this server; later connections have greater numbers.
     pub connection: u64,

@@ -1,6 +1,6 @@
 //! A session: the task that serves one connection. It performs the handshake, bounds the requests in flight,
-//! and hands each request to the service with a handle to answer it. Invalid bytes close the connection on
-//! which they arrived and no other; the error is counted by its name.
+//! and hands each request to the service with a handle to answer it. Invalid bytes close only the connection
+//! on which they arrived; the error is counted by its name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,14 +34,14 @@ pub(crate) struct Host {
     pub peers: Arc<watch::Sender<usize>>,
 }
 
-/// The reason why a session ended, if it is not that the peer closed the link.
+/// The reason why a session ended before the peer closed the link.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error("no handshake within {0} ms")]
     NoHandshake(u64),
-    #[error("the first frame is {0}, not Hello")]
+    #[error("the first frame is {0}, expected Hello")]
     NotHello(&'static str),
     #[error("refused: {0}")]
     Refused(Refusal),
@@ -118,8 +118,8 @@ async fn handshake(
         Ok(Some(Envelope { request, message, .. })) => (request, message),
         Ok(None) => return Ok(None),
         Err(error @ WireError::Version { .. }) => {
-            // The peer cannot decode this answer, but its prefix has our version, so the peer's error can
-            // name both versions.
+            // The peer cannot decode this answer. But the answer's prefix has our version, so the peer's
+            // error can name both versions.
             answer(RequestId(0), Refusal::new(RefusalCode::Protocol, &error).into()).await?;
             return Err(error.into());
         }
@@ -176,14 +176,15 @@ async fn exchange(
         write = &mut write => return write,
     };
     if stopped {
-        // The reading half has dropped its sender: the writing half ends once every request has been
+        // The reading half has dropped its sender, so the writing half ends when every request has been
         // answered.
         return timeout(Duration::from_millis(host.config.drain_ms), write).await.unwrap_or(Ok(()));
     }
     Ok(())
 }
 
-/// Reads requests and hands them to the service. Returns true if it ended because the server is stopping.
+/// Reads requests and hands them to the service. Returns true if the server is stopping, and false if the
+/// peer closed the link.
 async fn read_requests(
     host: &Host,
     peer: &Peer,

@@ -20,9 +20,9 @@ use crate::wire::{
     Envelope, FrameHead, Incoming, Limits, PADDING, PREFIX_BYTES, Prefix, WireError, encode_head,
 };
 
-/// The longest time without progress while a frame is read; after it the peer counts as lost.
+/// The longest time without progress while a frame is read. After this time, the peer counts as lost.
 const STALL: Duration = Duration::from_secs(30);
-/// The lowest average rate of a payload, in bytes per second; a slower one counts as stalled.
+/// The lowest average rate of a payload, in bytes per second; a slower payload counts as stalled.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 /// The size of the buffer through which prefixes, headers and small payloads are read; larger reads bypass
 /// it.
@@ -48,7 +48,7 @@ impl Tcp {
         Self { pool, payload_crc: false, lost_after: LOST_AFTER }
     }
 
-    /// Sends a crc32c with every payload if `on`. TCP has a checksum of its own, but a weak one.
+    /// Sends a crc32c with every payload if `on`. TCP has its own checksum, but a weak one.
     #[must_use]
     pub fn with_payload_crc(mut self, on: bool) -> Self {
         self.payload_crc = on;
@@ -193,8 +193,8 @@ impl FrameReceiver for Receiver {
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>> {
         async move {
             let mut prefix_bytes = [0; PREFIX_BYTES];
-            // Between two frames the longer limit of a silent peer applies, because heartbeats are sent only
-            // now and then.
+            // Between two frames, the limit for a silent peer applies instead of [`STALL`]. An idle peer is
+            // not silent: it sends heartbeats.
             let first = match timeout(self.lost_after, self.stream.read(&mut prefix_bytes)).await {
                 Ok(first) => first?,
                 Err(_) => return Err(WireError::Silent(self.lost_after.as_secs())),
@@ -229,7 +229,7 @@ impl Receiver {
             Some(credit) => buffer.with_credit(credit),
             None => buffer,
         };
-        // The whole payload has a time limit too, so that a peer that sends very slowly does not occupy the
+        // The whole payload has a time limit, too. Otherwise a peer that sends very slowly could occupy the
         // memory for ever.
         let limit = STALL + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN);
         match timeout(limit, read_full(&mut self.stream, buffer.as_bytes_mut())).await {

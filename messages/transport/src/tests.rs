@@ -19,12 +19,12 @@ fn identity(task: TaskId) -> Identity {
     Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None }
 }
 
-/// A service that answers a push with its gradients, and holds back the reply to an `Observe` until a `Stop`
-/// arrives.
+/// A service that answers a push with its gradients. It keeps the reply handle of an `Observe` until a
+/// `Stop` arrives, and then drops the handle without an answer.
 #[derive(Default)]
 struct Echo {
     kept: Mutex<Vec<Reply>>,
-    /// The payloads that were pushed, if the service is to keep them; replies then have no values.
+    /// If `Some`, the service keeps the pushed payloads here, and its replies have no values.
     keeps: Mutex<Option<Vec<Payload>>>,
     gone: tokio::sync::Notify,
 }
@@ -204,7 +204,7 @@ async fn a_misfit_peer_is_refused_with_the_difference() {
                 .unwrap_err()
                 .to_string()
         };
-        assert!(elsewhere.await.contains("worker/0 looks for chief/0, but this is ps/0"));
+        assert!(elsewhere.await.contains("worker/0 dialled chief/0, but reached ps/0"));
         assert_eq!(setup.server.observer().snapshot().closed.get("refused"), Some(&4));
     })
     .await;
@@ -270,7 +270,7 @@ async fn foreign_bytes_close_their_own_connection() {
         let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
-        // Whatever it answers, the server closes this connection and no other.
+        // The server may send an answer first. It closes only this connection.
         let _ = stream.read_to_end(&mut answer).await;
     };
     talk(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n-------------------------").await;
@@ -315,7 +315,7 @@ async fn a_peer_of_another_version_learns_both_versions() {
     stream.read_to_end(&mut answer).await.unwrap();
     let text = String::from_utf8_lossy(&answer);
     assert!(text.contains("speaks protocol version 9, and this task speaks 2"), "{text}");
-    // Conversely, a server of a later version counts as a refusal: the client does not keep dialling.
+    // Conversely, a client treats a server of a later version as a refusal, and does not dial again.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let answer = async {
@@ -335,8 +335,8 @@ async fn a_peer_of_another_version_learns_both_versions() {
 
 #[tokio::test]
 async fn a_silent_peer_is_lost_and_an_idle_one_is_not() {
-    // A server that completes the handshake and then stays silent, as a process that was stopped by SIGSTOP
-    // does.
+    // A server that completes the handshake and then stays silent, like a process that was stopped by
+    // SIGSTOP.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_address = listener.local_addr().unwrap().to_string();
     let lost_after = LOST_AFTER_MIN;
@@ -356,8 +356,8 @@ async fn a_silent_peer_is_lost_and_an_idle_one_is_not() {
         let envelope =
             crate::wire::Envelope { request: RequestId(0), message: welcome.into(), payload: Payload::EMPTY };
         stream.write_all(&crate::wire::encode_head(&envelope, false).unwrap().bytes).await.unwrap();
-        // The server reads until the peer closes the link; for a stopped process the operating system does
-        // so.
+        // The server still reads until the peer closes the link, as the operating system would do for a
+        // stopped process.
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes).await;
     });
@@ -367,7 +367,7 @@ async fn a_silent_peer_is_lost_and_an_idle_one_is_not() {
     let doomed = dial(&tcp, &silent_address, &me, PS, patience()).await.unwrap();
     let error =
         doomed.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap_err();
-    assert!(error.to_string().contains("nothing came for 3 s"), "{error}");
+    assert!(error.to_string().contains("nothing was received for 3 s"), "{error}");
     silent.await.unwrap();
     // The other connection was idle for the same time, and still works at both ends.
     let (pushed, _): (Pushed, _) = quiet.call(push(4, 0), Payload::EMPTY).await.unwrap();
@@ -415,7 +415,7 @@ async fn a_reply_without_a_request_closes_the_connection() {
         client.wait_lost().await
     };
     let (_halves, reason) = tokio::join!(odd, call);
-    assert_eq!(reason, "a reply to request 2, which was never made");
+    assert_eq!(reason, "the peer replied to request 2, which was never made");
 }
 
 #[tokio::test]
@@ -425,7 +425,7 @@ async fn a_silent_stranger_does_not_delay_the_end() {
     while setup.server.observer().snapshot().accepted == 0 {
         tokio::task::yield_now().await;
     }
-    // Far below the time limit of the handshake.
+    // This limit is far below that of the handshake.
     tokio::time::timeout(Duration::from_secs(5), setup.server.stop()).await.unwrap();
 }
 

@@ -6,8 +6,8 @@ use crate::error::TransportError;
 use crate::link::Link;
 use crate::listener::Listener;
 
-/// A way to send envelopes between tasks. Addresses have the form `host:port`; what they refer to is up to
-/// the transport.
+/// A way to send envelopes between tasks. Addresses have the form `host:port`; their meaning depends on the
+/// transport.
 pub trait Transport: Send + Sync + 'static {
     /// Starts to listen at an address.
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, TransportError>>;

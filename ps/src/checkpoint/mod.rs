@@ -1,6 +1,6 @@
-//! A shard's part of a checkpoint: writes a shard's cut (the snapshot of its state for a save), and reads the
-//! values that a shard begins with. A separate thread does this, so that neither training nor the network
-//! waits for files. When a save is due, and what a shard does with what was read, is decided elsewhere.
+//! Writes the cut of a shard (the snapshot of its state for a save) to a file of a checkpoint, and reads the
+//! values of a new shard from a checkpoint. A separate thread does this, so that training and the network do
+//! not wait for files. The shard's state machine decides when a save is due and how the values are used.
 
 mod read;
 #[cfg(test)]

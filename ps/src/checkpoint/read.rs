@@ -1,8 +1,8 @@
-//! Reads the state that a shard begins with from a checkpoint, which may have been saved with another
-//! placement: the rows of the shard's slices, from whichever files contain them, directly into the buffers
-//! that the shard trains in. Wanted properties: (A) what was saved is restored bit for bit (C2), with any
-//! placement; (B) if a file is missing, truncated or changed, the restore is refused and names the file; (C)
-//! if a variable does not fit the job, the restore is refused and names the variable.
+//! Reads a new shard's state from a checkpoint. The checkpoint may have been saved with another placement,
+//! so the rows of one slice may be in several files. The rows are read directly into the buffers that the
+//! shard trains in. Wanted properties: (A) the saved state is restored bit for bit (C2), with any placement;
+//! (B) if a file is missing, truncated or changed, the restore fails with an error that names the file; (C)
+//! if a variable does not fit the job, the restore fails with an error that names the variable.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use pushpull_transport::buffer::{Buffer, BufferPool};
 
 use crate::shard::{Restored, SliceState, slot_names};
 
-/// Reads the state that a shard begins with from the checkpoint that `create` names.
+/// Reads a new shard's state from the checkpoint that `create` names. If `create` asks for initial values,
+/// returns an empty state.
 ///
 /// # Errors
 /// If the checkpoint cannot be read, or if it does not fit the shard.
@@ -43,20 +44,26 @@ pub(super) async fn read(create: &CreateShard, pool: &BufferPool) -> Result<Rest
     })
 }
 
-/// The reason why a shard cannot begin with the state in a checkpoint.
+/// The reason why a shard's state cannot be restored from a checkpoint.
 #[derive(Debug, thiserror::Error)]
 enum RestoreError {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("variable '{variable}' of the job is not in {checkpoint}")]
+    #[error(
+        "variable '{variable}' is not in {checkpoint}; to take over only matching variables, use \
+         a new --checkpoint-dir and --warm-start"
+    )]
     NoVariable { variable: String, checkpoint: CheckpointName },
-    #[error("variable '{variable}' of {checkpoint} is not in the job; start from it with --warm-start")]
+    #[error(
+        "variable '{variable}' of {checkpoint} is not in the job; to take over only matching variables, use \
+         a new --checkpoint-dir and --warm-start"
+    )]
     OddVariable { variable: String, checkpoint: CheckpointName },
     #[error("variable '{variable}' has shape {expected}, but '{source_name}' of {checkpoint} has {got}")]
     Shape { variable: String, expected: Shape, source_name: String, checkpoint: CheckpointName, got: Shape },
     #[error(
         "{optimizer} needs the slot '{slot}' of variable '{variable}', but {checkpoint}, made with {made_with}, does \
-         not have it; start from it with --warm-start"
+         not contain that slot; to take over only values, use a new --checkpoint-dir and --warm-start"
     )]
     NoSlot {
         optimizer: &'static str,
@@ -104,7 +111,8 @@ impl Source {
         &self.manifest.job.graph.variables
     }
 
-    /// Checks that the variable called `name` was found and has the shape of the job's `variable`.
+    /// Checks that the checkpoint's variable called `name` was found and has the same shape as the job's
+    /// `variable`. Returns its id.
     fn variable(
         &self,
         found: Option<VariableId>,
@@ -122,8 +130,8 @@ impl Source {
         Err(RestoreError::Shape { variable, expected, source_name, checkpoint, got })
     }
 
-    /// Returns, for each variable of the job, the same variable in the checkpoint. The job and the checkpoint
-    /// must have the same variables.
+    /// Finds each variable of the job in the checkpoint by its name. The job and the checkpoint must have
+    /// the same variables.
     fn same_variables(&self, variables: &[VariableSpec]) -> Result<Vec<VariableId>, RestoreError> {
         let mut known: HashMap<&str, VariableId> = HashMap::new();
         for (spec, id) in self.variables().iter().zip(0..) {
@@ -153,8 +161,8 @@ struct Wanted<'a> {
     slots: Vec<Vec<Piece<'a>>>,
 }
 
-/// Returns the pieces of the checkpoint from which a part of a slice is read. Returns `None` unless the
-/// pieces contain the whole part.
+/// Returns the pieces of the checkpoint from which a part of a slice is read. Returns `None` if the
+/// checkpoint does not contain the whole part.
 fn find<'a>(
     index: &Index<'a>,
     variable: VariableId,
@@ -163,7 +171,7 @@ fn find<'a>(
     bytes: usize,
 ) -> Option<Vec<Piece<'a>>> {
     let pieces = index.pieces(variable, part, slice.row..slice.row + slice.rows);
-    // The pieces do not overlap, so their lengths add up to what was found.
+    // The pieces do not overlap, so the sum of their lengths is the number of bytes found.
     let found: u64 = pieces.iter().map(|piece| piece.from.end - piece.from.start).sum();
     (found == bytes as u64).then_some(pieces)
 }
@@ -237,8 +245,8 @@ async fn warm_start(
     Ok(Restored { slices, ..Restored::default() })
 }
 
-/// Reads the slices. There is one reader for each kind of part: the same part of the next slice often begins
-/// in the block that the reader has cached.
+/// Reads the slices, with one reader for each kind of part. The same part of the next slice often begins in
+/// the block that this reader has cached, so the block is read only once.
 async fn read_all(
     source: &Source,
     wanted: Vec<Wanted<'_>>,

@@ -1,5 +1,5 @@
-//! The thread that executes the shards' file requests, one at a time, because a disk is not faster with two.
-//! The format of the files is defined elsewhere.
+//! The thread that executes the shards' file requests. It executes one request at a time, because a disk is
+//! not faster with two. Other modules define the format of the files.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{read, write};
 use crate::shard::{FileRequest, Restored};
 
-/// A message that tells a shard the result of its file request.
+/// A message to a shard, with the result of its file request.
 #[derive(Debug, actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct FileDone {
@@ -50,9 +50,8 @@ struct QueuedRequest {
 }
 
 impl Checkpoints {
-    /// Starts the thread for a task with this number of shards. The thread ends when `end` is cancelled, and
-    /// then abandons the request that it is executing; a file that is not finished never appears in the
-    /// store.
+    /// Starts the thread for a task with this number of shards. When `end` is cancelled, the thread abandons
+    /// its current request and ends. A file that is not finished never appears in the store.
     ///
     /// # Panics
     /// If the system cannot start a thread.
@@ -87,11 +86,10 @@ impl Checkpoints {
     ) {
         let (queued, recipient_meter) = (self.meter.queue(), Arc::clone(recipient_meter));
         match self.requests.try_send(QueuedRequest { request, queued, recipient, recipient_meter }) {
-            // If the thread has ended, the task is ending too, and will refuse all requests that are not
-            // answered yet.
+            // If the thread has ended, the task is ending too, and will refuse all unanswered requests.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
-                unreachable!("a shard has one file request of a kind at a time")
+                unreachable!("a shard has at most one read and one write at a time")
             }
         }
     }
@@ -101,21 +99,24 @@ async fn serve(mut queue: mpsc::Receiver<QueuedRequest>, pool: BufferPool) {
     while let Some(QueuedRequest { request, queued, recipient, recipient_meter }) = queue.recv().await {
         let handling = queued.handle();
         let pool = pool.clone();
-        // The request runs in a task of its own, so that a panic becomes a failed result and does not affect
-        // the shard.
+        // The request runs in its own tokio task, so that a panic becomes a failed result and the shard
+        // continues.
         let result = match request {
             FileRequest::Read(create) => {
                 let read = tokio::spawn(async move { read::read(&create, &pool).await }).await;
-                let bug = |bug| Err(Refusal::new(RefusalCode::Unavailable, format!("a bug: {bug}")));
+                let bug =
+                    |bug| Err(Refusal::new(RefusalCode::Unavailable, format!("bug while reading: {bug}")));
                 FileResult::Read(read.unwrap_or_else(bug))
             }
             FileRequest::Write(cut) => {
                 let written = tokio::spawn(write::write(cut)).await;
-                FileResult::Write(written.unwrap_or_else(|bug| SaveResult::failed(format!("a bug: {bug}"))))
+                FileResult::Write(
+                    written.unwrap_or_else(|bug| SaveResult::failed(format!("bug while writing: {bug}"))),
+                )
             }
         };
         drop(handling);
-        // A shard that has ended needs no result.
+        // The send fails if the shard has ended. Nothing needs the result then.
         let _ = recipient.send(FileDone { result, queued: recipient_meter.queue() }).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Writes a shard's cut to a file, and defines the file's tensors and their names. Makes no copies: the file
-//! is written from the buffers that the shard trained in.
+//! Writes a shard's cut to a file, and defines the file's tensors and their names. Nothing is copied: the
+//! file is written from the buffers that the shard trained in.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -65,7 +65,8 @@ async fn write_shard(cut: Cut) -> Result<SaveResult, StoreError> {
     Ok(SaveResult::Written { file, workers, took_ms })
 }
 
-/// A buffer, lent as the bytes of a file. When the bytes are dropped, the buffer goes back to its pool.
+/// A buffer whose bytes are written to a file without a copy. When the bytes are dropped, the buffer goes
+/// back to its pool.
 struct Shared(Arc<Buffer>);
 
 impl AsRef<[u8]> for Shared {
@@ -74,8 +75,8 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// Iterates over the parts of a slice (value, average, slots), each with the suffix of its tensor's name and
-/// its buffer.
+/// Iterates over the parts of a slice (value, average, slots). Each item has the part, the suffix of its
+/// tensor's name, and its buffer.
 fn parts(
     state: SliceState,
     slots: &'static [&'static str],
@@ -87,9 +88,9 @@ fn parts(
     [(Part::Value, None, value)].into_iter().chain(average).chain(slots)
 }
 
-/// Returns the name of a tensor in the file: `dense1/kernel` for a whole variable, `dense1/kernel[0:100]` for
-/// a range of rows, and `dense1/kernel:momentum` for a slot. A variable's name contains neither ':' nor '[',
-/// so the names are unambiguous.
+/// Returns the name of a tensor in the file: `dense1/kernel` for a whole variable, `dense1/kernel[0:100]`
+/// for a range of rows, and `dense1/kernel:momentum` for a slot. The names are unambiguous, because the name
+/// of a variable cannot contain ':' or '['.
 fn tensor_name(variable: &VariableSpec, slice: &SliceSpec, suffix: Option<&str>) -> String {
     let mut name = variable.name.clone();
     if slice.rows != variable.rows() as u64 {
@@ -103,7 +104,7 @@ fn tensor_name(variable: &VariableSpec, slice: &SliceSpec, suffix: Option<&str>)
 
 fn shape(variable: &VariableSpec, slice: &SliceSpec) -> Shape {
     let mut shape = variable.shape.clone();
-    // A scalar has no axis 0, and so no rows.
+    // A scalar has no axis 0, so there is no number of rows to replace.
     if let Some(rows) = shape.0.first_mut() {
         *rows = slice.rows as usize;
     }

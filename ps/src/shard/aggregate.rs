@@ -1,8 +1,8 @@
-//! Gradients of several workers that are held until they become one update.
+//! The gradients of several workers, which a shard holds until they become one update.
 //!
 //! Wanted properties: (A) the total is the sum of all gradients that were added; (B) if the gradients are
 //! summed in the order of workers, the bits of the total do not depend on the order of arrival; (C) if they
-//! are summed in the order of arrival, they never take more memory than one gradient and one sum.
+//! are summed in the order of arrival, they take at most the memory of one gradient and one sum.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 /// The gradients held for the next update.
 #[derive(Debug, Default)]
 pub(super) struct Aggregate {
-    /// Whether the gradients are summed in the order of their workers, and not in the order of arrival.
+    /// Whether the gradients are summed in the order of their workers instead of the order of arrival.
     in_order: bool,
     /// The gradients that have not been added to the sum yet, by worker.
     held: BTreeMap<u32, Payload>,
@@ -29,7 +29,7 @@ pub(super) enum Total {
 }
 
 impl Total {
-    /// Iterates over the sum of each slice, in the order in which the slices are in a gradient's payload.
+    /// Iterates over the sums of the slices. They have the same order as the slices in a gradient's payload.
     pub(super) fn slices(&self) -> Box<dyn Iterator<Item = &[f32]> + '_> {
         match self {
             Self::One(payload) => Box::new(payload.segments().iter().map(Segment::as_f32)),
@@ -52,7 +52,7 @@ impl Aggregate {
     pub(super) fn add(&mut self, worker: u32, gradient: Payload, pool: &BufferPool) {
         self.count += 1;
         let before = self.held.insert(worker, gradient);
-        assert!(before.is_none(), "a second gradient of worker/{worker} for one update");
+        assert!(before.is_none(), "worker/{worker} has two gradients in one update");
         // A single gradient is not copied into a sum, because it may be the only one of the update.
         if !self.in_order && self.held.len() + usize::from(self.sum.is_some()) > 1 {
             self.accumulate(pool);
@@ -63,7 +63,7 @@ impl Aggregate {
         let mut held = std::mem::take(&mut self.held).into_values();
         if self.sum.is_none() {
             let (Some(first), Some(second)) = (held.next(), held.next()) else {
-                unreachable!("a sum begins with two gradients")
+                unreachable!("a sum begins with at least two gradients")
             };
             let pairs = first.segments().iter().zip(second.segments());
             let sums = pairs.map(|(first, second)| {
@@ -126,7 +126,8 @@ mod tests {
         (total.slices().map(<[f32]>::to_vec).collect(), count)
     }
 
-    /// Generates gradients of some workers, with slices of the same lengths.
+    /// Generates the gradients of several workers, one for each. All gradients have slices of the same
+    /// lengths.
     fn gradients() -> impl Strategy<Value = Vec<(u32, Vec<Vec<f32>>)>> {
         (1usize..6, prop::collection::vec(0usize..9, 1..4)).prop_flat_map(|(workers, lengths)| {
             let slices: Vec<_> =

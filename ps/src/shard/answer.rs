@@ -4,10 +4,10 @@ use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::{Message, Refusal, RefusalCode};
 use pushpull_transport::buffer::Payload;
 
-/// An answer that is due, with the handle by which it is sent.
+/// An answer that is due, and the handle that sends it.
 #[derive(Debug)]
 pub struct Answer<R> {
-    /// The caller's handle by which the answer is sent.
+    /// The caller's handle that sends the answer.
     pub reply: R,
     /// The message with its payload, or the reason why the request is refused.
     pub result: Result<(Message, Payload), Refusal>,
@@ -29,25 +29,26 @@ impl<R> Answer<R> {
 pub struct Reader {
     /// The index of the worker task.
     pub worker: u32,
-    /// The incarnation of that worker: a new one for each start.
+    /// The incarnation of the worker. Each start of the worker has a new one.
     pub incarnation: Incarnation,
-    /// The number, on this task, of the connection on which the request arrived; later connections have
+    /// The number that this task gave to the connection on which the request arrived. Later connections have
     /// greater numbers.
     pub connection: u64,
 }
 
-/// A peer that waits for the answer to a request which takes time, such as a save.
+/// A peer that waits for the answer to a slow request, such as a save.
 #[derive(Debug)]
 pub(super) struct Asker<R> {
     pub reply: R,
-    /// The number, on this task, of the connection on which the request arrived; later connections have
+    /// The number that this task gave to the connection on which the request arrived. Later connections have
     /// greater numbers.
     pub connection: u64,
 }
 
 impl<R> Asker<R> {
-    /// Handles a repetition of the request, sent by `newer`. Of the two copies, the one on the later
-    /// connection stays and will get the answer. Returns the refusal of the other copy, as superseded.
+    /// Handles `newer`, a repetition of this request. The copy on the later connection stays and will get
+    /// the answer; if both are on one connection, `newer` stays. Returns the refusal of the other copy, with
+    /// the code `Superseded`.
     pub(super) fn supersede(&mut self, newer: Self) -> Answer<R> {
         let overtaken = self.connection > newer.connection;
         let older = if overtaken { newer } else { std::mem::replace(self, newer) };

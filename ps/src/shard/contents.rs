@@ -1,5 +1,6 @@
 //! The contents of a shard that the chief has created: its slices at one version, and the state that decides
-//! what becomes of a push. A check changes nothing. Replies and counts are kept elsewhere.
+//! whether a push is applied, held or dropped. The `check_…` functions change nothing. `ShardState` keeps
+//! the replies and counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,16 +34,16 @@ pub(super) struct Contents {
     pub began: Version,
     /// The step at which the shard stops: the job's last step, or an earlier one.
     pub end: GlobalStep,
-    /// Whether the end was moved to a later step after the shard had reached it. At the end, all waiting
-    /// workers were released, so some may have a step that has not begun.
+    /// Whether `end` was moved to a later step after the shard had reached the earlier end. All waiting
+    /// workers were released at the earlier end, so some of them may push for a step that has not begun.
     pub reopened: bool,
-    /// Whether a worker has pushed to the shard or pulled from it.
+    /// Whether a worker has joined, pushed, or pulled the values for a step.
     pub touched: bool,
 }
 
 impl Contents {
-    /// Returns the contents that `create` describes. Slices get the state in `restored`, or their initial
-    /// values if they are not in it.
+    /// Returns the contents that `create` describes. A slice gets its state from `restored`, or its initial
+    /// value if `restored` does not contain the slice.
     pub(super) fn new(create: Arc<CreateShard>, restored: Restored, pool: &BufferPool) -> Self {
         let Restored { version, slices, workers } = restored;
         let mut found: BTreeMap<SliceId, _> = slices.into_iter().map(|state| (state.id, state)).collect();
@@ -70,14 +71,14 @@ impl Contents {
         }
     }
 
-    /// Returns the reply to the shard's creation.
+    /// Returns the reply to the request that created the shard.
     pub(super) fn created(&self) -> ShardCreated {
         let bytes = self.slices.iter().map(|slice| slice.bytes() as u64).sum();
         ShardCreated { slices: self.slices.len() as u64, bytes, version: self.version }
     }
 
-    /// Returns the snapshot of the current state that `save` is to write. It shares all buffers and copies
-    /// none.
+    /// Takes the snapshot of the current state that `save` will write. The snapshot shares all buffers with
+    /// the shard and copies none.
     pub(super) fn cut(&self, save: Save) -> Cut {
         debug_assert_eq!(save.at, self.version);
         let slices = self.slices.iter().map(Slice::state).collect();
@@ -120,29 +121,31 @@ impl Contents {
             return Ok(());
         }
         Err(misfit(format!(
-            "expected placement epoch {expected_epoch} ({expected:08x}), but got {epoch} ({digest:08x})"
+            "expected placement epoch {expected_epoch} with digest {expected:08x}, but got epoch {epoch} with \
+             digest {digest:08x}"
         )))
     }
 
-    /// Checks that a push has exactly one gradient of the right size for every slice, and that the version of
-    /// the values from which they were computed is not greater than the shard's version.
+    /// Checks that a push has exactly one gradient of the right size for every slice. Also checks that the
+    /// gradients were computed from values whose version is at most the shard's version.
     pub(super) fn check_gradients(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
         if push.version > self.version {
             return Err(misfit(format!(
-                "a gradient computed at version {} arrived at version {}",
+                "the gradients were computed from version {}, but the shard is only at version {}",
                 push.version, self.version
             )));
         }
         if !push.slices.iter().copied().eq(self.slices.iter().rev().map(Slice::id)) {
             return Err(misfit(format!(
-                "expected gradients of all {} slices, in reverse order of placement, but got {}",
+                "expected gradients of all {} slices, the last slice first, but got {} gradients or another \
+                 order",
                 self.slices.len(),
                 push.slices.len()
             )));
         }
         let (expected, got) = (self.slices.len(), gradients.segments().len());
         if expected != got {
-            return Err(misfit(format!("expected {expected} gradients, but got {got}")));
+            return Err(misfit(format!("expected {expected} gradients in the payload, but got {got}")));
         }
         for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
             let (expected, got) = (slice.bytes(), gradient.len());
@@ -157,7 +160,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Returns whether the worker may push now, because its next step has begun.
+    /// Returns whether the worker may push now, which means that the worker's next step has begun.
     pub(super) fn may_push(&self, worker: u32) -> bool {
         self.policy.may_push(worker, self.version, &self.members)
     }
@@ -168,7 +171,7 @@ impl Contents {
             return Ok(());
         }
         let (worker, step) = (push.worker, self.members.next(push.worker));
-        Err(misfit(format!("worker/{worker} pushed before it was given the values for its step {step}")))
+        Err(misfit(format!("worker/{worker} pushed before it received the values for its step {step}")))
     }
 
     /// Checks that all elements of a gradient are finite.
@@ -187,8 +190,8 @@ impl Contents {
         Ok(())
     }
 
-    /// Applies the sum of `count` gradients, in reverse order of placement, and so makes the next version.
-    /// The learning rate is multiplied by `learning_rate_factor`.
+    /// Applies the sum of `count` gradients, which makes the next version. `gradients` has the slices in
+    /// reverse order of placement. The learning rate is multiplied by `learning_rate_factor`.
     pub(super) fn apply<'a>(
         &mut self,
         gradients: impl Iterator<Item = &'a [f32]>,
@@ -204,7 +207,7 @@ impl Contents {
         self.version = self.version.next();
     }
 
-    /// Makes the held gradients the next version if the policy says that they are due.
+    /// Applies the held gradients as one update if the policy says that they are due.
     pub(super) fn update_if_due(&mut self, timer: &mut UpdateTimer, pool: &BufferPool) {
         if self.is_complete() || !self.policy.is_due(self.version, &self.members) {
             return;

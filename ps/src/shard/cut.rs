@@ -1,5 +1,5 @@
-//! The state of a shard at one version, as plain data: what a save writes to a file, and what a shard
-//! continues from. The buffers are shared with the shard and never change.
+//! The state of a shard at one version, as plain data. A save writes it to a file, and a restored shard
+//! continues from it. The buffers are shared with the shard and never change.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub struct Cut {
 /// The state that a shard begins with, instead of initial values, when it continues from a checkpoint.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// The number of updates that the state contains.
+    /// The version of the state, which is the number of updates that were applied to it.
     pub version: Version,
     /// The slices, in the placement's order. Slices that are not in the list begin with their initial values.
     pub slices: Vec<SliceState>,

@@ -1,4 +1,4 @@
-//! Initial values, which do not depend on how a variable is split and on which shards its slices are.
+//! Computes initial values. They do not depend on how a variable is split or on which shards own its slices.
 
 use pushpull_kernels::cpu::{Key, fill_normal, fill_truncated_normal, fill_uniform};
 use pushpull_messages::placement::SliceSpec;

@@ -1,9 +1,9 @@
 //! Remembers each worker's last push and its verdict, so that every push counts exactly once. Wanted
 //! properties: (A) a push is new once, and every retry is a duplicate with the first verdict; (B) pushes of
-//! one incarnation are accepted in order, without a gap; (C) a later incarnation starts again from its first
-//! push, and earlier ones are refused from then on; (D) there is one entry per worker; (E) a ledger made from
-//! another's records equals it; (F) a worker's position in its input is that of its last push, leaving out
-//! pushes still held or after the last step.
+//! one incarnation are accepted in order, without a gap; (C) a later incarnation numbers its pushes from 1,
+//! and pushes of earlier incarnations are then refused; (D) each worker has one entry; (E) a ledger made
+//! from another ledger's records equals that ledger; (F) the examples of a push count as drawn once its
+//! gradient is applied or stale, and not while it is held.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ pub(super) struct Ledger {
 /// How a push relates to the earlier pushes of the same worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// The push is the worker's next one.
+    /// The push is the next that the ledger expects from the worker.
     New,
-    /// The push is a repetition of the worker's last one; holds the first verdict.
+    /// The push repeats the worker's last push; holds the verdict on the last push.
     Duplicate(Verdict),
-    /// The push is neither the next nor the last one; holds the reason for its refusal.
+    /// The push has any other number, or is from an ended incarnation; holds the reason for the refusal.
     OutOfOrder(String),
 }
 
@@ -39,7 +39,7 @@ impl Ledger {
             && id.incarnation < entry.incarnation
         {
             return Delivery::OutOfOrder(format!(
-                "worker/{} has restarted, or its host's clock was set back: incarnation {} is over",
+                "worker/{} has restarted, or its host's clock was set back: its incarnation {} has ended",
                 id.worker, id.incarnation
             ));
         }
@@ -58,8 +58,8 @@ impl Ledger {
     }
 
     /// Records the verdict of a new push, and the number of examples that the worker had drawn from its
-    /// input. Examples whose gradient is still held, or came after the last step, are not counted as drawn: a
-    /// job that continues from the records draws them again.
+    /// input. Examples whose gradient is still held or came after the last step do not count as drawn,
+    /// because a job that continues from the records draws them again.
     pub(super) fn record(&mut self, id: &PushId, verdict: Verdict, drawn: u64) {
         debug_assert_eq!(self.classify(id), Delivery::New);
         let &PushId { worker, incarnation, sequence } = id;
@@ -122,7 +122,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) to (D) and (F) against a plain list of all accepted pushes, and (E) after any of them.
+        /// Checks (A) to (D) and (F) against a plain list of all accepted pushes, and (E) after a random
+        /// push.
         #[test]
         fn a_push_is_new_exactly_once(
             pushes in prop::collection::vec((0u32..3, 1u64..4, 1u64..6, any::<bool>()), 0..200),
@@ -132,7 +133,7 @@ mod tests {
             let verdicts = [Verdict::Applied, Verdict::Stopped, Verdict::Held];
             let mut ledger = Ledger::default();
             let mut accepted: Vec<PushId> = Vec::new();
-            // For each worker: the number of examples drawn, and that number including the held gradient.
+            // For each worker: the number of examples drawn, without and with those of the held gradient.
             let (mut drawn, mut held) = ([0; 3], [0; 3]);
             for (number, (worker, incarnation, sequence, update)) in (1..).zip(pushes) {
                 if number == restored {

@@ -1,4 +1,4 @@
-//! How much memory a shard may hold, and the check of a new shard against these limits.
+//! The limits on the memory of a shard, and the check of a new shard against them.
 
 use pushpull_messages::message::{CreateShard, Refusal};
 
@@ -7,10 +7,10 @@ use super::answer::misfit;
 /// Upper bounds on the memory that a shard takes.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardLimits {
-    /// The largest size of all values together, in bytes. They must fit into one frame.
+    /// The largest total size of the values, in bytes. All values must fit into one frame.
     pub values_bytes_max: u64,
-    /// The largest size of the gradients that are held until others arrive, in bytes. They count against the
-    /// bytes that the whole task may have in flight.
+    /// The largest total size of the held gradients, in bytes. Held gradients count against the bytes that
+    /// the whole task may have in flight.
     pub gradients_bytes_max: u64,
 }
 
@@ -28,15 +28,15 @@ impl ShardLimits {
                 "{id} would hold {bytes} bytes of values, but may hold at most {values_bytes_max}; use more ps tasks"
             )));
         }
-        // A held gradient keeps its credit for bytes in flight. If held gradients took all of it, the
-        // gradients that are missing could not arrive.
+        // A held gradient keeps its credit for bytes in flight. If held gradients took all credit, the
+        // missing gradients could not arrive.
         let kept = if create.deterministic { create.workers } else { 1 };
         let held = bytes.saturating_mul(u64::from(kept));
         if create.sync.gradients_per_update(create.workers) > 1 && held > gradients_bytes_max {
             return Err(misfit(format!(
                 "{id} would hold {kept} gradient(s) of {bytes} bytes for an update, but may hold at most \
                  {gradients_bytes_max} bytes; use more ps tasks{}",
-                if create.deterministic { ", or do without deterministic" } else { "" }
+                if create.deterministic { ", or turn deterministic off" } else { "" }
             )));
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! A shard's state machine: its slices, their updates, and the workers that wait for them. It uses no actor,
-//! clock or socket.
+//! A shard's state machine: its slices, their updates, and the workers that wait for values. It uses no
+//! actor, clock or socket.
 
 mod aggregate;
 mod answer;

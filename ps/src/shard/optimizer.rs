@@ -1,4 +1,4 @@
-//! The kernel of each optimizer that applies a gradient, and the slots that the optimizer keeps for each
+//! Defines, for each optimizer, the kernel that applies a gradient and the slots that are kept beside each
 //! value.
 
 use std::sync::Arc;
@@ -52,8 +52,7 @@ fn own(slot: &mut Arc<Buffer>) -> &mut [f32] {
 
 /// Computes the value after this update into `next`, and changes the slots in place.
 ///
-/// # Panics
-/// If the buffer of a slot is shared, or if the number of slots is not the optimizer's.
+/// # Panics If the buffer of a slot is shared, or if the optimizer has a different number of slots.
 pub(super) fn apply(
     update: &Update<'_>,
     next: &mut [f32],

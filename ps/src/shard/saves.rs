@@ -1,7 +1,7 @@
-//! The saves that the chief requested: the next one, and the one that is being written. A cut is the snapshot
-//! of the shard that a save writes. Wanted properties: (A) every request is answered once; of two equal
-//! requests, the newer one gets the result; (B) a cut has the version that was requested; (C) there are at
-//! most two cuts; (D) a save that was written is not written again.
+//! The saves that the chief requested: the next one, and the one that is being written. A cut is the
+//! snapshot of the shard that a save writes. Wanted properties: (A) every request is answered once; of two
+//! requests for one save, the newer gets the result; (B) a cut has the version that was requested; (C) there
+//! are at most two cuts; (D) a save that was written is not written again.
 
 use pushpull_messages::id::Version;
 use pushpull_messages::message::{Save, SaveResult, Saved};
@@ -35,8 +35,8 @@ impl<R> Default for Saves<R> {
 
 impl<R> Saves<R> {
     /// Accepts a request to save a shard that is at `version`. Returns the answer that is then due, if any:
-    /// to this request, to an older request for the same save, or to the request for another save that this
-    /// one replaces.
+    /// to this request, to an older request for the same save, or to the request for an earlier save, which
+    /// this save replaces.
     pub(super) fn request(&mut self, save: Save, asker: Asker<R>, version: Version) -> Option<Answer<R>> {
         if let Some((_, result)) = self.written.as_ref().filter(|(written, _)| *written == save) {
             return Some(saved(asker, result.clone()));
@@ -64,8 +64,8 @@ impl<R> Saves<R> {
         self.next.as_mut().expect("a save is due").cut = Some(cut);
     }
 
-    /// Begins to write the next save, and returns its cut. Returns `None` if that cut has not been taken yet,
-    /// or if another one is being written.
+    /// Begins to write the next save, and returns its cut. Returns `None` if that cut has not been taken
+    /// yet, or if another save is being written.
     pub(super) fn begin(&mut self) -> Option<Cut> {
         if self.writing.is_some() {
             return None;
@@ -85,8 +85,8 @@ impl<R> Saves<R> {
         saved(asker, result)
     }
 
-    /// Drops the next save, because the shard is created again. Returns the answer to the request for it, if
-    /// any.
+    /// Drops the next save, because the shard is created again. Returns the answer to the request for that
+    /// save, if any.
     pub(super) fn abandon(&mut self) -> Option<Answer<R>> {
         self.written = None;
         self.next.take().map(Next::replaced)

@@ -1,5 +1,6 @@
-//! A slice as its shard holds it. The buffers of the current value and of its moving average never change; an
-//! update replaces them. The slots change in place, unless a save shares them.
+//! A slice in the memory of its shard. An update replaces the buffers of the value and of the moving
+//! average; their contents never change. The update changes slots in place, after copying those that a save
+//! shares.
 
 use std::sync::Arc;
 
@@ -22,15 +23,15 @@ pub(super) struct Slice {
     value: Arc<Buffer>,
     /// The moving average, if the job keeps averages and the variable is trained.
     average: Option<Arc<Buffer>>,
-    /// Whether the optimizer computes the update from what is pushed. If not, what is pushed is subtracted as
-    /// it is.
+    /// Whether the optimizer computes the update from the pushed gradient. If not, the pushed value is
+    /// subtracted without change.
     trainable: bool,
     slots: Vec<Arc<Buffer>>,
 }
 
 impl Slice {
-    /// Returns a slice with the state `found`, which was read from a checkpoint, or with its initial value if
-    /// that is `None`.
+    /// Returns a slice with the state `found`, which was read from a checkpoint. If `found` is `None`, the
+    /// slice has its initial value.
     pub(super) fn new(
         id: SliceId,
         slice: &SliceSpec,
@@ -87,7 +88,7 @@ impl Slice {
         self.slots.iter().chain(&self.average).map(|beside| beside.len()).sum()
     }
 
-    /// Returns the current value. The segment's content never changes, even if updates are applied meanwhile.
+    /// Returns the current value. The segment's content never changes, even when updates are applied later.
     pub(super) fn snapshot(&self) -> Segment {
         Segment::whole(Arc::clone(&self.value))
     }
@@ -104,8 +105,8 @@ impl Slice {
         SliceState { id: *id, value: Arc::clone(value), average: average.clone(), slots: slots.clone() }
     }
 
-    /// Applies a gradient out of place: computes the next value into another buffer, because the current one
-    /// may be being read, and then replaces the current one. The old buffer goes back to the pool when its
+    /// Applies a gradient. The next value is computed into another buffer, which then replaces the current
+    /// one, because readers may still use the current one. The old buffer goes back to the pool when its
     /// last reader drops it.
     pub(super) fn apply(&mut self, gradient: &[f32], update: &Update<'_>, pool: &BufferPool) {
         let untrained = update.untrained();
@@ -148,7 +149,7 @@ mod tests {
     }
 
     impl Model {
-        /// Applies the update that follows `version`, by the formulas of the papers.
+        /// Applies the update that follows `version`, with the formulas of the papers.
         fn apply(&mut self, spec: &UpdateSpec, sum: f64, version: u64, rate: f64) {
             let share = version as f64 / LAST_STEP.0 as f64;
             let warm = ((version + 1) as f64 / spec.warm_up as f64).min(1.0);

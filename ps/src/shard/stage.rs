@@ -1,4 +1,4 @@
-//! The stages of a shard, from an empty one to one that has reached its last step.
+//! The stages of a shard, from empty to complete.
 
 /// The stage that a shard has reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// Returns the stage's name, as snapshots show it.
+    /// Returns the stage's name for snapshots.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Empty => "empty",

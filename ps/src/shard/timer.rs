@@ -20,7 +20,7 @@ pub(super) struct UpdateTimer {
 }
 
 impl Default for UpdateTimer {
-    /// Returns a timer without a clock, for which no time passes.
+    /// Returns a timer without a clock. All its times are zero.
     fn default() -> Self {
         let measure: Measure = |work| {
             work();

@@ -1,8 +1,8 @@
 //! The parameters of one update besides the gradient. They are the same for all slices of a shard.
 //!
 //! Wanted properties: (A) the sum of n gradients is applied as their mean; (B) the learning rate is the
-//! optimizer's, times the schedule's factor, times the caller's; (C) the average's decay never exceeds the
-//! job's.
+//! optimizer's, times the schedule's factor, times the caller's factor; (C) the decay of an average never
+//! exceeds the decay that the job sets.
 
 use pushpull_kernels::cpu::GradientTerms;
 use pushpull_messages::id::{GlobalStep, Version};
@@ -16,7 +16,7 @@ pub(super) struct Update<'a> {
     /// The number of this update; the first one has the number 1.
     pub step: u64,
     pub terms: GradientTerms,
-    /// The decay of moving averages: the share of the old average that stays.
+    /// The decay of moving averages, which is the weight of the old average.
     pub average_decay: f32,
 }
 
@@ -33,8 +33,8 @@ impl<'a> Update<'a> {
     ) -> Self {
         debug_assert!(gradients > 0, "an update of no gradients");
         let applied = version.0;
-        // As in TensorFlow's ExponentialMovingAverage with num_updates: the first values, which are far from
-        // the final ones, soon lose their weight.
+        // The decay is smaller for the first updates, as in TensorFlow's ExponentialMovingAverage with
+        // num_updates. The first values are far from the final ones, and so lose their weight sooner.
         let young = ((1.0 + applied as f64) / (10.0 + applied as f64)) as f32;
         Self {
             optimizer: &spec.optimizer,
@@ -45,7 +45,8 @@ impl<'a> Update<'a> {
         }
     }
 
-    /// Returns the same update for an untrained variable: the mean of what was pushed is subtracted as it is.
+    /// Returns the same update for an untrained variable: the mean of the pushed values is subtracted
+    /// without change.
     pub(super) const fn untrained(&self) -> Self {
         Self {
             optimizer: &OptimizerSpec::Sgd { learning_rate: 1.0 },

@@ -40,7 +40,7 @@ pub(super) struct PushOutcome {
 pub(super) struct Wait<R> {
     pub reply: R,
     pub reader: Reader,
-    /// The outcome of the push that this pull is part of; `None` for a pull of its own.
+    /// The outcome of the push that this pull is part of; `None` if the pull is a request of its own.
     pub push: Option<PushOutcome>,
     /// The step for which the worker needs the values.
     pub step: GlobalStep,
@@ -74,8 +74,8 @@ impl<R> Waiting<R> {
         self.0.len()
     }
 
-    /// Adds a pull. If the worker already has one, the pull on the later connection stays. Returns the
-    /// refusal of the other one, as superseded.
+    /// Adds a pull. If a pull of the same worker already waits, the pull on the later connection stays.
+    /// Returns the refusal of the other pull, with the code `Superseded`.
     pub(super) fn add(&mut self, wait: Wait<R>) -> Option<Answer<R>> {
         let worker = wait.reader.worker;
         let overtaken = |waiting: &Wait<R>| waiting.reader.connection > wait.reader.connection;
@@ -88,7 +88,8 @@ impl<R> Waiting<R> {
     pub(super) fn leave(&mut self, worker: u32) -> Option<Answer<R>> {
         let Wait { reply, reader, .. } = self.0.remove(&worker)?;
         let Reader { worker, incarnation, .. } = reader;
-        let reason = format!("worker/{worker} counts as gone: incarnation {incarnation} is over");
+        let reason =
+            format!("worker/{worker} is no longer a member: its incarnation {incarnation} has ended");
         Some(Answer::refused(reply, unavailable(reason)))
     }
 

@@ -1,8 +1,8 @@
 //! The membership of a job, and each member's next step. The chief decides which worker leaves; workers join
-//! on their own. Wanted properties: (A) an incarnation of a worker that has ended, by the chief's decision or
-//! because a later one has joined, is never a member again; (B) a member's next step never decreases; (C) a
-//! worker that has not joined yet counts as a member at step 0 until it leaves; (D) there is one entry per
-//! worker, however often it restarts.
+//! on their own. Wanted properties: (A) an incarnation of a worker ends when the chief decides so or a later
+//! one joins, and is then never a member again; (B) a member's next step never decreases; (C) a worker that
+//! has not joined yet counts as a member at step 0 until it leaves; (D) there is one entry per worker,
+//! however often it restarts.
 
 use pushpull_messages::id::{GlobalStep, Incarnation};
 
@@ -22,7 +22,7 @@ enum Member {
         incarnation: Incarnation,
         next: GlobalStep,
     },
-    /// The worker has left; holds its last incarnation that has ended.
+    /// The worker has left; holds the last of its ended incarnations.
     Gone(Incarnation),
 }
 
@@ -76,7 +76,7 @@ impl Members {
         self.raise(worker, next);
     }
 
-    /// Raises a member's next step to `step`, unless it is already at least `step`.
+    /// Raises a member's next step to `step`. Does nothing if the next step is already greater.
     pub(crate) fn raise(&mut self, worker: u32, step: GlobalStep) {
         if let Member::Here { next, .. } = &mut self.workers[worker as usize] {
             *next = step.max(*next);
@@ -93,13 +93,17 @@ impl Members {
             Member::Expected => {}
             Member::Here { incarnation: known, .. } if known == incarnation => return Ok(()),
             Member::Here { incarnation: known, .. } if known > incarnation => {
-                return Err(format!("worker/{worker} has restarted: incarnation {incarnation} is over"));
+                return Err(format!(
+                    "worker/{worker} has restarted: its incarnation {incarnation} has ended"
+                ));
             }
             Member::Here { .. } => {
                 return Err(must_join(worker));
             }
             Member::Gone(over) if incarnation <= over => {
-                return Err(format!("worker/{worker} counts as gone: incarnation {incarnation} is over"));
+                return Err(format!(
+                    "worker/{worker} is no longer a member: its incarnation {incarnation} has ended"
+                ));
             }
             Member::Gone(_) => return Err(must_join(worker)),
         }
@@ -107,7 +111,7 @@ impl Members {
         Ok(())
     }
 
-    /// Makes this incarnation of a worker a member, unless it is one already, and returns its next step. A
+    /// Makes this incarnation of a worker a member, if it is not one yet, and returns its next step. A
     /// worker that was still expected begins at step 0; any other new incarnation begins at the step that
     /// `first` returns.
     ///
@@ -158,7 +162,7 @@ impl Members {
 }
 
 fn must_join(worker: u32) -> String {
-    format!("worker/{worker} has to join before it pushes or waits")
+    format!("worker/{worker} must join before it pushes or pulls the values for a step")
 }
 
 #[cfg(test)]

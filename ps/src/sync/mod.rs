@@ -1,6 +1,6 @@
-//! Synchronisation policies: plain state machines that decide what becomes of a push, when held gradients
-//! become an update, and when a worker may begin its next step. They only decide: the shard applies gradients
-//! and sends replies.
+//! Synchronisation policies: plain state machines that decide whether a push is applied, held or dropped,
+//! when held gradients become an update, and when a worker may begin its next step. They only decide: the
+//! shard applies gradients and sends replies.
 
 mod asynchronous;
 mod bounded;

@@ -1,11 +1,11 @@
-//! The trait of synchronisation policies: what a policy decides, and about which pushes.
+//! The trait of synchronisation policies, and the types of its decisions.
 
 use pushpull_messages::id::{GlobalStep, Version};
 
 use super::Members;
 
-/// A push that has passed all checks that do not depend on the policy: it is new, its gradients are finite
-/// and have the right sizes, it comes from a member, and its step is before the last one.
+/// A push on which a policy decides. The shard has already checked that the push is new, comes from a
+/// member, has gradients of the right sizes, and arrived before the last step was applied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub worker: u32,
@@ -20,9 +20,9 @@ pub(crate) enum Admission {
     /// The push is applied at once, as an update of its own, with the learning rate multiplied by
     /// `learning_rate_factor`.
     Apply { learning_rate_factor: f32 },
-    /// The push is held, and later applied in one update together with others.
+    /// The push is held, and later applied in one update together with other pushes.
     Hold,
-    /// The push is dropped: the update for which it was computed was made `by` versions ago.
+    /// The push is dropped, because the values from which it was computed are `by` versions old.
     Stale { by: u64 },
 }
 
@@ -36,8 +36,9 @@ pub(crate) trait Policy: Send {
     /// Returns whether a push arrives after the update for which it was computed.
     fn is_late(&self, push: Candidate, version: Version) -> bool;
 
-    /// Decides what becomes of a push, at this version of the shard. [`may_push`](Self::may_push) must have
-    /// returned true.
+    /// Decides whether a push is applied, held or dropped when the shard is at `version`. Requires that
+    /// [`may_push`](Self::may_push) has returned true and that the gradients are finite, unless the push is
+    /// late.
     fn admit(&mut self, push: Candidate, version: Version, members: &mut Members) -> Admission;
 
     /// Returns whether the held gradients are to become an update now. The shard calls this whenever a push

@@ -1,9 +1,9 @@
 //! Synchronous: the gradients computed at one version are applied together, either those of all members or
-//! the first K that arrive; the members beyond K are backup workers (Chen et al., 2016). Wanted properties:
-//! (A) all gradients of an update were computed at the version before it (S1); (B) an update has one gradient
-//! of each member, or K gradients; (C) a push is stale exactly if it arrives after its update; (D) a step
-//! begins when the update before it is made, or when no other member is left to make that; (E) no worker
-//! waits for one that has left.
+//! the first K that arrive. The other members are then backup workers (Chen et al., 2016). Wanted
+//! properties: (A) all gradients of an update were computed at the version before it (S1); (B) an update has
+//! one gradient of each member, or K gradients; (C) a push is stale exactly if it arrives after its update;
+//! (D) a step begins after the update before it, or when no other member is left to make that update; (E) no
+//! worker waits for a worker that has left.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::{Admission, Candidate, Members, Policy};
 /// The policy that collects gradients of one version into one update.
 #[derive(Debug)]
 pub(super) struct Synchronous {
-    /// The number K of gradients in an update; `None` for one of every member.
+    /// The number K of gradients in an update; `None` for one gradient of every member.
     aggregate: Option<u32>,
     /// The workers whose gradients are held for the next update.
     held: BTreeSet<u32>,
@@ -56,14 +56,15 @@ impl Policy for Synchronous {
     }
 
     fn may_begin(&self, step: GlobalStep, version: Version, members: &Members) -> bool {
-        // If all members that could have made the earlier versions have left, the member that begins here
-        // makes those versions.
+        // If every member that could have made the earlier versions has left, the slowest member makes them,
+        // so it must be able to begin.
         let is_the_slowest = || self.held.is_empty() && members.slowest() == Some(step);
         step.0 <= version.0 || is_the_slowest()
     }
 
     fn first_step(&self, worker: u32, version: Version, _: &Members) -> GlobalStep {
-        // An earlier incarnation of the worker may have pushed its gradient for this update already.
+        // An earlier incarnation of the worker may already have pushed a gradient for this update. The
+        // worker then begins with the next step.
         GlobalStep(version.0 + u64::from(self.held.contains(&worker)))
     }
 }
@@ -103,7 +104,7 @@ mod tests {
                     prop_assert!(step > simulation.version(), "(D)");
                     prop_assert!(simulation.is_member(worker), "(E)");
                 }
-                // At least one member can always continue: never do all of them wait.
+                // At least one member can always continue: the members never all wait at the same time.
                 let waiting = simulation.waiting().len();
                 prop_assert!(simulation.members() == 0 || waiting < simulation.members(), "(E): {:?}", simulation);
             }

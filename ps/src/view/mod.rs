@@ -1,8 +1,8 @@
-//! A view of a ps task for observers: requests snapshots of all shards at once, and waits for no busy one.
+//! A view of a ps task for observers. It requests snapshots from all shards at once.
 //!
-//! Wanted properties: (A) no further snapshot is requested from a shard before the last request has been
-//! answered; (B) a busy shard is shown by its last snapshot and the time for which it has been busy, and no
-//! observer waits for it longer than [`ANSWER_WITHIN`]; (C) after the end of the task the view shows the
+//! Wanted properties: (A) a snapshot is requested from a shard only after the shard has answered the
+//! previous request; (B) for a busy shard, the view shows the last snapshot and how long the shard has been
+//! busy, and an observer waits at most [`ANSWER_WITHIN`]; (C) after the end of the task the view shows the
 //! final state of every shard.
 
 mod shard_view;
@@ -29,14 +29,14 @@ use crate::lifecycle::Lifecycle;
 use crate::shard::Stage;
 pub(crate) use shard_view::{Publisher, Refresh, ShardView};
 
-/// How long an observer waits for a shard's snapshot. A shard that takes longer is shown by its last
+/// How long an observer waits for a shard's snapshot. If a shard takes longer, the view shows its last
 /// snapshot.
 const ANSWER_WITHIN: Duration = Duration::from_millis(50);
 /// How long the task waits for its stopped shards to end. A shard that takes longer publishes its final state
 /// when it ends.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// A view of a ps task, which stays usable after the task has ended.
+/// A view of a ps task. The view stays usable after the task has ended.
 #[derive(Clone, Debug)]
 pub struct PsView(Arc<Observation>);
 
@@ -55,7 +55,7 @@ pub(crate) struct Observation {
     pub phase: Mutex<Phase>,
 }
 
-/// The data that a view uses of a running task, or keeps of one that has ended.
+/// Whether the task is running or has ended, with the data that the view needs in each case.
 #[derive(Debug)]
 pub(crate) enum Phase {
     /// The task is running, and snapshots can be requested from its shards.
@@ -81,7 +81,7 @@ impl PsView {
         }
     }
 
-    /// Waits until all shards have ended, but no longer than [`END_WITHIN`].
+    /// Waits until all shards have ended, for at most [`END_WITHIN`].
     pub(crate) async fn wait_for_end(&self) {
         let all = join_all(self.0.shards.iter().map(ShardView::wait_for_end));
         if timeout(END_WITHIN, all).await.is_err() {

@@ -1,5 +1,5 @@
-//! One shard as other threads see it: its last snapshot, and the state of its mailbox, which is known even
-//! while the shard is busy.
+//! What other threads can see of a shard: its last snapshot and the state of its mailbox. The mailbox's
+//! state is known even while the shard is busy.
 //!
 //! Wanted properties: (A) a snapshot is requested only after the shard has handled, or lost, the previous
 //! request; (B) after the shard has ended, the view has its final snapshot.
@@ -20,7 +20,7 @@ use crate::shard::Stage;
 #[derive(Debug, actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct Refresh {
-    /// True while this request exists; no other is made until then.
+    /// True while this request exists. No other request is made while this is true.
     pending: Arc<AtomicBool>,
 }
 
@@ -36,7 +36,7 @@ struct Published {
     snapshot: Arc<ShardSnapshot>,
 }
 
-/// The shard's end of its view, with which it publishes snapshots.
+/// The publishing end of a view. The shard holds it and publishes snapshots with it.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     meter: Arc<Meter>,
@@ -55,7 +55,7 @@ impl Publisher {
     }
 }
 
-/// A view of one shard: the observers' end.
+/// The observers' end of the view of one shard.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardView {
     id: ShardId,
@@ -85,7 +85,7 @@ impl ShardView {
         let mut published = self.published.clone();
         published.mark_unchanged();
         if !self.pending.swap(true, Ordering::AcqRel) {
-            // If the request cannot be sent it is dropped, and the next call can make another.
+            // If the request cannot be sent, it is dropped, and the next call can make another request.
             let _ = shard.try_send(Refresh { pending: Arc::clone(&self.pending) });
         }
         // If the shard is late or has ended, the view keeps the last snapshot.

@@ -99,7 +99,7 @@ impl Handler<Refresh> for Counting {
 #[test]
 fn a_shard_that_has_not_answered_is_asked_once() {
     run(async {
-        // Everything but the shard itself belongs to another task.
+        // The view shows this test's own shard. The server that it shows belongs to a ps task.
         let ps = start(1).await;
         let (publisher, shard_view) = ShardView::new(ShardId::new(0, 0));
         let arbiter = actix_rt::Arbiter::new();
@@ -132,7 +132,7 @@ fn a_shard_that_has_not_answered_is_asked_once() {
             }
         }
         drop(release);
-        // The shard got one request, and the next observers see the snapshot that it published for it.
+        // The shard now handles its one request, and the next observers see the snapshot that it publishes.
         while observe().await.1 == 0 {}
         assert!(observe().await.1 <= 3, "(A)");
         assert_eq!(observe().await.0, TaskState::Ready);

@@ -1,5 +1,5 @@
-//! Tests of a ps task as the chief and workers see it: it saves while it trains, continues from what was
-//! saved, and after a signal serves until the chief has saved the job.
+//! Tests a ps task through connections of a chief and workers. The task saves while it trains, continues
+//! from a checkpoint, and after a signal serves until the chief has saved the job.
 
 mod observing;
 
@@ -73,7 +73,7 @@ fn identity(cluster: &ClusterSpec, task: TaskId) -> Identity {
     Identity { task, incarnation: Incarnation(1), cluster: cluster.clone(), graph: None, http: None }
 }
 
-/// Returns a job with one variable, half of it on each shard.
+/// Returns a job with one variable. Each shard owns half of the variable.
 fn job() -> JobSpec {
     let mut g = GraphBuilder::new("one");
     g.variable("x", [4, 2], InitializerSpec::Normal { mean: 0.0, stddev: 1.0 });

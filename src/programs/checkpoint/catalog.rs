@@ -1,34 +1,36 @@
-//! The checkpoints of a store, judged by their manifests and the sizes of their files. Reads no tensor.
+//! Lists the checkpoints of a store with their states. The states follow from the manifests and the file
+//! sizes alone; no tensor is read.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_storage::{Catalog, CheckpointState, StoreError};
 
-/// A folder with the name of a checkpoint.
+/// A folder that has the name of a checkpoint, and the state of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub name: CheckpointName,
-    /// The time at which the checkpoint was committed, in milliseconds since 1970; `None` unless it is whole.
+    /// The time at which the checkpoint was committed, in milliseconds since 1970. It is `None` if the
+    /// checkpoint is broken or unfinished.
     pub saved_ms: Option<u64>,
-    /// The bytes of all shard files that exist.
+    /// The total size of the shard files that exist, in bytes.
     pub bytes: u64,
     /// The number of shard files that exist.
     pub files: usize,
     pub state: State,
 }
 
-/// The state of a checkpoint, as far as it can be seen without reading a tensor.
+/// The state of a checkpoint, as far as it can be judged without reading tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// The manifest is valid, and every file exists with the right size.
     Whole,
-    /// The manifest or a file is damaged, for this reason.
+    /// The manifest or a file is damaged or cannot be read; the text gives the reason.
     Broken(String),
     /// There is no manifest: the checkpoint is being written, or was never finished.
     Unfinished,
 }
 
-/// Returns all checkpoints in the order in which they were saved, the newest last. The chief resumes in this
-/// order, not in the order of steps.
+/// Returns all checkpoints in the order in which they were saved, the newest last. The chief also uses this
+/// order, and not the order of steps, to choose the checkpoint to resume from.
 pub(crate) async fn listed(catalog: &Catalog) -> Result<Vec<Entry>, StoreError> {
     let mut entries = Vec::new();
     for name in catalog.names().await?.into_iter().rev() {
@@ -55,7 +57,7 @@ async fn entry(catalog: &Catalog, name: CheckpointName) -> Result<Entry, StoreEr
         CheckpointState::Committed(manifest) => (Some(manifest.saved_ms), State::Whole),
         CheckpointState::Unfinished => (None, State::Unfinished),
         CheckpointState::Broken(reason) | CheckpointState::Unreadable(reason) => {
-            // The table names the checkpoint in a column of its own.
+            // The table has a column with the name of the checkpoint, so the reason need not repeat it.
             let reason = reason.strip_prefix(&format!("{name}/")).unwrap_or(&reason).to_owned();
             (None, State::Broken(reason))
         }

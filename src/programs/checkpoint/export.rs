@@ -1,6 +1,7 @@
 //! Writes the whole model of a checkpoint as one safetensors file, independent of its placement.
 //!
-//! (A) The file holds the values bit for bit, for every placement. (B) It appears complete or not at all.
+//! (A) The file contains the values bit for bit, for every placement. (B) The file is written completely, or
+//! the directory stays unchanged.
 
 use std::collections::HashMap;
 
@@ -16,13 +17,13 @@ use crate::programs::shown::plain;
 pub(crate) struct Export<'a> {
     pub name: CheckpointName,
     pub manifest: &'a ManifestSpec,
-    /// Whether the moving averages of trained variables are written instead of their values.
+    /// If true, the moving averages of trained variables are written instead of their values.
     pub averages: bool,
     pub variables: Vec<VariableId>,
 }
 
-/// Returns the variables that match at least one pattern, in the graph's order; all variables if there is no
-/// pattern. `*` stands for any number of letters, including slashes, and `?` for one letter.
+/// Returns the variables that match at least one pattern, in the graph's order. Returns all variables if no
+/// pattern is given. `*` matches any number of characters, including slashes, and `?` matches one character.
 ///
 /// # Errors
 /// Returns an error if a pattern matches no variable.
@@ -33,15 +34,15 @@ pub(crate) fn chosen(manifest: &ManifestSpec, patterns: &[String]) -> anyhow::Re
     if let Some(idle) = patterns.iter().find(|pattern| !variables.iter().any(|own| named(pattern, own))) {
         let some: Vec<&str> = variables.iter().take(8).map(|variable| variable.name.as_str()).collect();
         let more = if variables.len() > some.len() { ", .." } else { "" };
-        bail!("no variable is called '{}': the model has {}{more}", plain(idle), some.join(", "));
+        bail!("no variable matches '{}'; the model has {}{more}", plain(idle), some.join(", "));
     }
     let wanted = |variable| patterns.is_empty() || patterns.iter().any(|pattern| named(pattern, variable));
     let ids = variables.iter().zip(0..).filter(|(variable, _)| wanted(variable));
     Ok(ids.map(|(_, id)| VariableId(id)).collect())
 }
 
-/// Returns true when the pattern matches the whole name. Only the last `*` is tried again, so the time is at
-/// most proportional to the product of both lengths.
+/// Returns true when the pattern matches the whole name. After a mismatch only the last `*` is extended. The
+/// time is therefore at most proportional to the product of the two lengths.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut again) = (0, 0, None);
     while n < name.len() {
@@ -61,7 +62,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 impl Export<'_> {
-    /// Returns the slices that hold a variable's values, or its averages, and where each lies in the files.
+    /// Returns the slices of a variable's values or averages, each with its position in the files.
     fn pieces(&self, id: VariableId) -> anyhow::Result<Vec<Piece<'_>>> {
         let variable = &self.manifest.job.graph.variables[id.index()];
         let averaged = self.averages && variable.trainable;
@@ -73,9 +74,7 @@ impl Export<'_> {
     }
 }
 
-/// Writes the file, and returns its length in bytes.
-///
-/// Holds only a few blocks in memory at a time.
+/// Writes the file, and returns its length in bytes. At most a few blocks are in memory at a time.
 ///
 /// # Errors
 /// Returns an error if averages are requested and the checkpoint has none, if the checkpoint cannot be read,
@@ -83,7 +82,10 @@ impl Export<'_> {
 pub(crate) async fn export(from: &Store, what: &Export<'_>, to: &Store, file: &str) -> anyhow::Result<u64> {
     let variables = &what.manifest.job.graph.variables;
     if what.averages && what.manifest.job.average.is_none() {
-        bail!("{} has no moving averages: its job keeps none", what.name);
+        bail!(
+            "{} has no moving averages because its job has no --ema-decay: leave out --averages",
+            what.name
+        );
     }
     let mut pieces = Vec::new();
     for &id in &what.variables {
@@ -113,7 +115,8 @@ async fn copy(
 ) -> anyhow::Result<()> {
     let mut start = piece.from.start;
     while start < piece.from.end {
-        // Reads in the blocks that the checksums cover, so that none is read twice.
+        // The pieces that are read end where the blocks of the checksums end, so that no block is read
+        // twice.
         let end = piece.from.end.min((start / BLOCK_BYTES as u64 + 1) * BLOCK_BYTES as u64);
         let mut block = vec![0; (end - start) as usize];
         read_piece(from, name, &Piece { from: start..end, ..piece.clone() }, &mut block).await?;
@@ -129,7 +132,7 @@ mod tests {
 
     use super::matches;
 
-    /// Matches as `*` and `?` are defined, without regard to speed.
+    /// A slow reference implementation of `matches` that follows the definitions of `*` and `?`.
     fn slowly(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,

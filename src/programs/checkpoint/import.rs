@@ -1,5 +1,5 @@
-//! Makes a checkpoint of a job, with one shard, from a safetensors file. Slots and moving averages get their
-//! initial values. Importing an exported file gives the same values.
+//! Makes a checkpoint of a job, with one shard, from a safetensors file. Slots get their initial values, and
+//! moving averages begin with the imported values. Importing an exported file gives the same values.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,13 +20,13 @@ const SHARD: ShardId = ShardId::new(0, 0);
 /// The maximum number of tensors that an error lists.
 const NAMES_SHOWN: usize = 4;
 
-/// The checkpoint to make from a file.
+/// The checkpoint that is made from a file.
 pub(crate) struct Import {
     pub name: CheckpointName,
     pub job: JobSpec,
-    /// The time that the manifest names as that of the save, in milliseconds since 1970.
+    /// The time of the save that is written to the manifest, in milliseconds since 1970.
     pub saved_ms: u64,
-    /// Whether tensors that the model does not have are left out instead of being an error.
+    /// If true, tensors that the model does not have are ignored; if false, they are an error.
     pub allow_extra: bool,
 }
 
@@ -42,18 +42,18 @@ struct Planned {
 
 /// The source of a tensor's bytes.
 enum Source {
-    /// They are in the file, from this offset.
+    /// The bytes are in the file, from this offset on.
     File(u64),
-    /// Every element is this number.
+    /// All elements are this number.
     Constant(f32),
 }
 
-/// Makes the checkpoint. Holds only a few blocks in memory at a time.
+/// Makes the checkpoint. At most a few blocks are in memory at a time.
 ///
 /// # Errors
-/// Returns an error if the file is not in the format, lacks a variable, has one of another shape or type, or
-/// has tensors that the model does not have; or if the checkpoint cannot be written. No checkpoint is then
-/// left behind.
+/// Returns an error if the file is not a safetensors file, if it lacks a variable or has one with the wrong
+/// shape or type, if it has tensors that the model does not have, or if the checkpoint cannot be written.
+/// After an error there is no checkpoint.
 pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -> anyhow::Result<()> {
     let (name, last_step) = (what.name, what.job.last_step);
     ensure!(name.step <= last_step, "step {} is beyond the job's last step, {last_step}", name.step);
@@ -61,13 +61,13 @@ pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -
     let planned = plan(&what, &found, file)?;
     let written = write(from, file, what, &planned, to).await;
     if written.is_err() {
-        // A folder without a manifest is no checkpoint, so a failed deletion does no harm.
+        // A folder without a manifest does not count as a checkpoint, so a failed deletion does no harm.
         let _ = to.delete_folder(&name.to_string()).await;
     }
     written
 }
 
-/// Returns every tensor of the checkpoint in the order in which the checkpoint's file holds them.
+/// Returns all tensors of the checkpoint, in the order in which its file contains them.
 fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<Planned>> {
     let Import { job, allow_extra, .. } = what;
     let by_name: BTreeMap<&str, &FoundTensor> =
@@ -79,11 +79,17 @@ fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<
     for (variable, id) in job.graph.variables.iter().zip(0..) {
         let VariableSpec { name, shape, trainable, .. } = variable;
         let Some(tensor) = by_name.get(name.as_str()) else {
-            bail!("{file} lacks the variable '{name}' {shape}{}", listed(", and has", &extra));
+            bail!(
+                "{file} lacks the variable '{name}' {shape}{}",
+                listed("; tensors that the job does not have:", &extra)
+            );
         };
         let dtype = plain(&tensor.dtype);
-        ensure!(dtype == "F32", "{file} has '{name}' as {dtype}: expected F32; convert it first");
-        ensure!(tensor.shape == *shape, "{file} has '{name}' {}, and the job has {shape}", tensor.shape);
+        ensure!(
+            dtype == "F32",
+            "{file} has '{name}' with type {dtype}, expected F32: convert the file first"
+        );
+        ensure!(tensor.shape == *shape, "{file} has '{name}' with shape {}, expected {shape}", tensor.shape);
         let mut add = |name: String, part, source| {
             let (shape, bytes) = (shape.clone(), variable.bytes());
             planned.push(Planned { name, slice: SliceId(id), shape, part, bytes, source });
@@ -100,14 +106,14 @@ fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<
     if !allow_extra && !extra.is_empty() {
         let names = listed("", &extra);
         bail!(
-            "{file} has {} tensor(s) that the job does not:{names}; --allow-extra leaves them out",
+            "{file} has {} tensor(s) that the job does not have:{names}; ignore them with --allow-extra",
             extra.len()
         );
     }
     Ok(planned)
 }
 
-/// Returns `words` followed by the first names; an empty text if there are no names.
+/// Returns `words` followed by the first [`NAMES_SHOWN`] names, or an empty text if there are no names.
 fn listed(words: &str, names: &[&str]) -> String {
     if names.is_empty() {
         return String::new();

@@ -1,5 +1,5 @@
-//! The work of the tool `pushpull checkpoint`: it lists, shows, verifies, exports and imports checkpoints.
-//! Independent of flags, tables and clusters.
+//! The operations of the tool `pushpull checkpoint`: list, show, verify, export and import. Independent of
+//! flags, tables and clusters.
 
 mod catalog;
 mod export;

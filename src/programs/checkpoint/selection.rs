@@ -1,4 +1,4 @@
-//! Chooses a checkpoint by its step, by its name, or as the latest.
+//! Finds a checkpoint by its step or its name, or finds the latest one.
 
 use anyhow::bail;
 use pushpull_messages::checkpoint::CheckpointName;
@@ -9,8 +9,8 @@ use crate::programs::shown::plain;
 /// The maximum number of steps that an error lists.
 const STEPS_SHOWN: usize = 8;
 
-/// Returns the checkpoint with this step or name; without either, the latest. An unfinished checkpoint is
-/// returned only if it is requested by its name.
+/// Returns the checkpoint with this step or name, or the latest one if `which` is `None`. An unfinished
+/// checkpoint is returned only if it is requested by its name.
 ///
 /// # Errors
 /// Returns an error if there is no such checkpoint.
@@ -23,11 +23,11 @@ pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result
         None => None,
         Some((_, Ok(step), _)) => Some(step),
         Some((_, _, Ok(name))) if there.contains(&name) => return Ok(name),
-        Some((_, _, Ok(name))) => bail!("there is no {name} in {location}{}", steps(&there)),
+        Some((_, _, Ok(name))) => bail!("there is no checkpoint {name} in {location}{}", steps(&there)),
         Some((text, ..)) => {
             let text = plain(text);
             bail!(
-                "'{text}' is neither a step nor a checkpoint: expected, for example, 1200 or step-1200-LIFE"
+                "'{text}' is not a step or a checkpoint, expected a step such as 1200, or a name that `pushpull checkpoint list` shows"
             )
         }
     };
@@ -40,21 +40,21 @@ pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result
     match wanted {
         Some(step) => bail!("there is no finished checkpoint of step {step} in {location}{}", steps(&there)),
         None if there.is_empty() => bail!("there is no checkpoint in {location}"),
-        None => bail!("there is no finished checkpoint in {location}: {} were never finished", there.len()),
+        None => bail!("there is no finished checkpoint in {location}, only {} unfinished", there.len()),
     }
 }
 
-/// Returns a list of the last steps that exist, for an error.
+/// Returns the end of an error: a list of the last steps that have checkpoints.
 fn steps(there: &[CheckpointName]) -> String {
     let mut steps: Vec<u64> = there.iter().map(|name| name.step.0).collect();
-    // An earlier run may have saved the same step, too.
+    // Several runs may have saved the same step.
     steps.sort_unstable();
     steps.dedup();
     let left_out = steps.len().saturating_sub(STEPS_SHOWN);
     let shown: Vec<String> = steps[left_out..].iter().map(u64::to_string).collect();
     match (shown.is_empty(), left_out) {
-        (true, _) => ", nor any other".to_owned(),
-        (false, 0) => format!(": it has steps {}", shown.join(", ")),
-        (false, _) => format!(": it has steps .., {}", shown.join(", ")),
+        (true, _) => "; it has no checkpoints".to_owned(),
+        (false, 0) => format!("; it has steps {}", shown.join(", ")),
+        (false, _) => format!("; it has steps .., {}", shown.join(", ")),
     }
 }

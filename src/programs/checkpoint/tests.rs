@@ -1,4 +1,4 @@
-//! The tool works on checkpoints that the tests make. Whatever the placement was, an exported model is
+//! Tests of the tool on checkpoints that they make themselves. For every placement, an exported model is
 //! imported unchanged.
 
 use std::collections::HashMap;
@@ -23,7 +23,8 @@ use super::*;
 
 const FILE: &str = "model.safetensors";
 
-/// Returns a job whose model has these variables; each has a shape and is trained or not.
+/// Returns a job whose model has these variables, given as pairs: the shape, and whether the variable is
+/// trained.
 fn job(variables: &[(Shape, bool)], average: Option<f32>, optimizer: OptimizerSpec) -> JobSpec {
     let mut g = GraphBuilder::new("several");
     let x = g.input("features", [1]);
@@ -66,7 +67,7 @@ fn placement(job: &JobSpec, shards: u32, slices_max: u64) -> Placement {
     Placement { epoch: PlacementEpoch(1), shards, slices }
 }
 
-/// Writes a checkpoint as ps tasks and a chief do.
+/// Writes a checkpoint in the same way as ps tasks and a chief.
 async fn save(store: &Store, step: u64, job: &JobSpec, placement: &Placement, parts: &[(Part, &[Vec<f32>])]) {
     let mut files = Vec::new();
     for &shard in &placement.shards {
@@ -165,8 +166,8 @@ fn shapes() -> impl Strategy<Value = Vec<(Shape, bool)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the placement was, the exported file holds the values, or averages, bit for bit. Imported
-    /// again, it is a whole checkpoint of these values, with initial slots and averages.
+    /// For every placement, the exported file contains the values or the averages bit for bit. Importing the
+    /// file gives a valid checkpoint with these values, initial slots, and averages equal to the values.
     #[test]
     fn a_model_leaves_and_comes_back_as_it_is(
         variables in shapes(), shards in 1u32..4, slices in 1u64..5, seed: u32, averages: bool,
@@ -174,7 +175,7 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let store = store(directory.path());
         let job = job(&variables, Some(0.5), adagrad());
-        // Values have any bits, including those of NaN.
+        // The values are arbitrary bit patterns, including NaN.
         let mut bits = seed;
         let mut numbers = || -> Vec<Vec<f32>> {
             let mut next = || { bits = bits.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15); f32::from_bits(bits) };
@@ -251,8 +252,8 @@ fn every_change_of_a_file_is_found() {
                 changed[at] ^= 1 << (at % 7);
                 std::fs::write(&path, &changed).unwrap();
                 if verify(&store, name(3)).await.faults.is_empty() {
-                    // A changed byte may spell the same JSON in another way, for example by an escape or
-                    // other white space.
+                    // A changed byte may leave the meaning of the JSON unchanged, for example in an escape
+                    // sequence or in white space.
                     assert_eq!(
                         Catalog::new(store.clone()).manifest(name(3)).await.unwrap(),
                         sound,
@@ -269,7 +270,7 @@ fn every_change_of_a_file_is_found() {
             std::fs::write(&path, &good).unwrap();
         }
         assert_eq!(latest_whole(&store).await.unwrap(), Some(name(3)));
-        // A fault names its file and tensor.
+        // The fault names the file and the tensor.
         let path = directory.path().join(name(3).file("ps-0-shard-0.safetensors"));
         let mut changed = std::fs::read(&path).unwrap();
         *changed.last_mut().unwrap() ^= 1;
@@ -307,7 +308,7 @@ fn a_catalog_says_what_is_whole_broken_and_unfinished() {
         let gone = format!("ps-0-shard-0.safetensors is missing in {}", directory.path().display());
         let missing = State::Broken(gone);
         let State::Broken(reason) = told[2].1 else { panic!("{told:?}") };
-        assert!(reason.contains("it is of step 20, and lies in another folder"), "{reason}");
+        assert!(reason.contains("it has step 20, but lies in the folder of another step"), "{reason}");
         assert_eq!(
             (told[0], told[1], told[3]),
             ((3, &missing), (20, &State::Whole), (40, &State::Unfinished))
@@ -319,8 +320,8 @@ fn a_catalog_says_what_is_whole_broken_and_unfinished() {
         for (which, words) in [
             ("40", "no finished checkpoint of step 40"),
             ("7", "it has steps 3, 20, 21, 40"),
-            ("../x", "'../x' is neither a step nor a checkpoint"),
-            ("step-3-0000000000000001", "there is no step-3-0000000000000001 in "),
+            ("../x", "'../x' is not a step or a checkpoint"),
+            ("step-3-0000000000000001", "there is no checkpoint step-3-0000000000000001 in "),
         ] {
             let error = select(&store, Some(which)).await.unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
@@ -328,9 +329,13 @@ fn a_catalog_says_what_is_whole_broken_and_unfinished() {
         let manifest = Catalog::new(store.clone()).manifest(name(20)).await.unwrap();
         assert_eq!(chosen(&manifest, &["layer?/*".into()]).unwrap(), [VariableId(0)]);
         let error = chosen(&manifest, &["conv*".into()]).unwrap_err().to_string();
-        assert_eq!(error, "no variable is called 'conv*': the model has layer0/kernel");
+        assert_eq!(error, "no variable matches 'conv*'; the model has layer0/kernel");
         let error = export_all(&store, name(20), true).await.unwrap_err().to_string();
-        assert!(error.ends_with("has no moving averages: its job keeps none"), "{error}");
+        assert!(
+            error
+                .ends_with("has no moving averages because its job has no --ema-decay: leave out --averages"),
+            "{error}"
+        );
     });
 }
 
@@ -361,7 +366,7 @@ fn a_file_that_does_not_fit_is_one_line() {
         (file(&"[".repeat(100_000), 0), "is not a safetensors file: "),
         (file("{}", 0), "lacks the variable 'layer0/kernel' [2]"),
         (file("{}", 8), "lacks the variable 'layer0/kernel' [2]"),
-        (file(&format!("{{{own}}}"), 7), "its tensors have 8 bytes, but the file has 7 of them"),
+        (file(&format!("{{{own}}}"), 7), "its tensors have 8 bytes, but the file has 7 after the header"),
         (
             file(&format!("{{{}}}", tensor("layer0/kernel", "F32", "[2]", 0, usize::MAX)), 8),
             "is not a safetensors file: ",
@@ -370,18 +375,21 @@ fn a_file_that_does_not_fit_is_one_line() {
             file(&format!("{{{}}}", tensor("x", "U8", "[18446744073709551615]", 0, usize::MAX)), 8),
             "is not a safetensors file: ",
         ),
-        (file(&format!("{{{}}}", tensor("layer0/kernel", "F16", "[4]", 0, 8)), 8), "as F16: expected F32"),
+        (
+            file(&format!("{{{}}}", tensor("layer0/kernel", "F16", "[4]", 0, 8)), 8),
+            "with type F16, expected F32",
+        ),
         (
             file(&format!("{{{}}}", tensor("layer0/kernel", "F32", "[1,2]", 0, 8)), 8),
-            "has 'layer0/kernel' [1, 2], and the job has [2]",
+            "has 'layer0/kernel' with shape [1, 2], expected [2]",
         ),
         (
             file(&format!("{{{}}}", tensor("../../x", "F32", "[2]", 0, 8)), 8),
-            "lacks the variable 'layer0/kernel' [2], and has '../../x'",
+            "lacks the variable 'layer0/kernel' [2]; tensors that the job does not have: '../../x'",
         ),
         (
             file(&format!("{{{own},{}}}", tensor(r"..\u001b[31m", "F32", "[1]", 8, 12)), 12),
-            "has 1 tensor(s) that the job does not: '..\u{fffd}[31m'; --allow-extra leaves them out",
+            "has 1 tensor(s) that the job does not have: '..\u{fffd}[31m'; ignore them with --allow-extra",
         ),
     ];
     block_on(async {
@@ -417,7 +425,7 @@ fn a_manifest_of_another_format_is_refused() {
         let other = format!(r#"{{"crc32c":{sum},"manifest":{inner}}}"#);
         store.put(&name(0).manifest(), other).await.unwrap();
         let error = format!("{:#}", Catalog::new(store.clone()).manifest(name(0)).await.unwrap_err());
-        let words = "the manifest has format 2, expected format 1: use the version that wrote it";
+        let words = "the manifest has format 2, expected format 1; use the version of pushpull that wrote it";
         assert_eq!(error, format!("{}/manifest.json: {words}", name(0)));
         assert_eq!(
             listed(&Catalog::new(store.clone())).await.unwrap()[0].state,

@@ -1,7 +1,7 @@
 //! Checks every byte of a checkpoint.
 //!
 //! (A) A changed byte of a manifest or a tensor, a truncated file, and a header that disagrees with the
-//! manifest are reported as faults. (B) A checkpoint has no fault as long as it is as it was written.
+//! manifest are reported as faults. (B) A checkpoint that is unchanged since it was written has no fault.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ use serde::Serialize;
 
 use crate::programs::shown::plain;
 
-/// A fault: a part of a checkpoint that is not as it was written.
+/// A part of a checkpoint that differs from what was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Fault {
-    /// The file within the checkpoint's folder.
+    /// The name of the file in the checkpoint's folder.
     pub file: String,
-    /// The tensor; `None` if the fault is not in a tensor.
+    /// The name of the tensor; `None` if the fault is not in a tensor.
     pub tensor: Option<String>,
     pub what: String,
 }
@@ -33,7 +33,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The result of a check.
+/// The faults of a checkpoint, and what was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verified {
     pub faults: Vec<Fault>,
@@ -42,7 +42,7 @@ pub(crate) struct Verified {
     pub bytes: u64,
 }
 
-/// Reads a whole checkpoint, and returns all its faults. Holds only a few blocks in memory at a time.
+/// Reads a whole checkpoint, and returns all its faults. At most a few blocks are in memory at a time.
 pub(crate) async fn verify(store: &Store, name: CheckpointName) -> Verified {
     let mut verified = Verified { faults: Vec::new(), files: 0, tensors: 0, bytes: 0 };
     match Catalog::new(store.clone()).manifest(name).await {
@@ -56,7 +56,7 @@ pub(crate) async fn verify(store: &Store, name: CheckpointName) -> Verified {
         }
         Err(error) => {
             let what = match error {
-                // The fault names the file already.
+                // The file is left out of the text, because the fault has it in a field of its own.
                 FileError::Manifest { error, .. } => error.to_string(),
                 other => other.to_string(),
             };
@@ -84,10 +84,10 @@ async fn verify_file(
 ) -> Vec<Fault> {
     let fault = |tensor, what| Fault { file: file.name.clone(), tensor, what };
     match store.size(&name.file(&file.name)).await {
-        Err(StoreError::Missing { .. }) => return vec![fault(None, "it is missing".into())],
+        Err(StoreError::Missing { .. }) => return vec![fault(None, "the file is missing".into())],
         Err(error) => return vec![fault(None, error.to_string())],
         Ok(size) if size != file.bytes => {
-            return vec![fault(None, format!("it has {size} bytes, expected {}", file.bytes))];
+            return vec![fault(None, format!("the file has {size} bytes, expected {}", file.bytes))];
         }
         Ok(_) => {}
     }
@@ -101,7 +101,7 @@ async fn verify_file(
     faults
 }
 
-/// Returns the entry that the file's header should have for a tensor.
+/// Returns the entry that the manifest requires for a tensor in the header of a file.
 fn expected(manifest: &ManifestSpec, file: &FileSpec, tensor: &SavedTensorSpec) -> Option<FoundTensor> {
     let slice = manifest.placement.slices.get(tensor.slice.index())?.slice;
     let mut shape: Shape = manifest.job.graph.variables.get(slice.variable.index())?.shape.clone();
@@ -123,7 +123,7 @@ fn verify_header(manifest: &ManifestSpec, file: &FileSpec, found: &[FoundTensor]
     for tensor in &file.tensors {
         let expected = expected(manifest, file, tensor).expect("a manifest's tensors have slices");
         match found.iter().find(|found| found.name == tensor.name) {
-            None => faults.push(fault(&tensor.name, "it is missing in the file's header".into())),
+            None => faults.push(fault(&tensor.name, "the tensor is missing in the file's header".into())),
             Some(found) if *found != expected => {
                 let what = format!("the file's header has {}, expected {}", words(found), words(&expected));
                 faults.push(fault(&tensor.name, what));
@@ -133,12 +133,12 @@ fn verify_header(manifest: &ManifestSpec, file: &FileSpec, found: &[FoundTensor]
     }
     let known = |found: &FoundTensor| file.tensors.iter().any(|tensor| tensor.name == found.name);
     let odd = found.iter().filter(|found| !known(found));
-    faults.extend(odd.map(|odd| fault(&odd.name, "it is missing in the manifest".into())));
+    faults.extend(odd.map(|odd| fault(&odd.name, "the tensor is missing in the manifest".into())));
     faults
 }
 
-/// Reads a tensor and compares its checksums. Returns a fault that names the first wrong block and the number
-/// of other wrong blocks.
+/// Reads a tensor and compares its checksums. Returns a fault if a block is wrong. The fault describes the
+/// first wrong block, and says how many more blocks are wrong.
 async fn verify_tensor(
     store: &Store,
     name: CheckpointName,

@@ -21,7 +21,7 @@ use crate::programs::shown::{bytes_shown, plain, time_shown};
 /// The location of checkpoints.
 #[derive(Debug, clap::Args)]
 pub(super) struct Where {
-    /// The directory of the checkpoints, as a path or file://; s3:// and gs:// where they are built in
+    /// Directory of the checkpoints: a path or file://, or s3:// or gs:// if the program was built with it
     #[arg(value_name = "DIR")]
     store: String,
 }
@@ -31,7 +31,7 @@ pub(super) struct Where {
 pub(super) struct Which {
     #[command(flatten)]
     place: Where,
-    /// A step or a checkpoint's name [default: the latest]
+    /// Step or name of the checkpoint [default: the latest]
     #[arg(value_name = "STEP|NAME")]
     checkpoint: Option<String>,
     /// Print JSON
@@ -41,7 +41,8 @@ pub(super) struct Which {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum CheckpointTool {
-    /// List all checkpoints: complete, damaged and unfinished; reads manifests and file sizes, no tensors
+    /// List all checkpoints with their states: complete, damaged or unfinished; reads only manifests and
+    /// file sizes
     List {
         #[command(flatten)]
         place: Where,
@@ -49,41 +50,42 @@ pub(super) enum CheckpointTool {
         #[arg(long)]
         json: bool,
     },
-    /// Show the content of a checkpoint: its job, placement, tensors and workers
+    /// Show the content of a checkpoint: its job, its tensors with their shards, and its workers
     Show(Which),
     /// Read every byte of a checkpoint, and list its faults
     Verify(Which),
-    /// Write a checkpoint's whole model as one file that Python's safetensors reads
+    /// Write the whole model of a checkpoint to one safetensors file, which Python can read
     Export {
         #[command(flatten)]
         place: Where,
         /// File to write
         #[arg(value_name = "FILE.safetensors")]
         file: String,
-        /// A step or a checkpoint's name [default: the latest]
+        /// Step or name of the checkpoint [default: the latest]
         #[arg(long, value_name = "STEP|NAME")]
         step: Option<String>,
         /// Write the moving averages of trained variables instead of their values
         #[arg(long)]
         averages: bool,
-        /// Write only variables with these names, separated by commas; * stands for any letters, ? for one
+        /// Write only variables that match these patterns, separated by commas; * matches any characters, ?
+        /// matches one
         #[arg(long, value_name = "GLOB,..", value_delimiter = ',')]
         variables: Vec<String>,
     },
-    /// Make a checkpoint of a job from a file of F32 tensors, one for each of its variables
+    /// Make a checkpoint of a job from a safetensors file with one F32 tensor for each variable
     Import {
         /// File to read
         #[arg(value_name = "FILE.safetensors")]
         file: String,
         #[command(flatten)]
         place: Where,
-        /// The job, as an example writes it with --export-job
+        /// Job file of the checkpoint; an example writes such a file with --export-job
         #[arg(long, value_name = "FILE")]
         job: PathBuf,
         /// Step of the new checkpoint
         #[arg(long, value_name = "N", default_value_t = 0)]
         step: u64,
-        /// Leave out tensors that the job does not have
+        /// Ignore tensors that the job does not have
         #[arg(long)]
         allow_extra: bool,
     },
@@ -142,12 +144,13 @@ fn split(path: &str) -> Result<(String, String), Failure> {
         Some((directory, name)) => (directory, name),
         None => (".", path),
     };
-    // Only these characters are allowed, because a store would encode all others.
+    // Only these characters are allowed, because a store encodes all other characters, which would change
+    // the name.
     let letter = |letter: char| letter.is_alphanumeric() || " ._-+=,@()".contains(letter);
     if matches!(name, "" | "." | "..") || !name.chars().all(letter) {
         let path = plain(path);
         return Err(Failure::Usage(format!(
-            "'{path}' cannot be used: expected a file name of letters, digits, spaces and ._-+=,@()"
+            "'{path}' cannot be used, expected a file name of letters, digits, spaces and ._-+=,@()"
         )));
     }
     Ok((directory.to_owned(), name.to_owned()))
@@ -267,7 +270,7 @@ async fn check(store: &Store, which: Option<&str>, json: bool) -> Outcome {
     if faults.is_empty() {
         if !json {
             let bytes = bytes_shown(bytes);
-            say(&format!("{name} is whole: {files} file(s), {tensors} tensors, {bytes}\n"));
+            say(&format!("{name} is valid: {files} file(s), {tensors} tensors, {bytes}\n"));
         }
         return Ok(());
     }
@@ -275,8 +278,8 @@ async fn check(store: &Store, which: Option<&str>, json: bool) -> Outcome {
         say(&faults.iter().map(|fault| format!("{name}/{fault}\n")).collect::<String>());
     }
     let whole = match whole {
-        Some(whole) => format!("the latest whole one is {whole}"),
-        None => "there is no whole one".to_owned(),
+        Some(whole) => format!("the newest valid checkpoint is {whole}"),
+        None => "no checkpoint is valid".to_owned(),
     };
-    Err(Failure::Error(anyhow!("{name} is broken, {} fault(s): {whole}", faults.len())))
+    Err(Failure::Error(anyhow!("{name} is damaged, {} fault(s); {whole}", faults.len())))
 }

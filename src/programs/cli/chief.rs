@@ -13,7 +13,11 @@ use super::task::run;
 use crate::programs::{logging, roles};
 
 #[derive(Debug, Parser)]
-#[command(name = "pushpull-chief", version, about = "Decide for the whole job: the chief task of a cluster")]
+#[command(
+    name = "pushpull-chief",
+    version,
+    about = "Run the chief task of a cluster, which controls the whole job"
+)]
 pub(super) struct ChiefArgs {
     #[command(flatten)]
     cluster: ClusterArgs,

@@ -20,14 +20,14 @@ use crate::threads::threads_per_worker;
 /// The flags of an evaluation.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct EvaluationArgs {
-    /// The measure of the best checkpoint: a metric of the model or loss, with :max or :min [default:
-    /// accuracy, or loss where the model has none]
+    /// Metric that selects the best checkpoint: loss or a metric of the model, with :max or :min [default:
+    /// accuracy, or loss if the model has no accuracy]
     #[arg(long, value_name = "METRIC[:max|:min]")]
     best: Option<BestSpec>,
-    /// Time between two looks for new checkpoints, in milliseconds
+    /// Time between two checks for new checkpoints, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     poll_every_ms: u64,
-    /// End when no new checkpoint has appeared for this many seconds; 0 waits for ever
+    /// End when no new checkpoint has appeared for this many seconds; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     idle_timeout_s: u64,
 }
@@ -48,10 +48,11 @@ impl EvaluationArgs {
     about = "Evaluate every new checkpoint of a job, and keep the best"
 )]
 pub(super) struct EvaluatorArgs {
-    /// The job's directory of checkpoints; DIR/eval and DIR/best are made in it
+    /// Checkpoint directory of the job; evaluations are written to DIR/eval, and the best checkpoint to
+    /// DIR/best
     #[arg(long, value_name = "DIR")]
     checkpoint_dir: String,
-    /// Directory of the data on this host, instead of the job's
+    /// Directory of the data on this host, if it differs from the directory in the job file
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Threads for one batch, shared by all devices [default: all cores]

@@ -15,8 +15,8 @@ use super::updates::Optimizer;
 /// let defaults = Defaults::steps(2000).batch_size(32).adam(0.002);
 /// ```
 ///
-/// A default that depends on another flag of the example is set with clap, on the struct of the flags, for
-/// example by `#[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]`.
+/// To make a default depend on another flag of the example, set it with clap on the struct of the flags, for
+/// example `#[command(mut_arg("optimizer", |arg| arg.default_value_if("model", "cnn", "adam")))]`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Defaults {
@@ -65,9 +65,9 @@ impl Defaults {
         Self { optimizer: Optimizer::Adam, learning_rate, ..self }
     }
 
-    /// Returns the command with these defaults. If another optimizer is chosen, the default learning rate is
-    /// the usual one of that optimizer. If epochs are given where the default is in steps, or the other way
-    /// round, the default length does not count.
+    /// Returns the command with these defaults. If the user selects a different optimizer, the default
+    /// learning rate is the usual one of that optimizer. The default length is dropped if the user gives the
+    /// length in the other unit: epochs instead of steps, or steps instead of epochs.
     pub(super) fn apply(self, command: Command) -> Command {
         let command = match self.length {
             Length::Epochs(epochs) => command.mut_arg("epochs", |arg| arg.default_value(epochs.to_string())),
@@ -111,7 +111,8 @@ mod tests {
         train: TrainArgs,
     }
 
-    /// Describes the job that the flags request: length, batch size, optimizer and learning rate.
+    /// Reads the flags, and describes the job that they request: its length, batch size, optimizer and
+    /// learning rate.
     fn read(defaults: Defaults, flags: &[&str]) -> String {
         let command = defaults.apply(<Example as clap::CommandFactory>::command());
         let args = std::iter::once("example").chain(flags.iter().copied());

@@ -15,9 +15,10 @@ use crate::programs::exit::Failure;
 use crate::programs::http::EndpointConfig;
 use crate::programs::roles::Network;
 
-/// The flags of a task's place in its cluster. The cluster has one of three spellings.
+/// The flags that describe the cluster and the role of this task in it. The cluster can be given in three
+/// ways: as `TF_CONFIG`, as a cluster spec, or as lists of hosts.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Cluster (one of three spellings)")]
+#[command(next_help_heading = "Cluster (given in one of three ways)")]
 pub(crate) struct ClusterArgs {
     /// Cluster and task as JSON, as Kubeflow sets it
     #[arg(long, env = "TF_CONFIG", value_name = "JSON", hide_env_values = true)]
@@ -31,7 +32,7 @@ pub(crate) struct ClusterArgs {
     /// Addresses of the worker tasks, separated by commas
     #[arg(long, value_name = "HOST:PORT,..")]
     worker_hosts: Option<String>,
-    /// Address of the chief; without one, worker 0 hosts it
+    /// Address of the chief; if it is not given, worker 0 hosts the chief
     #[arg(long, value_name = "HOST:PORT", alias = "chief-hosts")]
     chief_host: Option<String>,
     /// Job of this task: chief, ps or worker
@@ -40,14 +41,14 @@ pub(crate) struct ClusterArgs {
     /// Index of this task within its job
     #[arg(long, value_name = "N")]
     task_index: Option<u32>,
-    /// Address to listen at, if it differs from the task's address in the cluster; a worker that does not
-    /// host the chief serves no other task, and listens nowhere
+    /// Address to listen at, if it differs from the task's address in the cluster; has no effect on a worker
+    /// that does not host the chief, because such a worker does not listen
     #[arg(long, value_name = "HOST:PORT")]
     bind: Option<Address>,
-    /// How long to wait until the other tasks are up, in seconds
+    /// Time limit for the other tasks to start, in seconds
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     start_timeout_s: u64,
-    /// Time after which a silent task counts as lost, in seconds; the same for all tasks
+    /// Time after which a silent task counts as lost, in seconds; use the same value for all tasks
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(3..=86_400))]
     lost_after_s: u64,
     /// Time after which an unanswered request is sent again, in milliseconds
@@ -71,12 +72,14 @@ impl ClusterArgs {
         }
     }
 
-    /// Returns the task that this process is according to the flags; `None` if they name no cluster.
+    /// Returns the cluster and this process's task in it. Returns `None` if the flags do not describe a
+    /// cluster.
     pub(crate) fn resolve(&self) -> Result<Option<ClusterConfig>, Failure> {
         self.flags(self.job_name.clone()).resolve().map_err(|error| self.named(&error))
     }
 
-    /// Returns the task that this process is according to the flags; `job` is the job of this program.
+    /// Returns the cluster and this process's task in it, which must belong to `job`, the job that this
+    /// program runs.
     pub(crate) fn resolve_as(&self, job: JobName) -> Result<ClusterConfig, Failure> {
         let resolved = match self.flags(self.job_name.clone()).resolve() {
             Err(ClusterError::NoJobName { .. }) => self.flags(Some(job.to_string())).resolve(),
@@ -89,7 +92,7 @@ impl ClusterArgs {
         };
         if config.task().job != job {
             let reason = format!(
-                "{}: this program runs a {job} task, but the cluster says that it is {}",
+                "{}: this program runs a {job} task, but the cluster assigns it the task {}",
                 self.spelling(),
                 config.task()
             );
@@ -98,7 +101,7 @@ impl ClusterArgs {
         Ok(config)
     }
 
-    /// Returns the flags, or the environment variable, by which the cluster was given.
+    /// Returns the names of the flags, or of the environment variable, with which the cluster was given.
     const fn spelling(&self) -> &'static str {
         if self.cluster_spec.is_some() {
             "--cluster-spec"
@@ -109,7 +112,8 @@ impl ClusterArgs {
         }
     }
 
-    /// Returns the error, with the name of its flag in front unless the error contains it already.
+    /// Makes a usage failure from an error. Puts the name of the flag in front if the text of the error
+    /// contains no flag.
     fn named(&self, error: &ClusterError) -> Failure {
         let text = error.to_string();
         let names_one = text.contains("--") || text.contains("TF_CONFIG");
@@ -132,15 +136,15 @@ impl ClusterArgs {
     }
 }
 
-/// The flags of how a worker computes.
+/// The flags that control how a worker computes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Devices of each worker, cpu:0 to cpu:N-1; each has a clone of the graph and takes a part of every
-    /// batch
+    /// Number of devices of each worker (cpu:0 to cpu:N-1); each device has a clone of the graph and
+    /// computes a part of every batch
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=pushpull_worker::DEVICES_MAX as i64))]
     pub devices: u16,
-    /// Run an operation that names another device than its clone's on its clone's device, instead of refusing
-    /// it
+    /// What to do if an operation requests a different device than that of its clone: true runs it on the
+    /// clone's device, false refuses the job
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub soft_placement: bool,
 }

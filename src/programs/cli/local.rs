@@ -13,33 +13,33 @@ use crate::threads::threads_per_worker;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LocalArgs {
-    /// Ps tasks
+    /// Number of ps tasks
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     ps: u32,
-    /// Worker tasks
+    /// Number of worker tasks
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: u32,
-    /// The job to run, as an example writes it with --export-job
+    /// Job file to run; an example writes such a file with --export-job
     #[arg(long, value_name = "FILE")]
     job: PathBuf,
-    /// Write the job's report there, as JSON
+    /// Write the job's report to this file, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print where every variable lives, and where every operation runs
     #[arg(long)]
     log_placement: bool,
-    /// Shards of each ps task
+    /// Number of shards of each ps task
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Threads for one step of each worker [default: the cores, shared among the workers]
+    /// Threads for one step of each worker [default: all cores, divided among the workers]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
-    /// Directory of the data on this host, instead of the job's
+    /// Directory of the data on this host, if it differs from the directory in the job file
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// How long to wait until all tasks are up, in seconds
+    /// Time limit for all tasks to start, in seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     start_timeout_s: u64,
     #[command(flatten)]
@@ -49,10 +49,10 @@ pub(super) struct LocalArgs {
 }
 
 impl LocalArgs {
-    /// Runs the cluster to the job's end.
+    /// Runs the cluster until the job has ended.
     pub(super) fn run(self) -> Outcome {
-        // These are checked here, so that a mistake is one line from this program and not the same line from
-        // every child.
+        // The flags are checked here, so that a mistake is reported once. Otherwise every child would report
+        // it.
         let report = self.report.as_deref();
         report.map_or(Ok(()), |path| check_writable("--report", "the report", path))?;
         read_job(&self.job)?;

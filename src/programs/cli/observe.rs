@@ -13,7 +13,8 @@ use crate::programs::http::{EndpointConfig, TOKEN_ENV, Token};
 use crate::programs::logging::{Log, LogFormat};
 use crate::programs::settings::CalledWith;
 
-/// The argument whose parsed value also carries the settings of the command line to the endpoint.
+/// The id of the endpoint's flag. Its parsed value also carries the settings of the whole command line to
+/// the endpoint.
 const CARRIER: &str = "http_addr";
 
 /// The address to listen at, if any.
@@ -30,7 +31,7 @@ impl FromStr for HttpAddress {
         if text == "none" {
             return Ok(Self::Nowhere);
         }
-        // Unlike the port of a task, this one may be 0: any free port.
+        // Port 0 is valid here, unlike in the address of a task. The system then chooses a free port.
         let (host, port) = text.rsplit_once(':').ok_or("expected HOST:PORT or none")?;
         let digits = port.bytes().all(|byte| byte.is_ascii_digit());
         let port: u16 = port
@@ -61,8 +62,8 @@ impl FromStr for Listen {
     }
 }
 
-/// Makes the endpoint's flag carry `called_with`, which is filled when the whole command line has been read.
-/// A command without an endpoint is left unchanged.
+/// Attaches `called_with` to the value of the endpoint's flag. The caller fills `called_with` after the
+/// whole command line has been read. A command without an endpoint is returned unchanged.
 pub(super) fn carry(command: Command, called_with: &CalledWith) -> Command {
     if command.get_arguments().all(|arg| arg.get_id() != CARRIER) {
         return command;
@@ -73,27 +74,27 @@ pub(super) fn carry(command: Command, called_with: &CalledWith) -> Command {
     command.mut_arg(CARRIER, |arg| arg.value_parser(parse))
 }
 
-/// How a process can be observed.
+/// The flags of a process's endpoint and of its log.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Observing")]
 pub(crate) struct ObserveArgs {
-    /// Where this process can be observed over HTTP; port 0 takes any free port, none switches it off
+    /// Address of this process's HTTP endpoint; port 0 takes any free port, none disables the endpoint
     #[arg(long, value_name = "HOST:PORT|none", default_value = "127.0.0.1:0")]
     http_addr: Listen,
-    /// File of the token that lets clients save or stop the job over HTTP; PUSHPULL_HTTP_TOKEN may hold it
-    /// instead
+    /// File with the token that a client must send to save or stop the job over HTTP; without a file, the
+    /// token is taken from the variable PUSHPULL_HTTP_TOKEN
     #[arg(long, value_name = "FILE")]
     http_token_file: Option<PathBuf>,
     /// How long to keep answering over HTTP after the job has ended, in seconds; a signal ends it earlier
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     http_linger_s: u64,
-    /// The format of log lines
+    /// Format of log lines
     #[arg(long, value_enum, default_value = "human")]
     log_format: LogFormat,
 }
 
 impl ObserveArgs {
-    /// Returns the settings of the endpoint, which shows `log`.
+    /// Returns the settings of an endpoint that shows `log`.
     pub(super) fn endpoint(&self, log: &Log) -> Result<EndpointConfig, Failure> {
         let env = std::env::var(TOKEN_ENV).ok();
         self.check()?;
@@ -109,7 +110,7 @@ impl ObserveArgs {
         })
     }
 
-    /// Refuses flags that would have no effect, because they are a mistake.
+    /// Returns an error for flags that would have no effect, because they are probably a mistake.
     fn check(&self) -> Result<(), Failure> {
         let useless = match &self.http_addr.address {
             HttpAddress::At(_) => None,
@@ -129,8 +130,8 @@ impl ObserveArgs {
         self.log_format
     }
 
-    /// Returns these settings as flags: first for the chief of a cluster on this machine, then for every
-    /// other task. The other tasks use any free port.
+    /// Returns these settings as flags for the tasks of a cluster on this machine. The first list is for the
+    /// chief, and the second list is for every other task. The other tasks use any free port.
     pub(super) fn to_flags(&self) -> Result<(Vec<String>, Vec<String>), Failure> {
         self.check()?;
         let (own, others) = match &self.http_addr.address {

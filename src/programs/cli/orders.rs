@@ -1,4 +1,4 @@
-//! The flags of a role binary that hosts the chief: the job, its report, and where it is saved.
+//! The flags of a role binary that hosts the chief: the job file, the report, and the checkpoints.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use crate::programs::roles::ChiefOrders;
 /// The flags of the task that hosts the chief.
 #[derive(Debug, clap::Args)]
 pub(super) struct OrderArgs {
-    /// The job to run, as an example writes it with --export-job
+    /// Job file to run; an example writes such a file with --export-job
     #[arg(long, value_name = "FILE")]
     job: Option<PathBuf>,
-    /// Write the job's report there, as JSON
+    /// Write the job's report to this file, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
@@ -24,7 +24,8 @@ pub(super) struct OrderArgs {
 }
 
 impl OrderArgs {
-    /// Reads the job and checks the flags. If no job is given, the error begins with `host`.
+    /// Reads the job and checks the flags. If no job is given, the error begins with `host`, which names the
+    /// task that needs the job.
     pub(super) fn orders(
         &self,
         cluster: &ClusterArgs,

@@ -12,13 +12,13 @@ use super::settings::settings;
 use crate::programs::exit::{Failure, Outcome, finish};
 use crate::programs::settings::CalledWith;
 
-/// Reads the command line, runs the program, and returns its exit status: 0 if it did what it was started
-/// for, 1 if it failed, 2 if the command line was wrong, and 128 + n if signal n ended it early.
+/// Reads the command line, runs the program, and returns its exit status: 0 on success, 1 if the program
+/// failed, 2 if the command line was wrong, and 128 + n if signal n ended the program early.
 pub fn main<Args: Parser>(run: impl FnOnce(Args) -> Outcome) -> ExitCode {
     exit(start(Args::command(), std::env::args_os(), run))
 }
 
-/// Does the same as [`main`] for an example whose [`TrainArgs`](super::TrainArgs) have other defaults.
+/// Does the same as [`main`], but with the example's own defaults for [`TrainArgs`](super::TrainArgs).
 ///
 /// # Panics
 /// Panics if `Args` does not flatten [`TrainArgs`](super::TrainArgs).
@@ -26,12 +26,12 @@ pub fn main_with<Args: Parser>(defaults: Defaults, run: impl FnOnce(Args) -> Out
     exit(start(defaults.apply(Args::command()), std::env::args_os(), run))
 }
 
-/// Runs a program with the given arguments, the first of which is the program's name. Any number of programs
-/// may run in one process, each on a thread of its own.
+/// Runs a program with the given arguments. The first argument is the program's name. Any number of programs
+/// can run in one process, if each runs on a thread of its own.
 ///
 /// # Errors
-/// Returns the failure that [`main`] would print. A request for help or for the version is a
-/// [`Failure::Usage`], too.
+/// Returns the failure that [`main`] would print. Also returns a [`Failure::Usage`] if help or the version
+/// is requested.
 pub fn main_from<Args: Parser>(
     arguments: impl IntoIterator<Item = impl Into<OsString>>,
     run: impl FnOnce(Args) -> Outcome,
@@ -42,7 +42,7 @@ pub fn main_from<Args: Parser>(
     }
 }
 
-/// The result of a call of a program.
+/// The result of starting a program.
 enum Started {
     /// The program has run, or its command line was wrong.
     Ended(Outcome),
@@ -82,7 +82,8 @@ fn start<Args: Parser>(
     }
 }
 
-/// Turns `--ps_hosts` into `--ps-hosts`, because both spellings are in use.
+/// Replaces underscores by dashes in the names of flags, because users write both `--ps_hosts` and
+/// `--ps-hosts`.
 fn with_dashes(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let mut verbatim = false;
     args.map(move |arg| {

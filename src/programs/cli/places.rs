@@ -1,5 +1,5 @@
-//! The files and directories that flags name: paths that mean the same in any working directory, and
-//! locations of checkpoints.
+//! Reads the values of flags that are files, directories or locations of checkpoints. Paths are made
+//! absolute, so that they do not depend on the working directory.
 
 use std::path::{Path, PathBuf};
 
@@ -8,22 +8,25 @@ use anyhow::Context;
 use crate::programs::exit::Failure;
 use crate::report::partial;
 
-/// The folder of event files below a directory of checkpoints.
+/// The name of the folder of event files in a checkpoint directory.
 const SUMMARIES: &str = "summaries";
 
-/// Returns the absolute path of the file that `flag` names. It must be UTF-8, so that a job file can contain
-/// it.
+/// Returns the absolute path of the file in the value of `flag`. The path must be UTF-8, because a job file
+/// may contain it.
 pub(super) fn absolute(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
     let absolute =
         std::path::absolute(path).with_context(|| format!("{flag}: '{}' is not a path", path.display()))?;
     match absolute.to_str() {
         Some(_) => Ok(absolute),
-        None => Err(Failure::Usage(format!("{flag}: {} is not UTF-8", absolute.display()))),
+        None => Err(Failure::Usage(format!(
+            "{flag}: the path {} is not UTF-8, rename the file",
+            absolute.display()
+        ))),
     }
 }
 
-/// Returns the location of checkpoints that `flag` names, a path or a URL. A path is made absolute, so that
-/// it means the same in any working directory.
+/// Returns the location of checkpoints in the value of `flag`, which is a path or a URL. A path is made
+/// absolute, so that it does not depend on the working directory.
 pub(super) fn located(flag: &str, place: &str) -> Result<String, Failure> {
     match place.split_once("://") {
         None => Ok(absolute(flag, place.as_ref())?.display().to_string()),
@@ -31,13 +34,13 @@ pub(super) fn located(flag: &str, place: &str) -> Result<String, Failure> {
     }
 }
 
-/// Returns the directory of event files below the location of checkpoints; `None` if that is a URL.
+/// Returns the directory of event files for a location of checkpoints; `None` if the location is a URL.
 pub(super) fn summaries_below(location: &str) -> Option<PathBuf> {
     (!location.contains("://")).then(|| PathBuf::from(location).join(SUMMARIES))
 }
 
-/// Checks that a file can be written, so that an error is reported before the training and not after it.
-/// `what` completes "cannot write ..." in the error.
+/// Checks that a file can be written, so that an error is reported before the training and not after it. The
+/// error begins with "cannot write", followed by `what`.
 ///
 /// # Errors
 /// Returns an error that names `flag`.

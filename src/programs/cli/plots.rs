@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use pushpull_chief::tensorboard::{EventWriter, evaluated};
 use pushpull_storage::EvaluationRecord;
 
-/// Returns a function that writes every evaluation to event files in `dir`; without `dir` it does nothing.
-/// The first error is logged and ends the plots, but not the evaluations.
+/// Returns a function that writes each evaluation to event files in `dir`. Without `dir` the function does
+/// nothing. It logs the first error, and writes nothing after that; the evaluations continue.
 pub(super) fn plotter(dir: Option<PathBuf>) -> impl FnMut(&EvaluationRecord) + Send + 'static {
     let mut writer = None;
     let mut failed = dir.is_none();
@@ -21,7 +21,7 @@ pub(super) fn plotter(dir: Option<PathBuf>) -> impl FnMut(&EvaluationRecord) + S
         };
         let summaries = evaluated(record.step, &record.evaluation);
         if let Err(error) = plotted.and_then(|writer: &mut EventWriter| writer.write(&summaries)) {
-            tracing::warn!("evaluations are no longer plotted: {error}");
+            tracing::warn!("stopped plotting evaluations: {error}");
             failed = true;
         }
     }

@@ -13,11 +13,11 @@ use super::task::run;
 use crate::programs::{logging, roles};
 
 #[derive(Debug, Parser)]
-#[command(name = "pushpull-ps", version, about = "Hold variables: one ps task of a cluster")]
+#[command(name = "pushpull-ps", version, about = "Run a ps task of a cluster, which stores variables")]
 pub(super) struct PsArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Shards, each on a thread of its own
+    /// Number of shards; each shard runs on a thread of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! Writes the flags of all programs as one page of the book, and as a list of names that must not change.
-//! Takes them from the programs' definitions in clap.
+//! Tests that write the flags of all programs as a page of the book, and compare them with a list of names
+//! that must not change. The flags are taken from the programs' definitions in clap.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ fn page() -> String {
 
 fn row(arg: &Arg) -> String {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    // A default that depends on other flags is not known to clap as such; it is part of the help text.
+    // A default that depends on other flags is only part of the help text, and not known to clap.
     let (meaning, told) = match help.split_once(" [default: ") {
         Some((meaning, rest)) => (meaning.to_owned(), rest.strip_suffix(']').map(ToOwned::to_owned)),
         None => (help, None),
@@ -164,7 +164,7 @@ fn names_and_defaults_of_flags_stay() {
     let new: Vec<_> = now.lines().filter(|line| !committed.lines().any(|own| own == *line)).collect();
     assert!(
         lost.is_empty() && new.is_empty(),
-        "scripts rely on these names; edit {NAMES} only for a change that users are told of\nlost: {lost:#?}\nnew: {new:#?}"
+        "scripts rely on these names; edit {NAMES} only for a change that is announced to users\nlost: {lost:#?}\nnew: {new:#?}"
     );
 }
 

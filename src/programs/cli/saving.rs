@@ -20,16 +20,16 @@ use crate::programs::exit::Failure;
 
 /// The default time between two checkpoints.
 const SAVE_SECS: u64 = 600;
-/// The default number of steps between two steps in the timeline. With this number the timeline costs next to
-/// nothing.
+/// The default of `--trace-every`: the timeline contains one in this many steps. With this default the cost
+/// of the timeline is negligible.
 const TRACE_EVERY: u64 = 100;
 
-/// The flags of checkpoints and of everything that is written beside them.
+/// The flags of checkpoints, summaries, early stopping and the timeline.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Checkpoints and summaries (of the chief)")]
 pub(super) struct SavingArgs {
-    /// Save checkpoints there, and resume from there after a restart: a directory that all hosts share,
-    /// file://, s3:// or gs://
+    /// Directory of checkpoints, from which a restarted job resumes: a path that all hosts share, file://,
+    /// s3:// or gs://
     #[arg(long, value_name = "DIR")]
     checkpoint_dir: Option<String>,
     /// Updates between two checkpoints
@@ -41,7 +41,7 @@ pub(super) struct SavingArgs {
     /// How many of the newest checkpoints to keep [default: 5]
     #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     keep_checkpoints: Option<u16>,
-    /// Beside these, keep one checkpoint for every X hours for ever
+    /// Also keep one checkpoint for every X hours, and never delete it
     #[arg(long, value_name = "X", requires = "checkpoint_dir", value_parser = hours)]
     keep_every_hours: Option<Duration>,
     /// Checkpoint to resume from: latest-valid, latest, none or a step [default: latest-valid]
@@ -50,44 +50,46 @@ pub(super) struct SavingArgs {
     /// Time for saving and stopping after a signal, in seconds [default: 25]
     #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(5..=3600))]
     drain_timeout_s: Option<u64>,
-    /// Take initial values from another job's checkpoint; the step begins at 0
+    /// Directory of another job's checkpoints; the job takes its initial values from one of them, and begins
+    /// at step 0
     #[arg(long, value_name = "DIR")]
     warm_start: Option<String>,
-    /// Step of that checkpoint [default: the latest complete one]
+    /// Step of the checkpoint for --warm-start [default: that of the latest complete one]
     #[arg(long, value_name = "N", requires = "warm_start")]
     warm_start_step: Option<u64>,
-    /// Variables to take, such as 'conv*' [default: all]
+    /// Pattern of the variables that --warm-start takes, such as 'conv*' [default: all]
     #[arg(long, value_name = "PATTERN", requires = "warm_start")]
     warm_start_variables: Option<String>,
-    /// Name of a variable in that checkpoint, where it differs; may be given several times
+    /// Take the variable NEW of this job from the variable OLD of the checkpoint for --warm-start; may be
+    /// given several times
     #[arg(long, value_name = "NEW=OLD", requires = "warm_start", value_parser = rename)]
     warm_start_rename: Vec<(String, String)>,
     /// Directory of event files for TensorBoard [default: `summaries` below the checkpoint directory]
     #[arg(long, value_name = "DIR")]
     summary_dir: Option<PathBuf>,
-    /// Updates between two summaries, unless the seconds pass first [default: 100]
+    /// Maximum number of updates between two summaries [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     summary_steps: Option<u64>,
-    /// Seconds between two summaries, unless the updates are made first [default: 10]
+    /// Maximum number of seconds between two summaries [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     summary_secs: Option<u64>,
-    /// End the job after N evaluations in a row without an improvement: METRIC:N, such as accuracy:3 or
+    /// End the job when METRIC has not improved in N evaluations in a row: METRIC:N, such as accuracy:3 or
     /// loss:5
     #[arg(long, value_name = "METRIC:N", requires = "checkpoint_dir", value_parser = early_stopping)]
     early_stopping: Option<(String, u32)>,
-    /// Write a timeline of the job there, for Perfetto
+    /// Write a timeline of the job to this file, for Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Send the timeline to a collector of OpenTelemetry by OTLP, such as http://localhost:4318
+    /// Send the timeline by OTLP to the OpenTelemetry collector at this URL, such as http://localhost:4318
     #[cfg(feature = "otlp")]
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// Steps of each worker between two in the timeline [default: 100]
+    /// Record one in N steps of each worker in the timeline [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     trace_every: Option<u64>,
 }
 
-/// A hook that takes the place of a timeline that cannot be written, and does nothing.
+/// A hook that does nothing. It replaces the timeline if the timeline cannot be written.
 struct NoTimeline;
 
 impl Hook for NoTimeline {}
@@ -137,7 +139,7 @@ impl SavingArgs {
         Ok(config)
     }
 
-    /// Returns true when the flags ask for a timeline.
+    /// Returns true when the flags request a timeline.
     fn traces(&self) -> bool {
         #[cfg(feature = "otlp")]
         if self.otlp_endpoint.is_some() {
@@ -170,7 +172,7 @@ impl SavingArgs {
         Ok(plotter(self.directory()?.map(|dir| dir.join(EVALUATIONS))))
     }
 
-    /// Returns the hooks of the chief that these flags ask for, after `more`.
+    /// Returns the hooks `more`, followed by the chief's hooks that these flags request.
     pub(super) fn hooks(&self, more: &[MakeHook]) -> Result<Vec<MakeHook>, Failure> {
         let mut hooks = more.to_vec();
         if let Some(summaries) = self.summaries()? {
@@ -182,14 +184,14 @@ impl SavingArgs {
             hooks.push(Arc::new(move || match TraceFile::create(&path) {
                 Ok(timeline) => Box::new(timeline),
                 Err(error) => {
-                    tracing::error!("cannot write the timeline to {}: {error}", path.display());
+                    tracing::error!("could not write the timeline to {}: {error}", path.display());
                     Box::new(NoTimeline)
                 }
             }));
         }
         #[cfg(feature = "otlp")]
         if let Some(endpoint) = &self.otlp_endpoint {
-            // The exporter is made once here, so that a bad endpoint is an error before the training.
+            // The exporter is made here only to report a bad endpoint before the training.
             drop(
                 pushpull_chief::hooks::Otlp::new(endpoint)
                     .map_err(|error| Failure::Usage(format!("--otlp-endpoint: {error}")))?,
@@ -198,13 +200,13 @@ impl SavingArgs {
             hooks.push(Arc::new(move || match pushpull_chief::hooks::Otlp::new(&endpoint) {
                 Ok(collector) => Box::new(collector),
                 Err(error) => {
-                    tracing::error!("cannot send the timeline: {error}");
+                    tracing::error!("could not send the timeline: {error}");
                     Box::new(NoTimeline)
                 }
             }));
         }
         if let Some((metric, patience)) = self.early_stopping.clone() {
-            // Of a loss or an error, lower values are better.
+            // For a loss or an error, lower values are better.
             let lower = ["loss", "error"].iter().any(|word| metric.contains(word));
             let better = if lower { Better::Lower } else { Better::Higher };
             hooks.push(Arc::new(move || Box::new(EarlyStopping::new(metric.clone(), better, patience, 0.0))));
@@ -229,7 +231,8 @@ impl SavingArgs {
         }
     }
 
-    /// Returns these settings as flags for another process, which may have another working directory.
+    /// Returns these settings as flags for another process. Paths are absolute, because that process may
+    /// have a different working directory.
     pub(super) fn to_flags(&self) -> Result<Vec<String>, Failure> {
         let text = |value: &dyn ToString| value.to_string();
         let location = |flag: &str, place: &Option<String>| {

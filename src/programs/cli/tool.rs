@@ -11,7 +11,12 @@ use super::parse::main;
 use crate::programs::top::Top;
 
 #[derive(Debug, Parser)]
-#[command(name = "pushpull", version, about = "A parameter server: tools", arg_required_else_help = false)]
+#[command(
+    name = "pushpull",
+    version,
+    about = "Tools of the parameter server pushpull",
+    arg_required_else_help = false
+)]
 pub(super) struct ToolArgs {
     #[command(subcommand)]
     tool: Tool,
@@ -19,12 +24,12 @@ pub(super) struct ToolArgs {
 
 #[derive(Debug, Subcommand)]
 enum Tool {
-    /// Run a job on a cluster of real processes on this machine
+    /// Run a job on this machine, with one process for each task
     Local(Box<LocalArgs>),
     /// List, show, verify, export and import checkpoints
     #[command(subcommand)]
     Checkpoint(CheckpointTool),
-    /// Watch a job on this terminal
+    /// Show the progress of a job in this terminal
     Top(TopArgs),
 }
 
@@ -33,10 +38,10 @@ struct TopArgs {
     /// HTTP address of the chief
     #[arg(long, value_name = "HOST:PORT")]
     chief: String,
-    /// Time between two looks, in seconds
+    /// Time between two updates of the display, in seconds
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval_s: u64,
-    /// Print the current state, and end
+    /// Print the current state once, and exit
     #[arg(long)]
     once: bool,
 }

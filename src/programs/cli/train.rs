@@ -1,4 +1,5 @@
-//! The flags that every example takes, and how they run its model.
+//! The flags that every example takes. They run the example's model in this process or as a task of a
+//! cluster.
 
 use std::path::PathBuf;
 
@@ -49,13 +50,13 @@ pub struct TrainArgs {
     /// Directory of the data; without it the example generates data itself
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Number of updates
+    /// Number of updates to train for
     #[arg(long, value_name = "N", conflicts_with = "epochs", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
-    /// Number of times that every example is seen, instead of a number of updates
+    /// Number of passes over the training data, instead of a number of updates
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     epochs: Option<u64>,
-    /// Examples in one worker's batch
+    /// Number of examples in one worker's batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     batch_size: u32,
     #[command(flatten)]
@@ -72,22 +73,22 @@ pub struct TrainArgs {
     /// Print where every variable lives, and where every operation runs
     #[arg(long)]
     log_placement: bool,
-    /// Write the job's report there, as JSON
+    /// Write the job's report to this file, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write the job there for the role binaries, and do not train
+    /// Write the job to this file, for the role binaries, and exit without training
     #[arg(long, value_name = "FILE")]
     export_job: Option<PathBuf>,
-    /// Ps tasks of the embedded cluster [default: 1]
+    /// Number of ps tasks of the embedded cluster [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     ps: Option<u32>,
-    /// Worker tasks of the embedded cluster [default: 2]
+    /// Number of worker tasks of the embedded cluster [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Option<u32>,
-    /// Shards of each ps task, each on a thread of its own
+    /// Number of shards of each ps task; each shard runs on a thread of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
-    /// Threads for one step of each worker [default: the cores, shared among the workers of this process]
+    /// Threads for one step of each worker [default: all cores, divided among the workers of this process]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
     #[command(flatten)]
@@ -140,7 +141,7 @@ impl TrainArgs {
         let names_files = [&input.train, &input.test].into_iter().any(|set| !set.files().is_empty());
         if self.data_dir.is_some() && !names_files {
             return Err(Failure::Usage(format!(
-                "--data-dir is given, and '{}' reads no files: leave it out",
+                "--data-dir is given, but '{}' does not read files: leave out --data-dir",
                 graph.name
             )));
         }
@@ -149,7 +150,7 @@ impl TrainArgs {
             let json = self.job(graph, input, workers)?.to_json();
             std::fs::write(path, json + "\n")
                 .with_context(|| format!("--export-job: cannot write the job to {}", path.display()))?;
-            println!("the job is in {}: run it with `pushpull local --job {0}`", path.display());
+            println!("wrote the job to {}; run it with `pushpull local --job {0}`", path.display());
             return Ok(());
         }
         let writes_report = cluster
@@ -172,7 +173,7 @@ impl TrainArgs {
         }
     }
 
-    /// Describes the length, the batch size and the optimizer.
+    /// Describes the length of the training, the batch size and the optimizer.
     #[cfg(test)]
     pub(super) fn plan(&self) -> String {
         let length = match (self.steps, self.epochs) {
@@ -182,8 +183,8 @@ impl TrainArgs {
         format!("{length} of {}, {}", self.batch_size, self.update.plan())
     }
 
-    /// Returns the number of workers that train: those of the cluster if there is one, else those of the
-    /// embedded cluster.
+    /// Returns the number of workers that train. They are those of `cluster`, or those of the embedded
+    /// cluster if `cluster` is `None`.
     fn workers(&self, cluster: Option<&ClusterConfig>) -> u32 {
         let listed = cluster.map(|cluster| cluster.cluster().addresses(JobName::Worker).len() as u32);
         listed.or(self.workers).unwrap_or(2)
@@ -332,7 +333,7 @@ mod tests {
         let Err(Failure::Usage(reason)) = args.run(graph, InputSpec::new(points(), points())) else {
             panic!("it was accepted")
         };
-        assert_eq!(reason, "--data-dir is given, and 'plane' reads no files: leave it out");
+        assert_eq!(reason, "--data-dir is given, but 'plane' does not read files: leave out --data-dir");
     }
 
     #[test]

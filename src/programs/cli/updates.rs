@@ -1,5 +1,5 @@
-//! The flags of how gradients become updates: the optimizer, what a worker does with gradients first, and
-//! how those of several workers are synchronised. Independent of models and clusters.
+//! The flags that control how gradients become updates: the optimizer, the processing of gradients in the
+//! worker, and the synchronisation of the workers. Independent of models and clusters.
 
 use clap::{Args, ValueEnum};
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
@@ -67,7 +67,7 @@ enum WhenWorkerLeaves {
     Fail,
 }
 
-/// The flags of how gradients become updates.
+/// The flags that control how gradients become updates.
 #[derive(Clone, Debug, Args)]
 pub(super) struct UpdateArgs {
     /// Optimizer that turns gradients into updates
@@ -80,23 +80,25 @@ pub(super) struct UpdateArgs {
     /// How the learning rate changes: constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR
     #[arg(long, value_name = "HOW", default_value = "cosine")]
     schedule: ScheduleSpec,
-    /// Updates over which the learning rate rises linearly from 0 to its value
+    /// Number of updates over which the learning rate rises linearly from 0 to its value
     #[arg(long, value_name = "N", default_value_t = 0)]
     warm_up: u64,
-    /// Share of a value that is added to its gradient; with adamw the decoupled decay [default: 0, 0.01 for
-    /// adamw]
+    /// Weight decay: X times each value is added to its gradient; with adamw, the decoupled decay [default:
+    /// 0, 0.01 for adamw]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = not_negative)]
     weight_decay: Option<f32>,
-    /// Keep exponential moving averages of the variables with this decay, and evaluate those
+    /// Keep exponential moving averages of the variables with this decay, and use the averages in
+    /// evaluations
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = between_zero_and_one)]
     ema_decay: Option<f32>,
     /// Clip every element of a worker's gradients to this absolute value
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     clip_value: Option<f32>,
-    /// Scale a worker's gradients down to this norm over all of them, where it is greater
+    /// Maximum norm of all gradients of a worker taken together; gradients with a greater norm are scaled
+    /// down to it
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     clip_global_norm: Option<f32>,
-    /// What to do about a gradient with NaN or infinite elements: stop the job, or skip that step of the
+    /// What to do about a gradient with NaN or infinite elements: stop the job, or skip this step of the
     /// worker
     #[arg(long, value_enum, default_value = "stop")]
     not_finite: NotFinite,
@@ -133,8 +135,7 @@ impl UpdateArgs {
         self.sync
     }
 
-    /// Returns the learning rate. If neither the flag nor the example sets one, it is the optimizer's usual
-    /// one.
+    /// Returns the learning rate that the flag or the example sets, or else the usual one of the optimizer.
     fn learning_rate(&self) -> f32 {
         self.learning_rate.unwrap_or_else(|| self.optimizer.learning_rate())
     }
@@ -152,8 +153,8 @@ impl UpdateArgs {
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.deterministic && self.sync != SyncSpec::SYNC {
             return Err(Failure::usage(format!(
-                "--deterministic needs the policy sync, but --sync is {}: with it the order in which gradients arrive \
-                 decides; add --sync sync",
+                "--deterministic needs the policy sync, but --sync is {}, whose result depends on the order in which \
+                 gradients arrive; set --sync sync",
                 self.sync
             )));
         }

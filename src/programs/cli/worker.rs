@@ -16,7 +16,11 @@ use crate::programs::{logging, roles};
 use crate::threads::threads_per_worker;
 
 #[derive(Debug, Parser)]
-#[command(name = "pushpull-worker", version, about = "Compute gradients: one worker task of a cluster")]
+#[command(
+    name = "pushpull-worker",
+    version,
+    about = "Run a worker task of a cluster, which computes gradients"
+)]
 pub(super) struct WorkerArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -25,10 +29,11 @@ pub(super) struct WorkerArgs {
     /// Threads for one step, shared by all devices [default: all cores]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
-    /// Directory of the data on this host, instead of the job's
+    /// Directory of the data on this host, if it differs from the directory in the job file
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Print where every operation runs; where it hosts the chief, also where every variable lives
+    /// Print where every operation runs; if this worker hosts the chief, also print where every variable
+    /// lives
     #[arg(long)]
     log_placement: bool,
     #[command(flatten)]

@@ -18,7 +18,8 @@ pub(crate) struct About {
     /// The addresses of all tasks of the cluster, for each job.
     cluster: BTreeMap<String, Vec<String>>,
     flags: Vec<Setting>,
-    /// The name of this process's host in its cluster; `None` if it is in no cluster.
+    /// The host name of this process's task in the cluster spec; `None` if the process does not belong to a
+    /// cluster.
     #[serde(skip)]
     host: Option<String>,
 }
@@ -39,8 +40,8 @@ impl About {
         }
     }
 
-    /// Makes the description of the process of a cluster's task. A worker that hosts the chief is listed as
-    /// both.
+    /// Makes the description of a process that runs a task of a cluster. A worker that hosts the chief is
+    /// listed with both tasks.
     pub(crate) fn task(config: &ClusterConfig) -> Self {
         let (task, cluster) = (config.task(), config.cluster());
         let chief = config.hosts_chief().then_some(TaskId::CHIEF).filter(|&chief| chief != task);
@@ -54,7 +55,8 @@ impl About {
         Self { program, flags, ..self }
     }
 
-    /// Returns the name of this process's host in its cluster; `None` if it is in no cluster.
+    /// Returns the host name of this process's task in the cluster spec; `None` if the process does not
+    /// belong to a cluster.
     pub(super) fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }

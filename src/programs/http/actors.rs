@@ -1,4 +1,4 @@
-//! Lists the actors of this process for people: their states, queues and times.
+//! Lists the actors of this process, in a form for people: their states, queues and times.
 
 use pushpull_messages::observe::{ActorSnapshot, TaskSnapshot, TimeHistogram};
 use serde::Serialize;

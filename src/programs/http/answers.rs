@@ -12,14 +12,15 @@ pub(super) fn told(json: Bytes) -> HttpResponse {
     shared("application/json", json)
 }
 
-/// Refuses a request with a status, and says why.
+/// Makes a response that refuses a request, with a status and with the reason as JSON.
 pub(super) fn refusal(status: StatusCode, reason: &str) -> HttpResponse {
     HttpResponse::build(status).json(serde_json::json!({ "error": reason }))
 }
 
 /// Answers 405, and names the method that the path accepts.
 pub(super) fn wrong_method(right: &Method) -> HttpResponse {
-    let mut answer = refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("only {right} is answered here"));
+    let mut answer =
+        refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("the method is not allowed, expected {right}"));
     let right = HeaderValue::from_str(right.as_str()).expect("a method is a header's value");
     answer.headers_mut().insert(header::ALLOW, right);
     answer

@@ -1,8 +1,8 @@
-//! The body of a response. All clients share its bytes, which are passed to a connection in pieces and only
-//! for a limited time. Independent of the content.
+//! The body of a response. All clients share its bytes. The bytes are passed to a connection in pieces, and
+//! only for a limited time. Independent of the content.
 //!
-//! Wanted properties: (A) the pieces together are the whole body, in order; (B) no bytes are held after
-//! [`SENT_WITHIN`].
+//! Wanted properties: (A) the pieces together are the whole body, in order; (B) a body releases its bytes
+//! after [`SENT_WITHIN`].
 
 use std::future::Future;
 use std::io;
@@ -15,19 +15,19 @@ use actix_web::body::{BodySize, MessageBody};
 use actix_web::web::Bytes;
 use tokio::time::{Sleep, sleep};
 
-/// The time within which a client must read a response. Without it, a client that reads a byte now and then
-/// could hold the bytes for ever.
+/// The time limit for a client to read a response. Without a limit, a client that reads very slowly could
+/// keep the bytes in memory for ever.
 const SENT_WITHIN: Duration = Duration::from_secs(10);
 /// The number of bytes that are passed to a connection at a time.
 const PIECE: usize = 16 << 10;
 
-/// The bytes that are still to be sent, and the deadline.
+/// The bytes that have not been sent yet, and the deadline.
 struct Pieces {
     rest: Bytes,
     late: Pin<Box<Sleep>>,
 }
 
-/// Answers 200 with these bytes, of the content type `kind`.
+/// Answers 200 with these bytes and the content type `kind`.
 pub(super) fn shared(kind: &str, bytes: Bytes) -> HttpResponse {
     HttpResponse::Ok().content_type(kind).body(Pieces::new(bytes))
 }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A).
+        /// Checks (A).
         #[test]
         fn pieces_are_the_whole(bytes in prop::collection::vec(any::<u8>(), 0..5 * PIECE)) {
             let got = timed().block_on(async {
@@ -95,7 +95,7 @@ mod tests {
             prop_assert!(got == bytes);
         }
 
-        /// (B).
+        /// Checks (B).
         #[test]
         fn no_bytes_are_held_for_long(taken in 0usize..5) {
             let (piece, rest) = timed().block_on(async {

@@ -6,12 +6,13 @@ use super::token::Token;
 use crate::programs::logging::Log;
 use crate::programs::settings::CalledWith;
 
-/// The address at which a process can be observed, and what it shows there.
+/// The settings of a process's endpoint: its address, and the data that it shows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndpointConfig {
-    /// The address to listen at; `None` for no endpoint. If the port is 0, the system chooses a free one.
+    /// The address to listen at; `None` for no endpoint. If the port is 0, the system chooses a free port.
     pub address: Option<String>,
-    /// The token that a request to save or stop the job must carry; without one such requests are refused.
+    /// The token that a request to save or stop the job must carry. If it is `None`, all such requests are
+    /// refused.
     pub token: Option<Token>,
     /// The time for which the endpoint keeps answering after its tasks have ended.
     pub linger: Duration,

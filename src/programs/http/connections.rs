@@ -1,6 +1,6 @@
-//! The connections of an endpoint. If there are too many, those that have been silent for longest are
-//! closed. So a client with a request finds room even if many others connect and stay silent. Independent of
-//! requests.
+//! The connections of an endpoint. If there are too many, the connections that have been silent for longest
+//! are closed. A client with a request is therefore answered even if many other clients connect and stay
+//! silent. Independent of requests.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,14 +11,15 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// The usual limit on connections at a time. With all that each may hold, this number takes little memory and
-/// few files.
+/// The number of connections above which silent connections are closed. It is low enough to bound the memory
+/// and the open files of all connections.
 pub(super) const CONNECTIONS_MAX: usize = 64;
-/// The time that every client has to send its request, however many connections there are.
+/// The time that every client has to send its request. Even if there are too many connections, none is
+/// closed earlier.
 pub(super) const GRACE: Duration = Duration::from_millis(50);
-/// The time after which a connection is closed. It covers the request, its body, the tasks' replies and the
-/// reading of the response, with all the time that each of these may take. Without this bound a client could
-/// hold a connection for ever, for example with a body in endless chunks.
+/// The time after which a connection is closed, unless it receives events. It is longer than the sum of the
+/// time limits for the request, its body, the tasks' replies and the reading of the response. Without this
+/// bound a client could keep a connection for ever, for example with a body in endless chunks.
 pub(super) const LIFE: Duration = Duration::from_secs(20);
 
 /// The connections of one endpoint.
@@ -29,22 +30,23 @@ pub(super) struct Connections(Arc<Mutex<Known>>);
 struct Known {
     came: u64,
     open: Vec<Connection>,
-    /// Whether a task is thinning out the connections now.
+    /// True while a task is closing surplus connections.
     is_thinned: bool,
 }
 
 struct Connection {
-    /// The serial number of this connection.
+    /// The serial number of this connection; later connections have greater numbers.
     came: u64,
-    /// The time of the last request on the connection, or of its opening.
+    /// The time of the last request on the connection. Before the first request, it is the time at which the
+    /// connection was opened.
     asked: Instant,
     /// A duplicate of the connection's socket, through which it can be closed.
     socket: OwnedFd,
-    /// Whether the connection receives events.
+    /// True if the connection receives events.
     stays: bool,
 }
 
-/// The registration of one connection. Dropping it removes the connection.
+/// The registration of one connection. Dropping it removes the connection from the list.
 pub(super) struct Place {
     came: u64,
     all: Connections,
@@ -68,7 +70,7 @@ impl Connections {
         Some(Place { came, all: self.clone(), end: None })
     }
 
-    /// Closes the connection with this serial number, whose time is over.
+    /// Closes the connection with this serial number after [`LIFE`], unless it receives events.
     fn end(&self, came: u64) {
         let mut known = self.known();
         if let Some(at) = known.open.iter().position(|own| own.came == came && !own.stays) {
@@ -84,19 +86,20 @@ impl Connections {
         many && !std::mem::replace(&mut known.is_thinned, true)
     }
 
-    /// Closes connections until the limit is met, as far as (B) allows. Returns true while there are still
-    /// too many.
+    /// Closes silent connections until the limit is met, as far as (B) and (C) allow. Returns true while
+    /// there are still too many connections.
     ///
-    /// Wanted properties: (A) after `thin_out` at most [`CONNECTIONS_MAX`] connections remain, unless
-    /// the others were used within [`GRACE`] or receive events; (B) no connection is closed within
-    /// [`GRACE`] of its use, while there is room, or before one that was silent for longer; (C) a
-    /// connection that receives events stays; (D) all others are closed [`LIFE`] after they were
-    /// opened.
+    /// Wanted properties: (A) if more than [`CONNECTIONS_MAX`] connections remain after `thin_out`, all of
+    /// them either were used within [`GRACE`] or receive events; (B) `thin_out` closes a connection only if
+    /// there are too many, if it was last used at least [`GRACE`] ago, and if no other closable connection
+    /// has been silent for longer; (C) a connection that receives events is not closed; (D) every other
+    /// connection is closed [`LIFE`] after it was opened.
     pub(super) fn thin_out(&self, now: Instant) -> bool {
         let mut known = self.known();
         let too_many = known.open.len().saturating_sub(CONNECTIONS_MAX);
         let silent = |own: &Connection| !own.stays && now.saturating_duration_since(own.asked) >= GRACE;
-        // The last ones in this order are closed first.
+        // Connections are closed from the end of this order, which begins with the protected ones and ends
+        // with the one that has been silent for longest.
         known.open.sort_by_key(|own| (silent(own), std::cmp::Reverse((own.asked, own.came))));
         for _ in 0..too_many {
             if let Some(own) = known.open.pop_if(|own| silent(own)) {
@@ -131,8 +134,8 @@ impl Place {
         self.change(|own| own.asked = now);
     }
 
-    /// Records that the connection receives events from now on, so that it is not closed. The number of such
-    /// connections is bounded by `CLIENTS_MAX`.
+    /// Records that the connection receives events from now on, and must not be closed. At most
+    /// `CLIENTS_MAX` connections receive events.
     pub(super) fn stays(&self) {
         self.change(|own| own.stays = true);
     }
@@ -171,7 +174,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// (A)–(C).
+        /// Checks (A)–(C).
         #[test]
         fn the_longest_silent_are_closed_first(
             turns in prop::collection::vec((0u8..16, any::<prop::sample::Index>(), 0u64..4), 1..300),
@@ -214,7 +217,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(connections.known().open.len(), guests.len(), "a place is free again");
-                // Only one caller at a time is told to thin out the connections.
+                // `become_many` returns true to only one caller at a time.
                 let become_many = connections.become_many();
                 prop_assert_eq!(become_many, !thins && guests.len() > CONNECTIONS_MAX);
                 thins |= become_many;

@@ -44,8 +44,8 @@ impl Endpoint {
         Ok(Self { views, linger: config.linger, server })
     }
 
-    /// Returns the address, as `host:port`, at which other tasks and people on other hosts can reach the
-    /// endpoint; `None` if they cannot.
+    /// Returns the address, as `host:port`, at which other hosts can reach the endpoint; `None` if they
+    /// cannot reach it.
     pub(crate) fn advertised(&self) -> Option<String> {
         self.views.http()
     }
@@ -60,7 +60,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns true when the endpoint keeps answering for a while after its tasks have ended.
+    /// Returns true if the endpoint is configured to keep answering after its tasks have ended.
     pub(crate) const fn lingers(&self) -> bool {
         self.server.is_some() && !self.linger.is_zero()
     }
@@ -75,8 +75,8 @@ impl Endpoint {
         self.views.fail(task, reason.to_string());
     }
 
-    /// Ends the endpoint when its linger time is over or `interrupt` is cancelled. Call it when the tasks
-    /// have ended.
+    /// Ends the endpoint as soon as its linger time is over or `interrupt` is cancelled. The caller calls
+    /// this function when the tasks have ended.
     pub(crate) async fn close(self, interrupt: &CancellationToken) {
         let Some(server) = self.server else { return };
         if !self.linger.is_zero() && !interrupt.is_cancelled() {

@@ -1,5 +1,5 @@
-//! Streams changes of the job as server-sent events. A client that reads slowly gets the newest state and
-//! never a backlog, so what the process holds for it is bounded.
+//! Streams changes of the job as server-sent events. A client that reads slowly skips states and gets the
+//! newest one, so the memory for each client is bounded.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,11 +19,12 @@ use super::connections::{CONNECTIONS_MAX, Place};
 use super::rendered::{JobText, json};
 use crate::programs::logging::Recent;
 
-/// The greatest number of clients at a time: half of all connections.
+/// The maximum number of clients that receive events at a time. The other half of the connections stays free
+/// for requests.
 pub(super) const CLIENTS_MAX: usize = CONNECTIONS_MAX / 2;
-/// The least time between two states that are sent.
+/// The minimum time between two states that are sent to a client.
 const GAP_MIN: Duration = Duration::from_millis(250);
-/// The greatest time between two states that are sent, even if nothing changes.
+/// The maximum time between two states that are sent to a client, even if nothing changes.
 const GAP_MAX: Duration = Duration::from_secs(1);
 /// The time that a browser waits before it connects again, in milliseconds.
 const RETRY_MS: u32 = 2000;
@@ -47,11 +48,12 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Begins to send events to one more client, or refuses it if there are [`CLIENTS_MAX`] clients already.
+    /// Begins to send events to a client, or refuses the request if [`CLIENTS_MAX`] clients already receive
+    /// events.
     pub(super) fn answer(&self, request: &HttpRequest, source: Source) -> HttpResponse {
         let Ok(permit) = Arc::clone(&self.clients).try_acquire_owned() else {
             let reason =
-                format!("{CLIENTS_MAX} clients receive events already: try again later, or read /job");
+                format!("{CLIENTS_MAX} clients already receive events: try again later, or read /job");
             return refusal(StatusCode::SERVICE_UNAVAILABLE, &reason);
         };
         if let Some(place) = request.conn_data::<Place>() {
@@ -77,7 +79,7 @@ impl Events {
     }
 }
 
-/// The progress of one client: what it has received already.
+/// The events that one client has received so far, and the sources of further events.
 struct Told {
     source: Source,
     snapshots: watch::Receiver<Arc<ChiefSnapshot>>,
@@ -92,7 +94,7 @@ struct Told {
 }
 
 impl Told {
-    /// Waits for the next events and returns them; `None` after the end of the job.
+    /// Waits for the next events and returns them. Returns `None` once the job's end has been sent.
     async fn next(&mut self) -> Option<Bytes> {
         if self.over {
             return None;
@@ -107,7 +109,8 @@ impl Told {
             None => text.extend(format!("retry: {RETRY_MS}\n").bytes()),
         }
         self.last = Some(Instant::now());
-        // Checked before the snapshot is read, so that a snapshot read after the end is the last one.
+        // This is checked before the snapshot is read: if the chief has ended by now, the snapshot is the
+        // last one.
         self.over = self.snapshots.has_changed().is_err();
         let job = Arc::clone(&self.snapshots.borrow_and_update());
         let job = self.source.job.of(&job);

@@ -1,5 +1,5 @@
-//! The health of this process's tasks: whether they are alive, for a supervisor that restarts them, and
-//! whether they can do their work, for programs that wait for them.
+//! The health of this process's tasks. One check says whether they are alive, for a supervisor that restarts
+//! them. The other check says whether they are ready for work, for programs that wait for them.
 
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use pushpull_messages::observe::{RoleSnapshot, TaskSnapshot, TaskState};
 
 use super::views::Seen;
 
-/// The actors that answer every message soon, identified by the third part of their names. Other actors may
-/// take long over one message: a device computes a whole batch, a trainer waits for other workers, an input
-/// waits until its batches are taken, and the checkpoint writer waits for its disk.
+/// The actors that handle every message quickly, identified by the third part of their names. Other actors
+/// may need a long time for one message: a device computes a whole batch, a trainer waits for other workers,
+/// an input waits until its batches are taken, and the checkpoint writer waits for its disk.
 const PROMPT: [&str; 2] = ["shard", "desk"];
 /// The time after which a prompt actor that still handles the same message counts as stuck.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// Answers 200 if all tasks are alive, else 503 with a list of those that are not.
+/// Answers 200 if all tasks are alive, and otherwise 503 with a list of the failed tasks and the stuck
+/// actors.
 pub(super) fn alive(seen: &Seen, failed: &[(TaskId, String)]) -> HttpResponse {
     let mut complaints: Vec<String> =
         failed.iter().map(|(task, reason)| format!("{task} ended with an error: {reason}")).collect();
@@ -32,7 +33,8 @@ pub(super) fn alive(seen: &Seen, failed: &[(TaskId, String)]) -> HttpResponse {
     told("ok", &complaints)
 }
 
-/// Answers 200 if all tasks can do their work, else 503 with a list of those that cannot, and why.
+/// Answers 200 if all tasks are ready for work, and otherwise 503 with a list of the other tasks and the
+/// reasons.
 pub(super) fn ready(seen: &Seen) -> HttpResponse {
     let waiting = seen.tasks.iter().filter(|task| task.state != TaskState::Ready);
     let mut complaints: Vec<String> =
@@ -40,7 +42,7 @@ pub(super) fn ready(seen: &Seen) -> HttpResponse {
     let lonely = seen.tasks.iter().filter(|task| task.state == TaskState::Ready && !has_chief(task));
     complaints.extend(lonely.map(|task| format!("{} has lost its connection to the chief", task.task)));
     if seen.silent > 0 || seen.tasks.is_empty() {
-        complaints.push("not every task was started".into());
+        complaints.push("not every task has answered yet".into());
     }
     told("ready", &complaints)
 }
@@ -49,7 +51,8 @@ pub(super) fn ready(seen: &Seen) -> HttpResponse {
 fn has_chief(task: &TaskSnapshot) -> bool {
     match &task.role {
         RoleSnapshot::Ps(ps) => ps.chief_connected,
-        // Before the worker has dialled the chief this is `None`; then the worker is not ready anyway.
+        // This is `None` until the worker has dialled the chief. Until then the worker is not in the state
+        // `Ready`, so the result does not matter.
         RoleSnapshot::Worker(worker) => worker.chief_connected != Some(false),
         RoleSnapshot::Chief(_) | RoleSnapshot::Evaluator(_) => true,
     }

@@ -1,6 +1,6 @@
 //! Checks that a request was meant for this host. An endpoint on loopback trusts every program on this
-//! machine. But a web page from elsewhere must not be able to read it through a name of its own that resolves
-//! to loopback (DNS rebinding).
+//! machine. But a web page of another site must not be able to read the endpoint, for example through a host
+//! name of that site that resolves to loopback (DNS rebinding).
 
 use std::net::IpAddr;
 

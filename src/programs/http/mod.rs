@@ -1,6 +1,6 @@
-//! The HTTP endpoint at which people, Prometheus and `pushpull top` can observe a process. It runs on
-//! threads of its own and requests snapshots from the tasks, at most a few times a second for all clients
-//! together. Independent of policies.
+//! The HTTP endpoint at which people, Prometheus and `pushpull top` observe a process. It runs on threads of
+//! its own. It requests snapshots from the tasks at most a few times a second, and serves them to all
+//! clients. Independent of policies.
 
 mod about;
 mod actors;

@@ -1,4 +1,4 @@
-//! Renders snapshots as JSON, each only once for all clients.
+//! Renders snapshots as JSON. Each snapshot is rendered only once for all clients.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ impl<T> Default for Rendered<T> {
 }
 
 impl<T> Rendered<T> {
-    /// Returns `shown(value)` as JSON on one line. It is rendered only if `value` is not the one before.
+    /// Returns `shown(value)` as JSON on one line. Renders it only if `value` is not the same `Arc` as in
+    /// the previous call.
     pub(super) fn of<S: Serialize>(&self, value: &Arc<T>, shown: impl FnOnce(&T) -> S) -> Bytes {
         let mut last = self.0.lock();
         match &*last {
@@ -38,7 +39,7 @@ pub(super) struct JobText {
 }
 
 impl JobText {
-    /// Makes an empty cache. `accepts_wishes` says whether clients may have the job save or stop.
+    /// Makes an empty cache. `accepts_wishes` is true if clients may request to save or stop the job.
     pub(super) fn new(accepts_wishes: bool) -> Self {
         Self { accepts_wishes, rendered: Rendered::default() }
     }

@@ -43,7 +43,7 @@ pub(super) struct Routes {
     token: Option<Token>,
     about: About,
     log: Log,
-    /// Whether the endpoint is meant to be reached only from this machine.
+    /// True if the endpoint listens at a loopback address, so that only this machine can reach it.
     is_local: bool,
     /// The endpoint's own address.
     address: String,
@@ -111,7 +111,7 @@ fn refused(request: &HttpRequest, routes: &Routes) -> Option<HttpResponse> {
     let named = request.headers().get_all(header::HOST).map(|host| host.to_str().unwrap_or_default());
     let mut named = named.chain(request.uri().host());
     named.any(|host| !is_loopback(host)).then(|| {
-        let reason = "this endpoint is for this machine only: use localhost, or start the task with another --http-addr";
+        let reason = "this endpoint answers only requests to localhost: use localhost, or start the task with a different --http-addr";
         refusal(StatusCode::FORBIDDEN, reason)
     })
 }
@@ -148,7 +148,7 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         ("/", None) => index(&routes.about),
         ("/page.css", Some(_)) => page::css(),
         ("/page.js", Some(_)) => page::js(),
-        // Every browser requests this icon, and a 404 would look like an error of the page.
+        // Every browser requests this icon. With a 404 the browser would report an error of the page.
         ("/favicon.ico", _) => HttpResponse::NoContent().finish(),
         ("/job", Some(chief)) => told(routes.job.of(&newest(&chief))),
         ("/curves", Some(chief)) => told(routes.curves.of(&chief.curves(), Clone::clone)),
@@ -168,7 +168,7 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
             let stop = |reason| Command::Stop { reason };
             wishes::answer(request, body, routes.token.as_ref(), &chief, stop).await
         }
-        _ => refusal(StatusCode::NOT_FOUND, "there is nothing here; / lists what there is"),
+        _ => refusal(StatusCode::NOT_FOUND, "unknown path; open / to see what this endpoint serves"),
     }
 }
 
@@ -181,6 +181,6 @@ fn index(about: &About) -> HttpResponse {
     for (path, what) in INDEX {
         text += &format!("{path:10} {what}\n");
     }
-    text += "\nThe job's page is at its chief, which logs where.\n";
+    text += "\nThe chief serves the job's page; the page's address is in the chief's log.\n";
     HttpResponse::Ok().content_type("text/plain; charset=utf-8").body(text)
 }

@@ -22,21 +22,22 @@ use super::views::Views;
 
 /// The time within which the head of a request must arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time for which a client may leave what was sent to it unread or unacknowledged, in milliseconds.
+/// The time for which data may wait to be acknowledged or read by a client, in milliseconds. After that the
+/// connection is closed.
 #[cfg(target_os = "linux")]
 const UNREAD_MS_MAX: u32 = 10_000;
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// The number of bytes that the system buffers for a client that reads slowly.
 const SEND_BUFFER: usize = 64 << 10;
-/// The time, in seconds, that a response may still take when the endpoint ends.
+/// The time limit, in seconds, for unfinished responses when the endpoint ends.
 const FAREWELL_S: u64 = 1;
 
 /// A running server.
 pub(super) struct Server {
     /// The address to open in a browser on this machine.
     address: String,
-    /// The address for tasks and people on other hosts; `None` if they cannot reach the server.
+    /// The address for other hosts; `None` if they cannot reach the server.
     advertised: Option<String>,
     handle: ServerHandle,
     ended: oneshot::Receiver<()>,
@@ -51,8 +52,8 @@ impl Server {
         about: About,
     ) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address)?;
-        // Clients that connect all at once wait in this queue. If it is full, the client's system tries again
-        // after a second.
+        // Clients that connect at the same moment wait in this queue. If the queue is full, the client's
+        // system retries after a second.
         rustix::net::listen(&listener, BACKLOG)?;
         let bound = listener.local_addr()?;
         let is_local = bound.ip().to_canonical().is_loopback();
@@ -60,8 +61,9 @@ impl Server {
             true => reached_as(about.host(), bound.port()),
             false => bound.to_string(),
         };
-        // From another host a loopback address leads to that host itself, so it is not advertised if this
-        // host's name in the cluster is not loopback.
+        // On another host, a loopback address refers to that host. A loopback address is therefore
+        // advertised only if all tasks are on this machine: if there is no cluster, or if this host's name
+        // in the cluster is loopback, too.
         let is_far = about.host().is_some_and(|host| !names_loopback(host));
         let advertised = (!is_local || !is_far).then(|| address.clone());
         let (token, log) = (config.token.clone(), config.log.clone());
@@ -76,16 +78,18 @@ impl Server {
             drop(end);
         };
         std::thread::Builder::new().name("http".into()).spawn(run)?;
-        let handle = starting.recv().map_err(|_| anyhow!("its thread panicked: see above"))??;
+        let handle = starting
+            .recv()
+            .map_err(|_| anyhow!("the thread of the endpoint panicked: see the message above"))??;
         Ok(Self { address, advertised, handle, ended })
     }
 
-    /// Returns the address for people on this machine and their browsers.
+    /// Returns the address to open in a browser on this machine.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Returns the address for tasks and people on other hosts; `None` if they cannot reach the server.
+    /// Returns the address for other hosts; `None` if they cannot reach the server.
     pub(super) fn advertised(&self) -> Option<&str> {
         self.advertised.as_deref()
     }
@@ -99,14 +103,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // `stop` sends the order at once, and the server carries it out on its own thread. So its future need
-        // not be awaited.
+        // `stop` sends the request to end when it is called, and the server ends on its own thread. The
+        // returned future can therefore be dropped.
         drop(self.handle.stop(false));
     }
 }
 
-/// Runs the server until it is told to end. Sends `started` the server's handle, or the error because of
-/// which it cannot run.
+/// Runs the server until it is stopped. First sends the server's handle to `started`, or the error if the
+/// server cannot start.
 async fn run(
     listener: TcpListener,
     routes: web::Data<Routes>,
@@ -117,7 +121,8 @@ async fn run(
     let app = move || App::new().app_data(routes.clone()).default_service(web::to(serve));
     let server = HttpServer::new(app)
         .workers(1)
-        // Connections beyond the usual limit may exist for a moment; then they are closed.
+        // More than `CONNECTIONS_MAX` connections may exist for a moment, until `thin_out` closes some of
+        // them.
         .max_connections(2 * CONNECTIONS_MAX)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(Duration::from_secs(1))
@@ -162,17 +167,17 @@ fn accept(socket: &TcpStream, connections: &Connections, extensions: &mut Extens
     }
 }
 
-/// Returns the address of a server that listens at every address of this host. It contains the host's name in
-/// the cluster, or else the name that the system gives the host.
+/// Returns the address of a server that listens at every address of this host. It contains the host's name
+/// in the cluster, or the system's name of the host if there is no cluster.
 fn reached_as(host: Option<&str>, port: u16) -> String {
     let system = rustix::system::uname();
     let host = host.unwrap_or_else(|| system.nodename().to_str().unwrap_or("localhost"));
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Bounds the memory and the time that a client can take.
+/// Limits the memory and the time that a client can use.
 fn limit(stream: &TcpStream) {
-    // A system that does not have these options has bounds of its own.
+    // Errors are ignored: a system without these options has limits of its own.
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER);
     #[cfg(target_os = "linux")]
     let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, UNREAD_MS_MAX);

@@ -13,8 +13,8 @@ pub(super) struct TargetGroup {
     labels: BTreeMap<&'static str, String>,
 }
 
-/// Returns all endpoints that the chief knows. Tasks of one process share an endpoint, which is listed once,
-/// with the labels of the first of these tasks.
+/// Returns all endpoints that the chief knows. Tasks of one process share an endpoint. Such an endpoint is
+/// listed once, with the labels of the first of its tasks.
 pub(super) fn targets(job: &ChiefSnapshot, own: &str) -> Vec<TargetGroup> {
     let mut groups: Vec<TargetGroup> = Vec::new();
     let listed = job.tasks.iter().filter_map(|row| Some((row.task, row.http.clone()?)));

@@ -1,4 +1,4 @@
-//! The endpoint as seen by its clients, including hostile ones.
+//! Tests of the endpoint from the view of its clients, including hostile clients.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -32,7 +32,7 @@ struct Task {
     actor: &'static str,
     busy_us: Option<u64>,
     asked: AtomicU64,
-    /// Whether the task never answers.
+    /// True if the task never answers.
     stuck: bool,
 }
 
@@ -81,7 +81,7 @@ impl Observed for Task {
     }
 }
 
-/// A ps task whose connection to the chief can be lost and made again.
+/// A ps task whose connection to the chief can be lost and restored.
 struct PsTask {
     has_chief: AtomicBool,
 }
@@ -433,7 +433,7 @@ fn a_reason_has_a_time_limit() {
         let mut stream = connect(&endpoint);
         stream.set_read_timeout(Some(LIFE * 3)).unwrap();
         stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
-        // The connection is closed after the answer, so it can be read to its end.
+        // The server closes the connection after the answer, so the answer can be read to its end.
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         assert!(text.starts_with("HTTP/1.1 408"), "{text}");
@@ -470,7 +470,7 @@ fn an_address_in_use_is_one_line() {
     }
 }
 
-/// Requests the events, and reads the head of the answer. Returns the status and the rest.
+/// Requests the events, and reads the head of the answer. Returns the status, and a reader of the events.
 fn listen(endpoint: &Endpoint) -> (u16, BufReader<TcpStream>) {
     let mut stream = connect(endpoint);
     stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -529,7 +529,7 @@ fn the_clients_of_events_are_bounded() {
     assert!(clients.iter().all(|(status, _)| *status == 200));
     assert_eq!(listen(&endpoint).0, 503);
     drop(clients);
-    // That a client is gone is noticed when the next event is sent to it.
+    // The server notices that a client is gone when it sends the next event.
     let deadline = Instant::now() + Duration::from_secs(20);
     while listen(&endpoint).0 != 200 {
         assert!(Instant::now() < deadline, "those who are gone still count");
@@ -618,7 +618,7 @@ fn who_asks_finds_room_among_those_who_say_nothing() {
         .collect();
     for _ in 0..20 {
         let mut stream = connect(&endpoint);
-        // It would take much longer if this client had to wait until the time of all earlier ones was over.
+        // This is much less than the time limits of the other clients: this client must not wait for them.
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).unwrap();
@@ -633,7 +633,7 @@ fn who_asks_finds_room_among_those_who_say_nothing() {
 
 #[test]
 fn a_client_that_reads_too_slowly_is_cut_off() {
-    // The actor's name alone is longer than what fits into the buffers on the way.
+    // The actor's name is longer than all buffers between the server and the client.
     let (endpoint, mut task) = (endpoint(), Task::new(TaskState::Ready));
     Arc::get_mut(&mut task).unwrap().actor = "x".repeat(32 << 20).leak();
     endpoint.observers().add(task);
@@ -642,7 +642,7 @@ fn a_client_that_reads_too_slowly_is_cut_off() {
     let (began, mut some, mut total) = (Instant::now(), [0; 4096], 0);
     loop {
         assert!(began.elapsed() < Duration::from_secs(40), "it is still told after {total} bytes");
-        // This client reads, but no faster than this.
+        // This client reads, but very slowly.
         std::thread::sleep(Duration::from_millis(5));
         match stream.read(&mut some) {
             Ok(0) | Err(_) => break,

@@ -1,5 +1,5 @@
-//! The secret with which a client may have the job save or stop. It is compared in constant time, and never
-//! shown.
+//! The secret token that a client must send to save or stop the job. It is compared in constant time, and
+//! never shown.
 
 use std::fmt;
 use std::path::Path;
@@ -22,17 +22,18 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Makes a token from a text; `place` says in errors where the text comes from.
+    /// Makes a token from a text. `place` is the origin of the text, for errors.
     fn new(text: &str, place: &str) -> anyhow::Result<Self> {
         let text = text.trim();
         if text.is_empty() || text.len() > BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             let expected = "expected one word of letters, digits and signs";
-            return Err(anyhow!("the token in {place} cannot be used: {expected}"));
+            return Err(anyhow!("the token in {place} is not valid, {expected}"));
         }
         Ok(Self(text.to_owned()))
     }
 
-    /// Reads the token from `file` if a file is given, else takes it from `env` if that is not empty.
+    /// Reads the token from `file`, or takes it from `env` if no file is given. Returns `None` if no file is
+    /// given and `env` is unset or empty.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, or if the text is not a single word.
@@ -89,7 +90,7 @@ mod tests {
         for text in ["", " \n", "two words", "line\nline", "\u{fc}"] {
             std::fs::write(&path, text).unwrap();
             let error = Token::read(Some(&path), None).unwrap_err().to_string();
-            assert!(error.contains("cannot be used") && !error.contains('\n'), "{error}");
+            assert!(error.contains("is not valid") && !error.contains('\n'), "{error}");
         }
         let error = Token::read(Some(&dir.path().join("none")), None).unwrap_err().to_string();
         assert!(error.starts_with("--http-token-file: cannot read "), "{error}");

@@ -1,9 +1,9 @@
-//! The tasks of this process that can be observed, and their last snapshots, which all clients share. Knows
-//! nothing of HTTP.
+//! The tasks of this process that can be observed, and their last snapshots, which all clients share.
+//! Independent of HTTP.
 //!
-//! Wanted properties: (A) each task is observed at most once in [`FRESH`], however many clients wait; (B) no
-//! client waits for longer than [`PATIENCE`] and [`FRESH`] together: of a task that does not answer, the last
-//! snapshot is shown.
+//! Wanted properties: (A) each task is observed at most once in [`FRESH`], for any number of clients; (B) a
+//! client waits for at most [`PATIENCE`] plus [`FRESH`]. If a task does not answer in that time, its last
+//! snapshot is used.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,9 +19,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::embedded::Observers;
 
-/// The age up to which snapshots count as current.
+/// The maximum age of snapshots that are still used for new requests.
 pub(super) const FRESH: Duration = Duration::from_millis(250);
-/// The time within which a task must answer.
+/// The time limit for a task to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The tasks of one process. Clones share them.
@@ -53,11 +53,11 @@ pub(super) struct Seen {
     pub tasks: Arc<Vec<TaskSnapshot>>,
     /// The number of tasks that have never answered.
     pub silent: usize,
-    /// The same snapshots as bytes.
+    /// The same snapshots in the formats that clients receive.
     pub written: Arc<Written>,
 }
 
-/// Snapshots in each of their forms, written when the first client asks for that form.
+/// The snapshots in each output format. Each format is written when the first client requests it.
 #[derive(Default)]
 pub(super) struct Written {
     pub metrics: OnceLock<Bytes>,
@@ -100,7 +100,7 @@ impl Views {
         seen.borrow().clone()
     }
 
-    /// Requests snapshots from the tasks whenever a client waits. Runs for as long as it is polled.
+    /// Requests snapshots from the tasks whenever a client waits for them. Never returns.
     pub(super) async fn look(self) -> std::convert::Infallible {
         let mut last: Vec<Option<TaskSnapshot>> = Vec::new();
         loop {

@@ -1,5 +1,5 @@
 //! Requests to save or to stop the job, from clients that send the token. The chief decides whether and when
-//! they are carried out.
+//! a request is carried out.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use super::answers::refusal;
 use super::token::{TOKEN_ENV, Token};
 use crate::programs::shown::clean;
 
-/// The greatest length of a reason, in bytes.
+/// The maximum length of a reason, in bytes.
 const REASON_MAX: usize = 1000;
-/// The time within which the body with the reason must arrive.
+/// The time limit for the body with the reason to arrive.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Passes the request on to the chief. The body may contain a reason.
+/// Checks the token and passes the request on to the chief. The body may contain a reason.
 pub(super) async fn answer(
     request: &HttpRequest,
     body: web::Payload,
@@ -49,13 +49,13 @@ fn tell(chief: &ChiefView, wish: Command) -> HttpResponse {
     }
     let reason = match chief.snapshots().borrow().phase {
         JobPhase::Ended => "the job has ended",
-        _ => "the job is about to end, or too many requests wait: try again later",
+        _ => "the job is about to end, or too many requests are waiting: try again later",
     };
     refusal(StatusCode::CONFLICT, reason)
 }
 
-/// Returns the reason that the request contains; a refusal if the request does not carry the token, or if its
-/// body cannot be read.
+/// Returns the reason in the request's body. Returns a refusal as the error if the request does not carry
+/// the token, or if its body cannot be read.
 async fn permit(
     request: &HttpRequest,
     token: Option<&Token>,
@@ -63,8 +63,8 @@ async fn permit(
 ) -> Result<String, HttpResponse> {
     let Some(token) = token else {
         let reason = format!(
-            "no client may do this: start the chief with --http-token-file FILE or {TOKEN_ENV} to allow clients that \
-             send the token"
+            "requests to save or stop the job are disabled: start the chief with --http-token-file FILE or {TOKEN_ENV}, \
+             and send the token"
         );
         return Err(refusal(StatusCode::FORBIDDEN, &reason));
     };
@@ -72,13 +72,17 @@ async fn permit(
     if !given.is_some_and(|given| token.is_in(given.as_bytes())) {
         let mut answer = refusal(
             StatusCode::UNAUTHORIZED,
-            "expected 'Authorization: Bearer TOKEN' with the chief's token",
+            "the token is missing or wrong, expected 'Authorization: Bearer TOKEN' with the chief's token",
         );
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
         return Err(answer);
     }
-    let too_much =
-        || refusal(StatusCode::PAYLOAD_TOO_LARGE, &format!("a reason has at most {REASON_MAX} bytes"));
+    let too_much = || {
+        refusal(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            &format!("the reason is too long or incomplete, expected at most {REASON_MAX} bytes"),
+        )
+    };
     match timeout(REASON_TIMEOUT, read(body)).await {
         Ok(Some(reason)) => Ok(one_line(&reason)),
         Ok(None) => Err(too_much()),
@@ -86,7 +90,7 @@ async fn permit(
     }
 }
 
-/// Returns the whole body; `None` if it is too long or breaks off.
+/// Returns the whole body; `None` if it is too long or incomplete.
 async fn read(mut body: web::Payload) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     while let Some(piece) = body.next().await {

@@ -68,10 +68,10 @@ impl Visit for Fields {
     }
 }
 
-/// An extension of a span: the task that everything within the span belongs to.
+/// An extension of a span: the name of the task to which all events within the span belong.
 pub(super) struct OfTask(pub(super) String);
 
-/// Stores the task of a new span, if it is the span of a task.
+/// Stores the name of the task in a new span, if the span is that of a task.
 pub(super) fn remember<S>(attributes: &Attributes<'_>, id: &Id, context: &Context<'_, S>)
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

@@ -1,5 +1,5 @@
-//! Keeps the last log lines. A line that is logged within the span of a log goes to that log, any other line
-//! to the process's own log.
+//! Keeps the last log lines. A line that is logged within the span of a log goes to that log. Any other line
+//! goes to the process's own log.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,16 +18,16 @@ use super::recent::{LINE_BYTES_MAX, LogLine, Recent};
 pub(super) struct Keeper {
     task: String,
     format: LogFormat,
-    /// The log that takes lines outside of every log's span; without one, such lines are not kept.
+    /// The log for lines that are outside of all log spans. If it is `None`, such lines are not kept.
     home: Option<Arc<Recent>>,
 }
 
-/// An extension of a span: the log that everything within the span belongs to.
+/// An extension of a span: the log to which all events within the span belong.
 struct OfLog(Arc<Recent>);
 
 impl Keeper {
-    /// Makes the layer of a process that runs `task`. `home` takes the lines that are logged outside of every
-    /// log's span; without it they are not kept.
+    /// Makes the layer of a process that runs `task`. Lines outside of all log spans go to `home`. If `home`
+    /// is `None`, such lines are not kept.
     pub(super) fn new(task: &str, format: LogFormat, home: Option<Arc<Recent>>) -> Self {
         Self { task: task.to_owned(), format, home }
     }
@@ -37,12 +37,12 @@ impl Keeper {
     }
 }
 
-/// Makes the span of a log. Lines within it name `task` unless they are in the span of another task.
+/// Makes the span of a log. Lines within it name `task`, except those within the span of a different task.
 pub(super) fn span_of(task: &str, recent: &Arc<Recent>) -> Span {
     let span = tracing::error_span!(parent: None, "log");
     span.with_subscriber(|(id, log)| {
-        // The log that an embedding application has set up may have no registry. Then no lines are kept for
-        // the endpoint.
+        // An application that embeds this library may have installed a subscriber without a registry. In
+        // that case no lines are kept for the endpoint.
         if let Some(span) = log.downcast_ref::<Registry>().and_then(|registry| registry.span(id)) {
             let mut extensions = span.extensions_mut();
             extensions.insert(OfTask(task.to_owned()));

@@ -15,7 +15,7 @@ use super::fields::{Fields, task_of};
 /// The format for people: the time of day in UTC, the level unless it is INFO, the task, and the message.
 pub(super) struct Human {
     task: String,
-    /// Whether lines name this process's own task.
+    /// True if lines name this process's own task.
     names: bool,
 }
 
@@ -79,7 +79,8 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let task = task_of(ctx.event_scope()).unwrap_or_else(|| self.task.clone());
-        // A process that runs a whole cluster is named after its model, which has no job and no index.
+        // If the process runs a whole cluster, `task` is the name of its model, which has no job and no
+        // index.
         let (job, task) = task.split_once('/').unzip();
         let mut timestamp = String::new();
         tracing_subscriber::fmt::time::SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
@@ -143,7 +144,7 @@ mod tests {
             tracing_subscriber::fmt::layer().with_ansi(false).with_writer(page.clone()).event_format(format);
         let all = tracing_subscriber::registry().with(Keeper::new("x", LogFormat::Human, None));
         let all = all.with(lines);
-        // The task is known even where only warnings pass the filter.
+        // The task is known even if only warnings pass the filter.
         let all = all.with(super::super::filter(Some(level)));
         tracing::subscriber::with_default(all, log);
         String::from_utf8(std::mem::take(&mut page.0.lock())).unwrap()

@@ -1,5 +1,5 @@
-//! Log lines with time, level, task and message. They go to standard error, for people or as JSON, filtered
-//! by `RUST_LOG`; the last ones are also kept for the endpoint.
+//! Writes log lines with time, level, task and message to standard error, as text for people or as JSON.
+//! `RUST_LOG` filters them. The last lines are also kept for the endpoint.
 
 mod fields;
 mod keeper;
@@ -19,10 +19,11 @@ use self::lines::{Human, Json};
 
 pub(crate) use self::recent::Recent;
 
-/// The environment variable that a parent sets when it prefixes every line with the task's name itself.
+/// The environment variable that a parent process sets if it puts the task's name in front of every line
+/// itself.
 pub(crate) const PREFIXED: &str = "PUSHPULL_LOG_PREFIXED";
 
-/// How lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
     /// One line of text for each event.
@@ -48,34 +49,37 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Returns the span of the run. What is logged within it, or within a span below it, goes to this log and
-    /// to no other.
+    /// Returns the span of the run. Lines that are logged within it, or within its child spans, go only to
+    /// this log.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
 }
 
-/// Starts the log of a process that runs `task` and nothing else: it keeps all lines of the process.
+/// Starts the log of a process that runs only `task`. The log keeps all lines of the process.
 pub(crate) fn start(task: &str, format: LogFormat) -> Log {
     start_with(task, format, true)
 }
 
-/// Starts the log of a cluster in a process that may run others: it keeps only the lines within its span.
+/// Starts the log of a cluster in a process that may run several clusters. The log keeps only the lines
+/// within its span.
 pub(crate) fn start_within(task: &str, format: LogFormat) -> Log {
     start_with(task, format, false)
 }
 
-/// Starts to log as `task`. All logs of a process are written in the format of the first one.
+/// Starts a log for `task`. All logs of a process are written in the format of the log that was started
+/// first.
 fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
     let recent = Arc::<Recent>::default();
     let home = keeps_all.then(|| Arc::clone(&recent));
     let log = tracing_subscriber::registry()
         .with(filter(std::env::var("RUST_LOG").ok().as_deref()))
         .with(Keeper::new(task, format, home));
-    // Fields are coloured for a terminal only: programs read them from a file or a pipe.
+    // Fields are coloured only on a terminal, because programs read log lines from files and pipes.
     let ansi = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(std::io::stderr);
-    // An application that embeds this library may have set up a log already; that one stays.
+    // An application that embeds this library may have installed a subscriber already. That subscriber stays
+    // in use.
     let _ = match format {
         LogFormat::Human => {
             let prefixed = std::env::var_os(PREFIXED).is_some();
@@ -83,13 +87,13 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
         }
         LogFormat::Json => log.with(lines.event_format(Json::new(task))).try_init(),
     };
-    // All lines of the process belong to its own log: a span would only name the task once more.
+    // A log that keeps all lines of the process needs no span, which would only name the task a second time.
     let span = if keeps_all { Span::none() } else { keeper::span_of(task, &recent) };
     Log { recent, span }
 }
 
-/// Returns the filter that `RUST_LOG` requests. Events of the HTTP server and client libraries are left out,
-/// because they say nothing about the job.
+/// Returns the filter that `RUST_LOG` requests. Most events of the HTTP server and client libraries are left
+/// out by default, because they say nothing about the job.
 fn filter(told: Option<&str>) -> Targets {
     let with = |told: &str| format!("actix_server=warn,actix_http=off,{told}").parse::<Targets>().ok();
     // An empty variable counts as unset, because a manifest may pass it without a value.

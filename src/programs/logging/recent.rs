@@ -1,4 +1,4 @@
-//! The last lines of one log, bounded in number and length. Does not know how lines are logged.
+//! The last lines of one log, bounded in number and length. Independent of how lines are logged.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// The number of lines that are kept.
 const LINES_MAX: usize = 200;
-/// The greatest length of a line, in bytes.
+/// The maximum length of a line, in bytes.
 pub(super) const LINE_BYTES_MAX: usize = 2000;
 
 /// A line of the log.
@@ -64,8 +64,8 @@ impl Recent {
         self.0.lock().count
     }
 
-    /// Returns the lines after the first `known`, without those that are no longer kept, and the number of
-    /// lines that were ever logged.
+    /// Returns the lines that were logged after the first `known` lines, as far as they are still kept. Also
+    /// returns the number of lines that were ever logged.
     pub(crate) fn since(&self, known: u64) -> (Vec<LogLine>, u64) {
         let ring = self.0.lock();
         (ring.since(known), ring.count)

@@ -1,9 +1,9 @@
 //! Draws a job as lines of text: the same snapshot always gives the same frame. Independent of the terminal
 //! and of the clock.
 //!
-//! Wanted properties: (A) no line is wider and no frame is higher than requested; (B) where not all tasks
-//! fit, those in trouble are shown; (C) text from the snapshot reaches the terminal only as text, never as
-//! control characters.
+//! Wanted properties: (A) no line is wider and no frame is higher than requested; (B) if not all tasks fit,
+//! tasks with problems are shown before others; (C) text from the snapshot reaches the terminal only as
+//! text, never as control characters.
 
 use std::collections::BTreeSet;
 
@@ -21,21 +21,21 @@ pub(super) struct Size {
     pub(super) rows: usize,
 }
 
-/// The maximum number of findings that are shown, so that they do not push everything else off a small
-/// screen.
+/// The maximum number of findings that are shown, so that a small screen has room for the tables.
 const FINDINGS_MAX: usize = 5;
 const BAR_MAX: usize = 60;
-/// The share of its time from which a busy shard is marked as almost overloaded.
+/// A shard is marked as almost overloaded if it is busy for at least this fraction of the time.
 const BUSY_HIGH: f64 = 0.85;
 
-/// Draws the job, with `trouble` on a line of its own if the connection to the chief has any.
+/// Draws the job. If the connection to the chief has a problem, `trouble` describes it and is shown on a
+/// line of its own.
 pub(super) fn frame(job: &ChiefSnapshot, trouble: Option<&str>, size: Size) -> Vec<Line> {
     let mut lines = head(job, size.columns);
-    lines.extend(trouble.map(|trouble| Line::new().with(format!("as it was: {trouble}"), Tone::Bad)));
+    lines.extend(trouble.map(|trouble| Line::new().with(format!("last known state: {trouble}"), Tone::Bad)));
     lines.extend(findings(job));
     let foot = foot(job);
     let (workers, shards) = (workers(job), shards(job));
-    // Each of the two tables also takes an empty line and a head.
+    // Each of the two tables also needs an empty line and a heading.
     let taken = lines.len() + foot.len() + 4;
     let room = size.rows.saturating_sub(taken);
     let for_shards = shards.len().min((room / 3).max(room.saturating_sub(workers.len())));

@@ -1,4 +1,4 @@
-//! One line of a frame: pieces of text, each with its tone. Measures the width of text; knows nothing of
+//! One line of a frame: pieces of text, each with its tone. Also measures the width of text. Independent of
 //! jobs.
 
 use console::Style;
@@ -49,7 +49,7 @@ impl Line {
         self
     }
 
-    /// Cuts the line to `columns` columns; an ellipsis takes the place of the rest.
+    /// Cuts the line to `columns` columns; an ellipsis replaces the rest.
     #[must_use]
     pub(super) fn cut(mut self, columns: usize) -> Self {
         let mut room = columns;
@@ -76,8 +76,8 @@ impl Line {
     }
 }
 
-/// Returns the text if it fits into `columns` columns, else its beginning with an ellipsis at the end, which
-/// counts as one of the columns.
+/// Returns the text if it fits into `columns` columns. Otherwise returns the beginning of the text and an
+/// ellipsis, which together fit into `columns` columns.
 pub(super) fn cut(text: &str, columns: usize) -> String {
     if console::measure_text_width(text) <= columns {
         return text.to_owned();

@@ -1,5 +1,5 @@
-//! `pushpull top`: shows a job on a terminal, from the snapshots that its chief serves over HTTP. Of the
-//! cluster it knows only that address.
+//! `pushpull top`: shows a job on a terminal, from the snapshots that the chief serves over HTTP. It needs
+//! only the chief's HTTP address.
 
 mod frame;
 mod line;
@@ -18,10 +18,11 @@ use self::source::Source;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::shown::clean;
 
-/// The time without an answer after which the chief counts as gone, if [`TRIES`] requests have failed as
-/// well.
+/// The chief counts as gone after this time without an answer, if at least [`TRIES`] requests have failed in
+/// that time.
 const GONE_AFTER: Duration = Duration::from_secs(5);
-/// The number of failed requests after which the chief counts as gone, if [`GONE_AFTER`] has passed as well.
+/// The chief counts as gone after this number of failed requests, if at least [`GONE_AFTER`] has passed
+/// since the first of them.
 const TRIES: u32 = 3;
 
 /// A job to watch, and how to show it.
@@ -31,7 +32,7 @@ pub(crate) struct Top {
     pub(crate) chief: String,
     /// The time between two frames.
     pub(crate) every: Duration,
-    /// Whether to print one frame and end.
+    /// If true, one frame is printed, and the program ends.
     pub(crate) once: bool,
 }
 
@@ -40,7 +41,7 @@ impl Top {
     /// the job had not ended.
     pub(crate) fn run(&self) -> Outcome {
         match self.draw() {
-            // The reader closed the pipe: it has seen enough.
+            // This is not a failure: the reader has closed the pipe because it needs no more output.
             Err(Failure::Error(error)) if is_closed(&error) => Ok(()),
             outcome => outcome,
         }
@@ -50,7 +51,8 @@ impl Top {
         let source = Source::new(&self.chief).map_err(Failure::usage)?;
         let screen = Screen { term: Term::buffered_stdout(), whole: self.once };
         let mut last = source.fetch().map_err(|error| Failure::Error(error.into()))?;
-        // When the chief began not to answer, and the number of requests that have failed since then.
+        // The time of the first failed request since the last answer, and the number of requests that have
+        // failed since then.
         let mut silent: Option<(Instant, u32)> = None;
         screen.draw(&last, None)?;
         while !self.once && last.phase != JobPhase::Ended {
@@ -66,7 +68,7 @@ impl Top {
                     screen.draw(&last, Some("the chief is gone"))?;
                     let (step, last_step) = (last.step, last.last_step);
                     let reason = format!(
-                        "{error}; the chief is gone, and the job had not ended: it was at step {step} of {last_step}"
+                        "lost the chief at step {step} of {last_step}, before the job ended: {error}"
                     );
                     return Err(Failure::Error(anyhow::anyhow!(reason)));
                 }
@@ -79,28 +81,28 @@ impl Top {
     }
 }
 
-/// Returns true when the job was over, or about to end, in the chief's last snapshot, so that a chief that is
-/// gone now is no error.
+/// Returns true when the job had ended, or was about to end, in the chief's last snapshot. In that case it
+/// is not an error that the chief is gone.
 fn is_over(last: &ChiefSnapshot) -> bool {
     match last.phase {
         JobPhase::Ended => true,
         JobPhase::Failing => false,
-        // A reason says that the job was told to end early.
+        // The snapshot contains a reason if the job was told to end early.
         JobPhase::Starting | JobPhase::Training | JobPhase::Evaluating => {
             last.reason.is_some() || (last.last_step.0 > 0 && last.step >= last.last_step)
         }
     }
 }
 
-/// Counts one more failed request. Returns true when the chief counts as gone; both bounds must be reached,
-/// so that a long interval between requests does not decide it alone.
+/// Counts one more failed request. Returns true when the chief counts as gone, which requires both bounds.
+/// With the bound on time alone, one failure could be enough if the interval between requests is long.
 fn is_gone(silent: &mut Option<(Instant, u32)>) -> bool {
     let (since, tries) = silent.get_or_insert((Instant::now(), 0));
     *tries += 1;
     *tries >= TRIES && since.elapsed() >= GONE_AFTER
 }
 
-/// Returns true when the error says that the reader of the output has closed it.
+/// Returns true when the error is that the reader of the output has closed the pipe.
 fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(|error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
@@ -111,22 +113,23 @@ fn how_it_ended(last: &ChiefSnapshot) -> String {
     format!("the job has {how} at step {} of {}{reason}", last.step, last.last_step)
 }
 
-/// The output. A terminal shows each frame in place of the one before; elsewhere frames follow each other.
+/// The output. On a terminal, each frame replaces the previous one. Elsewhere, frames are printed one after
+/// the other.
 struct Screen {
     term: Term,
-    /// Whether all rows are drawn, even if they do not fit on the terminal.
+    /// If true, all rows are drawn, even if they do not fit on the terminal.
     whole: bool,
 }
 
 impl Screen {
     fn draw(&self, snapshot: &ChiefSnapshot, trouble: Option<&str>) -> std::io::Result<()> {
         let in_place = self.term.is_term() && !self.whole;
-        // Where the output is no terminal, lines may have any length.
+        // If the output is not a terminal, lines may have any length.
         let (rows, columns) = self
             .term
             .size_checked()
             .map_or((usize::MAX, usize::MAX), |(rows, columns)| (rows.into(), columns.into()));
-        // The cursor takes the last row.
+        // The last row is left free for the cursor.
         let rows = if in_place { rows.saturating_sub(1) } else { usize::MAX };
         let lines = frame(snapshot, trouble, Size { columns, rows });
         if in_place {

@@ -1,5 +1,5 @@
-//! Fetches snapshots from the chief's HTTP endpoint, with bounds on time and size. Does not know how they are
-//! shown.
+//! Fetches snapshots from the chief's HTTP endpoint, with bounds on time and size. Independent of how they
+//! are shown.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use ureq::http::Uri;
 
 use crate::programs::shown::clean;
 
-/// The time within which the whole answer must arrive.
+/// The time limit for the whole answer to arrive.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// The greatest size of an answer, in bytes. A snapshot of thousands of tasks is smaller.
+/// The maximum size of an answer, in bytes. The snapshot of a job with thousands of tasks is smaller.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// The address is not one of a chief's HTTP endpoint.
+/// The given text is not the address of a chief's HTTP endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{given}' is not the address of a chief: {reason}; expected HOST:PORT or http://HOST:PORT, as given to the chief's --http-addr"
+    "'{given}' is not the address of a chief: {reason}; expected HOST:PORT or http://HOST:PORT, the address that the chief logs at its start"
 )]
 pub(super) struct BadAddress {
     given: String,
@@ -29,7 +29,7 @@ pub(super) struct BadAddress {
 pub(super) enum SourceError {
     /// The address does not answer.
     #[error(
-        "{url} does not answer: {reason}; expected the address that a running chief was given as --http-addr"
+        "{url} does not answer: {reason}; expected the HTTP address that a running chief logs at its start"
     )]
     Unreachable {
         /// The URL that was requested.
@@ -39,7 +39,7 @@ pub(super) enum SourceError {
     },
     /// A server answers, but it is not a chief.
     #[error(
-        "{url} does not show a job: {reason}; expected the address that the chief was given as --http-addr"
+        "{url} does not show a job: {reason}; expected the HTTP address that a running chief logs at its start"
     )]
     NoChief {
         /// The URL that was requested.
@@ -63,17 +63,17 @@ impl Source {
         let url = if chief.contains("://") { chief.to_owned() } else { format!("http://{chief}") };
         let uri: Uri = url.parse().map_err(|error| bad(format!("{error}")))?;
         if uri.scheme_str() != Some("http") {
-            return Err(bad("it is asked over plain http only".to_owned()));
+            return Err(bad("only http:// is supported".to_owned()));
         }
-        let authority = uri.authority().ok_or_else(|| bad("it names no host".to_owned()))?;
+        let authority = uri.authority().ok_or_else(|| bad("it has no host".to_owned()))?;
         if authority.as_str().contains('@') {
-            return Err(bad("a user is named, and the chief knows none".to_owned()));
+            return Err(bad("it contains a user name, which is not supported".to_owned()));
         }
         if authority.host().is_empty() {
-            return Err(bad("it names no host".to_owned()));
+            return Err(bad("it has no host".to_owned()));
         }
         if !chief.contains("://") && authority.port_u16().is_none() {
-            return Err(bad("it names no port".to_owned()));
+            return Err(bad("it has no port".to_owned()));
         }
         let path = uri.path().trim_end_matches('/').trim_end_matches("/job");
         let agent = Agent::config_builder()
@@ -88,14 +88,15 @@ impl Source {
 
     /// Fetches the job's current snapshot.
     pub(super) fn fetch(&self) -> Result<ChiefSnapshot, SourceError> {
-        // The error is shown on a terminal, and the server may be any program.
+        // Control characters are removed, because the error is shown on a terminal and the server may be any
+        // program.
         let url = || clean(&self.url);
         let unreachable =
             |error: ureq::Error| SourceError::Unreachable { url: url(), reason: clean(&error.to_string()) };
         let no_chief = |reason: String| SourceError::NoChief { url: url(), reason: clean(&reason) };
         let mut answer = self.agent.get(&self.url).call().map_err(unreachable)?;
         if !answer.status().is_success() {
-            return Err(no_chief(format!("the answer is {}", answer.status())));
+            return Err(no_chief(format!("the status of the answer is {}", answer.status())));
         }
         let body = match answer.body_mut().with_config().limit(BYTES_MAX).read_to_vec() {
             Ok(body) => body,
@@ -163,11 +164,11 @@ mod tests {
                 "HTTP/1.1 200 OK\r\n\r\n{\"phase\": \"\\u001b]0;owned\\u0007\\n\\u009b2J\"}",
                 "\u{fffd}]0;owned\u{fffd}",
             ),
-            ("nonsense\r\n\r\n", "nobody answers"),
+            ("nonsense\r\n\r\n", "does not answer"),
         ] {
             let error = answered(answer).unwrap_err();
             assert!(error.contains(expected), "{error}");
-            assert!(error.contains("expected the HTTP address of a"), "{error}");
+            assert!(error.contains("expected the HTTP address that a running chief logs"), "{error}");
             assert!(!error.chars().any(char::is_control), "{error:?}");
         }
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -1,5 +1,5 @@
-//! A table that shows as many columns and rows as fit: the first columns, and preferably the rows in
-//! trouble. Independent of jobs.
+//! A table that shows as many columns and rows as fit. If not all fit, it shows the first columns, and
+//! prefers rows with problems. Independent of jobs.
 
 use super::line::{Line, Tone, cut};
 use super::number::whole;
@@ -40,7 +40,7 @@ impl Cell {
         Self::new(whole(value), if value == 0 { Tone::Quiet } else { Tone::Plain })
     }
 
-    /// Makes a cell for a count that should be 0; any other value is a warning.
+    /// Makes a cell for a count that should be 0; any other value is shown as a warning.
     pub(super) fn worry(value: u64) -> Self {
         Self::new(whole(value), if value == 0 { Tone::Quiet } else { Tone::Warning })
     }
@@ -63,7 +63,7 @@ impl Table {
         Self { columns: columns.to_vec(), noun, rows: Vec::new() }
     }
 
-    /// Appends a row. If not all rows fit, those in trouble are preferred.
+    /// Appends a row. If not all rows fit, rows that are `troubled` are shown before others.
     pub(super) fn push(&mut self, troubled: bool, cells: Vec<Cell>) {
         self.rows.push((troubled, cells));
     }
@@ -101,7 +101,7 @@ impl Table {
             let cells = order.iter().map(|&row| console::measure_text_width(&self.rows[row].1[at].text));
             let width = cells.chain([column.name.len()]).max().unwrap_or(0);
             let with_gap = if at == 0 { width } else { width + GAP };
-            // The first column is always shown, cut off if it is too wide.
+            // The first column is always shown, even if it must be cut off.
             if at > 0 && taken + with_gap > columns {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Frames of made-up jobs.
+//! Tests of frames, drawn from made-up jobs.
 
 use proptest::prelude::*;
 use pushpull_messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
@@ -115,7 +115,7 @@ checkpoints  newest step-10000 (1 min ago)  11 saved  in /data/checkpoints";
     assert_eq!(text(&job, 80, 24).join("\n"), expected);
 }
 
-/// (B).
+/// Checks (B).
 #[test]
 fn of_two_hundred_those_in_trouble_are_seen() {
     let mut job = job(200, 32);
@@ -139,7 +139,7 @@ fn of_two_hundred_those_in_trouble_are_seen() {
     assert_eq!(text(&job, 200, usize::MAX).iter().filter(|line| line.starts_with("worker/")).count(), 200);
 }
 
-/// (C).
+/// Checks (C).
 #[test]
 fn control_characters_are_shown_harmlessly() {
     let mut job = job(1, 1);
@@ -160,7 +160,7 @@ fn control_characters_are_shown_harmlessly() {
     );
 }
 
-/// A loss that is NaN is `null` in JSON, which has no NaN.
+/// A loss that is NaN becomes `null` in JSON, because JSON has no NaN.
 #[test]
 fn a_model_that_has_diverged_is_still_shown() {
     let mut job = job(1, 1);
@@ -193,8 +193,8 @@ fn colours_are_only_where_they_are_wanted() {
 
 #[test]
 fn an_old_frame_says_so() {
-    let lines = frame(&job(1, 1), Some("nobody answers"), Size { columns: 80, rows: 24 });
-    assert!(lines.iter().any(|line| line.print(false) == "as it was: nobody answers"));
+    let lines = frame(&job(1, 1), Some("the chief does not answer"), Size { columns: 80, rows: 24 });
+    assert!(lines.iter().any(|line| line.print(false) == "last known state: the chief does not answer"));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_chief_that_is_gone_has_ended_its_job_or_not() {
 }
 
 proptest! {
-    /// (A), (C).
+    /// Checks (A) and (C).
     #[test]
     fn a_frame_fits(
         columns in 0usize..160,

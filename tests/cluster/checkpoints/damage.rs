@@ -1,5 +1,5 @@
-//! Truncated, changed and deleted checkpoints, a full disk, a read-only directory: each is named in an error,
-//! an older valid checkpoint is used, and training continues.
+//! Tests with damaged or missing checkpoint files, a full disk and a read-only directory. The error names
+//! the problem; if an older checkpoint is valid, the job resumes from it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use crate::harness::{Program, Running, linear_regression};
 
 use super::{directory, saving, steps};
 
-/// A job that has ended and saved on its way, where, and the steps of its last three checkpoints, the newest
-/// first.
+/// Runs a job that saves checkpoints, to its end. Returns the job, the directory of checkpoints, and the
+/// steps of the last three checkpoints, the newest first.
 fn saved() -> (Running, PathBuf, [u64; 3]) {
     let mut running = Running::of(saving(2, 1, 600, &[], &["--save-steps=100"]), &[]);
     running.end_well_without(&[]);
@@ -21,7 +21,7 @@ fn saved() -> (Running, PathBuf, [u64; 3]) {
     (running, directory, [newest, second, third])
 }
 
-/// The folder of that step.
+/// Returns the folder of the checkpoint of this step.
 fn folder(directory: &Path, step: u64) -> PathBuf {
     let found = fs::read_dir(directory).expect("it is there").map(|entry| entry.expect("an entry").path());
     let named = |path: &PathBuf| {
@@ -87,8 +87,8 @@ fn another_model_is_refused_with_the_first_difference() {
     }
 }
 
-/// Runs a program in a mount namespace of its own, where the directory is a file system of `bytes` bytes.
-/// Returns `None` where this system does not allow that.
+/// Runs a program in a mount namespace of its own, in which the command `mount` has mounted a small file
+/// system. Returns `None` if this system does not allow that.
 fn on_small_disk(dir: &Path, mount: &str, command: &Command) -> Option<Program> {
     let own = ["--user", "--map-root-user", "--mount"];
     let allowed = Command::new("unshare").args(own).args(["sh", "-c", "mount -t tmpfs none /mnt"]).output();
@@ -108,7 +108,7 @@ fn a_disk_that_is_full_keeps_nobody_from_training() {
     let disk = dir.path().join("disk");
     fs::create_dir(&disk).expect("the test's directory can be written");
     let mut command = linear_regression();
-    // One checkpoint fits, and some of the next ones.
+    // The disk has room for several checkpoints, but not for 50.
     command.args(["--steps=20000", "--batch-size=2", "--save-steps=10", "--keep-checkpoints=50"]);
     command.arg(format!("--checkpoint-dir={}", disk.display()));
     let mount = format!("mount -t tmpfs -o size=60k none {}", disk.display());

@@ -1,5 +1,5 @@
-//! The evaluator task: it evaluates each new checkpoint, keeps the best one, and ends the job when there is
-//! no improvement.
+//! Tests of the evaluator task, which evaluates each new checkpoint and keeps the best one, and of jobs that
+//! end because the evaluations do not improve.
 
 use pushpull_messages::id::JobName;
 use rustix::process::Signal;
@@ -24,7 +24,7 @@ fn every_checkpoint_is_evaluated_and_the_best_is_kept() {
     let mut running = Running::of(cluster, &[]);
     let report = running.end_well_without(&[]);
     let ended = evaluator.wait().expect(0);
-    // The same variables, by another task: the same numbers.
+    // The evaluator and the chief evaluate the same variables, so the accuracy must be the same.
     let expected = format!("{:.4}", report.number("test_accuracy"));
     assert!(ended.err.contains(&format!("step {STEPS}")) && ended.err.contains(&expected), "{}", ended.err);
     assert!(!steps(&saved.join("best")).is_empty(), "the best is a checkpoint like any other");
@@ -37,7 +37,7 @@ fn an_evaluator_takes_its_task_from_tf_config() {
     let mut cluster = Cluster::with(1, 1, 1, |dir| Job::new(dir, 50));
     let saved = directory(cluster.dir());
     cluster.chief_flags = vec![format!("--checkpoint-dir={}", saved.display())];
-    // As Kubeflow has it, the evaluator is not among the cluster's addresses.
+    // As with Kubeflow, the cluster's addresses do not include the evaluator.
     let config = cluster.spec.to_tf_config(pushpull_messages::id::TaskId::new(JobName::Evaluator, 0));
     let mut command = example();
     command.env("TF_CONFIG", config).arg(format!("--checkpoint-dir={}", saved.display())).arg("--threads=1");
@@ -61,7 +61,7 @@ fn an_evaluator_that_is_told_to_stop_ends_well() {
 #[test]
 fn a_job_that_gets_no_better_ends_early_and_well() {
     let mut cluster = Cluster::with(1, 1, 1, |dir| {
-        // So small a learning rate that no evaluation is better than the first.
+        // The learning rate is so small that no evaluation is better than the first one.
         Job::with(dir, 1_000_000, &["--learning-rate=1e-30", "--schedule=constant"])
     });
     let saved = directory(cluster.dir());

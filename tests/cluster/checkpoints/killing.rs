@@ -1,5 +1,5 @@
-//! `kill -9` while checkpoints are written, at hundreds of seeded points: committed checkpoints stay, others
-//! do not exist, and the next start resumes (C1).
+//! Tests with `kill -9` while checkpoints are written, at hundreds of seeded points in time. Committed
+//! checkpoints stay valid, unfinished ones do not count, and the next start resumes (C1).
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,13 @@ use crate::harness::{Program, Running, linear_regression};
 
 use super::{directory, saving, steps, verify};
 
-/// Kills of a whole embedded cluster, each at another point.
+/// The number of times that a whole embedded cluster is killed, each time at a different moment.
 const KILLS: u32 = 200;
-/// Kills of one task of a cluster of processes.
+/// The number of times that one task of a cluster of processes is killed.
 const TASK_KILLS: u64 = 8;
 
-/// Seeded points in time: a multiplicative congruential generator is enough.
+/// A generator of pseudorandom points in time, with a seed. A linear congruential generator is good enough
+/// for this.
 struct Random(u64);
 
 impl Random {
@@ -36,7 +37,7 @@ fn a_killed_job_loses_no_valid_checkpoint() {
         command.arg(format!("--checkpoint-dir={}", saved.display()));
         command.args(["--save-steps=1", "--keep-checkpoints=2"]);
         let mut program = Program::start(dir.path(), "linear", &mut command);
-        // It has begun to save; from then on at any moment of that.
+        // The program has begun to save checkpoints. It is killed at a random moment after that.
         program.wait_for("saved step-");
         let moment = Instant::now() + Duration::from_micros(random.below(30_000));
         while Instant::now() < moment {
@@ -60,12 +61,12 @@ fn a_killed_job_loses_no_valid_checkpoint() {
     assert!(during > 0, "none of {KILLS} kills came in the middle of a save");
 }
 
-/// The step that a run says it was restored at.
+/// Returns the step of the checkpoint that was restored, according to the log.
 fn restored(log: &str) -> Option<u64> {
     log.split("restored step-").nth(1)?.split('-').next()?.parse().ok()
 }
 
-/// Whether a save was broken off.
+/// Returns true if there is an unfinished checkpoint, because a save was interrupted.
 fn unfinished(saved: &std::path::Path) -> bool {
     super::list(saved).iter().any(|entry| entry["state"] == "unfinished")
 }

@@ -1,5 +1,5 @@
-//! Jobs that are stopped, killed or interrupted, and resume: no saved update is lost or made twice, and the
-//! directory can always be resumed from (C1, C2).
+//! Tests of jobs that are stopped, killed or interrupted, and then resume. No saved update is lost or made
+//! twice, and a job can always resume from its checkpoint directory (C1, C2).
 
 mod damage;
 mod evaluating;
@@ -15,12 +15,12 @@ use serde_json::Value;
 
 use crate::harness::{Cluster, Job, PATIENCE, Program, Running, tool, wait_until};
 
-/// A cluster whose training is deterministic, and which saves into a directory of its own.
+/// Returns a cluster that trains deterministically and has a checkpoint directory of its own.
 fn deterministic(ps: u32, workers: u32, steps: u64, chief_flags: &[&str]) -> Cluster {
     saving(ps, workers, steps, &["--sync=sync", "--deterministic", "--optimizer=adam"], chief_flags)
 }
 
-/// The same under any policy.
+/// Returns a cluster that has a checkpoint directory of its own, and a job with these flags.
 fn saving(ps: u32, workers: u32, steps: u64, flags: &[&str], chief_flags: &[&str]) -> Cluster {
     let mut cluster = Cluster::with(1, ps, workers, |dir| Job::with(dir, steps, flags));
     cluster.chief_flags = vec![format!("--checkpoint-dir={}", directory(cluster.dir()).display())];
@@ -28,18 +28,18 @@ fn saving(ps: u32, workers: u32, steps: u64, flags: &[&str], chief_flags: &[&str
     cluster
 }
 
-/// The checkpoint directory of a job with files in `dir`.
+/// Returns the checkpoint directory of a job that has its files in `dir`.
 fn directory(dir: &Path) -> PathBuf {
     dir.join("checkpoints")
 }
 
-/// The bits of the variables of an undisturbed job.
+/// Runs a job without interruption, and returns the checksum of its variables.
 fn undisturbed(cluster: Cluster) -> u64 {
     let mut running = Running::of(cluster, &[]);
     running.end_well_without(&[]).variables_crc32c()
 }
 
-/// The output of `pushpull checkpoint list` for a directory, the newest last.
+/// Returns the output of `pushpull checkpoint list` for a directory, the newest checkpoint last.
 #[track_caller]
 fn list(directory: &Path) -> Vec<Value> {
     let mut command = tool();
@@ -49,7 +49,7 @@ fn list(directory: &Path) -> Vec<Value> {
     listed.as_array().expect("a list").clone()
 }
 
-/// The steps of all valid checkpoints, ascending.
+/// Returns the steps of all valid checkpoints, in ascending order.
 #[track_caller]
 fn steps(directory: &Path) -> Vec<u64> {
     let whole = |entry: &Value| entry["state"] == "whole";
@@ -59,7 +59,8 @@ fn steps(directory: &Path) -> Vec<u64> {
     steps
 }
 
-/// Waits until the task that hosts the chief logs that it has saved such a step.
+/// Waits until the task that hosts the chief logs that it has saved a step of at least `at_least`. Returns
+/// the newest saved step.
 #[track_caller]
 fn wait_for_save(program: &mut Program, at_least: u64) -> u64 {
     wait_until(&format!("a checkpoint of step {at_least}"), PATIENCE, || {

@@ -1,4 +1,4 @@
-//! The Python packages `safetensors` and `tensorboard` read the files that a job has written.
+//! Tests that the Python packages `safetensors` and `tensorboard` can read the files that a job has written.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::venv::Venv;
 
 use super::{directory, list};
 
-/// Opens every file of a checkpoint and the exported model, and says what is in them.
+/// A script that opens the given safetensors files, and prints the shape, type and sum of every tensor.
 const READ_TENSORS: &str = r#"
 import json, sys, pathlib
 from safetensors import safe_open
@@ -21,7 +21,7 @@ for path in sys.argv[1:]:
 print(json.dumps(out))
 "#;
 
-/// Reads a directory of event files, and says what is in them.
+/// A script that reads a directory of event files, and prints their content.
 const READ_EVENTS: &str = r#"
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -58,7 +58,7 @@ fn standard_python_packages_read_checkpoints() {
     let mut running = Running::of(cluster, &[]);
     let report = running.end_well_without(&[]);
     let dir = running.cluster.dir();
-    // The last checkpoint's files, and the whole model.
+    // The files of the newest checkpoint, and the exported model, are read.
     let newest = list(&saved).into_iter().max_by_key(|entry| entry["step"].as_u64()).expect("it has saved");
     let folder = saved.join(newest["name"].as_str().expect("a name"));
     let model = dir.join("model.safetensors");

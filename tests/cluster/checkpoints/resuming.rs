@@ -1,4 +1,5 @@
-//! All tasks are killed and started again with the same command: the job resumes and makes no update twice.
+//! Tests in which all tasks are killed and started again with the same command. The job resumes, and makes
+//! no update twice.
 
 use crate::harness::{Program, Report, Running, example};
 
@@ -44,7 +45,7 @@ fn every_policy_makes_exactly_the_requested_updates() {
     for (mode, running) in jobs {
         let mut running = running.all_again();
         running.chief.wait_for("restored step-");
-        // Of every shard `finished` holds the counts against the steps.
+        // This also checks the number of updates on every shard.
         let report = running.end_well_without(&[]);
         assert!(report.count("began") >= 49, "{mode}");
     }

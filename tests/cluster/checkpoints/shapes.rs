@@ -1,5 +1,5 @@
-//! A checkpoint is restored on any ps tasks and with any partitioner: every bit is the same, and training
-//! continues as it would have.
+//! Tests that a checkpoint can be restored with any number of ps tasks and any partitioner. Every bit is the
+//! same, and training continues as without the interruption.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::harness::{Program, Running, tool};
 
 use super::{deterministic, directory, undisturbed, wait_for_save};
 
-/// Values, averages and slots of the newest checkpoint, put together.
+/// Exports a checkpoint, by default the newest one, with the tool, and returns the bytes of the file.
 fn exported(dir: &Path, name: &str, flags: &[&str]) -> Vec<u8> {
     let file = dir.join(name);
     let mut command = tool();
@@ -28,7 +28,7 @@ fn a_checkpoint_is_restored_on_any_number_of_ps_tasks() {
         super::saving(ps, 2, steps, &[&usual[..], &flags, more].concat(), &[])
     };
     let expected = undisturbed(cluster(3, STEPS, &[]));
-    // The schedule is that of the whole job, of which one half is made here.
+    // The job has the schedule of all `STEPS` steps, although it is killed after the first `HALF`.
     let mut first = cluster(3, STEPS, &["--partitioner=fixed:3"]);
     first.chief_flags.push(format!("--save-steps={HALF}"));
     let mut first = Running::of(first, &[]);
@@ -59,7 +59,7 @@ fn resliced_and_saved_again_is_bit_equal() {
     let expected = exported(dir, "model.safetensors", &[]);
     let warm = format!("--warm-start={}", directory(dir).display());
     let cluster = super::saving(2, 1, STEPS, &["--partitioner=fixed:4", "--seed=9"], &[&warm]);
-    // At its start the job saves what it begins with.
+    // A job with a warm start saves its initial values as the checkpoint of step 0.
     let mut second = Running::of(cluster, &[]);
     second.end_well_without(&[]);
     let got = exported(second.cluster.dir(), "again.safetensors", &["--step=0"]);
@@ -72,7 +72,8 @@ fn resliced_and_saved_again_is_bit_equal() {
     assert!(names.contains(&"dense1/kernel".to_owned()), "{names:?}");
 }
 
-/// The bytes of a safetensors file behind its header, which names its origin.
+/// Returns the bytes of a safetensors file after its header. The header is left out, because it contains the
+/// name of the checkpoint.
 fn tensors(file: &[u8]) -> &[u8] {
     let length = u64::from_le_bytes(file[..8].try_into().expect("eight bytes"));
     &file[8 + length as usize..]

@@ -1,5 +1,5 @@
-//! A job that is told to stop ends with all its updates in a checkpoint and with status 0 of every task.
-//! Started again it resumes as if it had never been stopped.
+//! Tests of jobs that are told to stop. All updates are in a checkpoint, and every task ends with status 0.
+//! When the job is started again, it gives the same result as a job that was never stopped.
 
 use std::time::Duration;
 
@@ -9,11 +9,12 @@ use crate::harness::{Program, Running, example};
 
 use super::{deterministic, directory, saving, steps, undisturbed, verify, wait_for_save};
 
-/// The documented time in which all have saved and ended, with room for a busy machine.
+/// The time limit for a stopped job to be saved and for all tasks to end: the documented 25 s, and some time
+/// for a busy machine.
 const STATED: Duration = Duration::from_secs(30);
 const STEPS: u64 = 300;
 
-/// All tasks end with status 0.
+/// Waits until all tasks have ended, and checks that each has the status 0.
 #[track_caller]
 fn all_leave(running: &mut Running) {
     let programs = [&mut running.chief].into_iter().chain(&mut running.ps).chain(&mut running.workers);
@@ -30,7 +31,7 @@ fn a_job_stopped_repeatedly_is_bit_equal() {
     let directory = directory(running.cluster.dir());
     for (version, signal) in [(40, Signal::TERM), (120, Signal::INT), (180, Signal::TERM)] {
         running.wait_for_version(version);
-        // The last time all tasks are told, the workers first: no task leaves before the others.
+        // The last time, all tasks get the signal, the workers first. No task may leave before the others.
         if version == 180 {
             let others = running.workers.iter_mut().chain(&mut running.ps);
             others.for_each(|program| program.signal(signal));
@@ -68,7 +69,7 @@ fn all_tasks_may_be_told_at_once_under_every_policy() {
 
 #[test]
 fn a_ps_that_is_told_to_stop_ends_the_job_with_all_saved() {
-    // Longer than the chief takes to notice.
+    // The job is long enough for the chief to notice the signal before the last step.
     let mut running = Running::of(saving(2, 2, 3000, &[], &[]), &[]);
     running.wait_for_version(30);
     running.ps[1].signal(Signal::TERM);
@@ -80,7 +81,8 @@ fn a_ps_that_is_told_to_stop_ends_the_job_with_all_saved() {
 
 #[test]
 fn a_worker_that_is_told_to_stop_leaves_with_nothing_lost() {
-    // Longer than it waits for the others to be told, too.
+    // A worker that is told to stop first waits, in case all tasks are being stopped. The job is long enough
+    // to continue after that.
     let mut running = Running::of(saving(1, 2, 4000, &[], &[]), &[]);
     running.wait_for_version(30);
     running.workers[1].signal(Signal::TERM);
@@ -115,7 +117,7 @@ fn an_embedded_run_is_stopped_and_goes_on() {
 fn a_second_signal_still_ends_it_at_once() {
     let mut running = Running::of(saving(1, 2, 1_000_000, &["--sync=sync"], &[]), &[]);
     running.wait_for_version(30);
-    // It would be waited for.
+    // The chief would wait for this worker, which is stopped.
     running.workers[0].signal(Signal::STOP);
     running.chief.signal(Signal::TERM);
     running.chief.wait_for("stopping before the last step");

@@ -1,4 +1,4 @@
-//! A cluster whose processes a test starts one by one; each binds its own port.
+//! A cluster whose processes are started one by one by a test. Each process binds its own port.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,22 +12,22 @@ use super::ports::free_port;
 use super::program::{Program, example, role};
 use super::report::Report;
 
-/// Addresses, a job and a directory; no process yet.
+/// The addresses, the job and the directory of a cluster. It has no processes until a test starts them.
 pub(crate) struct Cluster {
     pub(crate) spec: ClusterSpec,
     pub(crate) job: Job,
-    /// Further flags of the task that hosts the chief.
+    /// Additional flags of the task that hosts the chief.
     pub(crate) chief_flags: Vec<String>,
     dir: TempDir,
 }
 
 impl Cluster {
-    /// A cluster with a chief task of its own.
+    /// Makes a cluster with a separate chief task.
     pub(crate) fn new(ps: u32, workers: u32, steps: u64) -> Self {
         Self::with(1, ps, workers, |dir| Job::new(dir, steps))
     }
 
-    /// A cluster whose worker 0 hosts the chief.
+    /// Makes a cluster in which worker 0 hosts the chief.
     pub(crate) fn without_chief(ps: u32, workers: u32, steps: u64) -> Self {
         Self::with(0, ps, workers, |dir| Job::new(dir, steps))
     }
@@ -53,14 +53,14 @@ impl Cluster {
         self.spec.address(task).expect("a task of the cluster").to_string()
     }
 
-    /// The generic program for a task, which `TF_CONFIG` names.
+    /// Returns the command of the role binary for a task. The task is set in `TF_CONFIG`.
     pub(crate) fn role(&self, task: TaskId) -> Command {
         let mut command = role(task.job);
         command.env("TF_CONFIG", self.spec.to_tf_config(task)).args(self.usual(task));
         command
     }
 
-    /// The flags that a task needs in any case.
+    /// Returns the flags that are needed to start a task.
     pub(crate) fn usual(&self, task: TaskId) -> Vec<String> {
         let mut flags = Vec::new();
         if task.job == JobName::Worker {
@@ -74,7 +74,7 @@ impl Cluster {
         flags
     }
 
-    /// The example as a task, which `TF_CONFIG` names.
+    /// Returns the command of the example for a task. The task is set in `TF_CONFIG`.
     pub(crate) fn example(&self, task: TaskId) -> Command {
         let mut command = example();
         command.env("TF_CONFIG", self.spec.to_tf_config(task)).args(["--threads=1", "--batch-size=16"]);
@@ -98,7 +98,7 @@ impl Cluster {
         Program::start(self.dir(), &task.to_string(), command)
     }
 
-    /// Every task, in the order of the cluster spec: chief, ps, workers.
+    /// Starts all tasks in the order of the cluster spec: chief, ps, workers.
     #[track_caller]
     pub(crate) fn start_all(&self) -> Vec<Program> {
         self.spec.tasks().map(|(task, _)| self.start(task)).collect()

@@ -1,4 +1,4 @@
-//! The HTTP endpoint of a task, as a person or Prometheus asks it.
+//! A client of the HTTP endpoint of a task.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::program::Program;
 
-/// The address of a task's endpoint.
+/// A task's endpoint, given by its address.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint(pub(crate) String);
 
 impl Endpoint {
-    /// The endpoint of a program, as soon as it has logged the address.
+    /// Waits until a program has logged the address of its endpoint, and returns the endpoint.
     #[track_caller]
     pub(crate) fn of(program: &mut Program) -> Self {
         const SAID: &str = "observe this task at http://";
@@ -23,7 +23,7 @@ impl Endpoint {
         Self(address)
     }
 
-    /// Returns status and body.
+    /// Requests a path, and returns the status and the body of the response.
     #[track_caller]
     pub(crate) fn ask(&self, path: &str) -> (u16, String) {
         let config = ureq::Agent::config_builder()
@@ -39,7 +39,7 @@ impl Endpoint {
         (answer.status().as_u16(), body)
     }
 
-    /// Returns the body of a path that must exist.
+    /// Requests a path that must exist, and returns the body of the response.
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> String {
         let (status, body) = self.ask(path);
@@ -58,7 +58,7 @@ impl Endpoint {
     }
 }
 
-/// Samples of one scrape, in Prometheus' text format.
+/// The samples of one scrape, parsed from Prometheus' text format.
 #[derive(Debug)]
 pub(crate) struct Metrics(Vec<Sample>);
 
@@ -71,7 +71,7 @@ struct Sample {
 
 impl Metrics {
     /// # Panics
-    /// If a line is no sample. Escaped label values are not decoded.
+    /// Panics if a line is not a sample. Escaped label values are not decoded.
     #[track_caller]
     pub(crate) fn parse(text: &str) -> Self {
         let sample = |line: &str| {
@@ -92,7 +92,7 @@ impl Metrics {
         Self(lines.map(|line| sample(line).unwrap_or_else(|| panic!("no sample: {line}"))).collect())
     }
 
-    /// The sum of all samples of that name with those labels; `None` where there is none.
+    /// Returns the sum of all samples with this name and these labels; `None` if there are none.
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let fits = |sample: &&Sample| {
             let has = |(key, value): &(&str, &str)| sample.labels.get(*key).is_some_and(|own| own == value);

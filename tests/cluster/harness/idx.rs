@@ -1,9 +1,9 @@
-//! A data set in the format of MNIST, small enough to be written for each test, and to be spoiled.
+//! A data set in the format of MNIST that is small enough to be written, and damaged, by each test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// 28×28 images and their labels, in four files that are not packed.
+/// A directory with 28×28 images and their labels, in four uncompressed files.
 pub(crate) struct TinyDigits(PathBuf);
 
 pub(crate) const TRAIN_IMAGES: &str = "train-images-idx3-ubyte";
@@ -24,7 +24,7 @@ impl TinyDigits {
             [(TRAIN_IMAGES, TRAIN_LABELS, Self::TRAIN), (TEST_IMAGES, TEST_LABELS, 50)]
         {
             let label = |example: usize| (example * 7 % 10) as u8;
-            // A bright row for each class.
+            // Images of each class have a bright row at a different place.
             let pixel = |at: usize| {
                 if at % PIXELS / 56 == usize::from(label(at / PIXELS)) { 255 } else { at as u8 % 64 }
             };
@@ -50,14 +50,14 @@ impl TinyDigits {
         self.0.join(name)
     }
 
-    /// Changes the bytes of one file.
+    /// Changes the bytes of one file with `spoil`.
     pub(crate) fn spoil(&self, name: &str, spoil: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = fs::read(self.file(name)).expect("the file is there");
         spoil(&mut bytes);
         fs::write(self.file(name), bytes).expect("the file can be written");
     }
 
-    /// Keeps only the first `count` training examples.
+    /// Keeps only the first `examples` training examples.
     pub(crate) fn keep(&self, examples: usize) {
         for (name, header, each) in [(TRAIN_IMAGES, 16, PIXELS), (TRAIN_LABELS, 8, 1)] {
             self.spoil(name, |bytes| {

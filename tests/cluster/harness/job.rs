@@ -1,4 +1,4 @@
-//! Job files: written by the example, as a user would have them, and then changed where a test needs it.
+//! Job files for tests. The example writes them, as for a user, and a test may then change them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// A job on drawn digits with small batches and `steps` steps, and further flags of the example.
+    /// Makes a job on generated digits, with small batches, `steps` steps, and additional flags of the
+    /// example.
     pub(crate) fn with(dir: &Path, steps: u64, flags: &[&str]) -> Self {
         let path = dir.join("job.json");
         let mut command = example();
@@ -22,7 +23,7 @@ impl Job {
         command.arg("--export-job").arg(&path);
         Program::run(dir, "export", &mut command).expect(0);
         let job = Self { path, steps };
-        // Every worker draws all of them before it begins.
+        // The data sets are made small, because every worker generates all examples before it begins.
         job.edit(|job| {
             for (part, examples) in [("train", 2000), ("test", 500)] {
                 if let Some(digits) = job["input"][part].get_mut("digits") {

@@ -1,6 +1,6 @@
-//! The harness of these tests: supervised programs, clusters that are started by hand, job files, reports, a
-//! view into a running shard, and a bad network. Tests wait for conditions with a deadline; they never sleep
-//! and hope.
+//! The harness of these tests: supervised programs, clusters whose tasks are started one by one, job files,
+//! reports, snapshots of running shards, and an unreliable network. Tests wait for a condition with a
+//! deadline, and never for a fixed time.
 
 mod cluster;
 mod endpoint;

@@ -1,10 +1,10 @@
-//! Models as files that Python would write, for a job file's variables.
+//! Writes models as safetensors files, in the form that Python writes them.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-/// Writes a file of all variables of a job, where every element has the same value.
+/// Writes a safetensors file with all variables of a job. Every element has the same value.
 pub(crate) fn write_model(path: &Path, job: &Value, value: f32) {
     let (mut header, mut end) = (Map::new(), 0);
     for variable in job["graph"]["variables"].as_array().expect("a job has variables") {

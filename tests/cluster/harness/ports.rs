@@ -1,18 +1,18 @@
-//! Ports for processes that must bind them for themselves.
+//! Finds free ports for processes that bind their own ports.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below the ephemeral range, so that no outgoing connection takes one of them between the choice and the
-/// use.
+/// The first port. The ports are below the ephemeral range, so that no outgoing connection takes a port
+/// before the process binds it.
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Returns a port that was free a moment ago; this process returns each port once.
+/// Returns a port that was free at the time of the call. Each call in this process returns a different port.
 pub(crate) fn free_port() -> u16 {
-    // Another run of these tests starts at another port.
+    // Each run of the tests begins at a different port, so that runs at the same time rarely collide.
     let start = std::process::id().wrapping_mul(61);
     for _ in 0..COUNT {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);

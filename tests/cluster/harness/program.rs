@@ -1,4 +1,5 @@
-//! One process: its output is kept in files and shown when a test fails, and it never outlives its test.
+//! A supervised process. Its output is kept in files and shown when a test fails. The process never outlives
+//! its test.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -25,13 +26,13 @@ pub(crate) struct Program {
 #[derive(Debug)]
 pub(crate) struct Ended {
     name: String,
-    /// Its exit status, or minus the number of the signal that killed it.
+    /// The exit status, or minus the number of the signal that killed the process.
     pub(crate) status: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-/// The program of one job.
+/// Returns the command of the role binary for one job.
 pub(crate) fn role(job: JobName) -> Command {
     clean(match job {
         JobName::Ps => env!("CARGO_BIN_EXE_pushpull-ps"),
@@ -41,17 +42,17 @@ pub(crate) fn role(job: JobName) -> Command {
     })
 }
 
-/// The program `pushpull`.
+/// Returns the command of the program `pushpull`.
 pub(crate) fn tool() -> Command {
     clean(env!("CARGO_BIN_EXE_pushpull"))
 }
 
-/// The example `mnist`.
+/// Returns the command of the example `mnist`.
 pub(crate) fn example() -> Command {
     example_called("mnist")
 }
 
-/// The smallest example.
+/// Returns the command of the smallest example, `linear_regression`.
 pub(crate) fn linear_regression() -> Command {
     example_called("linear_regression")
 }
@@ -68,7 +69,7 @@ fn example_called(name: &str) -> Command {
     clean(example.to_str().expect("the path of the build is UTF-8"))
 }
 
-/// Removes the variables of the environment that could change a test.
+/// Returns a command without the environment variables that could influence a test.
 fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
     for variable in ["TF_CONFIG", "RUST_LOG", "LISTEN_FDS", "LISTEN_PID", "PUSHPULL_LOG_PREFIXED"] {
@@ -79,7 +80,7 @@ fn clean(program: &str) -> Command {
 }
 
 impl Program {
-    /// Starts a command; its output goes to files in `dir`.
+    /// Starts a command, whose output goes to files in `dir`.
     #[track_caller]
     pub(crate) fn start(dir: &Path, name: &str, command: &mut Command) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -92,7 +93,7 @@ impl Program {
         Self { name: name.to_owned(), child, out, err, ended: None }
     }
 
-    /// Starts a command, and waits for its end.
+    /// Starts a command, and waits until it has ended.
     #[track_caller]
     pub(crate) fn run(dir: &Path, name: &str, command: &mut Command) -> Ended {
         Self::start(dir, name, command).wait()
@@ -122,13 +123,13 @@ impl Program {
         self.status().is_none()
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the process ends by itself.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> Ended {
         self.wait_within(PATIENCE)
     }
 
-    /// Waits until it ends by itself, at most that time.
+    /// Waits until the process ends by itself. Panics if this takes longer than `limit`.
     #[track_caller]
     pub(crate) fn wait_within(&mut self, limit: Duration) -> Ended {
         let what = format!("the end of {}", self.name);
@@ -136,7 +137,7 @@ impl Program {
         Ended { name: self.name.clone(), status, out: self.out(), err: self.err() }
     }
 
-    /// Waits until it has logged a text.
+    /// Waits until the process has logged a text.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) {
         let what = format!("'{text}' from {}", self.name);
@@ -150,14 +151,14 @@ impl Program {
         });
     }
 
-    /// Kills it, if it still runs, and waits until it is gone.
+    /// Kills the process if it is still running, and waits until it has ended.
     pub(crate) fn kill(&mut self) {
-        // Where it has ended there is nothing to kill.
+        // An error here means that the process has already ended.
         let _ = self.child.kill();
         self.wait();
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     #[track_caller]
     pub(crate) fn signal(&mut self, signal: Signal) {
         assert!(self.is_running(), "{} has ended before the signal", self.name);
@@ -168,7 +169,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Where it has ended there is nothing to kill.
+        // An error here means that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -184,7 +185,8 @@ impl Ended {
         self
     }
 
-    /// Checks that it failed by itself: it was neither killed nor called with wrong flags.
+    /// Checks that the program failed with status 1, so it was not killed by a signal or called with wrong
+    /// flags.
     #[track_caller]
     pub(crate) fn expect_failure(self) -> Self {
         self.expect(1)
@@ -202,7 +204,7 @@ impl Ended {
         self
     }
 
-    /// The last line of its stderr.
+    /// Returns the last line of the standard error.
     pub(crate) fn last_line(&self) -> &str {
         self.err.lines().last().unwrap_or_default()
     }

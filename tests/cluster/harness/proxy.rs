@@ -1,5 +1,6 @@
-//! A bad network on loopback, between a task that listens and its callers. It understands frames, and drops,
-//! doubles, delays and reorders them and cuts connections, at given rates under a seed. Handshakes pass.
+//! An unreliable network on loopback: a proxy between a task that listens and its callers. It drops,
+//! duplicates, delays and reorders frames, and cuts connections, at given rates and with a seed. Handshakes
+//! always pass.
 
 use std::io;
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The longest time that a reply is held back for the next one to overtake it.
+/// The maximum time that a frame is held back, so that the next frame can overtake it.
 const OVERTAKE: Duration = Duration::from_millis(4);
 const DELAY_MS_MAX: u64 = 4;
 const HEARTBEAT: u16 = 4;
 
-/// The fates of 1000 frames, for each direction. The remaining frames pass.
+/// The number of frames per 1000 with each kind of fault. The remaining frames pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rates {
     pub(crate) drop_reply: u64,
@@ -26,14 +27,15 @@ pub(crate) struct Rates {
     pub(crate) delay_reply: u64,
     pub(crate) reorder_reply: u64,
     pub(crate) double_request: u64,
-    /// Between two frames, either way.
+    /// The rate at which connections are cut between two frames, in each direction.
     pub(crate) cut: u64,
-    /// In the middle of a frame, either way.
+    /// The rate at which connections are cut in the middle of a frame, in each direction.
     pub(crate) cut_in_frame: u64,
 }
 
 impl Rates {
-    /// The rates between workers and a ps task, which exchange many frames; a job still ends.
+    /// The rates between workers and a ps task, which exchange many frames. With these rates a job still
+    /// comes to its end.
     pub(crate) const BAD: Self = Self {
         drop_reply: 20,
         double_reply: 150,
@@ -45,14 +47,14 @@ impl Rates {
     };
 }
 
-/// A running proxy; it ends when it is dropped, and its connections with it.
+/// A running proxy. When it is dropped, the proxy and its connections end.
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The counts of fates so far.
+/// The number of faults of each kind so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     pub(crate) dropped: u64,
@@ -82,7 +84,7 @@ enum Fate {
     Drop,
     Double,
     Delay,
-    /// Let the next one overtake it.
+    /// The next frame overtakes this one.
     Reorder,
     Cut,
     CutInFrame,
@@ -99,12 +101,12 @@ struct Shared {
     rates: Rates,
     seed: u64,
     quiet: AtomicBool,
-    /// Indexed by way and fate.
+    /// The number of frames, indexed by direction and fate.
     counts: [[AtomicU64; 7]; 2],
 }
 
 impl Proxy {
-    /// Accepts connections at `address` and forwards them to `target`, which may start later.
+    /// Accepts connections at `address` and forwards them to `target`. The target may be started later.
     #[track_caller]
     pub(crate) fn start(address: &str, target: &str, rates: Rates, seed: u64) -> Self {
         let socket = std::net::TcpListener::bind(address).expect("the proxy's port is free");
@@ -126,7 +128,7 @@ impl Proxy {
         Self { shared, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Lets everything pass from now on.
+    /// Ends the faults: from now on all frames pass.
     pub(crate) fn calm_down(&self) {
         self.shared.quiet.store(true, Ordering::Relaxed);
     }
@@ -150,7 +152,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // A proxy that has panicked has made its test fail already.
+        // An error here means that the proxy has panicked.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -160,7 +162,7 @@ async fn accept(socket: TcpListener, shared: Arc<Shared>) -> std::convert::Infal
     for number in 0.. {
         let (near, _) = socket.accept().await.expect("a connection to the proxy");
         let shared = Arc::clone(&shared);
-        // The callers and the task handle any end of a connection.
+        // The result is ignored, because the callers and the task must handle any end of a connection.
         connections.spawn(async move { connection(near, &shared, number).await });
         while connections.try_join_next().is_some() {}
     }
@@ -173,7 +175,7 @@ async fn connection(near: TcpStream, shared: &Shared, number: u64) -> io::Result
     far.set_nodelay(true)?;
     let (near_read, near_write) = near.into_split();
     let (far_read, far_write) = far.into_split();
-    // Cut in one direction it ends in both; closed in one direction, the other stays open.
+    // If one direction is cut, both end. If one direction is closed, the other one stays open.
     tokio::try_join!(
         pump(near_read, far_write, Way::Request, shared, number),
         pump(far_read, near_write, Way::Reply, shared, number),
@@ -189,7 +191,7 @@ async fn pump(
     number: u64,
 ) -> io::Result<()> {
     let mut dice = Dice::new(shared.seed, number, way);
-    // Hello, Welcome, or a refusal.
+    // The first frame of each direction is part of the handshake: Hello, Welcome, or a refusal.
     let mut frame = Vec::new();
     if read_frame(&mut from, None, &mut frame).await?.is_some() {
         to.write_all(&frame).await?;
@@ -260,7 +262,7 @@ impl Shared {
                 (rates.reorder_reply, Fate::Reorder),
             ],
         };
-        // Heartbeats are only dropped.
+        // Heartbeats have only one kind of fault: they are dropped.
         let own = if kind == HEARTBEAT { &[(rates.drop_reply, Fate::Drop)] } else { own };
         let either = if kind == HEARTBEAT { &[][..] } else { &either };
         let mut rest = dice.roll(1000);
@@ -277,17 +279,18 @@ impl Shared {
     }
 }
 
-/// Part of a frame's prefix.
+/// The bytes of a frame's prefix that have been read, and their number.
 type Begun = ([u8; PREFIX_BYTES], usize);
 
-/// The first bytes of the next frame; `None` at the end. Cancellation loses nothing.
+/// Reads the first bytes of the next frame; returns `None` at the end of the stream. No bytes are lost if
+/// the future is dropped.
 async fn read_some(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Begun>> {
     let mut prefix = [0; PREFIX_BYTES];
     let bytes = from.read(&mut prefix).await?;
     Ok((bytes > 0).then_some((prefix, bytes)))
 }
 
-/// Reads a whole frame and returns its kind; `None` at the end.
+/// Reads a whole frame and returns its kind; `None` at the end of the stream.
 async fn read_frame(
     from: &mut (impl AsyncRead + Unpin),
     begun: Option<Begun>,
@@ -306,7 +309,7 @@ async fn read_frame(
     Ok(Some(decoded.kind))
 }
 
-/// SplitMix64: the same fates for the same connection, seed and frames.
+/// The generator SplitMix64. The same seed, connection and frames give the same fates.
 struct Dice(u64);
 
 impl Dice {
@@ -316,7 +319,7 @@ impl Dice {
         dice
     }
 
-    /// From 0 to `sides` - 1.
+    /// Returns a number from 0 to `sides` - 1.
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The report as another program reads it: JSON with names that must not change.
+//! Reads reports as other programs do: as JSON with names that must not change.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ const KEYS: [&str; 17] = [
     "variables_crc32c",
 ];
 
-/// A report that was read.
+/// A parsed report.
 pub(crate) struct Report(Value);
 
 impl Report {
@@ -61,7 +61,7 @@ impl Report {
         self.0["shards"].as_array().expect("shards is a list")
     }
 
-    /// The contract, V2, V3 and S2: the invariants of every job that trained to its end.
+    /// Checks the invariants of a job that trained to its end: the keys of the report, V2, V3 and S2.
     #[track_caller]
     pub(crate) fn holds(&self, steps: u64, ps: u64, workers: u64) {
         let keys: BTreeSet<&str> =
@@ -73,11 +73,11 @@ impl Report {
         assert_eq!((self.count("steps"), self.count("updates_applied")), (steps, steps));
         assert!(self.variables_crc32c() <= u64::from(u32::MAX));
         let began = self.count("began");
-        // A job with nothing left to train has neither a loss nor a speed.
+        // A job that had nothing left to train has no training loss and no speed.
         let trained = began < steps;
         assert!(!trained || self.number("seconds") > 0.0 && self.number("examples_per_second") > 0.0);
         for loss in ["train_loss", "test_loss"].into_iter().skip(usize::from(!trained)) {
-            // Ten classes guessed at random are at ln 10 = 2.3.
+            // The loss of a random guess among ten classes is ln 10 = 2.3.
             assert!((0.0..5.0).contains(&self.number(loss)), "{loss} in {:#}", self.0);
         }
         assert!((0.0..=1.0).contains(&self.number("test_accuracy")));

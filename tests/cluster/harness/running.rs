@@ -1,4 +1,5 @@
-//! A running cluster with all its processes, one shard a ps task, for tests in which workers come and go.
+//! A running cluster with all its processes, for tests in which workers join and leave. Each ps task has one
+//! shard.
 
 use pushpull_messages::id::{JobName, ShardId, TaskId};
 use pushpull_messages::message::ShardSnapshot;
@@ -10,26 +11,27 @@ use super::report::Report;
 use super::spy::wait_for_shard;
 use super::wait::{PATIENCE, wait_until};
 
-/// More steps than any test takes.
+/// A number of steps that no test reaches.
 pub(crate) const ENDLESS: u64 = 1_000_000;
 
-/// The tasks that were started and are still of interest.
+/// The processes of a cluster.
 pub(crate) struct Running {
     pub(crate) cluster: Cluster,
     pub(crate) chief: Program,
     pub(crate) ps: Vec<Program>,
-    /// The workers by index.
+    /// The workers, in the order of their indices.
     pub(crate) workers: Vec<Program>,
 }
 
 impl Running {
-    /// A cluster of two ps tasks and `workers` workers, with further flags of the example.
+    /// Starts a cluster of two ps tasks and `workers` workers. Its job is made with additional flags of the
+    /// example.
     #[track_caller]
     pub(crate) fn start(workers: u32, steps: u64, flags: &[&str]) -> Self {
         Self::of(Cluster::with(1, 2, workers, |dir| Job::with(dir, steps, flags)), &[])
     }
 
-    /// All tasks of a cluster, each with these flags.
+    /// Starts all tasks of a cluster, each with these flags.
     #[track_caller]
     pub(crate) fn of(cluster: Cluster, flags: &[&str]) -> Self {
         let (mut chief, mut ps, mut workers) = (None, Vec::new(), Vec::new());
@@ -44,12 +46,13 @@ impl Running {
         Self { cluster, chief: chief.expect("a chief of its own"), ps, workers }
     }
 
-    /// Every shard.
+    /// Returns the ids of all shards.
     pub(crate) fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
         (0..self.ps.len() as u32).map(|ps| ShardId::new(ps, 0))
     }
 
-    /// Waits until a condition holds for every shard, one after the other.
+    /// Waits until a condition holds for the first shard, then for the second one, and so on. Returns their
+    /// snapshots.
     #[track_caller]
     pub(crate) fn wait_for_shards(
         &self,
@@ -59,8 +62,8 @@ impl Running {
         self.shards().map(|shard| wait_for_shard(&self.cluster, shard, what, &holds)).collect()
     }
 
-    /// Waits until any shard keeps that number of workers waiting. Other shards may let them continue: the
-    /// last push of the missing worker may have reached some of the shards only.
+    /// Waits until this number of workers wait at some shard. The workers need not wait at all shards,
+    /// because the last push of the missing worker may have reached only some of the shards.
     #[track_caller]
     pub(crate) fn wait_for_waiting(&self, workers: u32) {
         wait_until(&format!("{workers} that wait"), PATIENCE, || {
@@ -69,19 +72,20 @@ impl Running {
         });
     }
 
-    /// Waits until every shard has applied that number of updates.
+    /// Waits until every shard has applied at least this number of updates.
     #[track_caller]
     pub(crate) fn wait_for_version(&self, at_least: u64) -> Vec<ShardSnapshot> {
         self.wait_for_shards(&format!("version {at_least}"), |seen| seen.version.0 >= at_least)
     }
 
-    /// Starts a worker again.
+    /// Restarts a worker that has ended.
     #[track_caller]
     pub(crate) fn start_again(&mut self, worker: u32) {
         self.workers[worker as usize] = self.cluster.start(TaskId::worker(worker));
     }
 
-    /// Waits until all but those workers succeed, and returns the report after checking its invariants.
+    /// Waits until all tasks except the workers `gone` have ended with success. Checks the invariants of the
+    /// report, and returns it.
     #[track_caller]
     pub(crate) fn end_well_without(&mut self, gone: &[usize]) -> Report {
         let workers = self.workers.iter_mut().enumerate();
@@ -100,7 +104,7 @@ impl Running {
         }
     }
 
-    /// Starts the same tasks again after all have ended.
+    /// Kills all tasks that are still running, and starts all tasks again.
     #[track_caller]
     pub(crate) fn all_again(self) -> Self {
         let Self { cluster, chief, ps, workers } = self;
@@ -108,7 +112,8 @@ impl Running {
         Self::of(cluster, &[])
     }
 
-    /// Waits until all fail but those workers: chief, ps, workers.
+    /// Waits until all tasks except the workers `gone` have failed. Returns them in the order chief, ps,
+    /// workers.
     #[track_caller]
     pub(crate) fn fail_without(&mut self, gone: &[usize]) -> Vec<Ended> {
         let workers = self.workers.iter_mut().enumerate();

@@ -1,4 +1,4 @@
-//! A connection to a task as a peer of the cluster opens it, to look into a shard while it works.
+//! Connects to a task as a peer of the cluster, to observe a shard while it works.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::cluster::Cluster;
 use super::wait::PATIENCE;
 
-/// Talks to a task of the cluster under `identity`, on a connection that is closed at the end.
+/// Connects to a task of the cluster with `identity`, calls `talk`, and closes the connection.
 pub(crate) fn whisper<T>(
     cluster: &Cluster,
     to: TaskId,
@@ -27,14 +27,14 @@ pub(crate) fn whisper<T>(
 }
 
 impl Cluster {
-    /// An identity of worker 0, with an incarnation of its own.
+    /// Returns an identity of worker 0 with an earlier incarnation than that of the real worker.
     pub(crate) fn impostor(&self) -> Identity {
         let cluster = self.spec.clone();
         Identity { task: TaskId::worker(0), incarnation: Incarnation(1), cluster, graph: None, http: None }
     }
 }
 
-/// Waits until a condition holds for a shard.
+/// Waits until a condition holds for a shard, and returns the snapshot of the shard.
 #[track_caller]
 pub(crate) fn wait_for_shard(
     cluster: &Cluster,
@@ -59,7 +59,7 @@ pub(crate) fn wait_for_shard(
     whisper(cluster, shard.task(), &cluster.impostor(), watch).expect("a ps can be reached")
 }
 
-/// Waits until the first shard of ps 0 has applied that number of updates.
+/// Waits until the first shard of ps 0 has applied at least this number of updates.
 #[track_caller]
 pub(crate) fn wait_for_version(cluster: &Cluster, at_least: u64) -> ShardSnapshot {
     let first = ShardId::new(0, 0);

@@ -1,12 +1,12 @@
-//! Waiting for something that another process does.
+//! Waits for events in other processes.
 
 use std::time::{Duration, Instant};
 
-/// Far beyond the time of any operation here, even on a busy machine.
+/// A time limit that is much longer than any operation in these tests, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Polls until there is an answer.
+/// Calls `ask` repeatedly until it returns a value. Panics if that takes longer than `within`.
 #[track_caller]
 pub(crate) fn wait_until<T>(what: &str, within: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + within;

@@ -1,4 +1,4 @@
-//! After a run with faults the metrics agree with the report: V2 and V3.
+//! Tests that after a run with network faults the metrics agree with the report (V2, V3).
 
 use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
@@ -12,7 +12,7 @@ fn counters_add_up_after_a_run_with_faults() {
     let proxy = Proxy::start(&cluster.address(ps), &behind, Rates::BAD, 7);
     let bind = format!("--bind={behind}");
     let often = "--retry-after-ms=50";
-    // So that there is a task left to be asked after the end.
+    // The endpoints must still answer after the end of the job.
     let stays = "--http-linger-s=600";
     let mut chief = cluster.start_with(TaskId::CHIEF, &[often, stays]);
     let mut server = cluster.start_with(ps, &[&bind, often, stays, "--shards=2"]);
@@ -47,7 +47,7 @@ fn counters_add_up_after_a_run_with_faults() {
         }
     }
     assert!(duplicates > 50, "the faults were no trouble: {duplicates}");
-    // What the workers were told is what the shards have counted.
+    // The verdicts that the workers received must agree with the shards' counts.
     let told = workers.each_mut().map(|worker| Endpoint::of(worker).metrics());
     for (name, counted) in ["applied", "held", "stale", "stopped"].into_iter().zip(of_shards) {
         let sum: u64 = told

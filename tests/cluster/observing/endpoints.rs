@@ -1,4 +1,5 @@
-//! Every role's endpoint while a job trains: Prometheus, probes and people get right answers.
+//! Tests of every role's endpoint while a job trains: the responses for Prometheus, probes and people are
+//! correct.
 
 use pushpull_messages::id::{JobName, TaskId};
 use serde_json::Value;
@@ -9,7 +10,7 @@ use crate::promtool::promtool;
 fn check_metrics_and_actors(task: TaskId, endpoint: &Endpoint) {
     let text = endpoint.get("/metrics");
     let said = promtool(&["check", "metrics"], &text);
-    // It prints what it would have otherwise, and calls that a success.
+    // promtool also prints suggestions, although it succeeds.
     assert!(said.as_deref().is_none_or(|said| said.trim().is_empty()), "{task}: {said:?}\n{text}");
     let (job, index) = (task.job.to_string(), task.index.to_string());
     let metrics = endpoint.metrics();
@@ -66,7 +67,7 @@ fn every_role_shows_what_it_does() {
     for (task, endpoint) in &endpoints {
         check_metrics_and_actors(*task, endpoint);
     }
-    // Every task can be found from the chief.
+    // The chief lists the endpoints of all tasks.
     let targets = chief.json("/targets");
     let found: Vec<&Value> = targets
         .as_array()
@@ -78,7 +79,7 @@ fn every_role_shows_what_it_does() {
     for (task, endpoint) in &endpoints[..5] {
         assert!(found.iter().any(|target| **target == endpoint.0.as_str()), "{task} is not in {targets}");
     }
-    // Only the chief takes requests, and only with a token.
+    // The chief accepts requests to save or stop only with a token.
     let refused = ureq::post(format!("http://{}/save", chief.0)).send_empty();
     assert!(matches!(refused, Err(ureq::Error::StatusCode(403))), "{refused:?}");
 }

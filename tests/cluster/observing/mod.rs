@@ -1,5 +1,4 @@
-//! The views of a running cluster for people and Prometheus: endpoints, the chief's page, `pushpull top`, the
-//! timeline.
+//! Tests of the views of a running cluster: endpoints, the chief's page, `pushpull top`, and the timeline.
 
 mod counters;
 mod endpoints;

@@ -1,4 +1,5 @@
-//! The worker that delays the others is named: by the page's data, by a metric, and by `pushpull top`.
+//! Tests that a task that delays the others is named: in the page's data, in a metric, and by `pushpull
+//! top`.
 
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ fn found(job: &Value, kind: &str, name: &str) -> bool {
         .any(|finding| finding["kind"] == kind && finding["name"] == name)
 }
 
-/// One frame of `pushpull top`.
+/// Returns one frame of `pushpull top`.
 fn top(running: &Running, chief: &Endpoint) -> String {
     let mut command = tool();
     command.args(["top", "--once", "--chief", &chief.0]);
@@ -23,7 +24,8 @@ fn top(running: &Running, chief: &Endpoint) -> String {
 
 #[test]
 fn a_slow_worker_and_an_overloaded_shard_are_named() {
-    // Steps of some milliseconds, so that a slow one is no matter of chance; four layers, two for each shard.
+    // With this batch size a step takes several milliseconds, so that no task is slow by chance. Each shard
+    // has two of the four layers.
     let cluster = Cluster::with(1, 2, 3, |dir| Job::new(dir, ENDLESS));
     cluster.job.edit(|job| job["batch_size"] = 256.into());
     let mut running = Running::of(cluster, &["--lost-after-s=60"]);

@@ -1,4 +1,4 @@
-//! The chief's page in a real browser, of a running job.
+//! Tests of the chief's page in a real browser, with a running job.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use pushpull_messages::id::TaskId;
 use crate::browser::Browser;
 use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Running};
 
-/// The time from the death of a worker until it is shown.
+/// The time limit for the page to show that a worker has died.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 #[test]
@@ -28,7 +28,7 @@ fn a_browser_sees_curves_move_and_a_killed_worker_turn_red() {
     let killed = Instant::now();
     let gone = "['away', 'lost'].includes(document.querySelector('[data-worker=\"1\"]').dataset.state)";
     browser.wait_for(gone, SEEN_WITHIN.saturating_sub(killed.elapsed()));
-    // Red is what people see.
+    // The state must also be visible as the colour red.
     let color = "getComputedStyle(document.querySelector('[data-worker=\"1\"] .glyph')).color";
     let color = browser.evaluate(color);
     let rgb: Vec<u32> = color
@@ -38,14 +38,14 @@ fn a_browser_sees_curves_move_and_a_killed_worker_turn_red() {
         .unwrap_or_default();
     assert!(rgb.len() == 3 && rgb[0] > 2 * rgb[1] && rgb[0] > 2 * rgb[2], "{color} is no red");
     browser.wait_for(&state_is(0, "training"), PATIENCE);
-    // Started again, it is well again.
+    // After a restart, the worker is shown as training again.
     running.workers[1] = running.cluster.start(TaskId::worker(1));
     browser.wait_for(&state_is(1, "training"), PATIENCE);
-    // Nothing is loaded from elsewhere, and nothing went wrong in the page.
+    // The page loads nothing from other servers, and reports no errors.
     let elsewhere = "performance.getEntriesByType('resource').every(e => e.name.startsWith(location.origin))";
     browser.wait_for(elsewhere, PATIENCE);
     assert_eq!(browser.complaints(), [""; 0]);
-    // When the chief is gone the page says so, and keeps what it had.
+    // When the chief is gone, the page says so, and keeps showing the last data.
     running.kill_all();
     browser.wait_for("document.querySelector('#connection').dataset.state === 'broken'", PATIENCE);
     browser.wait_for("document.querySelectorAll('[data-worker]').length >= 3", PATIENCE);

@@ -1,4 +1,4 @@
-//! A process that gets a share of the processor only, as on a busy host.
+//! Slows a process down, so that it gets only a fraction of the processor time, as on a busy host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +9,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::Program;
 
-/// How long it runs and how long it is stopped, in turns.
+/// The time for which the process runs, before it is stopped for [`STANDS`]. The two alternate.
 const RUNS: Duration = Duration::from_millis(10);
 const STANDS: Duration = Duration::from_millis(90);
 
-/// A program that is stopped most of the time, until this is dropped.
+/// Keeps a program stopped for most of the time, until it is dropped.
 pub(super) struct Slowed {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -25,7 +25,7 @@ impl Slowed {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
-            // The program outlives this, so its process id is not reused.
+            // The program outlives this thread, so its process id is not reused.
             while !seen.load(Ordering::Relaxed) {
                 for (signal, time) in [(Signal::STOP, STANDS), (Signal::CONT, RUNS)] {
                     let _ = kill_process(process, signal);
@@ -40,7 +40,7 @@ impl Slowed {
 impl Drop for Slowed {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // Its last signal lets the program go on.
+        // The last signal of the thread lets the program continue.
         let _ = self.thread.take().expect("it is joined once").join();
     }
 }

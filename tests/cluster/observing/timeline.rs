@@ -1,4 +1,5 @@
-//! The timeline of a whole job: one push can be followed from the backward pass to the shard and back.
+//! Tests of the timeline of a whole job: one push can be followed from the backward pass to the shard and
+//! back.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,7 +58,7 @@ fn a_push_can_be_followed_through_the_whole_cluster() {
     };
     for worker in ["worker/0", "worker/1"] {
         let steps = named(worker, "step");
-        // Every tenth, but for some that a report may not have had room for.
+        // One in ten steps is traced. Some of them are missing, because they did not fit into a report.
         assert!(steps.len() as u64 >= STEPS / 10 / 2, "{worker} has {} traced steps", steps.len());
         let mut followed = 0;
         for push in named(worker, "push") {
@@ -68,14 +69,14 @@ fn a_push_can_be_followed_through_the_whole_cluster() {
             let lane = format!("shard/{number}");
             let applied = spans.iter().find(|span| {
                 span.task == task
-                    // Where pushes of several workers overlap, one is drawn in a row below.
+                    // If the pushes of several workers overlap, one of them is drawn in an additional row.
                     && (span.lane == lane || span.lane.starts_with(&format!("{lane} (")))
                     && span.name == "apply"
                     && span.event["args"]["push"] == *id
                     && span.event["args"]["shard"] == push.event["args"]["shard"]
             });
             let applied = applied.unwrap_or_else(|| panic!("{} is applied nowhere", push.event));
-            // Clocks are aligned: what follows from something else is not before it.
+            // The clocks are aligned, so the update lies within the time of the push.
             assert!(push.start <= applied.start && applied.end <= push.end, "{}", push.event);
             let step = steps.iter().find(|step| step.start <= push.start && push.end <= step.end);
             let step = step.unwrap_or_else(|| panic!("{} is part of no step", push.event));
@@ -85,7 +86,7 @@ fn a_push_can_be_followed_through_the_whole_cluster() {
         }
         assert!(followed >= 2 * (STEPS / 10 / 2), "{worker}: {followed} pushes");
     }
-    // The arrows: each begins, goes on and ends.
+    // The events of the arrows: each arrow that begins also ends.
     let flows = |phase: &str| events.iter().filter(|event| event["ph"] == *phase).count();
     assert!(flows("s") > 0 && flows("s") == flows("f"), "{} and {}", flows("s"), flows("f"));
 }

@@ -1,4 +1,5 @@
-//! Writes what fuzzing begins with: real graphs, as MessagePack and as JSON. `seeds FOLDER`.
+//! Writes the seed corpus for fuzzing to a folder: valid graphs, as MessagePack and as JSON. Usage: `seeds
+//! FOLDER`.
 
 use std::path::PathBuf;
 

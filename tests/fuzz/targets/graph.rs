@@ -1,5 +1,5 @@
-//! Bytes as a graph: decoded, checked, compiled and run for one step. No input panics. The first byte selects
-//! how the others are decoded, and the size of the batch.
+//! Fuzz target: decodes bytes as a graph, validates and compiles it, and runs one step. No input may cause a
+//! panic. The first byte selects the encoding of the other bytes and the size of the batch.
 
 #![no_main]
 
@@ -11,10 +11,10 @@ use pushpull_messages::id::VariableId;
 use pushpull_messages::input::{Column, ColumnSpec};
 use pushpull_messages::tensor::DType;
 
-/// The most elements of all variables, of a column, and of a step's working memory, so that a run takes
-/// milliseconds.
+/// The maximum number of elements of all variables together, and of each column. It also bounds the working
+/// memory of a step. With these bounds a run takes milliseconds.
 const ELEMENTS_MAX: usize = 1 << 14;
-/// The most nodes.
+/// The maximum number of nodes, and of variables.
 const NODES_MAX: usize = 256;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -84,7 +84,7 @@ fn run(graph: &GraphSpec, examples: usize, how: u8) {
     }
 }
 
-/// Gradients, and which of them were complete, in order.
+/// Stores the gradients, and the order in which they were completed.
 struct Told {
     gradients: Vec<Vec<f32>>,
     told: Vec<VariableId>,

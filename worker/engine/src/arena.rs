@@ -1,4 +1,5 @@
-//! The working memory of a program: floats that begin on a cache line. It must not depend on what they mean.
+//! The working memory of a program: floats that begin on a cache line. It must not depend on the meaning of
+//! the floats.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -8,7 +9,7 @@ pub(super) const ARENA_ELEMENTS_MAX: usize = 1 << 32;
 /// The number of floats in a cache line of 64 bytes.
 const LINE_FLOATS: usize = 16;
 
-/// One cache line. A vector of these is aligned without unsafe code.
+/// One cache line. A vector of cache lines is aligned without unsafe code.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([f32; LINE_FLOATS]);

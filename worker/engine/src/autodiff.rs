@@ -1,5 +1,5 @@
-//! Reverse-mode differentiation at compile time: appends the backward pass to the forward pass, as more
-//! nodes. It must not depend on fusion or memory.
+//! Reverse-mode differentiation at compile time: appends the nodes of the backward pass to the nodes of the
+//! forward pass. It must not depend on fusion or memory.
 
 use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Reduction, Saved, Side, Unary};
 use pushpull_messages::graph::GraphSpec;
@@ -93,8 +93,8 @@ impl Tape<'_> {
 
     /// Pushes a ∘ b with the shape `output`, to which both broadcast.
     fn binary(&mut self, op: Binary, a: Value, b: Value, output: Vec<usize>) -> Value {
-        // An adjoint may have another shape with the same number of elements, for example from the rule of a
-        // flatten.
+        // An adjoint may have the same number of elements in another shape. For example, this happens after
+        // a flatten.
         let as_output = |tape: &Self, value: Value| match tape.ir.elements(value) {
             all if all == output.iter().product::<usize>() => output.clone(),
             _ => tape.shape(value),
@@ -109,8 +109,8 @@ impl Tape<'_> {
         self.push(Kernel::Unary(op), &[x], shape)
     }
 
-    /// Pushes the adjoint of an operand that was broadcast: the sum of `dy` over all places where the operand
-    /// was used.
+    /// Pushes the adjoint of an operand that was broadcast: the sum of `dy` over all positions at which the
+    /// operand was used.
     fn sum_to(&mut self, dy: Value, from: &[usize], operand: Value) -> Value {
         let to = self.shape(operand);
         match extent(&to, from) {
@@ -327,9 +327,9 @@ impl Tape<'_> {
         }
     }
 
-    /// Applies the gradient rule of a product: dA = dC·Bᵀ and dB = Aᵀ·dC, where A and B are the factors as
-    /// they were multiplied. The gradient of an operand that is stored transposed is the transpose of this.
-    /// dB is computed first, because B is usually a variable, and its shard waits for the gradient.
+    /// Applies the gradient rule of a product: dA = dC·Bᵀ and dB = Aᵀ·dC, where A and B are the factors
+    /// after any transposition. If an operand is stored transposed, its gradient is transposed too. dB is
+    /// computed first, because B is usually a variable, and the shard of the variable waits for dB.
     fn product_grad(
         &mut self,
         kernel: impl Fn(Factors) -> Kernel,
@@ -359,7 +359,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns the number of rows of x and their length, which is that of gamma.
+    /// Returns the number of rows of x, and the length of a row, which is the length of gamma.
     fn rows(&self, x: Value, gamma: Value) -> [usize; 2] {
         let width = self.ir.elements(gamma);
         [self.ir.elements(x) / width, width]

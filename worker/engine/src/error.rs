@@ -1,5 +1,5 @@
-//! The reasons why a graph cannot be compiled, and why a program cannot finish a step. Each names the node.
-//! It must not depend on what a batch contains.
+//! The errors of compiling a graph and of running a step. Each error names the node. It must not depend on
+//! the contents of a batch.
 
 use pushpull_kernels::cpu::{BadGeometry, BadShapes, IdOutOfRange, LabelOutOfRange};
 use pushpull_messages::graph::GraphError;
@@ -13,7 +13,7 @@ pub enum CompileError {
     /// The graph is not valid.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// The graph cannot be trained, since one of its operations has no gradient for an input.
+    /// The graph cannot be trained, because one of its operations has no gradient for an input.
     #[error("the loss depends on a variable through {node}, which has no gradient with respect to {input}")]
     NoGradient {
         /// The name of the node.
@@ -53,7 +53,7 @@ pub enum CompileError {
          {ARENA_ELEMENTS_MAX} are allowed: use smaller batches; the largest output is that of {node}"
     )]
     TooLarge {
-        /// The words `training on` or `evaluating`.
+        /// The text `training on` or `evaluating`.
         what: &'static str,
         /// The number of examples in a batch.
         examples: usize,

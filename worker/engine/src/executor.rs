@@ -1,5 +1,5 @@
-//! Runs a program on batches: executes its instructions in order, with all working memory in one arena that
-//! is allocated at the start. A step allocates nothing.
+//! Runs a program on batches: executes its instructions in order. All working memory is in one arena that is
+//! allocated at the start, so a step allocates nothing.
 
 use std::ops::Range;
 
@@ -35,14 +35,13 @@ impl Executor {
 
     /// Runs a training program forward and backward, and returns the loss.
     ///
-    /// The loss is the mean over the program's examples. The gradients are those of this mean, multiplied by
-    /// the program's share of the examples in the batch, so that the gradients of several devices add up to
+    /// The loss is the mean over the program's examples. The gradients are those of this mean times the
+    /// fraction of the batch that the program computes. Therefore the gradients of several devices add up to
     /// those of the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon as it is
     /// complete, in the program's [`gradient_order`](Program::gradient_order).
     ///
-    /// # Errors
-    /// If a label is not one of the classes, or an id is not a row of its table. The gradients must not be
-    /// used then.
+    /// # Errors If a label is not one of the classes, or an id is not a row of its table. The gradients must
+    /// then not be used.
     ///
     /// # Panics
     /// If the batch does not have the columns or examples that the program was compiled for.
@@ -60,7 +59,7 @@ impl Executor {
         Ok(self.results[0])
     }
 
-    /// Runs an evaluation program, and returns the loss, followed by the numbers of each metric.
+    /// Runs an evaluation program, and returns the loss, followed by the elements of each metric.
     ///
     /// # Errors
     /// If a label is not one of the classes, or an id is not a row of its table.
@@ -110,9 +109,9 @@ impl Executor {
     }
 }
 
-/// Returns the ranges of the arena that an instruction writes: those of its outputs, then that of its scratch
-/// memory. The range of an output is empty if the instruction does not have that output or writes it outside
-/// the arena.
+/// Returns the ranges of the arena that an instruction writes: first the ranges of its outputs, then the
+/// range of its scratch memory. The range of an output is empty if the instruction does not have that output
+/// or writes it outside the arena.
 fn written(instruction: &Instruction) -> [Range<usize>; OUTPUTS + 1] {
     let mut ranges = [const { 0..0 }; OUTPUTS + 1];
     ranges[OUTPUTS] = instruction.scratch.clone();

@@ -25,8 +25,8 @@ pub(super) struct Fused {
     pub readers: Readers,
 }
 
-/// The number of times that each value is read. A read of a view counts as a read of the value that it views,
-/// and being a target counts as one more read.
+/// The number of times that each value is read. A read of a view counts as a read of the value that it
+/// views. A target counts as one more read.
 pub(super) struct Readers(Vec<Vec<usize>>);
 
 impl Readers {
@@ -35,7 +35,8 @@ impl Readers {
     }
 }
 
-/// The maximum number of steps in one pass, so that its operands fit into the cache together.
+/// The maximum number of steps in one pass. With more steps, the operands might not fit into the cache
+/// together.
 const STEPS_MAX: usize = 12;
 /// The maximum number of operands of one pass.
 pub(super) const OPERANDS_MAX: usize = 6;
@@ -52,8 +53,8 @@ pub(super) fn fuse(ir: &Ir, targets: &[Value]) -> Fused {
     Fused { drafts, readers }
 }
 
-/// Returns which nodes the targets need, and how often each value is read by those nodes. Inputs come before
-/// their readers, so a single pass from the end reaches all of them.
+/// Returns the nodes that the targets need, and how often these nodes read each value. Inputs come before
+/// their readers, so a single pass from the end finds all needed nodes.
 fn reach(ir: &Ir, targets: &[Value]) -> (Vec<bool>, Readers) {
     let mut live = vec![false; ir.nodes.len()];
     let mut readers: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
@@ -145,14 +146,14 @@ impl Fusion<'_> {
     }
 }
 
-/// A way to treat a node as one step of a pass: a function of the value `first` and, for some, an operand.
+/// A way to treat a node as one step of a pass: a function of the value `first` and an optional operand.
 struct Link {
     first: Value,
     function: Function,
     operand: Option<Value>,
 }
 
-/// The function of a step whose operand has not been given an index yet.
+/// The function of a step, before the step's operand gets an index.
 #[derive(Clone, Copy)]
 enum Function {
     Unary(Unary),
@@ -163,7 +164,8 @@ enum Function {
 }
 
 impl Function {
-    /// Returns the step; `index` is the index of its operand, if it has one, among the operands of the pass.
+    /// Returns the step. `index` is the position of its operand among the operands of the pass; a step
+    /// without an operand ignores it.
     fn step(self, index: usize) -> Step {
         let operand = |extent| Operand { index, extent };
         match self {
@@ -175,8 +177,7 @@ impl Function {
     }
 }
 
-/// Returns all ways to treat a node as one step of a pass. There are none for a broadcast along an inner
-/// axis.
+/// Returns all ways to treat a node as one step of a pass. A broadcast along an inner axis has no such way.
 fn links(ir: &Ir, position: usize, node: &Node, inputs: &[Value]) -> Vec<Link> {
     let within = &node.outputs[0];
     let extent = |input: usize| extent(ir.shape(ir.nodes[position].inputs[input]), within);

@@ -1,5 +1,6 @@
-//! The graph as kernels with resolved shapes, and the values between them. The same kernel on the same
-//! inputs is the same node, so nothing is computed twice. It must not depend on memory.
+//! The intermediate representation of a graph: kernels with resolved shapes, and the values that they pass
+//! on. Equal kernels with equal inputs share one node, so nothing is computed twice. It must not depend on
+//! memory.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,9 @@ pub(super) enum Kernel {
     Column(usize),
     /// () → a variable's value.
     Variable(VariableId),
-    /// () → one number.
+    /// () → a constant number.
     Constant(f32),
-    /// () → the adjoint of the loss, which is this device's share of the whole batch.
+    /// () → the adjoint of the loss, which is the fraction of the whole batch that this device computes.
     Share,
     /// x → the same elements in another shape.
     View,
@@ -35,7 +36,8 @@ pub(super) enum Kernel {
     Chain(Vec<Step>),
     /// x → x reduced to the first of the two shapes.
     Reduce(Reduction, Broadcast),
-    /// x, its maxima, the maxima's adjoint → the adjoint of x, in which equal maxima share evenly.
+    /// x, its maxima, the adjoint of the maxima → the adjoint of x. Equal maxima get equal parts of the
+    /// adjoint.
     MaxGrad(Broadcast),
     /// x → x repeated from the first shape to the second.
     Expand(Broadcast),
@@ -64,7 +66,8 @@ pub(super) enum Kernel {
 
     /// a, b and, if the epilogue has one, a bias → epilogue(a · b).
     Product(Factors, Epilogue),
-    /// a's, b's → their products. The fields are the number of products, and the sizes of each.
+    /// Several a, as many b → the product of each pair. The fields are the number of products, and the sizes
+    /// of one product.
     BatchedProduct(usize, Factors),
     /// Table, ids → rows.
     Gather {
@@ -121,12 +124,12 @@ pub(super) enum Kernel {
     Dropout {
         rate: f32,
         stream: u64,
-        /// The number of elements in one example. It makes a device draw the same random numbers for its part
-        /// of the batch as for the whole batch.
+        /// The number of elements in one example. With it, a device draws the random numbers that its
+        /// examples would get in the whole batch.
         example: usize,
     },
-    /// x → y, for rows of `width` elements. If causal, the rows form square matrices, and only the first i +
-    /// 1 elements of row i of a square count.
+    /// x → y, for rows of `width` elements. If `causal` is true, the rows form square matrices, and row i of
+    /// a matrix uses only its first i + 1 elements.
     Softmax {
         width: usize,
         causal: bool,
@@ -163,7 +166,7 @@ pub(super) enum Kernel {
     MeanSquaredError,
     /// a, b, dloss → da.
     MeanSquaredErrorGrad,
-    /// Logits, labels → the share of rows in which the label's logit is among the k largest.
+    /// Logits, labels → the fraction of rows in which the label's logit is among the k largest.
     TopK {
         k: usize,
     },
@@ -171,7 +174,8 @@ pub(super) enum Kernel {
     AucCounts,
 }
 
-/// The sizes of the product of `[m, k]` and `[k, n]`, and whether each factor is stored transposed.
+/// The sizes of the product of an `[m, k]` and a `[k, n]` matrix. A flag is true if that factor is stored
+/// transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Factors {
     pub m: usize,
@@ -210,7 +214,7 @@ pub(super) struct Node {
     pub inputs: Vec<Value>,
     /// The shape of each output, counted in elements of 4 bytes.
     pub outputs: Vec<Vec<usize>>,
-    /// The node of the graph that this node was made for.
+    /// The node of the graph for which this node was created.
     pub origin: NodeId,
 }
 
@@ -232,8 +236,8 @@ impl Ir {
         outputs: impl IntoIterator<Item = Vec<usize>>,
     ) -> Value {
         let outputs: Vec<Vec<usize>> = outputs.into_iter().collect();
-        // The output shapes are part of the key, since row sums, reductions and scatters do not contain
-        // theirs.
+        // The output shapes are part of the key, because some kernels do not contain them: row sums,
+        // reductions and scatters.
         let key = (format!("{kernel:?}{outputs:?}"), inputs.to_vec());
         let next = self.nodes.len();
         let node = *self.known.entry(key).or_insert(next);
@@ -251,8 +255,8 @@ impl Ir {
         self.shape(value).iter().product()
     }
 
-    /// Returns the value in whose memory a value is stored: the value itself or, for a view, the value that
-    /// it views.
+    /// Returns the value that owns the memory of `value`: for a view, the value that it views; otherwise
+    /// `value` itself.
     pub fn root(&self, mut value: Value) -> Value {
         while self.nodes[value.node].kernel == Kernel::View {
             value = self.nodes[value.node].inputs[0];

@@ -1,6 +1,6 @@
-//! Turns a graph into a program that runs: lowers it to kernels, differentiates and fuses them, plans their
-//! memory once, and executes them in one arena. It must not depend on input formats, parameter servers,
-//! actors or threads of its own.
+//! Compiles and runs a graph: lowers it to kernels, differentiates and fuses the kernels, plans their memory
+//! once, and executes them in one arena. It must not depend on input formats, parameter servers or actors,
+//! and starts no threads.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Lowers a graph to kernels: every operation, with the shapes that it has for batches of one size. It must
-//! not depend on gradients, fusion or memory.
+//! Lowers every operation of a graph to kernels, with the shapes for batches of one size. It must not depend
+//! on gradients, fusion or memory.
 
 use pushpull_kernels::cpu::{
     AxisPart, BadGeometry, Binary, Broadcast, Conv2d, Padding, Pool2d, Reduction, Unary,
@@ -204,7 +204,7 @@ impl Lowering<'_> {
     }
 
     /// Lowers a batch normalisation. The moving mean and variance are untrained variables. Their updates are
-    /// pushed as the values to subtract from them: (1 − momentum) · (moving − batch's).
+    /// the values that the shards subtract from them: (1 − momentum) · (moving value − value of the batch).
     fn batch_norm(
         &mut self,
         id: NodeId,
@@ -218,8 +218,8 @@ impl Lowering<'_> {
         let channels = self.lowered.ir.shape(gamma).to_vec();
         let [mean, variance] = match self.mode {
             Mode::Evaluation => {
-                // The variance may be negative after updates that several workers computed from the same
-                // value; relu corrects that.
+                // The variance may be negative if several workers computed their updates from the same
+                // value. The relu corrects that.
                 let kernel = Kernel::Unary(Unary::Relu);
                 [moving_mean, self.push(id, kernel, &[moving_variance], [channels.clone()])]
             }
@@ -228,7 +228,7 @@ impl Lowering<'_> {
                 let moments =
                     self.push(id, Kernel::Moments { rows }, &[x], [channels.clone(), channels.clone()]);
                 let batch = [moments, moments.output(1)];
-                // Several devices, and several uses in the graph, each contribute their share of the update.
+                // Each device, and each use in the graph, contributes a part of the update.
                 let share = self.push(id, Kernel::Share, &[], [vec![]]);
                 let alike = self.broadcast(id, &channels, &channels)?;
                 let scaled = self.broadcast(id, &channels, &[])?;
@@ -267,8 +267,8 @@ impl Lowering<'_> {
     }
 }
 
-/// Returns the stride, limited to the size of the images. A larger stride gives one window too, but might
-/// overflow.
+/// Returns the stride, limited to the size of the images. A larger stride would give one window too, but the
+/// arithmetic might overflow.
 fn stride([down, right]: [usize; 2], [_, height, width, _]: [usize; 4]) -> [usize; 2] {
     [down.min(height), right.min(width)]
 }

@@ -1,6 +1,6 @@
-//! Assigns every value of a program its memory: in the arena, in a gradient's buffer, or where the value
-//! already is. A pass over elements overwrites its first input if that is not read again. It must not depend
-//! on operations.
+//! Assigns memory to every value of a program: in the arena, in a gradient's buffer, or where the value is
+//! stored already. An element-wise pass overwrites its first input if no later read needs that input. It
+//! must not depend on operations.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::fuse::{Draft, Fused};
 use super::ir::{Ir, Kernel, Value};
 use super::plan::{Lifetime, plan};
 
-/// One instruction of a program: a kernel, and the places of what it reads and writes.
+/// One instruction of a program: a kernel, and the memory of its inputs and outputs.
 #[derive(Debug)]
 pub(super) struct Instruction {
     pub kernel: Kernel,
@@ -45,9 +45,9 @@ pub(super) struct Memory {
     pub results: Vec<Place>,
 }
 
-/// Assigns every value a place. `results` are read at the end of a step. `gradients` are written to the
-/// variables' own memory, without a copy if no other kernel reads them. The callback `scratch` returns the
-/// number of floats of scratch memory that a kernel needs.
+/// Assigns a place to every value. `results` are read at the end of a step. `gradients` are written to the
+/// gradients' own buffers. If no other kernel reads a gradient, it is computed there directly and not
+/// copied. The callback `scratch` returns the number of floats of scratch memory that a kernel needs.
 pub(super) fn lay_out(
     ir: &Ir,
     fused: Fused,
@@ -87,20 +87,20 @@ pub(super) fn lay_out(
     place(ir, &steps, &writes, results, scratch)
 }
 
-/// A variable's gradient, and whether a step already writes it to its place.
+/// A variable's gradient. `placed` is true if a step already writes the gradient to its buffer.
 struct Target {
     variable: VariableId,
     value: Value,
     placed: bool,
 }
 
-/// Returns true if a value exists without being computed.
+/// Returns true if a value is a column or a variable, which no instruction computes.
 fn is_given(ir: &Ir, value: Value) -> bool {
     matches!(ir.nodes[value.node].kernel, Kernel::Column(_) | Kernel::Variable(_))
 }
 
-/// Returns, for each output of each node, the index of the last step that reads it; results are read after
-/// the last step.
+/// Returns the index of the last step that reads each output of each node. For a result, this index is the
+/// number of steps, because results are read after the last step.
 fn last_reads(ir: &Ir, steps: &[Draft], results: &[Value]) -> Vec<Vec<usize>> {
     let mut last_read: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
     for (time, step) in steps.iter().enumerate() {
@@ -115,13 +115,13 @@ fn last_reads(ir: &Ir, steps: &[Draft], results: &[Value]) -> Vec<Vec<usize>> {
     last_read
 }
 
-/// The blocks of memory that values need, before they are placed in the arena; each is called a home. Values
-/// that overwrite each other share a home, which is needed from the step that writes the first value to the
-/// last read of the last one.
+/// The blocks of memory that the values need, before the blocks are placed in the arena. A block is called a
+/// home. Values that overwrite each other share a home. A home is needed from the step that writes its first
+/// value to the last read of its last value.
 struct Homes {
-    /// The index of the home of each output of each node; `None` if it is not computed into the arena.
+    /// The index of the home of each output of each node; `None` if the output is not stored in the arena.
     of_values: Vec<Vec<Option<usize>>>,
-    /// The index of the home of each step's scratch memory; `None` if it needs none.
+    /// The index of the home of each step's scratch memory; `None` if the step needs no scratch memory.
     of_scratch: Vec<Option<usize>>,
     /// True for each step whose first output is written over its first input.
     in_place: Vec<bool>,
@@ -164,7 +164,7 @@ impl Homes {
         homes
     }
 
-    /// Adds a home that is needed during step `time` only, and returns its index.
+    /// Adds a home that is needed only during step `time`, and returns its index.
     fn add(&mut self, elements: usize, time: usize) -> usize {
         self.lifetimes.push(Lifetime { elements, first: time, last: time });
         self.lifetimes.len() - 1
@@ -216,8 +216,8 @@ fn place(
     }
 }
 
-/// Returns the value that a pass over elements may overwrite: its first input, if that is as large as the
-/// output and is not read again in this step or later.
+/// Returns the value that an element-wise pass may overwrite. This is the first input, if it is as large as
+/// the output, occurs only once among the inputs, and is not read in a later step.
 fn written_over(ir: &Ir, step: &Draft, time: usize, last_read: &[Vec<usize>]) -> Option<Value> {
     let works_in_place = matches!(step.kernel, Kernel::Chain(_) | Kernel::Dropout { .. });
     let first = *step.inputs.first().filter(|_| works_in_place)?;

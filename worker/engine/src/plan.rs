@@ -2,7 +2,7 @@
 //! share memory. It must not depend on kernels.
 //!
 //! Required properties: (A) two values that are needed at the same time do not overlap; (B) every value
-//! begins on a cache line; (C) the arena is never larger than all values side by side.
+//! begins on a cache line; (C) the arena is at most as large as all values side by side.
 
 use std::ops::Range;
 
@@ -29,8 +29,8 @@ pub(super) struct Plan {
     pub arena: usize,
 }
 
-/// Places values, the largest first, each at the lowest address that is free for its whole lifetime. The
-/// largest come first because small values fit into the gaps between large ones.
+/// Places each value at the lowest address that is free for the whole lifetime of the value. Larger values
+/// are placed first, because small values fit into the gaps between large ones.
 pub(super) fn plan(lifetimes: &[Lifetime]) -> Plan {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&value| (std::cmp::Reverse(lifetimes[value].elements), value));

@@ -1,12 +1,13 @@
-//! The arena while an instruction runs: the ranges that it writes are split off, and the rest can be read.
-//! It must not depend on instructions.
+//! The arena while an instruction runs: the ranges that the instruction writes are split off, and the rest
+//! can be read. It must not depend on instructions.
 
 use std::ops::Range;
 
 /// The maximum number of outputs of one kernel.
 pub(super) const OUTPUTS: usize = 3;
 
-/// Splits the arena into the ranges that an instruction writes, and the rest, which it may read.
+/// Splits the arena into the ranges that an instruction writes, and the rest, which the instruction may
+/// read.
 ///
 /// # Panics
 /// If the ranges overlap, which the memory plan prevents.
@@ -34,7 +35,8 @@ pub(super) fn carve<'a, const N: usize>(
     (cut, Rest { gaps })
 }
 
-/// The maximum number of gaps between the ranges that are split off, and before and behind them.
+/// The maximum number of gaps: those between the ranges that are split off, one before the first range, and
+/// one after the last.
 const GAPS: usize = OUTPUTS + 2;
 
 /// The arena without the ranges that are being written.

@@ -1,5 +1,5 @@
-//! The source from which the executor reads the values of variables. It must know neither where they come
-//! from nor how they are stored.
+//! The source from which the executor reads the values of variables. It must not depend on the origin or the
+//! storage of the values.
 
 use pushpull_messages::id::VariableId;
 

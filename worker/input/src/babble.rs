@@ -1,5 +1,5 @@
-//! A generated text: sentences of a small, predictable language, for language models without a download.
-//! Independent of files and models.
+//! A generated text: sentences of a small, predictable language. Language models can be trained on it
+//! without a download. Independent of files and models.
 
 use super::InputError;
 use super::random::SplitMix64;
@@ -30,8 +30,8 @@ const TIMES: &[&str] = &["today", "at night", "every morning", "in winter"];
 /// The number of sentences in a paragraph.
 const PARAGRAPH: u64 = 8;
 
-/// Generates a text of exactly `bytes` bytes, all ASCII. With the same seed, a longer text begins with the
-/// shorter one.
+/// Generates a text of exactly `bytes` bytes, all ASCII. Of two texts with the same seed, the shorter one is
+/// a prefix of the longer one.
 ///
 /// # Errors
 /// Returns [`InputError::Extent`] if `bytes` is 0 or greater than [`UNPACKED_BYTES_MAX`].
@@ -132,7 +132,8 @@ mod tests {
         }
     }
 
-    /// A model that sees the last four letters needs far fewer bits per letter than one that sees none.
+    /// A model that sees the last four letters needs far fewer bits per letter than a model that sees no
+    /// letters.
     #[test]
     fn the_next_letter_is_predictable() {
         let text = text(2, 200_000).unwrap();

@@ -1,5 +1,5 @@
-//! A batch of examples, ready for training or testing. Independent of where its examples come from and of
-//! what the batch is used for.
+//! A batch of examples, ready for training or testing. Independent of the origin of its examples and of the
+//! use of the batch.
 
 use super::stages::Scratch;
 use super::{Column, Mapped, Pick, Position};
@@ -11,7 +11,7 @@ pub struct Batch {
     pub columns: Vec<Column>,
     /// The number of examples.
     pub examples: usize,
-    /// The position of the sampler after this batch. Save it once the batch has been trained on. `None` if no
+    /// The position of the sampler after this batch. Save it after the training on this batch. `None` if no
     /// sampler chose the batch.
     pub resume_at: Option<Position>,
 }

@@ -34,7 +34,7 @@ pub(super) fn check(examples: u64) -> Result<u64, InputError> {
     }
 }
 
-/// Draws `examples` images. Example `i` depends on `seed` and `i` only.
+/// Draws `examples` images. Example `i` depends only on `seed` and `i`.
 pub(super) fn draw(seed: u64, examples: u64) -> Result<Dataset, InputError> {
     let examples = check(examples)?;
     let mut pixels = Vec::with_capacity(examples as usize * ELEMENTS);
@@ -59,7 +59,8 @@ fn paint(class: u32, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     let radius = random.between(6.0, 11.0);
     let middle = (SIDE - 1) as f32 / 2.0;
     let centre = (middle + random.about_zero(5.0), middle + random.about_zero(5.0));
-    // With t = tan(angle / 2), cosine and sine are (1 − t²) / (1 + t²) and 2t / (1 + t²): at most ±23°.
+    // With t = tan(angle / 2), cosine and sine are (1 − t²) / (1 + t²) and 2t / (1 + t²). The angle is at
+    // most ±23°.
     let t = random.about_zero(0.2);
     let (cosine, sine) = ((1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t));
     for row in 0..SIDE {
@@ -69,7 +70,7 @@ fn paint(class: u32, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
             let coverage = (0.5 - outside(shape, x, y, radius)).clamp(0.0, 1.0);
             let mut noise = random.bits();
             for channel in 0..CHANNELS {
-                // −32 to 31.
+                // Between −32 and 31.
                 let grain = (noise & 63) as f32 - 32.0;
                 noise >>= 6;
                 // The conversion saturates at 0 and 255.

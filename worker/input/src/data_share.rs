@@ -6,8 +6,8 @@ use super::InputError;
 /// The part of a data set that one worker reads: the examples whose index modulo `workers` is `worker`, or
 /// all examples.
 ///
-/// Properties:
-/// (A) The shares of all workers are disjoint and cover the set. (B) Their sizes differ by at most 1.
+/// Properties: (A) The shares of all workers are disjoint and cover the set. (B) The sizes of any two shares
+/// differ by at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataShare {
     worker: u32,
@@ -20,9 +20,8 @@ impl DataShare {
     /// Returns the share of one worker in a set of `examples` examples. `worker` is its index, from 0 to
     /// `workers` − 1.
     ///
-    /// # Errors
-    /// [`InputError::Share`] if `worker` is not below `workers`, or if there are fewer examples than workers,
-    /// so that one would have none; [`InputError::Extent`] if `examples` does not fit in a `u32`.
+    /// # Errors [`InputError::Share`] if `worker` is not below `workers`, or if there are fewer examples
+    /// than workers; [`InputError::Extent`] if `examples` does not fit in a `u32`.
     pub fn new(worker: u32, workers: u32, examples: usize) -> Result<Self, InputError> {
         let examples = u32::try_from(examples).map_err(|_| InputError::Extent {
             examples: examples as u64,

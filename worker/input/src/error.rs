@@ -1,5 +1,5 @@
-//! The errors of a worker's input: each says where it occurred, what was found, what was expected and what to
-//! do. Does not know how an error is shown or whether the job goes on.
+//! The errors of a worker's input: each says where it occurred, what was found, what was expected and what
+//! to do. Independent of how an error is shown, and of whether the job continues.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,9 +13,10 @@ use super::RecordError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// The named file does not exist, and neither does the file with `.gz` added to or removed from its name.
+    /// The named file does not exist. The file with `.gz` added to or removed from its name does not exist
+    /// either.
     #[error(
-        "found neither {} nor {}, expected one of them: name a file that this worker can read",
+        "{} and {} do not exist, expected one of them: name a file that this worker can read",
         file.display(),
         twin.display()
     )]
@@ -36,7 +37,7 @@ pub enum InputError {
         source: io::Error,
     },
     /// The first four bytes are not those of the expected kind of IDX file.
-    #[error("{} begins with {got:#010x} at byte 0, expected {expected}: check which file is named as images and which as labels", file.display())]
+    #[error("{} begins with {got:#010x} at byte 0, expected {expected}: check that the file of images and the file of labels are not swapped", file.display())]
     Magic {
         /// The file that was read.
         file: PathBuf,
@@ -47,7 +48,7 @@ pub enum InputError {
     },
     /// One of the extents in the file's header is 0.
     #[error(
-        "{} has no example: its extents at byte 4 are {extents:?}, expected all above 0; name another file",
+        "{} has no examples: the extents in its header (at byte 4) are {extents:?}, expected only extents above 0; name another file",
         file.display()
     )]
     Empty {
@@ -58,7 +59,7 @@ pub enum InputError {
     },
     /// The header declares more data than a worker may hold in memory.
     #[error(
-        "{} is too large: its extents at byte 4 are {extents:?}, expected at most {max} bytes in all; \
+        "{} is too large: the extents in its header (at byte 4) are {extents:?}, expected at most {max} bytes in all; \
          split the file or correct its header",
         file.display()
     )]
@@ -83,13 +84,13 @@ pub enum InputError {
         offset: u64,
         /// The number of bytes that the part should have.
         expected: u64,
-        /// The number of bytes found. For a gzip file too short for the declared data, the maximum that it
-        /// could unpack to.
+        /// The number of bytes found. If a gzip file is too short for the declared data, this is the maximum
+        /// number of bytes to which it could unpack.
         got: u64,
     },
     /// More bytes follow the data that the header declares.
     #[error(
-        "{} has bytes after unpacked byte {offset}, expected its end there: its header and its data disagree; \
+        "{} has bytes after unpacked byte {offset}, expected the file to end there: its header and its data disagree; \
          fetch the file again",
         file.display()
     )]
@@ -152,24 +153,24 @@ pub enum InputError {
     },
     /// The text is shorter than one window of tokens.
     #[error(
-        "{text} has {got} bytes between the windows' begin and end, expected at least {expected}: \
+        "the part of {text} for the windows has {got} bytes, expected at least {expected}: \
          shorten the windows or read a larger part"
     )]
     ShortText {
         /// The path of the file, or a name for the generated text.
         text: String,
-        /// The number of bytes of one window, plus the token that follows it.
+        /// The number of bytes of one window, plus 1 for the token that follows the window.
         expected: u64,
         /// The number of bytes found.
         got: u64,
     },
-    /// The input spec is invalid in itself, whatever the files contain.
+    /// The input spec is invalid. The contents of the files do not matter for this error.
     #[error(transparent)]
     Spec(#[from] InputSpecError),
     /// The file of images and the file of labels declare different numbers of examples.
     #[error(
         "{} declares {image_count} images, but {} declares {label_count} labels, expected equal counts at byte 4: \
-         name two files of one set",
+         name two files of the same set",
         images.display(),
         labels.display()
     )]
@@ -193,7 +194,7 @@ pub enum InputError {
     },
     /// A path does not end in a file name, so the file cannot be looked up in another directory.
     #[error(
-        "{} does not end in a file name, expected one to place in the data directory: name the file",
+        "{} does not end in a file name, so it cannot be looked up in the data directory: name the file",
         path.display()
     )]
     NoFileName {
@@ -202,7 +203,7 @@ pub enum InputError {
     },
     /// Two files of a job would have the same path in the other directory.
     #[error(
-        "{} and {} would both be {}: give them different names, or leave the data directory out",
+        "{} and {} would both be {}: give the files different names, or do not set a data directory",
         first.display(), second.display(), moved.display()
     )]
     SameFile {
@@ -243,8 +244,8 @@ pub enum InputError {
         /// The test set's column.
         got: String,
     },
-    /// The data set has no example, an example has no element, or there are more examples than can be counted
-    /// or held.
+    /// The data set has no examples, its examples have no elements, or it has more examples than can be
+    /// counted or stored.
     #[error(
         "the data set has {examples} examples of {elements} elements each, \
          expected at least 1 element and 1 to {max} examples: correct its size"
@@ -271,7 +272,7 @@ pub enum InputError {
     },
     /// The worker's index is not below the number of workers, or there are more workers than examples.
     #[error(
-        "worker {worker} of {workers} has no share of {examples} examples, \
+        "worker {worker} of {workers} gets none of the {examples} examples, \
          expected a worker below {workers} and at least one example per worker: use fewer workers or more data"
     )]
     Share {
@@ -284,8 +285,8 @@ pub enum InputError {
     },
     /// The job shards by file, but has fewer files than workers.
     #[error(
-        "{files} files cannot be shared by file among {workers} workers, \
-         expected at least one file each: split the files or shard by data"
+        "{files} files cannot be sharded by file among {workers} workers, \
+         expected at least one file per worker: split the files or shard by data"
     )]
     FileShare {
         /// The number of files; 0 if the examples are generated.
@@ -305,7 +306,7 @@ pub enum InputError {
     },
     /// An integer cannot be one-hot encoded because it is not the number of a class.
     #[error(
-        "column '{column}' of example {example} has {id}, expected 0 to {} for one-hot: \
+        "column '{column}' of example {example} has {id}, expected 0 to {} for one-hot encoding: \
          correct the data or the number of classes",
         classes - 1
     )]
@@ -322,12 +323,12 @@ pub enum InputError {
     /// Another batch was requested after the input had ended.
     #[error(
         "the input has ended after {epochs} epochs of {examples} examples in batches of {batch}, before the job's \
-         last step: repeat it more often or lower the last step"
+         last step: repeat the input more often, or lower the last step"
     )]
     Ended {
         /// The number of epochs requested.
         epochs: u64,
-        /// The number of examples in this worker's share.
+        /// The number of examples in this worker's part of the data.
         examples: u32,
         /// The number of examples in a batch.
         batch: usize,
@@ -342,8 +343,9 @@ pub enum InputError {
     },
     /// The batches that are kept ready would take more memory than a worker may use for them.
     #[error(
-        "{batches} batches of {examples} examples would take {bytes} bytes, expected at most {max}: the widest column is \
-         {column} per example, whether or not the model reads it; use a smaller batch, a lower prefetch or fewer classes"
+        "{batches} batches of {examples} examples would take {bytes} bytes, expected at most {max}: the widest column has \
+         {column} per example, and counts even if the model does not read it; use a smaller batch, a lower prefetch or \
+         fewer classes"
     )]
     ReadyBytes {
         /// The number of batches that exist at a time.
@@ -357,9 +359,9 @@ pub enum InputError {
         /// The column with the most elements.
         column: ColumnSpec,
     },
-    /// A worker's share has more examples than a sampler can put in order.
+    /// A worker's part of the data has more examples than a sampler can shuffle.
     #[error(
-        "the worker's share has {examples} examples, expected at most {max}: \
+        "the worker's part of the data has {examples} examples, expected at most {max}: \
          use more workers, or a larger stride for a text"
     )]
     OrderLength {
@@ -376,17 +378,17 @@ pub enum InputError {
         /// The number of examples.
         examples: u32,
     },
-    /// A saved position lies outside this sampler's share.
+    /// A saved position lies outside this worker's part of the data.
     #[error(
-        "position {offset} in epoch {epoch} lies outside the share, expected an offset below {len}: \
-         it was saved with other data or another number of workers; use the same, or start anew"
+        "position {offset} in epoch {epoch} lies outside the worker's part of the data, expected an offset below {len}: \
+         it was saved with other data or another number of workers; use the same ones, or start a new job"
     )]
     Position {
         /// The saved epoch.
         epoch: u64,
         /// The saved offset.
         offset: u32,
-        /// The number of examples in the share.
+        /// The number of examples in the worker's part of the data.
         len: u32,
     },
     /// The operating system could not start a thread.

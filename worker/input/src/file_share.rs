@@ -1,5 +1,4 @@
-//! The files that each worker reads if the job shards by file.
-//! Does not know the contents of the files.
+//! The files that each worker reads if the job shards by file. Independent of the contents of the files.
 
 use pushpull_messages::input::{CsvSpec, DatasetSpec, ShardSpec, TfRecordSpec};
 
@@ -7,7 +6,7 @@ use super::{DataShare, InputError};
 
 /// The part of a data set that one worker reads, by file or by example.
 ///
-/// (A) Whether sharding is by file or by example, the shares of all workers are disjoint and cover the set.
+/// (A) If the job shards by file or by example, the shares of all workers are disjoint and cover the set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileShare {
     /// The data set. If sharding is by file, it consists of this worker's files only.
@@ -80,7 +79,7 @@ mod tests {
 
     proptest! {
         /// (A): the shares are disjoint and cover the set. With sharding, exactly one worker reads each
-        /// example; without, all workers do.
+        /// example. Without sharding, every worker reads all examples.
         #[test]
         fn shares_are_disjoint_and_cover_the_set(files in 1usize..12, workers in 1u32..6, each in 6usize..20, policy in 0..4) {
             let policy = [ShardSpec::Auto, ShardSpec::File, ShardSpec::Data, ShardSpec::Off][policy as usize];

@@ -1,4 +1,4 @@
-//! The input of a worker: examples in memory, this worker's share of them, and the order in which they are
+//! The input of a worker: examples in memory, this worker's part of them, and the order in which they are
 //! grouped into batches. Independent of graphs, devices and variables; opens no connections.
 
 #![forbid(unsafe_code)]

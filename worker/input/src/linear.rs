@@ -31,7 +31,7 @@ pub(super) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError>
     }
 }
 
-/// Draws `examples` points and their labels. Example `i` depends on `seed`, `i` and the plane only.
+/// Draws `examples` points and their labels. Example `i` depends only on `seed`, `i` and the plane.
 pub(super) fn draw(
     seed: u64,
     examples: u64,

@@ -1,5 +1,5 @@
-//! Random numbers that are the same on every machine, for the order of examples and for generated data.
-//! Uses neither the clock nor the operating system; not suitable for secrets.
+//! Random numbers that are the same on every machine, for the order of examples and for generated data. Does
+//! not use the clock or the operating system, and is not suitable for secrets.
 
 /// A SplitMix64 generator of pseudorandom numbers.
 ///
@@ -17,8 +17,8 @@ impl SplitMix64 {
     /// Returns the random stream that `numbers` identify: a constant for the stream's purpose, a seed and
     /// indices.
     ///
-    /// The numbers are mixed in order, so seed 1 with index 0 and seed 0 with index 1 give unrelated streams.
-    /// Two streams that differ in their last number only always begin in different states.
+    /// The numbers are mixed in order, so seed 1 with index 0 and seed 0 with index 1 give unrelated
+    /// streams. If two streams differ in only their last number, they begin in different states.
     pub fn stream(numbers: &[u64]) -> Self {
         Self { state: numbers.iter().fold(0, |state, &number| mix(state.wrapping_add(GAMMA) ^ number)) }
     }

@@ -1,4 +1,4 @@
-//! The errors of one record of a file. Independent of the file and of the place of the record in it.
+//! The errors of one record of a file. Independent of the file, and of the record's position in the file.
 
 use pushpull_messages::input::FieldSpec;
 
@@ -25,7 +25,7 @@ pub enum RecordError {
         max: u64,
     },
     /// A label is not the number of a class.
-    #[error("the label is {label}, expected 0 to {max}: name a file of this format")]
+    #[error("the label is {label}, expected 0 to {max}: check that the file has this format")]
     Label {
         /// The label found.
         label: u8,
@@ -34,7 +34,7 @@ pub enum RecordError {
     },
     /// A stored checksum does not match the bytes.
     #[error(
-        "the {part} has checksum {computed:#010x}, expected {stored:#010x} as stored: fetch the file again"
+        "the checksum of the {part} is {computed:#010x}, but the file says {stored:#010x}: fetch the file again"
     )]
     Checksum {
         /// The part that the checksum covers: the length or the data.
@@ -55,8 +55,8 @@ pub enum RecordError {
         /// The names of the features found.
         there: String,
     },
-    /// A feature has values of another kind than the spec requires.
-    #[error("feature '{feature}' has {got}, expected {expected}: correct its kind or the file")]
+    /// The values of a feature are not of the kind that the spec requires.
+    #[error("feature '{feature}' has {got}, expected {expected}: correct the kind in the spec, or the file")]
     Kind {
         /// The feature's name.
         feature: String,
@@ -65,8 +65,10 @@ pub enum RecordError {
         /// The kind of values found.
         got: &'static str,
     },
-    /// A feature has another number of values than the spec requires.
-    #[error("feature '{feature}' has {got} {what}, expected {expected}: correct its shape or the file")]
+    /// The number of values of a feature is not the number that the spec requires.
+    #[error(
+        "feature '{feature}' has {got} {what}, expected {expected}: correct the shape in the spec, or the file"
+    )]
     Count {
         /// The feature's name.
         feature: String,

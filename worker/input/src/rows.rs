@@ -82,7 +82,8 @@ impl Rows {
         self.examples
     }
 
-    /// Returns the collected examples as a data set. Requires that `keep` was true, so that they were stored.
+    /// Returns the collected examples as a data set. Requires that `keep` was true; otherwise no examples
+    /// were stored.
     pub(super) fn into_dataset(self) -> Result<Dataset, InputError> {
         Dataset::new(self.examples as usize, self.columns)
     }

@@ -1,5 +1,5 @@
-//! The order in which a worker reads its share: shuffled anew in each epoch, in batches of equal size. Sees
-//! only the indices of examples. The same seed gives the same order on every machine.
+//! The order in which a worker reads its part of the data. Each epoch is shuffled anew, and all batches have
+//! the same size. Uses only the indices of examples. The same seed gives the same order on every machine.
 
 use pushpull_messages::input::{RepeatSpec, ShuffleSpec};
 
@@ -9,14 +9,14 @@ use super::{DataShare, InputError};
 /// The maximum number of examples in one batch.
 pub const BATCH_EXAMPLES_MAX: usize = 1 << 20;
 
-/// The maximum number of examples in the share of one worker. Their order takes at most 1 GiB of memory, and
-/// a shuffle buffer at most another 1 GiB.
+/// The maximum number of examples in one worker's part of the data. Their order takes at most 1 GiB of
+/// memory, and a shuffle buffer at most another 1 GiB.
 pub const ORDER_EXAMPLES_MAX: u32 = 1 << 28;
 
 /// Separates the random streams of the sampler from all other streams of the same seed.
 const STREAM: u64 = 0x5341_4d50_4c45; // "SAMPLE"
 
-/// A place in the sequence of examples, saved so that a worker can resume there.
+/// A position in the sequence of examples. A worker that has saved it can resume there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
     /// The number of complete passes over the share.
@@ -46,10 +46,10 @@ pub struct Pick {
 /// A sampler that chooses the examples of each batch, by their indices.
 ///
 /// Properties: (A) An epoch reads every example of the share exactly once. (B) Every batch has exactly
-/// `batch` examples: if an epoch ends inside a batch, the next epoch fills the rest. (C) The order depends on
-/// the seed, the worker and the epoch only, so a [`Position`] suffices to resume. (D) A shuffle buffer of n
-/// examples moves no example more than n − 1 places ahead. (E) n epochs give as many full batches as their
-/// examples suffice for.
+/// `batch` examples: if an epoch ends inside a batch, the next epoch fills the rest. (C) The order depends
+/// only on the seed, the worker and the epoch, so a [`Position`] suffices to resume. (D) A shuffle buffer of
+/// n examples moves an example forward by at most n − 1 positions. (E) The number of batches in n epochs is
+/// n times the share's length, divided by `batch` and rounded down.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     share: DataShare,
@@ -65,9 +65,9 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler of `share` in batches of `batch` examples. Every epoch is fully shuffled by `seed`,
-    /// which is the job's, and the number of epochs is unlimited. The sampler starts at the beginning of
-    /// epoch 0.
+    /// Creates a sampler of `share` in batches of `batch` examples. Every epoch is fully shuffled with
+    /// `seed`, the seed of the job. The number of epochs is unlimited. The sampler starts at the beginning
+    /// of epoch 0.
     ///
     /// # Errors
     /// [`InputError::Batch`] if `batch` is 0 or greater than [`BATCH_EXAMPLES_MAX`];
@@ -251,7 +251,8 @@ mod tests {
             prop_assert_eq!(position.epoch as usize * len + position.offset as usize, read.len());
         }
 
-        /// (A): an epoch reads every example once. (D): a buffer moves examples ahead by less than its size.
+        /// (A): an epoch reads every example once. (D): a buffer moves an example forward by less than the
+        /// size of the buffer.
         #[test]
         fn a_buffer_bounds_how_far_examples_move(examples in 1usize..100, size in 1u32..120, seed: u64) {
             let share = DataShare::new(0, 1, examples).unwrap();
@@ -274,7 +275,8 @@ mod tests {
             prop_assert_eq!(sorted, in_order);
         }
 
-        /// (E): n epochs give as many full batches as their examples suffice for.
+        /// (E): the number of batches is that of all examples in n epochs, divided by `batch` and rounded
+        /// down.
         #[test]
         fn ends_after_the_last_full_batch(
             examples in 1usize..40, batch in 1usize..50, epochs in 1u64..5, restore: bool,
@@ -359,12 +361,16 @@ mod tests {
 
     #[test]
     fn refuses_a_share_too_large_to_order() {
-        // The number of windows in a text of 4 GiB at a stride of 1.
+        // This is the number of windows in a text of 4 GiB with a stride of 1.
         let share = DataShare::new(0, 1, u32::MAX as usize).unwrap();
         for shuffle in [ShuffleSpec::Full, ShuffleSpec::None, ShuffleSpec::Buffer(u32::MAX)] {
             let error = Sampler::with(share, 1, 0, shuffle, RepeatSpec::Endless).unwrap_err();
             assert!(matches!(error, InputError::OrderLength { examples: u32::MAX, .. }), "{error}");
-            assert!(error.to_string().contains("share has 4294967295 examples, expected at most 268435456"));
+            assert!(
+                error
+                    .to_string()
+                    .contains("part of the data has 4294967295 examples, expected at most 268435456")
+            );
         }
         let share = DataShare::new(0, 1, ORDER_EXAMPLES_MAX as usize + 1).unwrap();
         assert!(matches!(Sampler::new(share, 1, 0), Err(InputError::OrderLength { .. })));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pushpull_messages::tensor::DType;
 
-/// The elements of a column: one example after the other, each row-major.
+/// The elements of a column. The examples are stored one after the other, and each example is row-major.
 #[derive(Clone, PartialEq)]
 pub enum Storage {
     /// The bytes of an `f32` column, which are scaled from 0..255 to 0..1 when they are read.

@@ -13,19 +13,19 @@ use super::InputError;
 /// The maximum number of bytes that are unpacked from one file.
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
 
-/// The number of bytes allocated before any data has arrived. Later at most twice the size of the data that
-/// has arrived is allocated.
+/// The number of bytes allocated before any data has arrived. After that, the allocated size is at most
+/// twice the size of the data that has arrived.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
 /// The maximum ratio of unpacked to packed bytes that deflate can reach (zlib's technical details).
 pub(super) const DEFLATE_RATIO_MAX: u64 = 1032;
 
-/// The first bytes of a gzip file, by which it is recognised whatever its name. An IDX file begins with two
-/// zeros.
+/// The first bytes of a gzip file. A file is recognised by these bytes and not by its name. An IDX file
+/// begins with two zeros, so the two formats cannot be confused.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// A file that is read once, from start to end. Reading fails beyond a limit, so that no gzip file unpacks to
-/// more than a worker may hold in memory.
+/// A file that is read once, from start to end. Reading fails beyond a limit, because a small gzip file
+/// could otherwise fill the memory of a worker.
 pub(super) struct Unpacked {
     path: PathBuf,
     input: Box<dyn Read + Send>,
@@ -57,7 +57,7 @@ impl Unpacked {
         Ok(Self { path, input, offset: 0, limit: UNPACKED_BYTES_MAX, limited: "one file", size })
     }
 
-    /// Returns the path of the file that was opened, which may differ from the requested one by `.gz`.
+    /// Returns the path of the file that was opened, which may differ from the requested path by `.gz`.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -67,7 +67,8 @@ impl Unpacked {
         self.offset
     }
 
-    /// Returns the number of unpacked bytes of the whole file, if it is known before they are read.
+    /// Returns the number of unpacked bytes of the whole file; `None` if this number is unknown before the
+    /// file is read.
     pub(super) fn size(&self) -> Option<u64> {
         self.size
     }
@@ -116,7 +117,10 @@ impl Read for Unpacked {
         let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX).saturating_add(1));
         let got = self.input.read(&mut buffer[..most])?;
         if got as u64 > left {
-            let text = format!("found more than {} bytes of {}; split it", self.limit, self.limited);
+            let text = format!(
+                "the data continues beyond byte {}, the limit of {}: split it",
+                self.limit, self.limited
+            );
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
         self.offset += got as u64;
@@ -124,8 +128,8 @@ impl Read for Unpacked {
     }
 }
 
-/// Opens the file, or if it does not exist, the one with `.gz` added to or removed from its name. Returns the
-/// path of the file that was opened.
+/// Opens the file. If it does not exist, opens the file with `.gz` added to or removed from its name.
+/// Returns the path of the file that was opened.
 pub(super) fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
     let open = |file: PathBuf| match File::open(&file) {
         Ok(opened) => Ok(Some((file, opened))),
@@ -152,7 +156,7 @@ pub(super) fn unpacked(file: File) -> io::Result<(Box<dyn Read + Send>, bool)> {
     let got = read_up_to(&mut input, &mut first)?;
     let whole = Cursor::new(first).take(got as u64).chain(input);
     if got == 2 && first == GZIP_MAGIC {
-        // Buffered because callers read small pieces; a plain file has a buffer of its own.
+        // The decoder is buffered because callers read small pieces. A plain file is buffered already.
         Ok((Box::new(BufReader::new(MultiGzDecoder::new(whole))), true))
     } else {
         Ok((Box::new(whole), false))
@@ -234,7 +238,7 @@ mod tests {
         let mut input = Unpacked::open(&path).unwrap();
         input.limit(9, "one row");
         let error = input.append(20, &mut Vec::new()).unwrap_err();
-        assert!(error.to_string().contains("more than 9 bytes of one row"), "{error}");
+        assert!(error.to_string().contains("beyond byte 9, the limit of one row"), "{error}");
     }
 
     #[test]

@@ -9,8 +9,9 @@ use pushpull_transport::RetryConfig;
 pub struct ClientConfig {
     /// How long the client waits for the ps tasks to start.
     pub start_timeout: Duration,
-    /// How the client deals with broken connections.
+    /// How the client handles broken connections.
     pub retry: RetryConfig,
-    /// The maximum number of gradient bytes on their way to the ps tasks. A push that would exceed it waits.
+    /// The maximum number of gradient bytes in flight to the ps tasks. A push that would exceed this limit
+    /// waits for the replies to earlier pushes.
     pub in_flight_bytes_max: u64,
 }

@@ -11,11 +11,11 @@ use super::values::Values;
 /// The result of a push to all shards, or of a pull from all of them.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The values of all variables that the replies carried.
+    /// The values of all variables, taken from the replies.
     pub values: Arc<Values>,
     /// The version of each shard's values.
     pub versions: Vec<Version>,
-    /// The last step of the job, as each shard knows it.
+    /// The job's last step according to each shard.
     pub last_steps: Vec<GlobalStep>,
     /// The verdict of each shard that received a push; empty after a pull.
     pub verdicts: Vec<Verdict>,
@@ -34,8 +34,8 @@ impl Exchange {
         self.verdicts.iter().any(|verdict| matches!(verdict, Verdict::Applied | Verdict::Held))
     }
 
-    /// Returns true if every shard has reached its last step and all shards name the same last step. They
-    /// name different ones while the chief is still informing them of a new one.
+    /// Returns true if all shards report the same last step and every shard has reached it. The reported
+    /// last steps differ while the chief is still announcing a new last step to the shards.
     pub fn is_complete(&self) -> bool {
         let same = self.last_steps.windows(2).all(|pair| pair[0] == pair[1]);
         same && self.versions.iter().zip(&self.last_steps).all(|(version, last)| version.0 >= last.0)

@@ -1,5 +1,5 @@
-//! Counters of a worker's pushes and pulls, updated with every reply. They remain readable after the
-//! connections are dropped, and keep no connection open.
+//! Counters of a worker's pushes and pulls, updated with every reply. The counters remain readable after the
+//! connections are dropped. They hold weak references, which keep no connection open.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use pushpull_messages::observe::{RoundTrip, TimeHistogram, VerdictCounters, Work
 use pushpull_transport::buffer::Budget;
 use pushpull_transport::{CallsSnapshot, ReconnectingClient};
 
-/// The counters of one worker's pushes to and pulls from all shards. Clones share the counters.
+/// The counters of one worker's pushes and pulls, over all shards. Clones share the counters.
 #[derive(Clone, Debug)]
 pub(crate) struct ExchangeCounters(Arc<SharedCounters>);
 
 #[derive(Debug)]
 struct SharedCounters {
     credits: Budget,
-    /// The number of credits when no push is in flight.
+    /// The number of credits when no push is in flight. A credit is one byte.
     credits_max: u64,
     /// The connection to each ps task.
     callers: Vec<Weak<ReconnectingClient>>,
@@ -32,7 +32,7 @@ struct ExchangeCounts {
     staleness: StalenessHistogram,
     /// The round-trip times to each shard, in the order of the layout.
     round_trips: Vec<RoundTrip>,
-    /// The sum of the counts of all connections, as of the last refresh.
+    /// The counts summed over all connections, as of the last refresh.
     calls: CallsSnapshot,
 }
 
@@ -58,13 +58,13 @@ impl ExchangeCounters {
         }
     }
 
-    /// Records that the round trip of a push to the shard at `position` took `took`.
+    /// Records `took`, the round-trip time of a push to the shard at `position`.
     pub(crate) fn returned(&self, position: usize, took: Duration) {
         self.0.counts.lock().round_trips[position].times.record(took);
     }
 
-    /// Updates the numbers of bytes, reconnections and resends from the connections. If a connection has been
-    /// dropped, the last numbers remain.
+    /// Reads the counts of bytes, reconnections and resends from the connections. If a connection has been
+    /// dropped, the counts of the previous refresh remain.
     pub(crate) fn refresh(&self) {
         let mut counts = self.0.counts.lock();
         let mut calls = CallsSnapshot::default();
@@ -119,7 +119,7 @@ mod tests {
         let mut seen = WorkerSnapshot::default();
         exchanges.show(&mut seen);
         assert_eq!(seen.verdicts.iter().map(|(_, count)| count), [1; 4]);
-        // Gradients that were not applied have no staleness.
+        // Only applied and held gradients are counted in the staleness histogram.
         assert_eq!((seen.staleness.count(), seen.staleness.sum), (2, 3));
         let round_trips = seen.round_trips.iter().map(|trip| (trip.shard, trip.times.count()));
         assert_eq!(round_trips.collect::<Vec<_>>(), [(shards[0], 3), (shards[1], 1)]);

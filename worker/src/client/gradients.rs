@@ -1,6 +1,6 @@
 //! The gradients of one step, in one pooled buffer for each variable. A push may begin before all gradients
-//! are computed: its payloads are promises, and each is fulfilled when its gradient is complete. Independent
-//! of graphs.
+//! are computed: its payloads then consist of promises, and each promise is fulfilled when its gradient is
+//! complete. Independent of graphs.
 
 use std::sync::Arc;
 
@@ -17,10 +17,11 @@ use super::values::Values;
 #[derive(Debug)]
 pub struct Gradients {
     layout: Arc<Layout>,
-    /// The buffer of each gradient; `None` after a promised gradient was completed, as its buffer is then
-    /// being sent.
+    /// The buffer of each gradient; `None` after a promised gradient was completed, because its buffer is
+    /// then being sent.
     variables: Vec<Option<Buffer>>,
-    /// The promise of each gradient that is promised and not yet complete.
+    /// The promise of each gradient; `None` if the gradient is complete. Empty until the gradients are
+    /// promised.
     promises: Vec<Option<Promise>>,
 }
 
@@ -47,7 +48,7 @@ impl Gradients {
         self.variables[variable.index()].as_ref().expect("a gradient that has not been sent").as_f32()
     }
 
-    /// Adds the gradients of another device to these.
+    /// Adds the gradients of another device to these gradients.
     ///
     /// # Panics
     /// If `other` has another layout, or if a gradient was promised and is complete.
@@ -79,7 +80,7 @@ impl Gradients {
         payloads
     }
 
-    /// Marks one gradient as final. If it is promised, sending may begin, and it can no longer be accessed
+    /// Marks one gradient as final. A promised gradient can then be sent, and can no longer be accessed
     /// here.
     pub fn complete(&mut self, variable: VariableId) {
         if let Some(promise) = self.promises.get_mut(variable.index()).and_then(Option::take) {
@@ -96,7 +97,7 @@ impl Gradients {
         (0..self.variables.len() as u32).for_each(|variable| self.complete(VariableId(variable)));
     }
 
-    /// Converts the gradients to the values of variables, with the same numbers.
+    /// Converts the gradients to values of the variables. The elements remain the same, and are not copied.
     ///
     /// # Panics
     /// If a gradient was promised and is complete.

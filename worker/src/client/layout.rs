@@ -38,11 +38,11 @@ pub(crate) struct SlicePart {
 #[derive(Debug)]
 pub(crate) struct VariableLayout {
     pub elements: usize,
-    /// The slices in the order of the variable's rows; a single one if the variable is not split.
+    /// The slices in the order of the variable's rows; a single slice if the variable is not split.
     pub parts: Vec<ShardPart>,
 }
 
-/// The place of a slice among the slices of its shard.
+/// The location of a slice: its shard, and its position among the slices of the shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShardPart {
     /// The position of the shard in the layout.

@@ -1,8 +1,9 @@
-//! The push/pull client: the shards of a job, as one worker uses them. Independent of graphs and devices.
+//! The push/pull client, through which one worker uses all shards of a job. Independent of graphs and
+//! devices.
 //!
 //! Every push goes to every shard, even to one that owns no slice, so that the version of each shard counts
-//! the job's steps (V3). Credits bound the number of bytes in flight: a push takes them before it is sent,
-//! and its reply gives them back.
+//! the job's steps (V3). Credits bound the number of bytes in flight: a push takes credits before it is
+//! sent, and returns them when its reply arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,8 +39,8 @@ pub struct Parameters {
     identity: Identity,
     /// The sequence number of the last push to each shard.
     sequences: Vec<Sequence>,
-    /// If each step of the job makes one version of a shard, the version at which this worker joined;
-    /// otherwise 0.
+    /// The step at which this worker joined a running synchronous job; otherwise 0. In a synchronous job,
+    /// each step makes exactly one version of a shard, so steps and versions can be compared.
     first: GlobalStep,
     streams: bool,
 }
@@ -123,7 +124,7 @@ impl Parameters {
         // on all shards.
         tracing::info!("joining the running job at step {first}");
         if matches!(sync, SyncSpec::Sync { .. }) {
-            // With this policy only, each step makes one version of a shard.
+            // This is the only policy under which each step makes exactly one version of a shard.
             self.first = first;
         }
         let (exchange, _) = self.pull_at(PullAt::Step(first), false).await?;
@@ -138,7 +139,7 @@ impl Parameters {
         Ok(self.pull_at(PullAt::Latest, averages).await?.0)
     }
 
-    /// Pulls from all shards. Also returns the greatest step that a shard named in its reply.
+    /// Pulls from all shards. Also returns the greatest step number in the replies.
     async fn pull_at(&self, at: PullAt, averages: bool) -> Result<(Exchange, GlobalStep), ClientError> {
         let calls = (0..self.callers.len()).map(|position| self.pull_from(position, at, averages));
         let replies = try_join_all(calls).await?;
@@ -149,12 +150,13 @@ impl Parameters {
     /// Pushes the gradients of one step, and pulls the values for the next step in the same round trip. The
     /// reply arrives when the job's synchronization policy lets the next step begin.
     ///
-    /// `gradients` are payloads from [`Gradients`], whose segments may still be promises. They were computed
-    /// from values of these `versions`. `drawn` is the number of batches taken from the input so far. If the
-    /// step is `traced`, the shards report when they received and processed the push.
+    /// `gradients` holds one payload from [`Gradients`] for each shard; their segments may still be
+    /// promises. `versions` are the versions of the values that the gradients are computed from. `drawn` is
+    /// the number of batches taken from the input so far. If the step is `traced`, the shards report when
+    /// they received and processed the push.
     ///
-    /// If some shards have not reached the step at which this worker joined, and no other worker is left to
-    /// advance them, the push goes to these shards only, and only their verdicts are returned.
+    /// Some shards may still be behind the step at which this worker joined, if no other worker is left to
+    /// advance them. The push then goes to these shards only, and only their verdicts are returned.
     ///
     /// # Errors
     /// If a shard refuses the push, or cannot be reached.
@@ -252,7 +254,7 @@ impl Parameters {
         Ok(ShardReply { version, last_step, verdict: None, step, payload, push: None, trip: None })
     }
 
-    /// Records how long each push took, from the time at which it could be sent.
+    /// Records the round-trip time of each push, which starts when the push could be sent.
     fn record_round_trips(&self, replies: &mut [ShardReply]) {
         let task = |position: usize| self.layout.shards[position].shard.task();
         let trips = replies.iter().enumerate().map(|(position, reply)| (task(position), reply.trip));
@@ -290,11 +292,11 @@ fn check_slices(shard: &ShardLayout, slices: &[SliceId]) -> Result<(), ValuesErr
 /// The reply of one shard to a push or a pull.
 struct ShardReply {
     version: Version,
-    /// The job's last step, as this shard knows it.
+    /// The job's last step according to this shard.
     last_step: GlobalStep,
     /// The verdict on the push; `None` after a pull.
     verdict: Option<Verdict>,
-    /// The next step, which the shard names in its reply to a pull.
+    /// The number of the worker's next step in the reply to a pull; 0 after a push.
     step: GlobalStep,
     payload: Payload,
     /// The times of the push, if the step is traced.

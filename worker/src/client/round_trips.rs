@@ -1,5 +1,5 @@
-//! The time at which a push could be sent, which may be after the call began because its gradients are still
-//! being computed. Independent of shards.
+//! The time at which a push could be sent. The call may begin earlier, while its gradients are still being
+//! computed. Independent of shards.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -9,7 +9,7 @@ use pushpull_messages::id::TaskId;
 use pushpull_transport::buffer::Payload;
 
 /// Awaits the reply of a call that sends `gradients`, and returns the reply with the time at which all
-/// gradients were complete. The call may begin before they are.
+/// gradients were complete. The call may begin before that time.
 pub(super) async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) -> (T, Instant) {
     let (complete, mut call) = (pin!(gradients.ready()), pin!(call));
     tokio::select! {
@@ -21,12 +21,12 @@ pub(super) async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) 
     (call.await, complete)
 }
 
-/// Returns, for each push, the time at which it could be sent, and `None` for a pull. For each call, `trips`
-/// holds the task that was called and, for a push, when its gradients were complete and when its reply
-/// arrived.
+/// Returns the time at which each push could be sent; `None` for a pull. `trips` holds one entry for each
+/// call: the task that was called and, for a push, the times at which its gradients were complete and its
+/// reply arrived.
 ///
-/// All pushes to one ps task share a connection and are sent in order. None is sent before the gradients of
-/// those before it are complete.
+/// All pushes to one ps task share a connection and are sent in order. Therefore a push waits until the
+/// gradients of all earlier pushes to the task are complete.
 pub(super) fn departures(
     trips: impl Iterator<Item = (TaskId, Option<(Instant, Instant)>)>,
 ) -> Vec<Option<Instant>> {
@@ -35,7 +35,8 @@ pub(super) fn departures(
         let (own, back) = trip?;
         let all = complete.entry(task).or_insert(own);
         *all = own.max(*all);
-        // If the credits did not suffice for all pushes at once, they may have been sent in another order.
+        // A reply that arrived before `all` shows that this push was sent before the others. The order may
+        // change if the credits do not suffice for all pushes at once.
         Some(if *all <= back { *all } else { own })
     };
     trips.map(left).collect()
@@ -71,14 +72,15 @@ mod tests {
         let at = |ms: u64| begun + std::time::Duration::from_millis(ms);
         let trip = |ps, complete, back| (TaskId::ps(ps), Some((at(complete), at(back))));
         let trips = [
-            // The gradients of the first layer are computed last. They delay the next shard of the same task,
-            // but no other task.
+            // The gradients of the first layer are computed last. They delay the push to the next shard of
+            // the same task, but no push to another task.
             trip(0, 40, 45),
             trip(0, 5, 46),
             trip(1, 7, 12),
             (TaskId::ps(1), None),
             trip(1, 9, 13),
-            // This push was answered before those gradients were complete, so it did not wait for them.
+            // The reply to this push arrived before the gradients of the first push were complete, so this
+            // push did not wait for them.
             trip(0, 6, 11),
         ];
         let expected = [40, 40, 7, 0, 9, 6].map(|ms| (ms > 0).then(|| at(ms)));

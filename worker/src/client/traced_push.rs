@@ -13,8 +13,8 @@ pub(crate) struct TracedPush {
     pub id: PushId,
     /// When sending began.
     pub sent: Instant,
-    /// When all of the push could have been sent, because its gradients and those sent before it were
-    /// computed.
+    /// The earliest time at which the whole push could be sent. By then, its own gradients and those of the
+    /// pushes before it on the connection were computed.
     pub complete: Instant,
     /// When the reply arrived.
     pub back: Instant,

@@ -1,5 +1,5 @@
-//! The values of all variables as a pull returned them. Values are read in the receive buffers, without a
-//! copy. Independent of connections.
+//! The values of all variables as a pull returned them. A variable that is not split is read directly in its
+//! receive buffer, without a copy. Independent of connections.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub struct Values {
 /// The error for a reply whose slices do not match the placement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValuesError {
-    /// The shard sent another number of slices than it owns.
-    #[error("{shard} sent {got} slices, but the placement gives it {expected}")]
+    /// The number of slices in the reply is not the number that the shard owns.
+    #[error("{shard} sent {got} slices, but the placement assigns {expected} slices to it")]
     Count {
         /// The shard that sent the reply.
         shard: ShardId,
@@ -34,10 +34,8 @@ pub enum ValuesError {
         /// The shard that sent the reply.
         shard: ShardId,
     },
-    /// A slice has another size than the placement says.
-    #[error(
-        "{shard} sent {got} bytes as its slice number {position}, but the placement gives that slice {expected} bytes"
-    )]
+    /// The size of a slice is not its size in the placement.
+    #[error("slice {position} of {shard} arrived with {got} bytes, but the placement says {expected} bytes")]
     Size {
         /// The shard that sent the reply.
         shard: ShardId,

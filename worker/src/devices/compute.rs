@@ -20,7 +20,7 @@ impl Compute {
     /// # Errors
     /// If the operating system cannot start the threads.
     pub fn new(threads: usize, devices: usize) -> Result<Self, ReplicaError> {
-        // Rounded up, because the pool bounds the threads of all devices together.
+        // Rounding up is safe, because the pool limits the total number of threads of all devices.
         let each = threads.div_ceil(devices.max(1)).max(1);
         let pool = (threads > 1 || devices > 1).then(|| {
             let named = rayon::ThreadPoolBuilder::new().thread_name(|index| format!("compute-{index}"));

@@ -1,5 +1,5 @@
-//! The actor that owns a replica. It computes on its own arbiter (a thread with an event loop), so that
-//! nothing else waits for a step. Independent of other devices.
+//! The actor that owns a replica. It computes on its own arbiter (a thread with an event loop), so a step
+//! blocks no other actor. Independent of other devices.
 
 use std::sync::Arc;
 use std::time::Instant;

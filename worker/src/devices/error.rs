@@ -13,10 +13,10 @@ pub enum ReplicaError {
     /// A batch does not fit the model.
     #[error(transparent)]
     Step(#[from] StepError),
-    /// An operation requests a device other than the one that its clone of the graph runs on.
+    /// An operation requests a device that differs from the device of a replica.
     #[error(
-        "{node} requests {asked}, but runs on every device of this worker, including {device}: request a kind of \
-         device that all of them are, or allow soft placement"
+        "{node} requests {asked}, but every device of this worker runs this operation, including {device}: request a \
+         device that matches all of them, or allow soft placement"
     )]
     Device {
         /// The name of the operation.

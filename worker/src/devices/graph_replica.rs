@@ -1,4 +1,4 @@
-//! The replica that runs our own engine. Independent of shards.
+//! The replica that runs pushpull's own engine. Independent of shards.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,13 +14,13 @@ use super::error::ReplicaError;
 use super::replica::{Complete, Replica, ReplicaConfig};
 use crate::client::{Gradients, Values};
 
-/// A replica that runs our own engine on a graph, compiled separately for each batch size.
+/// A replica that runs pushpull's own engine. The graph is compiled separately for each batch size.
 pub struct GraphReplica {
     graph: GraphSpec,
     training: Executor,
     columns: Vec<ColumnSpec>,
-    /// The compiled evaluation for each batch size. A test set has at most two sizes: that of all full
-    /// batches, and that of the last one.
+    /// The compiled evaluation for each batch size. A test set needs at most two batch sizes: that of the
+    /// full batches, and that of the last batch.
     evaluation: BTreeMap<usize, Executor>,
     compute: Compute,
 }

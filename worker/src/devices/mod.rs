@@ -1,5 +1,5 @@
-//! All devices of one worker. Each has a clone of the graph and computes a part of every batch. Their
-//! gradients are summed inside the worker, so that it sends a single push. Independent of shards.
+//! All devices of one worker. Each has a clone of the graph and computes a part of every batch. The worker
+//! sums the gradients of all devices and sends them in a single push. Independent of shards.
 
 mod compute;
 mod device;
@@ -33,7 +33,7 @@ use crate::client::{Gradients, Values};
 /// The devices of one worker, each on a thread of its own.
 pub(crate) struct Devices {
     actors: Vec<Addr<Device>>,
-    /// The meter of each device's messages, which counts and times them.
+    /// The meter of each device, which counts and times the device's messages.
     meters: Vec<Arc<Meter>>,
     arbiters: Vec<Arbiter>,
     /// For each device, the range of a batch's examples that it computes.
@@ -86,8 +86,8 @@ impl Devices {
                 queued: meter.queue(),
             })
         });
-        // All devices must reply before the first error is returned, because until then they hold references
-        // to the batch.
+        // All devices must reply before the first error is returned, because a device holds a reference to
+        // the batch until it replies.
         let (mut loss, mut reduced) = (0.0, Vec::with_capacity(self.actors.len()));
         let (mut failed, mut work) = (None, Vec::new());
         for (device, (stepped, part)) in join_all(steps).await.into_iter().zip(&self.parts).enumerate() {
@@ -111,7 +111,7 @@ impl Devices {
     }
 
     /// Sums the gradients of all devices in a tree. In each round, the gradients of every second device are
-    /// added in place to those of the device before it; all additions of a round run in parallel.
+    /// added in place to the gradients of the device before it. All additions of a round run in parallel.
     async fn reduce(
         &self,
         mut gradients: Vec<Gradients>,
@@ -158,7 +158,7 @@ impl Devices {
         try_join_all(evaluated).await
     }
 
-    /// Returns the meter of each device's messages, which counts and times them.
+    /// Returns the meter of each device, which counts and times the device's messages.
     pub(crate) fn meters(&self) -> Vec<Arc<Meter>> {
         self.meters.clone()
     }

@@ -1,5 +1,5 @@
-//! The devices on which operations run: all devices of the worker, because each has a clone of the whole
-//! graph. Independent of threads.
+//! The devices on which operations run. Every operation runs on all devices of the worker, because each
+//! device has a clone of the whole graph. Independent of threads.
 
 use pushpull_messages::device::{Device, DeviceKind};
 use pushpull_messages::graph::{GraphSpec, NodeSpec};
@@ -13,8 +13,8 @@ pub(crate) fn virtual_cpus(task: TaskId, count: usize) -> impl Iterator<Item = D
 }
 
 /// Checks that each operation may run on every device of this worker, because each device has a clone of all
-/// operations. With soft placement, an operation that requests another device runs on the worker's devices,
-/// and one warning is logged for all such operations.
+/// operations. If `soft` is true, an operation that requests another device still runs on the worker's
+/// devices, and a single warning names the first such operation and their number.
 ///
 /// # Errors
 /// If `soft` is false and an operation requests another device.
@@ -32,13 +32,13 @@ pub(crate) fn check(graph: &GraphSpec, devices: &[Device], soft: bool) -> Result
     }
     let count = elsewhere.count();
     tracing::warn!(
-        "{node} requests {asked}, but runs on {device} with its clone of the graph (operations placed softly: {count})"
+        "placed {node} on {device}, although it requests {asked} (operations with soft placement: {count})"
     );
     Ok(())
 }
 
-/// Returns a readable table of the operations. The first line names the devices that all of them run on; then
-/// follows a line for each operation, in the order of the graph.
+/// Returns a readable table of the operations. The first line names the devices, each of which runs all
+/// operations. Each further line shows one operation, in the order of the graph.
 pub(crate) fn table(graph: &GraphSpec, devices: &[Device]) -> String {
     let width = graph.nodes.iter().map(|node| node.name.len().min(NAME_WIDTH)).max().unwrap_or(0);
     let places: Vec<String> = devices.iter().map(Device::to_string).collect();

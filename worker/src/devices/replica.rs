@@ -1,5 +1,5 @@
-//! The interface to an engine that computes gradients: our own, or another one that implements the same
-//! trait. Independent of shards and connections.
+//! The interface to an engine that computes gradients. pushpull's own engine implements this interface, and
+//! other engines can. Independent of shards and connections.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use super::compute::Compute;
 use super::error::ReplicaError;
 use crate::client::{Gradients, Values};
 
-/// A callback that is called for each gradient as soon as it is final, and that may take it away.
+/// A callback that is called for each gradient as soon as the gradient is final. It may take the gradient's
+/// buffer, for example to send it.
 pub type Complete<'a> = dyn FnMut(&mut Gradients, VariableId) + Send + 'a;
 
 /// A function that creates the replica for one device of a worker.
@@ -22,10 +23,10 @@ pub type MakeReplica = Arc<dyn Fn(ReplicaConfig<'_>) -> Result<Box<dyn Replica>,
 
 /// A clone of the model on one device.
 pub trait Replica: Send {
-    /// Computes the mean loss over this replica's part of a batch at these values, and writes the gradient of
-    /// every variable. Each gradient is that of this mean, multiplied by the part's share of the batch, so
-    /// that the sum over all replicas is the gradient of the mean over the batch. Calls `complete` for each
-    /// gradient as soon as it is final.
+    /// Computes the mean loss over this replica's part of a batch at these values, and writes the gradient
+    /// of every variable. The gradients are those of this mean, multiplied by the part's fraction of the
+    /// batch. Therefore the sum over all replicas is the gradient of the mean loss over the batch. Calls
+    /// `complete` for each gradient as soon as it is final.
     ///
     /// # Errors
     /// If the batch does not fit the model; the gradients must then not be used.
@@ -43,8 +44,8 @@ pub trait Replica: Send {
     /// If the model cannot be computed on such batches.
     fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError>;
 
-    /// Computes the loss and every metric over a whole batch at these values. Each result is a mean over the
-    /// batch, or counts.
+    /// Computes the loss and every metric over a whole batch at these values. A result is a mean over the
+    /// batch or, for a metric such as AUC, two histograms of counts.
     ///
     /// # Errors
     /// If the batch does not fit the model.

@@ -1,7 +1,7 @@
 //! Compares evaluations by one metric, whose greatest or least value is the best. Independent of stores.
 //!
-//! Wanted properties: (A) the best evaluation is never worse than an earlier one; of equal ones the first
-//! remains the best; (B) NaN is never the best.
+//! Wanted properties: (A) the best evaluation is never worse than an earlier one, and the first of several
+//! equal evaluations remains the best; (B) NaN is never the best.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,10 +36,10 @@ pub struct BestSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BestError {
     /// The text is not `METRIC`, `METRIC:max` or `METRIC:min`.
-    #[error("'{0}' is not METRIC, METRIC:max or METRIC:min")]
+    #[error("'{0}' is not the name of a metric, expected METRIC, METRIC:max or METRIC:min")]
     Form(String),
     /// The model has no such metric.
-    #[error("the model has no metric '{metric}' to find the best checkpoint by; it has {}", known.join(", "))]
+    #[error("cannot choose the best checkpoint by '{metric}': the model has no such metric, only {}", known.join(", "))]
     Unknown {
         /// The metric that was requested.
         metric: String,

@@ -1,4 +1,5 @@
-//! The settings of an evaluator task. Does not know where they come from.
+//! The settings of an evaluator task. This module reads neither flags nor files; its caller fills in the
+//! values.
 
 use std::time::Duration;
 
@@ -11,11 +12,11 @@ use crate::error::WorkerError;
 /// The settings of an evaluator.
 #[derive(Clone)]
 pub struct EvaluatorConfig {
-    /// The settings of a worker that the evaluator uses too, such as its devices and the directory of the
-    /// data.
+    /// The settings that the evaluator has in common with a worker, such as the devices and the directory of
+    /// the data.
     pub worker: WorkerConfig,
-    /// The metric by which the best checkpoint is chosen. By default it is the accuracy; or the loss if the
-    /// model has no accuracy.
+    /// The metric by which the best checkpoint is chosen. `None` stands for the accuracy, or for the loss if
+    /// the model has no accuracy.
     pub best: Option<BestSpec>,
     /// The time between two checks for new checkpoints in the store.
     pub poll_every: Duration,

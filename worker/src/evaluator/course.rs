@@ -1,18 +1,19 @@
 //! Decides which checkpoint is evaluated next. Independent of stores and clocks.
 //!
-//! Wanted properties: (A) the next checkpoint is the newest one that is not done and not older than an
-//! evaluated one; (B) no checkpoint is evaluated twice; (C) a checkpoint that fails [`ATTEMPTS_MAX`] times is
-//! skipped, so it delays no other.
+//! Wanted properties: (A) the next checkpoint is the newest one that was not skipped, and it is newer than
+//! all evaluated checkpoints; (B) no checkpoint is evaluated twice; (C) a checkpoint that fails
+//! [`ATTEMPTS_MAX`] times is skipped, so it delays no other checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pushpull_messages::checkpoint::CheckpointName;
 
-/// The number of failures after which a checkpoint counts as broken. It is more than one because in some
-/// stores a new file is not visible everywhere at once.
+/// The number of failures after which a checkpoint counts as broken. Several attempts are made because some
+/// stores show the files of a new checkpoint only after a delay.
 pub(super) const ATTEMPTS_MAX: u32 = 3;
 
-/// The checkpoints that are done, and the number of failures of the others.
+/// The checkpoints that need no further attempt, and the number of failed attempts for each other
+/// checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Course {
     /// The checkpoints that were evaluated or skipped. Deleted checkpoints are removed at each update.
@@ -20,9 +21,9 @@ pub(super) struct Course {
     failed: BTreeMap<CheckpointName, u32>,
 }
 
-/// Returns a key that orders checkpoints from oldest to newest: first by the run of the job, numbered by the
-/// clock, then by the step. The step alone does not suffice, because a later run may continue from an earlier
-/// step.
+/// Returns a key that orders checkpoints from oldest to newest: first by the incarnation of the job, which
+/// is taken from the clock, then by the step. The step alone does not suffice, because a later incarnation
+/// may continue from an earlier step.
 fn age(name: &CheckpointName) -> (u64, u64) {
     (name.life.0, name.step.0)
 }
@@ -56,8 +57,8 @@ impl Course {
         passed_over
     }
 
-    /// Removes the records of deleted checkpoints. They are not needed, because no checkpoint is ever written
-    /// again.
+    /// Removes the records of deleted checkpoints. These records are no longer needed, because a deleted
+    /// checkpoint is never written again.
     fn forget(&mut self, there: &[CheckpointName]) {
         let there: BTreeSet<CheckpointName> = there.iter().copied().collect();
         self.done.retain(|name| there.contains(name));
@@ -77,8 +78,9 @@ mod tests {
     }
 
     proptest! {
-        /// (A): the newest checkpoint is next. (B): none is evaluated twice. (C): broken ones delay no other.
-        /// The checkpoints appear in the order of their age, and some of them are deleted or broken.
+        /// (A): the newest checkpoint is next. (B): no checkpoint is evaluated twice. (C): broken
+        /// checkpoints delay no other checkpoint. The checkpoints appear in the order of their age, and some
+        /// of them are deleted or broken.
         #[test]
         fn the_newest_is_next_and_broken_ones_hold_up_none(
             script in prop::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..60),
@@ -89,8 +91,8 @@ mod tests {
             for (what, index) in script {
                 match what {
                     0 | 1 => {
-                        // Every tenth checkpoint is made by a new run of the job, which begins with a smaller
-                        // step.
+                        // Every tenth checkpoint is the first one of a new run of the job, which starts at
+                        // step 0 again.
                         there.push(name(made / 10, made % 10));
                         made += 1;
                     }
@@ -100,8 +102,8 @@ mod tests {
                     _ => {}
                 }
                 let Some(&next) = course.candidates(&there).first() else { continue };
-                // (A): `next` is the newest checkpoint that is not broken, and newer than all that were
-                // evaluated.
+                // (A): `next` is the newest checkpoint that is not broken, and it is newer than all
+                // evaluated checkpoints.
                 let newest_done = evaluated.iter().map(age).max();
                 let open = |other: &&CheckpointName| {
                     newest_done.is_none_or(|done| age(other) > done) && failures.get(*other) != Some(&ATTEMPTS_MAX)

@@ -1,5 +1,5 @@
-//! The reasons why an evaluator ends before the last checkpoint is evaluated. Knows none of the causes in
-//! detail.
+//! The errors that end an evaluator before the last checkpoint is evaluated. Wraps the errors of other
+//! modules and does not interpret them.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_storage::{FileError, StoreError};
@@ -34,7 +34,9 @@ pub enum EvaluatorError {
         reason: String,
     },
     /// No new checkpoint appeared within the idle timeout.
-    #[error("no checkpoint came within {seconds} s: is {location} the job's directory of checkpoints?")]
+    #[error(
+        "no checkpoint appeared in {location} within {seconds} s: check that this is the --checkpoint-dir of the job"
+    )]
     Nothing {
         /// How long the evaluator waited, in seconds.
         seconds: u64,

@@ -1,6 +1,6 @@
-//! The evaluator: a separate task that watches a checkpoint store, evaluates every new checkpoint on the test
-//! set, and keeps a copy of the best. It contacts neither ps nor chief, because the checkpoints contain
-//! everything that it needs to know about the job.
+//! The evaluator: a separate task that watches a checkpoint store, evaluates every new checkpoint on the
+//! test set, and keeps a copy of the best checkpoint. The checkpoints contain everything that it needs to
+//! know about the job, so it contacts no other task.
 
 mod best;
 mod config;
@@ -57,8 +57,8 @@ pub struct Evaluator {
     _end: EndOfLife,
 }
 
-/// What the evaluator needs to evaluate the checkpoints of one job. It is created anew if another job writes
-/// to the same store.
+/// The job, the test set, the devices and the metric with which the checkpoints of one job are evaluated.
+/// The evaluator creates a new bench if another job writes to the same store.
 struct EvaluationBench {
     job: JobSpec,
     test: Mapped,
@@ -70,9 +70,10 @@ struct EvaluationBench {
 struct EvaluatorState {
     course: Course,
     bench: Option<EvaluationBench>,
-    /// The record of each checkpoint that is stored as the best.
+    /// The evaluation record of each checkpoint in the folder of the best checkpoint.
     kept: Vec<EvaluationRecord>,
-    /// The error of the checkpoint of the job's last step, if it cannot be read. No checkpoint follows it.
+    /// The error to return if the checkpoint of the job's last step cannot be read. No checkpoint follows
+    /// that one.
     broken: Option<EvaluatorError>,
 }
 
@@ -94,7 +95,7 @@ impl Evaluator {
     ) -> Result<Self, WorkerError> {
         config.validate()?;
         let catalog = Catalog::new(store.clone());
-        let life = Life::new("looking at the store", interrupt.clone());
+        let life = Life::new("reading the store", interrupt.clone());
         let (end, view) = (life.end(), EvaluatorView::new(life.clone()));
         Ok(Self { config, store, catalog, pool, interrupt, life, view, _end: end })
     }
@@ -109,7 +110,8 @@ impl Evaluator {
     ///
     /// # Panics
     /// If called outside of an actix system.
-    // Boxed, so that its code is compiled in this crate alone and not again in each program that awaits it.
+    // Boxed, because its code is then compiled only in this crate, and not again in each program that awaits
+    // it.
     pub fn run(
         self,
         told: impl FnMut(&EvaluationRecord) + 'static,
@@ -175,7 +177,7 @@ impl Evaluator {
                     return Err(EvaluatorError::Nothing { seconds, location });
                 }
                 tracing::warn!(
-                    "no new checkpoint came within {seconds} s; ending before the job's last step"
+                    "no new checkpoint appeared within {seconds} s; ended before the job's last step"
                 );
                 return Ok(());
             }
@@ -212,7 +214,7 @@ impl Evaluator {
         match EvaluationRecord::decode(&bytes) {
             Ok(record) => Ok(Some(record)),
             Err(error) => {
-                tracing::warn!(%file, %error, "ignoring an evaluation record that cannot be read");
+                tracing::warn!(%file, %error, "ignored an unreadable evaluation record");
                 Ok(None)
             }
         }
@@ -244,7 +246,7 @@ impl Evaluator {
             Ok::<_, StoreError>(None)
         };
         look.await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot look for checkpoints; trying again");
+            tracing::warn!(%error, "could not list the checkpoints; trying again");
             None
         })
     }
@@ -316,7 +318,8 @@ impl Evaluator {
         Ok(EvaluationBench { job, test, devices, best })
     }
 
-    /// Copies a checkpoint that is better than the best so far, and deletes the copy of the former best.
+    /// Copies the checkpoint if it is better than the best so far, and then deletes the copy of the previous
+    /// best.
     async fn keep_best(
         &self,
         manifest: &ManifestSpec,
@@ -339,14 +342,20 @@ impl Evaluator {
             match self.store.copy(&file, &format!("{BEST}/{file}")).await {
                 Ok(()) => {}
                 Err(error @ StoreError::Missing { .. }) => {
-                    tracing::warn!("{name} is the best, but was deleted before it could be kept: {error}");
+                    tracing::warn!(
+                        "{name} is the best checkpoint, but was deleted before it could be copied: {error}"
+                    );
                     return Ok(to.delete_folder(&name.to_string()).await?);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         let value = best.value(&record.evaluation).expect("a better value is a number");
-        tracing::info!("step {} is the best: {} {value:.4}", record.step, best.metric);
+        tracing::info!(
+            "the checkpoint of step {} is the best so far: {} {value:.4}",
+            record.step,
+            best.metric
+        );
         for former in Catalog::new(to.clone()).names().await?.into_iter().filter(|&former| former != name) {
             to.delete_folder(&former.to_string()).await?;
         }
@@ -354,8 +363,8 @@ impl Evaluator {
         Ok(())
     }
 
-    /// Records that a checkpoint cannot be read, because it is deleted, broken, or not yet completely
-    /// visible.
+    /// Records a failed attempt to read a checkpoint, and skips the checkpoint after several failures. The
+    /// checkpoint may have been deleted, or be damaged, or not yet be completely visible.
     async fn pass_over(
         &self,
         name: CheckpointName,
@@ -364,10 +373,10 @@ impl Evaluator {
         state: &mut EvaluatorState,
     ) {
         if !state.course.failed(name, there) {
-            tracing::warn!("{name} cannot be evaluated yet: {error}");
+            tracing::warn!("could not evaluate {name}; trying again: {error}");
             return;
         }
-        tracing::warn!("{name} is passed over: {error}");
+        tracing::warn!("skipped {name}: {error}");
         self.view.failed();
         let last_step = match self.catalog.manifest(name).await {
             Ok(manifest) => Some(manifest.job.last_step),

@@ -1,5 +1,5 @@
-//! Reads the values of a checkpoint as whole variables, whatever placement it was saved with. Does not know
-//! how far a job has come.
+//! Reads the values of a checkpoint as whole variables. The placement with which the checkpoint was saved
+//! does not matter. Independent of the progress of a job.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) async fn read_values(
     manifest: &ManifestSpec,
     pool: &BufferPool,
 ) -> Result<Arc<Values>, EvaluatorError> {
-    // Checked before memory is allocated for the values.
+    // This check comes first, because an incomplete checkpoint should not cause an allocation.
     if let Some((_, reason)) = missing_file(store, checkpoint, manifest).await? {
         return Err(EvaluatorError::NotWhole(reason));
     }

@@ -1,5 +1,5 @@
-//! The evaluator with a store that the tests fill. The model is a plane whose loss is known because its data
-//! have no noise.
+//! Tests the evaluator with a checkpoint store that the tests fill. The model is a plane. Its loss is known,
+//! because its data have no noise.
 
 use std::path::Path;
 use std::time::Duration;
@@ -310,14 +310,13 @@ fn errors_that_end_the_evaluator_are_returned() {
     with_store(|store, _| async move {
         let impatient = EvaluatorConfig { idle_timeout: Some(Duration::ZERO), ..config() };
         let error = start(&store, impatient.clone()).end().await.unwrap_err().to_string();
-        assert!(error.starts_with("no checkpoint came within 0 s: is "), "{error}");
+        assert!(error.starts_with("no checkpoint appeared in "), "{error}");
         save_plane(&store, 1, 0.5).await;
         start(&store, impatient).end().await.unwrap();
         save_plane(&store, 2, 0.5).await;
         let config = EvaluatorConfig { best: Some("accuracy".parse().unwrap()), ..config() };
         let error = start(&store, config).end().await.unwrap_err().to_string();
-        let expected =
-            "the model has no metric 'accuracy' to find the best checkpoint by; it has loss, closeness";
+        let expected = "cannot choose the best checkpoint by 'accuracy': the model has no such metric, only loss, closeness";
         assert_eq!(error, expected);
     });
 }
@@ -332,6 +331,6 @@ fn a_manifest_without_its_averages_is_refused() {
         assert!(refused.contains("lacks the average of 'kernel'"), "{refused}");
         store.copy(&name(1).manifest(), &name(2).manifest()).await.unwrap();
         let other = Catalog::new(store.clone()).manifest(name(2)).await.unwrap_err().to_string();
-        assert!(other.contains("lies in another folder"), "{other}");
+        assert!(other.contains("lies in the folder of another step"), "{other}");
     });
 }

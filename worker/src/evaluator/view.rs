@@ -1,4 +1,4 @@
-//! A view of an evaluator, which the evaluator updates after each checkpoint. It can be read without a
+//! A view of an evaluator. The evaluator updates the view after each checkpoint, and a reader needs no
 //! request to the task. Independent of stores.
 
 use std::sync::Arc;

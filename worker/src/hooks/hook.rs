@@ -12,10 +12,10 @@ use pushpull_messages::message::Verdict;
 use crate::client::Values;
 use crate::telemetry::Plots;
 
-/// A user-defined extension of one worker's training. Every call happens between two steps, and the next step
-/// waits until it returns.
+/// A user-defined extension of one worker's training. The worker calls its hooks between two steps, and
+/// waits until each call returns.
 ///
-/// If a call returns an error, the worker ends, and with it the job; the text of the error is the reason.
+/// If a call returns an error, the worker and the job end; the text of the error is given as the reason.
 pub trait Hook: Send {
     /// Runs before the first step.
     ///
@@ -52,7 +52,7 @@ pub type MakeHook = Arc<dyn Fn() -> Box<dyn Hook> + Send + Sync>;
 /// The information that a hook gets before the first step.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// The job; the paths of its input are those on this host.
+    /// The job. The paths of its input are paths on this host.
     pub job: &'a JobSpec,
     /// The worker that the hook belongs to.
     pub task: TaskId,
@@ -65,7 +65,7 @@ pub struct Start<'a> {
 pub struct StepContext<'a> {
     /// The number of steps that this worker has taken before this one.
     pub local_step: LocalStep,
-    /// The greatest version of any shard among the pulled values.
+    /// The greatest version among the pulled values of all shards.
     pub global_step: GlobalStep,
     /// The batch of the step.
     pub batch: &'a Batch,
@@ -78,7 +78,7 @@ pub struct StepContext<'a> {
 pub struct StepInfo<'a> {
     /// The number of steps that this worker has taken before this one.
     pub local_step: LocalStep,
-    /// The greatest version of any shard after the step.
+    /// The greatest version among all shards after the step.
     pub global_step: GlobalStep,
     /// The mean loss over the batch.
     pub loss: f32,
@@ -86,16 +86,16 @@ pub struct StepInfo<'a> {
     pub batch: &'a Batch,
     /// The values that were pulled for the next step.
     pub values: &'a Values,
-    /// The Euclidean norm of the gradients before they were clipped by it. It is measured about as often as
-    /// the worker reports; in other steps it is `None`.
+    /// The Euclidean norm of the gradients before they were clipped by norm. It is measured in every step if
+    /// the job clips by norm. Otherwise it is measured about once per report, and is `None` in other steps.
     pub gradient_norm: Option<f32>,
-    /// The time from the beginning of the computation to the arrival of the next values, in seconds.
+    /// The time from the start of the computation to the arrival of the next values, in seconds.
     pub seconds: f64,
     /// The verdict of each shard on the gradients; empty if the gradients were dropped.
     pub verdicts: &'a [Verdict],
 }
 
-/// The error by which a hook ends the worker.
+/// The error with which a hook ends the worker.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HookError(String);

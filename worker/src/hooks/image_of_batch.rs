@@ -1,5 +1,5 @@
-//! A hook that plots an example of the input as an image, after all map stages, so that users can see what
-//! the model is trained on. Independent of data sets.
+//! A hook that plots an example of the input as an image. All map stages have been applied to it, so the
+//! image shows what the model is trained on. Independent of data sets.
 //!
 //! Wanted properties: (A) pixels from 0 to 1 are shown unchanged; (B) other pixels are scaled so that the
 //! smallest is black and the greatest is white; (C) any numbers, even NaN, give a valid image.
@@ -14,8 +14,10 @@ use super::hook::{Hook, HookError, Start, StepInfo};
 use crate::telemetry::Plots;
 
 /// A hook that plots the first example of a batch as `input/NAME` at regular intervals. It plots the first
-/// column of floats whose shape is that of an image: `[height, width, channels]` with 1, 3 or 4 channels, or
-/// `[height, width]` of at least 8 pixels each. If there is no such column, it does nothing.
+/// column of floats that has the shape of an image. This is `[height, width, channels]` with 1, 3 or 4
+/// channels and at least 2 pixels on each side, or `[height, width]` with at least 8 pixels on each side. An
+/// image with more than `SUMMARY_BYTES_MAX` elements does not count. If there is no such column, the hook
+/// does nothing.
 #[derive(Clone, Debug)]
 pub struct ImageOfBatch {
     every: Duration,
@@ -44,7 +46,7 @@ impl Hook for ImageOfBatch {
     fn begin(&mut self, start: &Start<'_>) -> Result<(), HookError> {
         self.column = start.columns.iter().enumerate().find_map(|(position, spec)| column(position, spec));
         if self.column.is_none() {
-            tracing::info!("found no column that looks like images; plotting none");
+            tracing::info!("found no column with the shape of an image; plotting no images");
         }
         Ok(())
     }
@@ -72,7 +74,7 @@ impl Hook for ImageOfBatch {
 fn column(position: usize, spec: &ColumnSpec) -> Option<ImageColumn> {
     let (height, width, channels, least) = match spec.example.shape.0[..] {
         [height, width, channels] => (height, width, channels, 2),
-        // Smaller ones are probably tables rather than images.
+        // A smaller matrix is probably a table and not an image.
         [height, width] => (height, width, 1, 8),
         _ => return None,
     };
@@ -90,7 +92,7 @@ fn pixels(values: &[f32]) -> Vec<u8> {
     let (least, greatest) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), value| {
         (value.min(least), value.max(greatest))
     });
-    // The condition also holds if no value is finite.
+    // The next condition is also true if no value is finite.
     let (least, greatest) = if least >= 0.0 && greatest <= 1.0 { (0.0, 1.0) } else { (least, greatest) };
     // The conversion turns NaN into 0.
     let pixel = |&value: &f32| ((f64::from(value) - least) / (greatest - least) * 255.0).round() as u8;

@@ -3,9 +3,8 @@
 use super::hook::{Hook, HookError, StepInfo};
 use crate::telemetry::Plots;
 
-/// A hook that ends the worker with an error, and with it the job, at the first step whose loss is not
-/// finite. It is useful if the job drops gradients that are not finite, or if gradients are finite although
-/// the loss is not.
+/// A hook that ends the worker and the job with an error at the first step whose loss is not finite. Without
+/// this hook, the job continues if it drops the gradients of such a step, or if the gradients are finite.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StopOnNan;
 

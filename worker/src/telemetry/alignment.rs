@@ -1,9 +1,9 @@
 //! Estimates the offset of another task's clock from calls to that task. As in NTP (Mills, RFC 5905, 2010),
 //! the offset is that of the call with the shortest round trip. Independent of clocks and connections.
 //!
-//! Wanted properties: (A) the error of the estimate is at most half of the shortest round trip among the last
-//! calls, and 0 if both directions take equally long; (B) times that are placed within a call lie within it;
-//! (C) their order is preserved.
+//! Wanted properties: (A) the error of the estimate is at most half of the shortest round trip among the
+//! last [`CALLS_MAX`] calls, and 0 if both directions take equally long; (B) the times that `place` returns
+//! lie within the call; (C) their order is preserved.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub(crate) struct Alignment {
 /// The times of a call, on the clocks of both tasks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTimes {
-    /// When all of the request was sent, on this task's clock.
+    /// When the whole request was sent, on this task's clock.
     pub sent: Micros,
     /// When the request was received, on the other task's clock.
     pub received: Micros,
@@ -31,7 +31,7 @@ pub(crate) struct CallTimes {
     pub back: Micros,
 }
 
-/// The estimate that follows from one call.
+/// The estimate from one call.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     /// The time that the request and the reply spent on the wire together.
@@ -55,9 +55,9 @@ impl Alignment {
         self.calls.iter().min_by_key(|estimate| estimate.round_trip).map(|estimate| estimate.offset)
     }
 
-    /// Converts the times of a push to this task's clock, and limits them to the duration of the call: from
-    /// `sent`, when all of the push was sent, to `back`, when the reply arrived. Returns `None` before the
-    /// first call.
+    /// Converts the times of a push to this task's clock, and clamps them to the call. The call begins at
+    /// `sent`, when the whole push was sent, and ends at `back`, when the reply arrived. Returns `None`
+    /// before the first call.
     pub(crate) fn place(&self, times: PushTimes, sent: Micros, back: Micros) -> Option<PushTimes> {
         let offset = self.offset()?;
         let mut last = sent;
@@ -91,7 +91,8 @@ mod tests {
     use super::*;
 
     /// Returns a call that begins at `at` on this task's clock, to a task whose clock is ahead by `ahead`.
-    /// The durations are those of the request, of the work there, and of the reply.
+    /// `out`, `there` and `home` are the durations of the request, of the work on the other task, and of the
+    /// reply.
     fn call(at: Micros, ahead: Micros, [out, there, home]: [Micros; 3]) -> CallTimes {
         let received = at + out + ahead;
         CallTimes { sent: at, received, answered: received + there, back: at + out + there + home }

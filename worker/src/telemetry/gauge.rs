@@ -1,16 +1,15 @@
-//! Decides at which steps the gradient norm is measured. It is measured rarely, because this takes a pass
-//! over all gradients, and because the push can then not begin before all gradients are computed.
-//! Independent of gradients.
+//! Decides at which steps the gradient norm is measured. Measurements are rare, because each one takes a
+//! pass over all gradients and delays the push until all gradients are computed. Independent of gradients.
 //!
 //! Wanted properties: (A) the first step is measured; (B) two measured steps are at least [`STEPS`] steps
-//! apart, and at least the configured time.
+//! and at least the configured time apart.
 
 use std::time::{Duration, Instant};
 
 use pushpull_messages::id::LocalStep;
 
-/// The minimum number of steps from one measured step to the next, so that measuring slows a job with short
-/// steps down only a little.
+/// The minimum number of steps from one measured step to the next. It limits the cost of measurements in a
+/// job with short steps.
 const STEPS: u64 = 16;
 
 /// Decides which steps are measured.
@@ -26,7 +25,7 @@ impl Gauge {
         Self { every, last: None }
     }
 
-    /// Returns true if the norm is to be measured at `step`, and records that it was.
+    /// Returns true if the norm should be measured at `step`, and then records `step` as measured.
     pub(crate) fn is_due(&mut self, step: LocalStep, now: Instant) -> bool {
         let due = self.last.is_none_or(|(last, at)| {
             step.0.saturating_sub(last.0) >= STEPS && now.saturating_duration_since(at) >= self.every

@@ -1,5 +1,6 @@
-//! A worker's progress, and how its time was spent. The training loop updates the journal once per step;
-//! reports and views read it without delaying the loop. Independent of reports and of views.
+//! A worker's progress, and the time that it spent in each phase. The training loop updates the journal in
+//! each step; reports and views read the journal without delaying the loop. Independent of reports and of
+//! views.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +29,7 @@ struct JournalState {
     since: Option<Instant>,
     /// The name of the current phase, and when it began.
     phase: Option<(&'static str, Instant)>,
-    /// The number of batches that were ready before the last step, and the maximum of this number.
+    /// The number of batches that were ready before the last step, and the maximum number that can be ready.
     ready: Option<[usize; 2]>,
 }
 
@@ -75,7 +76,7 @@ impl Journal {
         self.0.lock().phase = Some((phase, at));
     }
 
-    /// Records how many batches are ready, and the maximum of this number.
+    /// Records how many batches are ready, and how many can be ready at most.
     pub(crate) fn ready(&self, batches: usize, max: usize) {
         self.0.lock().ready = Some([batches, max]);
     }

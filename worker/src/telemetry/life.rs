@@ -66,7 +66,7 @@ impl Life {
         }
     }
 
-    /// Sets the meters of the task's devices, which count and time their messages.
+    /// Sets the meters of the task's devices. A meter counts and times the messages of one device.
     pub(crate) fn devices(&self, meters: Vec<Arc<Meter>>) {
         self.now.lock().devices = meters;
     }

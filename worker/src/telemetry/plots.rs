@@ -1,7 +1,7 @@
 //! Summaries that a worker's hooks plot, stored until the next report. Independent of hooks and connections.
 //!
-//! Wanted properties: (A) the summaries taken at a time fit in a report; (B) each summary is either taken
-//! once, in order, or counted as lost.
+//! Wanted properties: (A) the summaries that are taken together fit in a report; (B) each summary is either
+//! taken once, in order, or counted as lost.
 
 use std::sync::Arc;
 
@@ -21,15 +21,17 @@ struct WaitingSummaries {
 }
 
 impl Plots {
-    /// Adds a summary to the next report, which is sent about a second later. A summary is lost if it is
-    /// invalid or if the report is full; the first loss is logged.
+    /// Adds a summary to the worker's next report, which is sent at the end of the report interval. A
+    /// summary is lost if it is invalid or if the report is full; the first loss is logged.
     pub fn plot(&self, summary: SummarySpec) {
         let mut waiting = self.0.lock();
         let bytes = waiting.bytes.saturating_add(summary.bytes());
         let reason = match summary.validate() {
             Err(error) => error.to_string(),
             Ok(()) if waiting.summaries.len() == SUMMARIES_MAX || bytes > SUMMARY_BYTES_MAX => {
-                format!("a report takes {SUMMARIES_MAX} summaries of {SUMMARY_BYTES_MAX} bytes in all")
+                format!(
+                    "the next report is full: it holds at most {SUMMARIES_MAX} summaries and {SUMMARY_BYTES_MAX} bytes"
+                )
             }
             Ok(()) => {
                 waiting.bytes = bytes;
@@ -65,8 +67,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): the summaries taken at a time fit in a report, and every summary is taken or counted
-        /// as lost.
+        /// (A) and (B): the summaries that are taken together fit in a report, and every summary is taken or
+        /// counted as lost.
         #[test]
         fn taken_summaries_fit_in_a_report_and_losses_are_counted(
             plotted in prop::collection::vec((0usize..SUMMARY_BYTES_MAX + 10, 0u8..4), 1..30),

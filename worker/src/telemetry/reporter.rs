@@ -21,8 +21,8 @@ use super::spans::Spans;
 
 /// The maximum time for sending the last reports.
 const LAST: Duration = Duration::from_secs(5);
-/// The number of reports that are sent at the end. Spans may have to wait for the second one, because the
-/// reply to the first one is needed to align the clocks.
+/// The maximum number of reports that are sent at the end. If the worker has not reported before, its spans
+/// wait for the second report, because the reply to the first one aligns the clocks.
 const LAST_REPORTS: usize = 2;
 
 /// A task that reports a worker's progress to the chief.
@@ -34,7 +34,8 @@ pub(crate) struct Reporter {
     /// The estimated offset of the chief's clock from this worker's clock.
     alignment: Alignment,
     last: LastReport,
-    /// The numbers of summaries and of spans in a report to which the chief has not replied.
+    /// The number of summaries and the number of spans in the report in flight; 0 after the chief has
+    /// replied.
     unanswered: [usize; 2],
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct ReportSources {
     pub spans: Spans,
 }
 
-/// What the last report covered. The next report continues from there.
+/// The state of the worker at the last report. The next report covers the progress since then.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastReport {
     number: u64,
@@ -57,7 +58,7 @@ struct LastReport {
 }
 
 impl LastReport {
-    /// Returns the report on the progress since the last one, and replaces the last one by it.
+    /// Returns a report on the progress since the last report, and stores the new state.
     fn next(&mut self, now: Progress) -> Report {
         let Progress { snapshot, loss_sum, gradient_norm } = now;
         let steps = snapshot.local_step.0 - self.local_step.0;
@@ -96,9 +97,9 @@ impl Reporter {
         Self { chief, life, sources, clock, alignment, last, unanswered: [0; 2] }
     }
 
-    /// Sends a report once in every interval `every` until the receivers of `stop` are gone. Sets `stop` if
-    /// the chief tells the worker to stop. At the end, waits for the reply to a report in flight, and sends
-    /// last reports with the rest.
+    /// Sends a report in every interval `every` until all receivers of `stop` are dropped. Sets `stop` if
+    /// the chief tells the worker to stop. At the end, waits for the reply to the report in flight, and
+    /// sends all remaining summaries and spans.
     pub(crate) async fn run(mut self, stop: watch::Sender<Option<String>>, every: Duration) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -114,7 +115,7 @@ impl Reporter {
                 let mut report = pin!(self.report());
                 tokio::select! {
                     reported = &mut report => Ok(reported),
-                    // Nothing in this report is repeated in a later one, so its reply is awaited.
+                    // Later reports do not repeat the contents of this one, so its reply is awaited.
                     () = stop.closed() => timeout_at(*end.insert(Instant::now() + LAST), report).await,
                 }
             };
@@ -128,7 +129,7 @@ impl Reporter {
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot report to the chief; training goes on");
+                    tracing::warn!(%error, "could not report to the chief; training goes on");
                     return self.log_unanswered();
                 }
             }
@@ -155,13 +156,15 @@ impl Reporter {
         let summaries = self.unanswered[0] + self.sources.plots.len();
         let spans = self.unanswered[1] + self.sources.spans.len();
         if summaries + spans == 0 {
-            tracing::debug!("the chief did not answer the last report, and may not know the last counts");
+            tracing::debug!(
+                "the chief did not reply to the last report; it may lack the final counts of this worker"
+            );
             return;
         }
         tracing::warn!(
             summaries,
             spans,
-            "the chief did not answer the last report; its files may lack these summaries and spans"
+            "the chief did not reply to the last report; its summary and trace files may be incomplete"
         );
     }
 

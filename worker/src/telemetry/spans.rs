@@ -1,8 +1,8 @@
-//! Spans that wait for a worker's next report. Independent of connections and of what was measured.
+//! Spans that wait for a worker's next report. Independent of connections and of measurements.
 //!
-//! Wanted properties: (A) the spans taken at a time fit in a report; (B) the spans of a step are either taken
-//! together, once, or counted as lost together; (C) order and nesting are preserved, even if the estimate of
-//! the chief's clock changes between two steps.
+//! Wanted properties: (A) the spans that are taken together fit in a report; (B) the spans of a step are
+//! either taken together, once, or counted as lost together; (C) order and nesting are preserved, even if
+//! the estimate of the chief's clock changes between two steps.
 
 use std::sync::Arc;
 
@@ -18,12 +18,13 @@ pub(crate) struct Spans(Arc<Mutex<WaitingSpans>>);
 struct WaitingSpans {
     spans: Vec<SpanSpec>,
     lost: u64,
-    /// When the last span that was taken ended, on the chief's clock.
+    /// The latest end of all spans taken so far, on the chief's clock.
     taken_until: Option<Micros>,
 }
 
 impl Spans {
-    /// Adds the spans of one step if all of them fit, or none otherwise. The first loss is logged.
+    /// Adds the spans of one step if all of them fit. Otherwise all of them are lost; the first loss is
+    /// logged.
     pub(crate) fn put(&self, spans: Vec<SpanSpec>) {
         let mut waiting = self.0.lock();
         if waiting.spans.len() + spans.len() <= SPANS_MAX {
@@ -33,14 +34,14 @@ impl Spans {
         if waiting.lost == 0 {
             tracing::warn!(
                 spans_max = SPANS_MAX,
-                "left a traced step out of the timeline, because a report has no room for its spans; trace fewer steps"
+                "lost the spans of a traced step, because the next report is full; trace fewer steps"
             );
         }
         waiting.lost += spans.len() as u64;
     }
 
-    /// Removes and returns all spans that are waiting, with times on the chief's clock, which is `ahead` of
-    /// the worker's clock.
+    /// Removes and returns all spans that are waiting, with times on the chief's clock. The chief's clock is
+    /// ahead of the worker's clock by `ahead`.
     pub(crate) fn take(&self, ahead: Micros) -> Vec<SpanSpec> {
         let mut waiting = self.0.lock();
         let mut spans = std::mem::take(&mut waiting.spans);
@@ -102,8 +103,8 @@ mod tests {
             prop_assert_eq!(taken + spans.lost(), put, "(B)");
         }
 
-        /// (C): steps that follow each other, each with one span inside, keep their order and nesting while
-        /// the estimate of the clock changes.
+        /// (C): consecutive steps, each with one span inside, keep their order and nesting while the
+        /// estimated clock offset changes.
         #[test]
         fn order_and_nesting_outlive_a_new_estimate(
             steps in prop::collection::vec((0i64..1000, 0i64..1000, -50i64..50, any::<bool>()), 1..40),

@@ -1,8 +1,8 @@
-//! Converts a traced step to spans: those of the worker, and those of its pushes on the ps tasks. The times
-//! on the clocks of the ps tasks are converted to the worker's clock. Independent of connections.
+//! Converts a traced step to the spans of the worker and the spans of its pushes on the ps tasks. Also
+//! converts times on the clocks of the ps tasks to the worker's clock. Independent of connections.
 //!
-//! Wanted properties: (A) any two spans of a lane either do not overlap, or one contains the other; (B) every
-//! span of a push carries the id of the push, and lies between its beginning and its reply.
+//! Wanted properties: (A) any two spans of a lane either do not overlap, or one contains the other; (B)
+//! every span of a push carries the id of the push, and lies between the start of the push and its reply.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,7 +16,8 @@ use super::spans::Spans;
 use crate::client::TracedPush;
 use crate::devices::Work;
 
-/// The minimum wait, from a reply being ready until it is sent, that is shown as a span.
+/// The minimum duration of a wait that is shown as a span. The wait lasts from when a reply is ready until
+/// it is sent.
 const WAIT_MIN_US: Micros = 20;
 
 /// Converts traced steps to spans.
@@ -25,7 +26,7 @@ pub(crate) struct Tracer {
     spec: TraceSpec,
     task: TaskId,
     clock: Clock,
-    /// The estimated clock offset of each ps task.
+    /// The estimate of each ps task's clock offset.
     clocks: BTreeMap<TaskId, Alignment>,
     spans: Spans,
 }
@@ -50,7 +51,7 @@ impl Tracer {
         self.spec.is_traced(local_step.0)
     }
 
-    /// Converts a traced step to spans, and adds them.
+    /// Converts a traced step to spans, and adds them to the spans of the next report.
     pub(crate) fn record(&mut self, step: &TracedStep) {
         for push in &step.pushes {
             if let Some(PushTimes { received_us: received, answered_us: answered, .. }) = push.times {
@@ -62,9 +63,9 @@ impl Tracer {
         self.spans.put(self.spans_of(step));
     }
 
-    /// Returns when all of a push could have been sent, and when it was answered. The two are put in order: a
-    /// push may begin while its gradients are computed, so its reply may arrive before their completion was
-    /// recorded.
+    /// Returns the time at which the whole push could be sent, and the time at which its reply arrived.
+    /// Limits the first time to the second one: a push may begin while its gradients are computed, so the
+    /// reply may arrive before the completion of the gradients is recorded.
     fn on_its_way(&self, push: &TracedPush) -> (Micros, Micros) {
         (self.clock.at(push.sent.max(push.complete).min(push.back)), self.clock.at(push.back))
     }
@@ -185,7 +186,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// (A) and (B), both for arbitrary times from the ps tasks and for the true ones.
+        /// (A) and (B) hold for the true times of the ps tasks, and for arbitrary times.
         #[test]
         fn spans_of_a_step_nest_and_pushes_hold_their_parts(
             took in any::<[u16; 6]>(),
@@ -224,7 +225,7 @@ pub(crate) mod tests {
                     answered_us,
                 });
                 let id = PushId { worker: 3, incarnation: Incarnation(1), sequence: Sequence(7) };
-                // According to the recorded times, it may be answered before it was computed.
+                // In the recorded times, the reply may arrive before the computation ends.
                 let back = if early && hasty { sent } else { now + us(u64::from(way[4])) };
                 TracedPush { shard, id, sent, complete, back, times: Some(times) }
             };

@@ -2,8 +2,8 @@
 //! value and by norm, or drops them. Independent of shards and devices.
 //!
 //! Wanted properties: (A) values that are not finite never become finite, and are never pushed if the job
-//! drops them; (B) no element exceeds the bound for values, and the norm does not exceed the bound for norms;
-//! (C) gradients within the bounds, and gradients of untrained variables, remain the same in every bit.
+//! drops them; (B) no element exceeds the bound for values, and the norm does not exceed the bound for
+//! norms; (C) gradients within the bounds, and gradients of untrained variables, remain bitwise identical.
 
 use pushpull_kernels::cpu::{Threads, all_finite, clip_in_place, scale_in_place, sum_of_squares};
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
@@ -13,7 +13,7 @@ use pushpull_messages::variable::VariableSpec;
 use crate::client::Gradients;
 use crate::error::WorkerError;
 
-/// The number of steps dropped in a row at which the worker ends with an error.
+/// The worker ends with an error when it has dropped this number of consecutive steps.
 const DROPPED_IN_A_ROW_MAX: u32 = 100;
 
 /// The filter for the gradients of one worker. It counts the steps that it has dropped.
@@ -54,8 +54,9 @@ impl Filter {
         self.dropped
     }
 
-    /// Returns the Euclidean norm that the last gradients had before they were clipped by norm. If the norm
-    /// is not known yet, it is measured if `wanted` is true; otherwise returns `None`.
+    /// Returns the Euclidean norm of the last gradients before they were clipped by norm. If the job does
+    /// not clip by norm, measures the norm if `wanted` is true, and returns `None` otherwise. A norm that is
+    /// not finite is also returned as `None`.
     pub(crate) fn norm(&self, gradients: &Gradients, wanted: bool) -> Option<f32> {
         let norm = self.norm.or_else(|| wanted.then(|| self.measure(gradients)))?;
         Some(norm as f32).filter(|norm| norm.is_finite())
@@ -91,19 +92,21 @@ impl Filter {
             return Err(WorkerError::NeverFinite { variable, steps: self.dropped_in_a_row });
         }
         if self.dropped == 1 {
-            tracing::warn!("the gradient of variable '{variable}' is not finite; dropping such steps");
+            tracing::warn!(
+                "dropped a step, because the gradient of variable '{variable}' is not finite; later dropped steps are only counted"
+            );
         }
         Ok(false)
     }
 
     /// Clips the gradients as the job requires.
     ///
-    /// # Errors
-    /// The first variable whose gradient is not finite, if this is checked.
+    /// # Errors Returns the first variable whose gradient is not finite, if the job's settings require this
+    /// check.
     fn change(&mut self, gradients: &mut Gradients) -> Result<(), VariableId> {
         let GradientSpec { clip_value, clip_global_norm, not_finite } = self.spec;
-        // The shards check too, but clipping would turn an infinity into a finite number, which they would
-        // accept.
+        // The shards check too. But clipping by value would turn an infinity into a finite number, and the
+        // shards would accept it.
         if not_finite == NotFiniteSpec::Skip || clip_value.is_some() {
             self.check(gradients)?;
         }

@@ -1,5 +1,5 @@
-//! Limits how long a step waits for other workers after this worker was told to leave, or has lost the
-//! chief. Independent of shards.
+//! Limits how long a step waits for other workers after this worker was told to leave or has lost the chief.
+//! Independent of shards.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::WorkerError;
 
-/// How long a worker that was told to leave waits for a reply. It does not wait longer for replies that
-/// depend on other workers.
+/// How long a worker that was told to leave waits for the reply to its current request. A reply that depends
+/// on other workers may take longer, and is then given up.
 const LAST_REPLY: Duration = Duration::from_secs(1);
-/// How long a step may wait for other workers after the chief was lost, in addition to ten times the duration
-/// of the step's computation.
+/// The constant part of the time for which a step may wait for other workers after the chief was lost. Ten
+/// times the duration of the step's computation is added to it.
 const DESERTED: Duration = Duration::from_secs(60);
 
 /// Returns how long a step may wait for other workers after the chief was lost. `took` is the duration of the
@@ -25,9 +25,9 @@ pub(super) fn deserted_after(took: Duration) -> Duration {
 /// Awaits `reply`, which may depend on other workers. Returns an error if this worker has to leave before the
 /// reply arrives.
 ///
-/// After the worker was told to stop or was interrupted, waits at most [`LAST_REPLY`]. After the chief was
-/// lost, which closes `stop`, waits at most `deserted_after`, because then no task informs the shards that a
-/// worker is gone.
+/// After the worker was told to stop or was interrupted, waits at most [`LAST_REPLY`]. The loss of the chief
+/// closes `stop`. After that, waits at most `deserted_after`, because no task is left to inform the shards
+/// that another worker is gone.
 pub(super) async fn unless_leaving<T>(
     stop: &mut watch::Receiver<Option<String>>,
     interrupt: &CancellationToken,

@@ -19,11 +19,11 @@ use crate::hooks::{Hook, MakeHook, Start};
 use crate::preparation::{Preparation, Prepared, blocking};
 use crate::telemetry::{Journal, Life};
 
-/// How much longer than the chief a worker waits for the start of the job. The chief's error should come
-/// first, because it names the missing tasks.
+/// The time that is added to the worker's limit for the start of the job. With it, the chief fails first;
+/// the chief's error names the missing tasks.
 const CHIEF_FIRST: Duration = Duration::from_secs(10);
 
-/// What a registered worker needs to train.
+/// The objects with which a registered worker trains.
 pub(super) struct Session {
     pub job: JobSpec,
     pub parameters: Parameters,
@@ -37,7 +37,7 @@ pub(super) struct Session {
     pub trace: Option<TraceSpec>,
 }
 
-/// What is needed to start a session.
+/// The objects with which a session is started.
 pub(super) struct SessionStart<'a> {
     pub config: &'a WorkerConfig,
     pub identity: &'a Identity,
@@ -82,7 +82,7 @@ impl SessionStart<'_> {
             self.config.devices,
             self.config.threads
         );
-        life.doing("waiting for the others");
+        life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready {}, Payload::EMPTY)).await?;
         life.ready();
         Ok(Session { job, parameters, devices, input, hooks, drawn: resume.drawn, saves, trace })
@@ -99,7 +99,7 @@ impl SessionStart<'_> {
     }
 
     /// Awaits a reply that the chief sends when all tasks of the cluster are ready, and returns an error if
-    /// it takes too long.
+    /// the reply takes too long.
     async fn in_time<R>(
         &self,
         call: impl Future<Output = Result<(R, Payload), CallError>>,

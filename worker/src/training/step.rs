@@ -13,11 +13,11 @@ use crate::devices::{Computed, Devices, Work};
 use crate::error::WorkerError;
 use crate::telemetry::{Gauge, Journal};
 
-/// The maximum duration of a computation during which gradients may be sent before all of them are complete.
-/// If a computation took longer, the receiver would close the connection, because the frame stalls.
+/// A push may begin before all gradients are complete only if the last computation took at most this time.
+/// During a longer computation the frame would stall, and the receiver would close the connection.
 const EARLY_MAX: Duration = Duration::from_secs(5);
 
-/// What is needed to take steps: the devices, the filter and the connections to the shards.
+/// The devices, the filter and the connections to the shards, with which steps are taken.
 pub(super) struct Stepper {
     pub parameters: Parameters,
     pub devices: Devices,
@@ -72,7 +72,7 @@ impl Stepper {
         let memory: Vec<Gradients> = (0..self.devices.count()).map(|_| self.parameters.gradients()).collect();
         let begun = Instant::now();
         let measured = self.gauge.is_due(input.local_step, begun);
-        // After a push has begun, the shards wait for the rest of it, but not for long.
+        // After a push has begun, a shard waits only a limited time for the rest of it.
         let early = !measured
             && self.took.is_some_and(|took| took <= EARLY_MAX)
             && self.filter.is_open()
@@ -137,7 +137,8 @@ impl Stepper {
         let gradient_norm = self.filter.norm(&gradients, measured);
         let passed = Instant::now();
         self.journal.enter("exchange", passed);
-        // Gives the buffers of the values back to the pool before the next values arrive in them.
+        // Returns the buffers of the values to the pool. The next values can then be received into these
+        // buffers.
         drop(values);
         let payloads = gradients.into_payloads();
         let exchange = self.parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?;
@@ -146,8 +147,8 @@ impl Stepper {
     }
 }
 
-/// Awaits the computation and the push concurrently. If the computation fails, returns its error, whatever
-/// the push returned.
+/// Awaits the computation and the push concurrently. If the computation fails, returns the error of the
+/// computation, even if the push failed too.
 async fn overlap<C, P, E>(
     compute: impl Future<Output = Result<C, E>>,
     push: impl Future<Output = Result<P, E>>,

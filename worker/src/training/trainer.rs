@@ -1,5 +1,5 @@
 //! The training loop of one worker: takes a batch, computes the gradients, pushes them and pulls new values,
-//! until every shard has reached the last step. Independent of chiefs.
+//! until every shard has reached the last step. Independent of the chief.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::error::WorkerError;
 use crate::hooks::{Hook, StepContext, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
-/// The final loss of a worker is the mean over this number of last steps.
+/// The number of last steps over which the final loss of a worker is averaged.
 const LAST_LOSSES: usize = 100;
 
 /// The training loop, with the objects that it uses.
@@ -32,7 +32,7 @@ pub(super) struct Trainer {
     pub drawn: u64,
     pub sync: SyncSpec,
     pub journal: Journal,
-    /// The tracer of some of the steps; `None` if the job does not trace.
+    /// The tracer, which traces some of the steps; `None` if the job does not trace.
     pub tracer: Option<Tracer>,
     /// The hooks, whose `begin` has been called.
     pub hooks: Vec<Box<dyn Hook>>,

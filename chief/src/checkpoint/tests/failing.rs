@@ -1,4 +1,5 @@
-//! A store that stops working after a given number of operations; the last operation may still take effect.
+//! A store that fails after a given number of operations. The first operation that fails may still take
+//! effect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use object_store::*;
 #[derive(Debug)]
 pub(super) struct Fuse {
     left: AtomicU64,
-    /// Whether the failing operation takes effect, so that only its result is lost.
+    /// Whether the first operation that fails still takes effect, and only its result is lost.
     late: bool,
 }
 

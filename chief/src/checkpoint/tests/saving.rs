@@ -1,4 +1,5 @@
-//! Tests checkpoints as a job trains, on a store that works and on stores that fail at any operation.
+//! Tests the checkpoints of a job that trains, on a store that works and on stores that fail at each
+//! operation in turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ fn split(job: JobSpec) -> JobSpec {
     JobSpec { placement: PlacementSpec { partitioner, ..job.placement.clone() }, ..job }
 }
 
-/// Returns a store in a directory that does not wait for the disk.
+/// Returns a store in a directory. The store does not wait for the disk.
 fn directory(path: &TempDir) -> Arc<LocalFileSystem> {
     Arc::new(LocalFileSystem::new_with_prefix(path.path()).unwrap())
 }
@@ -52,7 +53,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, future).await.expect("it is done in time") })
 }
 
-/// One incarnation of the chief that only makes checkpoints.
+/// One incarnation of a chief whose only work is to make checkpoints.
 struct ChiefLife {
     cluster: FakeCluster,
     tasks: PsTasks,
@@ -86,7 +87,8 @@ impl ChiefLife {
         Saver::new(self.config.clone(), self.store.clone(), self.job.clone(), &self.cluster.identity).await
     }
 
-    /// Trains to the last step, with some time for every save.
+    /// Trains to the last step. Before each step that is to be saved, waits until the shards expect the
+    /// save.
     async fn live(&self) -> LifeResult {
         let failed = |reason: String| LifeResult { last: Err(reason), status: SaveStatus::default() };
         let saver = match self.saver().await {
@@ -105,7 +107,8 @@ impl ChiefLife {
         let every = self.config.save_steps.expect("it saves");
         let train = async {
             for step in (began + 1..=10).filter(|step| step % every == 0) {
-                // The last save has ended, and the shards have been told of the next one.
+                // After this call, the previous save has ended, and the shards have received the next save
+                // request.
                 self.armed().await;
                 self.cluster.ps.train(step);
                 tell.send_modify(|progress| progress.global_step = GlobalStep(step));
@@ -150,7 +153,7 @@ fn another_job_goes_on_from_the_last_checkpoint() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
         let store = Store::create(location(&path)).unwrap();
-        // These are the remains of an earlier run, and a file that another program may be writing.
+        // The first two files are left from an earlier run. Another program may be writing the third one.
         store.put("step-3-0000000000000001/ps-0-shard-0.safetensors", "half").await.unwrap();
         store.put("step-4-0000000000000001/manifest.json", "{}").await.unwrap();
         store.put("other/file", "of somebody else").await.unwrap();
@@ -166,11 +169,11 @@ fn another_job_goes_on_from_the_last_checkpoint() {
         assert_eq!(found(&store).await, (vec![8, 10], 0));
         assert_eq!(store.files("other").await.unwrap(), ["file"]);
 
-        // Nothing has to be saved again.
+        // The job resumes at its last step, so it saves nothing.
         let lived = ChiefLife::new(store.clone(), config()).await.live().await;
         assert_eq!((lived.last, lived.status.saves), (Ok(named(10, 5)), 0));
 
-        // The checkpoints of a job that continues from an earlier checkpoint count as the newest.
+        // If a job resumes from an older checkpoint, its new checkpoints count as the newest.
         let earlier = CheckpointConfig { restore: RestoreChoice::Step(GlobalStep(8)), ..config() };
         let life = ChiefLife::new(store.clone(), earlier).await;
         let beginning = life.begin().await.unwrap();
@@ -212,7 +215,7 @@ fn all_shards_begin_with_the_same_checkpoint() {
         let life = ChiefLife::new(store, latest).await;
         life.cluster.ps.cannot_read(named(10, 5));
         let error = life.begin().await.unwrap_err().to_string();
-        assert!(error.contains("restore 8, or latest-valid"), "{error}");
+        assert!(error.contains("request step 8 or latest-valid"), "{error}");
     });
 }
 
@@ -244,7 +247,7 @@ fn a_warm_start_takes_values_and_no_steps() {
         let start = StartSpec::WarmStart { store, checkpoint, variables };
         assert_eq!(life.cluster.ps.starts(0).last(), Some(&start));
         let error = begin(warm_start(Some(7), &old)).await.unwrap_err();
-        assert!(error.starts_with("there is no checkpoint of step 7 in "), "{error}");
+        assert!(error.starts_with("no checkpoint of step 7 in "), "{error}");
         let error = begin(warm_start(None, &new)).await.unwrap_err();
         assert!(error.starts_with("warm start: there is no checkpoint in "), "{error}");
         // The job's own checkpoints come first.
@@ -254,7 +257,7 @@ fn a_warm_start_takes_values_and_no_steps() {
 }
 
 /// (C1): the store fails at each operation in turn. The last committed checkpoint stays valid, and the next
-/// run continues from there and leaves no unfinished files.
+/// run resumes from it and leaves no unfinished files.
 #[test]
 fn the_last_checkpoint_survives_any_store_failure() {
     let often = CheckpointConfig { save_steps: Some(1), ..config() };
@@ -347,8 +350,8 @@ fn differing_shards_are_not_saved_at_the_end() {
             orders.send(SaverCommand::End { step: None, deadline: Some(Instant::now() + PATIENCE) }).unwrap();
         };
         let (last, ()) = tokio::join!(saver.run(&life.tasks, progress, ordered), lead);
-        assert_eq!(last.unwrap_err(), "the shards are not at the same step, but between 0 and 1");
-        // A step that the shards never reach is waited for only until the deadline.
+        assert_eq!(last.unwrap_err(), "the shards are at different steps, from 0 to 1");
+        // If the shards never reach the step, the saver stops waiting at the deadline.
         let saver = life.saver().await.unwrap();
         let start = life.begin().await.unwrap().start;
         let (_tell, progress) = watch::channel(JobProgress::default());
@@ -366,7 +369,7 @@ fn a_directory_that_is_not_shared_is_an_error() {
         let (path, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let store = Store::with(directory(&path), location(&path));
         let mut life = ChiefLife::new(store, config()).await;
-        // The chief has another directory.
+        // The chief uses a different directory than the ps task.
         life.store = Store::with(directory(&other), location(&other));
         let saver = life.saver().await.unwrap();
         let start = life.begin().await.unwrap().start;
@@ -377,7 +380,7 @@ fn a_directory_that_is_not_shared_is_an_error() {
             .send(SaverCommand::End { step: Some(GlobalStep(0)), deadline: Some(Instant::now() + PATIENCE) })
             .unwrap();
         let error = saver.run(&life.tasks, progress, ordered).await.unwrap_err();
-        assert!(error.starts_with("ps/0 at ps0:1 has written ps-0-shard-0.safetensors in"), "{error}");
-        assert!(error.ends_with("all hosts have to share that directory"), "{error}");
+        assert!(error.starts_with("ps/0 at ps0:1 wrote ps-0-shard-0.safetensors in"), "{error}");
+        assert!(error.ends_with("use a directory that all hosts share"), "{error}");
     });
 }

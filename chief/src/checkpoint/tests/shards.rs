@@ -1,4 +1,4 @@
-//! A fake ps task whose shards hold no values: they count updates, and save and stop when they are told to.
+//! A fake ps task. Its shards hold no values: they only count updates, and they save and stop on request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ struct FakeShard {
     began: u64,
     end: u64,
     armed: Option<(Save, Reply)>,
-    /// The start of each request to create the shards, in order.
+    /// The field `start` of each request to create this shard, in the order of arrival.
     starts: Vec<StartSpec>,
 }
 
@@ -50,7 +50,7 @@ struct FakePsState {
     shards: Vec<FakeShard>,
     /// The checkpoints that the second shard cannot read.
     unreadable: Vec<CheckpointName>,
-    /// The number of updates by which each shard advances whenever it receives a request.
+    /// The number of updates that a shard applies whenever it receives a request to save or to stop.
     ahead: u64,
     /// The shard that does not answer queries, if any.
     silent: Option<u32>,
@@ -66,7 +66,8 @@ impl FakePs {
         self.0.lock()
     }
 
-    /// Trains every shard to `version`, or to its last step if that is earlier, and saves on the way.
+    /// Trains every shard to `version`, or to its last step if that is earlier. Makes the saves that become
+    /// due.
     pub(crate) fn train(&self, version: u64) {
         let shards = 0..self.lock().shards.len();
         shards.for_each(|shard| self.train_one(shard, version));
@@ -84,7 +85,7 @@ impl FakePs {
         self.lock().unreadable.push(name);
     }
 
-    /// Advances each shard by this number of updates whenever it receives a request.
+    /// Lets each shard apply this number of updates whenever it receives a request to save or to stop.
     pub(super) fn run_ahead(&self, by: u64) {
         self.lock().ahead = by;
     }
@@ -194,7 +195,7 @@ impl Service for FakePs {
                 };
                 let shard = &mut state.shards[create.shard.shard as usize];
                 shard.starts.push(create.start.clone());
-                // The first shard can read what the second cannot.
+                // The first shard can read every checkpoint, even those that the second cannot read.
                 if unreadable && create.shard.shard == 1 {
                     return reply.refuse(RefusalCode::Unavailable, "a checksum differs");
                 }
@@ -241,7 +242,7 @@ pub(crate) struct FakeCluster {
     pub transport: InProcess,
     pub identity: Identity,
     pub ps: FakePs,
-    /// The server, which serves until it is dropped.
+    /// Kept here because the server stops when it is dropped.
     _server: Server,
 }
 
@@ -298,7 +299,7 @@ impl FakeCluster {
     }
 }
 
-/// Reads every tensor of a manifest, and checks that all are of the same version.
+/// Reads every tensor of a manifest, and checks that all values are of the checkpoint's version.
 pub(super) async fn read_all(store: &Store, name: CheckpointName, manifest: &ManifestSpec) {
     for (variable, id) in manifest.job.graph.variables.iter().zip(0u32..) {
         for piece in manifest.pieces(VariableId(id), Part::Value, 0..variable.rows() as u64) {

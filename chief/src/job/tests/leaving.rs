@@ -10,7 +10,7 @@ fn a_worker_whose_input_has_ended_waits_for_the_others() {
     let mut play = Play::training();
     play.say(0, 1, input_ended());
     assert_eq!(play.log(), "");
-    // The message says nothing about the progress of the job.
+    // A message about the end of an input does not change the progress of the job.
     assert_eq!(play.state.progress().global_step, GlobalStep(0));
     play.say(1, 1, completed());
     assert_eq!(play.log(), "trained 5:Evaluate");
@@ -18,14 +18,14 @@ fn a_worker_whose_input_has_ended_waits_for_the_others() {
     assert_eq!(play.log(), "7:Finished 6:Finished");
     assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
 
-    // All inputs together were not enough, and the error says so.
+    // If all inputs together are too short, the error says so.
     let mut play = Play::training();
     play.say(1, 1, input_ended());
     play.say(0, 1, input_ended());
     assert_eq!(play.log(), "trained 6:Evaluate");
     play.say(0, 1, Evaluated { result: Err("too few updates".into()) });
     let reason = play.ended.pop().unwrap().unwrap_err();
-    assert_eq!(reason, "worker/0 failed: too few updates; before, worker/1 had said: 3 epochs");
+    assert_eq!(reason, "worker/0 failed: too few updates; earlier, worker/1 had no more input: 3 epochs");
     assert!(play.open.is_empty());
 }
 

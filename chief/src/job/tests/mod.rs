@@ -81,14 +81,14 @@ fn a_task_that_runs_twice_is_refused() {
     play.say(0, 1, Register {});
     play.say(0, 2, Register {});
     play.gone(0, 2);
-    assert!(play.log().contains("2:Refusal(worker/0 is here already"));
+    assert!(play.log().contains("2:Refusal(worker/0 is already connected"));
     assert_eq!(play.state.progress().missing, [TaskId::worker(1)]);
-    // Before the job begins, a worker may be disconnected for any time.
+    // Before the job begins, a worker may be disconnected for any length of time.
     play.gone(0, 1);
     assert_eq!(play.state.progress().missing, [TaskId::worker(0), TaskId::worker(1)]);
     play.say(0, 2, Register {});
     assert_eq!(play.log(), "3:Registered");
-    assert!(play.say(0, 1, Ready {}) == 4 && play.log().contains("has been started again since"));
+    assert!(play.say(0, 1, Ready {}) == 4 && play.log().contains("a later incarnation of worker/"));
     assert!(play.left.is_empty(), "(E) it has not begun");
 }
 
@@ -162,7 +162,7 @@ fn a_worker_reconnects_before_the_job_begins() {
 
 #[test]
 fn repeated_requests_are_answered_again() {
-    let again = "Refusal(asked again, and answered there)";
+    let again = "Refusal(the request was sent again: the later copy gets the reply)";
     let mut play = Play::new(1);
     play.say(0, 1, Register {});
     play.say(0, 1, Register {});
@@ -184,7 +184,7 @@ fn repeated_requests_are_answered_again() {
     play.say_over(0, 1, 4, evaluated());
     play.say_over(0, 1, 5, evaluated());
     play.say_over(0, 1, 5, completed());
-    // The same holds after the end, since the last reply may have been lost.
+    // Requests are also answered after the end, because the last reply may have been lost.
     assert_eq!(play.log(), "12:Finished 13:Finished 14:Finished");
     let outcome = play.ended.pop().unwrap().unwrap();
     assert_eq!(outcome.skipped, 2, "counted once");
@@ -199,15 +199,18 @@ fn the_older_of_two_requests_that_wait_is_answered() {
     play.say(1, 1, Register {});
     play.say(0, 1, Ready {});
     play.say_over(0, 1, 2, Ready {});
-    assert_eq!(play.log(), "1:Registered 2:Registered 3:Refusal(asked again, and answered there)");
+    assert_eq!(
+        play.log(),
+        "1:Registered 2:Registered 3:Refusal(the request was sent again: the later copy gets the reply)"
+    );
     play.say(1, 1, Ready {});
     assert_eq!(play.log(), "started 4:Go 5:Go");
     play.say(1, 1, completed());
     play.say_over(1, 1, 2, completed());
-    assert_eq!(play.log(), "6:Refusal(asked again, and answered there)");
+    assert_eq!(play.log(), "6:Refusal(the request was sent again: the later copy gets the reply)");
     // The worker is interrupted while it waits.
     play.say_over(1, 1, 2, interrupted());
-    assert_eq!(play.log(), "7:Refusal(asked again, and answered there) 8:Finished");
+    assert_eq!(play.log(), "7:Refusal(the request was sent again: the later copy gets the reply) 8:Finished");
     play.say_over(1, 1, 2, interrupted());
     play.say_over(0, 1, 2, completed());
     assert_eq!(play.log(), "9:Finished trained 10:Evaluate");
@@ -260,11 +263,11 @@ fn a_later_life_ends_an_earlier_one_that_is_away() {
     play.say(1, 2, Ready {});
     assert_eq!(play.log(), "6:Registered 7:Go");
     assert_eq!(play.left, [(1, 1)]);
-    // Neither the timer nor a late request of the earlier incarnation affects the new one.
+    // The timer and late requests of the earlier incarnation do not affect the new one.
     play.lost(1, 1);
     play.say(1, 1, report(3));
     play.say(1, 1, Register {});
-    assert_eq!(play.log().matches("has been started again since").count(), 2);
+    assert_eq!(play.log().matches("a later incarnation of worker/").count(), 2);
     play.gone(1, 2);
     assert_eq!(play.left, [(1, 1), (1, 2)]);
 }
@@ -301,7 +304,10 @@ fn a_worker_that_can_be_reached_evaluates() {
     play.lost(1, 1);
     assert_eq!(play.log(), "trained");
     play.say_over(0, 1, 2, completed());
-    assert_eq!(play.log(), "5:Refusal(asked again, and answered there) trained 6:Evaluate");
+    assert_eq!(
+        play.log(),
+        "5:Refusal(the request was sent again: the later copy gets the reply) trained 6:Evaluate"
+    );
     play.away(0, 1, 2);
     play.lost(0, 2);
     assert!(play.ended.pop().unwrap().unwrap_err().contains("no worker is left"));

@@ -17,7 +17,8 @@ pub(super) struct Play {
     pub ended: Vec<Result<TrainingOutcome, String>>,
     /// The steps that workers were told to evaluate.
     pub evaluates: Vec<u64>,
-    /// The position in its input that each registered worker was told, and whether checkpoints are made.
+    /// The data sent to each registered worker: its position in its input, and whether the job makes
+    /// checkpoints.
     pub registered: Vec<(Resume, bool)>,
 }
 
@@ -71,7 +72,8 @@ impl Play {
         }
     }
 
-    /// Sends a message over the first connection of an incarnation; its number is the incarnation's.
+    /// Sends a message over the first connection of an incarnation. This connection has the same number as
+    /// the incarnation.
     pub(super) fn say(&mut self, worker: u32, life: u64, message: impl Into<Message>) -> u32 {
         self.say_over(worker, life, life, message)
     }
@@ -173,7 +175,7 @@ impl Play {
         play
     }
 
-    /// Returns a job whose two workers train, and none of them may leave.
+    /// Returns a job whose two workers train. The job fails if one of them leaves.
     pub(super) fn training_together() -> Self {
         Self::training_of(JobSpec { when_worker_leaves: LeaveSpec::Fail, ..job() })
     }

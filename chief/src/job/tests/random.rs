@@ -31,7 +31,7 @@ enum Action {
     BreakEarlier,
     TimeOut,
     StartAgain,
-    /// The job fails because of an error of its own.
+    /// The chief fails the job with an error.
     Fail,
     EndFailing,
     /// The job is told to stop.
@@ -104,7 +104,7 @@ impl Random {
 
     fn agree(&mut self) {
         if self.play.state.is_agreeing() {
-            // Once a worker evaluates, the shards have reached the last step.
+            // If a worker evaluates, the shards have already reached the last step.
             let step = if self.play.evaluates.is_empty() { 5 } else { 10 };
             self.agreed = Some(step);
             self.play.stopping_at(step);
@@ -137,7 +137,7 @@ impl Random {
         }
     }
 
-    /// Returns whether, in the chief's view, this incarnation of the worker trains.
+    /// Returns whether the chief counts this incarnation of the worker as training.
     fn trains(&self, worker: u32) -> bool {
         let known = &self.play.state.members[&worker];
         known.incarnation == Some(Incarnation(self.mine[worker as usize].life))
@@ -228,7 +228,7 @@ impl Random {
             started.is_none_or(|_| (0..WORKERS).all(|worker| self.begun.iter().any(|life| life.0 == worker))),
             "(B)"
         );
-        // (D): the job does not wait for a worker that is neither present nor awaited.
+        // (D): a job that waits has a worker that is busy, or one that may still reconnect.
         if matches!(state.phase, Phase::Training) && !state.is_agreeing() {
             let busy =
                 |worker: &Member<u32>| worker.is_here() && !matches!(worker.state, MemberState::Finished(_));

@@ -11,7 +11,7 @@ fn an_early_stop_is_evaluated_at_the_agreed_step() {
     let mut play = Play::training();
     play.say(0, 1, report(4));
     play.stop(false);
-    // The shards tell the worker of the end before all of them have replied to the chief.
+    // The shards tell the workers the last step before all shards have replied to the chief.
     play.say(1, 1, completed());
     play.say(0, 1, completed());
     assert_eq!(play.log(), "5:Reported", "(F)");
@@ -42,7 +42,7 @@ fn a_drained_job_is_not_evaluated() {
     let mut play = Play::training_together();
     play.stop(true);
     play.say(0, 1, completed());
-    // The workers are told of the drain, too; the job does not fail because one leaves early.
+    // The workers are told to stop, too. The job does not fail if one of them leaves early.
     play.say(1, 1, interrupted());
     assert!(!play.state.is_failing());
     assert_eq!(play.log(), "6:Finished");
@@ -66,14 +66,14 @@ fn a_stop_may_become_a_drain_and_not_the_reverse() {
         play.say(1, 1, completed());
         assert_eq!(play.ended, [Err("drained at 5".into())], "{drains_first}");
     }
-    // An evaluation that is running may end in time.
+    // An evaluation that is already running may still end.
     let mut play = Play::training();
     play.say(0, 1, completed());
     play.say(1, 1, completed());
     play.stop(true);
     play.say(0, 1, evaluated());
     assert_eq!(play.ended.pop().unwrap().unwrap().step, GlobalStep(10));
-    // If the evaluating worker is lost, no other evaluates.
+    // If the evaluating worker is lost, no other worker evaluates.
     let mut play = Play::training();
     play.say(0, 1, completed());
     play.say(1, 1, completed());

@@ -1,8 +1,8 @@
 //! The history of a job, as a bounded number of points. Reads no clock.
 //!
-//! Wanted properties: (A) there are never more than [`POINTS_MAX`] points, in the order of time; (B) no count
-//! is lost: the sums over all points, weighted with their steps and times, equal what was added; (C) an
-//! evaluation is attached to the point of its time; if two belong to one point, the later one stays.
+//! Wanted properties: (A) there are never more than [`POINTS_MAX`] points, and they are in the order of
+//! time; (B) no count is lost: the sums over all points are the sums of what was added; (C) an evaluation is
+//! attached to the point that covers its time; if a point covers two evaluations, the later one is kept.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::MetricValue;
@@ -10,9 +10,11 @@ use pushpull_messages::observe::{CurvePoint, Phases};
 
 /// The largest number of points.
 pub(crate) const POINTS_MAX: usize = 600;
-/// The time from one point to the next, as long as there are few enough points.
+/// The initial time from one point to the next, in milliseconds. The time is doubled whenever there are more
+/// than [`POINTS_MAX`] points.
 const EVERY_MS: u64 = 1000;
-/// The shortest segment over which a rate is meaningful, since reports come only about once a second.
+/// The shortest segment over which a rate is meaningful, in milliseconds. Reports come only about once a
+/// second.
 const SHORT_MS: u64 = EVERY_MS / 2;
 
 /// The history of a job as a list of points.
@@ -22,7 +24,7 @@ pub(crate) struct Curves {
     every_ms: u64,
 }
 
-/// A segment of a job's history, with everything that was counted in it.
+/// A segment of a job's history, with all counts in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Segment {
     /// The beginning of the segment, in milliseconds since the start of the chief.
@@ -52,7 +54,7 @@ impl Segment {
         }
     }
 
-    /// Adds steps with this mean loss; a loss that is not finite is left out.
+    /// Adds steps with this mean loss. If the loss is not finite, the steps are counted without a loss.
     pub(crate) fn add_steps(&mut self, steps: u64, loss: f32) {
         self.steps = self.steps.saturating_add(steps);
         if loss.is_finite() {
@@ -104,7 +106,7 @@ impl Curves {
     /// Adds the segment that directly follows the last one.
     pub(crate) fn add(&mut self, next: Segment) {
         match self.points.last_mut() {
-            // Calls come about once a second, and not exactly on time.
+            // Calls come about once a second, but not exactly on time.
             Some(last) if last.took_ms() + SHORT_MS < self.every_ms || next.took_ms() < SHORT_MS => {
                 last.extend(next);
             }
@@ -165,7 +167,7 @@ mod tests {
                 let mut next = Segment { from_ms: at, until_ms: at + took, step: GlobalStep(steps), ..Default::default() };
                 next.add_work(taken * 3, &Phases::default());
                 next.add_steps(taken, f32::from(mean));
-                // Steps whose loss is not finite count, but not towards the mean loss.
+                // Steps whose loss is not finite are counted, but do not change the mean loss.
                 next.add_steps(taken, f32::NAN);
                 curves.add(next);
                 (at, loss) = (at + took, loss + f64::from(mean) * taken as f64);

@@ -1,22 +1,22 @@
-//! Evidence against workers and shards that hold up the others. Data only.
+//! Evidence that a worker or a shard holds up the others. Data only.
 
 use std::time::Duration;
 
 use pushpull_messages::message::REPORT_EVERY_MAX;
 use pushpull_messages::observe::{Finding, FindingKind};
 
-/// The time for which there has to be evidence before it makes a finding.
+/// The time for which evidence must last before it becomes a finding.
 pub(crate) const EVIDENCE_MIN: Duration = Duration::from_secs(3);
-// A worker that reports as rarely as it is allowed to is not silent.
+// A worker that uses the longest allowed report interval must not count as silent.
 const _: () = assert!(EVIDENCE_MIN.as_millis() > REPORT_EVERY_MAX.as_millis());
-/// The way in which a worker or shard holds up the others.
+/// The way in which a worker or a shard holds up the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// A worker sends no reports.
     Silent,
     /// A worker stays in one phase of a step for too long.
     Stalled,
-    /// A worker takes longer for its steps than the others.
+    /// A worker takes longer for its steps than the other workers.
     Slower,
     /// A shard cannot keep up with its messages.
     Overloaded,
@@ -48,6 +48,6 @@ pub(crate) struct Evidence {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AllEvidence {
     pub against: Vec<Evidence>,
-    /// The workers for which it cannot be decided now whether this cause applies.
+    /// The workers for which a cause is unclear: the current data do not show whether the cause applies.
     pub unclear: Vec<(String, Cause)>,
 }

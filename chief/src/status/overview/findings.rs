@@ -1,9 +1,9 @@
-//! Turns evidence into findings about the workers and shards that hold up the others. Reads no clock; where
-//! the evidence comes from does not matter.
+//! Turns evidence into findings about workers and shards that hold up the others. Reads no clock, and does
+//! not depend on the source of the evidence.
 //!
-//! Wanted properties: (A) a finding begins only after there was evidence for 3 s, or when the evidence shows
-//! that the condition has lasted that long; (B) a finding ends when there was no evidence for 2 s, unless it
-//! was unclear whether the cause applies.
+//! Wanted properties: (A) a finding begins only when there has been evidence for 3 s, or when the evidence
+//! shows that the condition has lasted for 3 s; (B) a finding ends after 2 s without evidence, and time in
+//! which the cause is unclear does not count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use pushpull_messages::observe::{Finding, FindingKind};
 
 use super::evidence::{AllEvidence, Cause, EVIDENCE_MIN, Evidence};
 
-/// The time for which a finding stays without evidence.
+/// The time after which a finding without evidence ends.
 pub(crate) const FINDING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The current findings, and the evidence that may become a finding.
@@ -37,7 +37,7 @@ pub(crate) struct Changes {
 }
 
 impl Findings {
-    /// Updates the findings with the evidence at the time `at`, which must not be before that of the last
+    /// Updates the findings with the evidence at the time `at`, which must not be earlier than in the last
     /// call. Returns the findings that began or ended.
     pub(crate) fn update(&mut self, at: Duration, evidence: AllEvidence) -> Changes {
         let AllEvidence { against, unclear } = evidence;

@@ -65,7 +65,7 @@ pub(crate) struct Overview {
     shards: BTreeMap<ShardId, ShardHistory>,
     /// The number of updates on the most advanced shard, over the last seconds.
     steps: Window<u64>,
-    /// The number of variables of which each shard has at least one slice.
+    /// The number of variables on each shard. A variable counts if the shard has at least one of its slices.
     variables: BTreeMap<ShardId, u64>,
     placement: Vec<PlacementRow>,
     evaluation: Option<(GlobalStep, Vec<MetricValue>)>,
@@ -73,7 +73,7 @@ pub(crate) struct Overview {
     /// The time at which the last checkpoint was saved.
     saved: Option<Duration>,
     curves: Curves,
-    /// The segment that follows the last point of the curves.
+    /// The segment that is not yet part of the curves; it follows their last point.
     open: Segment,
     findings: Findings,
     spans_lost: u64,
@@ -83,7 +83,7 @@ pub(crate) struct Overview {
 }
 
 impl Overview {
-    /// Creates the overview of a job whose checkpoints, if it makes any, go to `location`.
+    /// Creates the overview of a job. `location` is the store of its checkpoints, if it makes any.
     pub(crate) fn new(job: &JobSpec, identity: &Identity, location: Option<&str>) -> Self {
         let variables = &job.graph.variables;
         let summary = JobSummary {
@@ -163,7 +163,7 @@ impl Overview {
 
     /// Records the status of the ps tasks to which the chief has connected.
     pub(crate) fn ps(&mut self, statuses: Vec<PsStatus>) {
-        // Tasks that were told to stop are not listed any more.
+        // Tasks that were told to stop are missing in `statuses`, so they count as unreachable.
         self.ps.values_mut().for_each(|status| status.up = false);
         self.ps.extend(statuses.into_iter().map(|status| (status.task, status)));
     }
@@ -230,7 +230,7 @@ impl Overview {
         let at = rows.at;
         let step = self.step();
         let trains = self.status.phase == JobPhase::Training;
-        // The rate is shown from the first moment of the training.
+        // Only the training is recorded, so that the time before it does not lower the rate.
         if trains {
             self.steps.add(at, step.0);
         }
@@ -240,7 +240,8 @@ impl Overview {
         if trains || open.steps > 0 || open.loss_steps > 0 {
             self.curves.add(Segment { from_ms, until_ms: millis(at), step, ..open });
         }
-        // Near the end, some workers have finished while others complete their last step.
+        // At the last step there is no evidence, because some workers have finished while others complete
+        // the step.
         let evidence = match trains && step < self.progress.last_step {
             true => {
                 let all = self.workers.values().zip(&rows.workers);
@@ -281,10 +282,10 @@ impl Overview {
                 FindingKind::SlowWorker if self.trains(&name) => {
                     info!(worker = %name, "worker is no longer slow")
                 }
-                // A worker that no longer trains is logged elsewhere.
+                // If the worker no longer trains, the coordinator has logged this.
                 FindingKind::SlowWorker => {}
                 FindingKind::OverloadedShard => info!(shard = %name, "shard is no longer overloaded"),
-                FindingKind::SilentShard => info!(shard = %name, "shard answers again"),
+                FindingKind::SilentShard => info!(shard = %name, "shard replies again"),
             }
         }
     }
@@ -307,12 +308,12 @@ impl Overview {
         &self.placement
     }
 
-    /// Returns whether the job ends before its last step, or has ended.
+    /// Returns whether the job is stopping early, is failing or has ended.
     pub(crate) const fn stops(&self) -> bool {
         self.status.stops
     }
 
-    /// Returns a snapshot with these rows. It is published at the time `at_ms`, in milliseconds since 1970.
+    /// Returns a snapshot with these rows. `at_ms` is the time of publication, in milliseconds since 1970.
     pub(crate) fn snapshot(&self, rows: Rows, at_ms: u64) -> ChiefSnapshot {
         let Rows { at, workers, shards } = rows;
         let trains = |row: &&WorkerRow| row.state == WorkerState::Training;
@@ -328,7 +329,7 @@ impl Overview {
             began: self.status.began,
             loss: self.progress.loss,
             steps_per_s: if self.ended { 0.0 } else { self.steps.rate(at) },
-            // The fold starts with positive zero, since the sum of no floats is negative zero.
+            // Uses `fold` from positive zero, because `sum` over no floats is negative zero.
             examples_per_s: workers.iter().filter(trains).fold(0.0, |sum, row| sum + row.examples_per_s),
             evaluation: self.evaluation.clone(),
             tasks: self.tasks(),
@@ -372,8 +373,8 @@ impl Overview {
         self.shards.iter().map(row).collect()
     }
 
-    /// Returns a row for every task that should be running. Evaluators do not report to the chief and are
-    /// left out, and workers that have left do not count as missing.
+    /// Returns a row for every task that should be running. Evaluators are left out because they do not
+    /// report to the chief. Workers that have left are left out because they should not be running.
     fn tasks(&self) -> Vec<TaskRow> {
         let row = |(task, address): &(TaskId, String)| {
             let (http, reachable, lives) = match task.job {

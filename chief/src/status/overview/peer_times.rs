@@ -1,10 +1,9 @@
-//! The times that several peers take for the same action, and whether one of them takes much longer than the
-//! others.
+//! Compares the times that several peers take for the same action, to find a peer that takes much longer
+//! than the others.
 //!
-//! Wanted property: (A) the median of the other peers' times is the median of all times except the peer's
-//! own.
+//! Wanted property: (A) a peer's time is compared with the median of all times except its own.
 
-/// The times of all peers that have one, in microseconds, in ascending order.
+/// The known times of all peers, in microseconds and in ascending order.
 #[derive(Debug, Default)]
 pub(super) struct PeerTimes(Vec<u64>);
 
@@ -17,7 +16,7 @@ impl FromIterator<u64> for PeerTimes {
 }
 
 impl PeerTimes {
-    /// Returns the median of all times except one that equals `own`; `None` if there is no other.
+    /// Returns the median of all times except one time that equals `own`; `None` if no time is left.
     pub(super) fn median(&self, own: Option<u64>) -> Option<u64> {
         let own = own.and_then(|own| self.0.binary_search(&own).ok());
         let len = self.0.len() - usize::from(own.is_some());
@@ -29,8 +28,8 @@ impl PeerTimes {
         }
     }
 
-    /// Returns the peer's own time and the median of the others, if the own time is at least `relation` times
-    /// the median and at least `least` microseconds longer; `None` otherwise.
+    /// Compares a peer's own time with the median of the others. Returns both if the own time is at least
+    /// `relation` times the median and at least `least` microseconds longer, and `None` otherwise.
     pub(super) fn beyond(&self, own: Option<u64>, (relation, least): (f64, u64)) -> Option<(u64, u64)> {
         let usual = self.median(own)?;
         own.filter(|&own| own as f64 >= relation * usual as f64 && own >= usual.saturating_add(least))
@@ -38,7 +37,7 @@ impl PeerTimes {
     }
 }
 
-/// Formats a time in microseconds for people.
+/// Formats a time in microseconds as text, such as `84 ms`.
 pub(super) fn shown(us: u64) -> String {
     match us as f64 / 1000.0 {
         ms if ms < 10.0 => format!("{ms:.1} ms"),

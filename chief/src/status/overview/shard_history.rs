@@ -1,4 +1,4 @@
-//! The last seconds of one shard, from its snapshots. Reads no clock.
+//! The recent history of one shard, taken from its snapshots of the last seconds. Reads no clock.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl ShardHistory {
         }
     }
 
-    /// Returns the state of the shard, provided that its task can be reached.
+    /// Returns the state of the shard. The caller checks whether the task of the shard can be reached.
     fn state(&self, now: Duration, leaving: bool) -> ShardState {
         match leaving {
             _ if now.saturating_sub(self.heard) >= EVIDENCE_MIN => ShardState::Silent,
@@ -53,8 +53,8 @@ impl ShardHistory {
         self.past.last().map_or(0, |(_, last)| last.version.0)
     }
 
-    /// Returns the row of the shard. It has slices of `variables` variables, and the times from a push to its
-    /// reply are in `round_trips`.
+    /// Returns the row of the shard. `variables` is the number of variables on the shard, and `round_trips`
+    /// has the times from a push to its reply.
     pub(crate) fn row(&self, now: Duration, variables: u64, round_trips: &TimeHistogram) -> ShardRow {
         let last = self.past.last().map(|(_, last)| last.clone()).unwrap_or_default();
         let us = |mean: Option<Duration>| mean.map(|mean| mean.as_micros() as u64);

@@ -1,4 +1,4 @@
-//! Tests of an overview that is made from hand-made snapshots.
+//! Tests of an overview that is built from hand-made snapshots.
 
 use std::sync::Arc;
 

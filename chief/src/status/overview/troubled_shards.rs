@@ -1,9 +1,9 @@
 //! Finds shards that are overloaded or silent, from their rows of the last seconds.
 //!
-//! Wanted properties: (A) if all shards are about alike and none is busy, nothing is found, however long
-//! messages that arrive at the same moment wait; (B) a shard is found to be overloaded if it is busy almost
-//! all of the time, if it lets messages pile up while it is busy, or if it replies much later than the
-//! others; a shard that does not reply is found to be silent; no other shard is found.
+//! Wanted properties: (A) if all shards are about equally fast and none is busy, nothing is found, even if
+//! messages that arrive together wait for a long time; (B) a shard is found to be overloaded if it is busy
+//! almost all of the time, if messages pile up while it is busy, or if it replies much later than the other
+//! shards; a shard that does not reply is found to be silent; no other shard is found.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use pushpull_messages::observe::{Finding, FindingKind, ShardRow, ShardState};
 use super::evidence::{Cause, EVIDENCE_MIN, Evidence};
 use super::peer_times::{PeerTimes, shown};
 
-/// How much later than the others an overloaded shard replies: the least ratio, and the least difference in
-/// microseconds.
+/// The limits for late replies: the time to a reply is at least this many times that of the other shards,
+/// and at least this many microseconds longer.
 const LATE: (f64, u64) = (2.0, 5_000);
-/// The share of its time for which an overloaded shard is busy, at least.
+/// A shard that is busy for at least this fraction of the time counts as overloaded.
 const BUSY: f64 = 0.8;
-/// The time for which messages may wait without harm, in microseconds.
+/// Messages pile up only if they wait for at least this time, in microseconds.
 const WAIT_US: u64 = 5_000;
-/// A shard counts as overloaded only if it is busy for at least this share of the time. Messages also wait
-/// at a shard that is less busy, when many arrive at the same moment.
+/// A shard where messages pile up counts as overloaded if it is busy for at least this fraction of the time.
+/// At a less busy shard, messages wait only because many of them arrive at the same moment.
 const BUSY_WHILE_THEY_WAIT: f64 = 0.5;
 
 /// Returns the evidence against shards.
@@ -34,9 +34,9 @@ pub(super) fn troubled_shards(shards: &[ShardRow]) -> Vec<Evidence> {
         };
         let silent = Duration::from_millis(shard.seen_ms);
         if silent >= EVIDENCE_MIN {
-            // A silent shard's older numbers show nothing. The chief itself may have stood still, so the
-            // evidence counts as new.
-            let reason = format!("it has said nothing for {} s", silent.as_secs());
+            // The older metrics of a silent shard say nothing about it now. The evidence counts as new,
+            // because the chief itself may have been suspended during the silence.
+            let reason = format!("it has not replied for {} s", silent.as_secs());
             against(FindingKind::SilentShard, Cause::Mute, reason);
             continue;
         }
@@ -51,11 +51,11 @@ pub(super) fn troubled_shards(shards: &[ShardRow]) -> Vec<Evidence> {
         let piled_up = shard.waited_us > shard.handling_us && shard.waited_us >= WAIT_US;
         if piled_up && shard.busy >= BUSY_WHILE_THEY_WAIT {
             let (waited, handling) = (shown(shard.waited_us), shown(shard.handling_us));
-            reasons.push(format!("messages wait {waited} for it, and are handled in {handling}"));
+            reasons.push(format!("messages wait for {waited}, and are then handled in {handling}"));
         }
         if let Some((time, usual)) = round_trips.beyond(shard.round_trip_us, LATE) {
             reasons.push(format!(
-                "pushes are answered after {}, the others' after {}",
+                "it replies to pushes after {}, other shards after {}",
                 shown(time),
                 shown(usual)
             ));
@@ -109,7 +109,7 @@ mod tests {
         ) {
             let mut rows: Vec<ShardRow> = Vec::new();
             for (index, &(busy, waited_us, round_trip)) in (0..).zip(&shards) {
-                // Pushes that all arrive at the same moment wait, however little the shard has to do.
+                // Pushes that arrive at the same moment wait even if the shard has little to do.
                 let waited_us = if busy < 0.5 { waited_us } else { waited_us / 15 };
                 rows.push(ShardRow { busy, waited_us, round_trip_us: Some(round_trip), ..shard(index) });
             }
@@ -123,7 +123,7 @@ mod tests {
                 _ => rows[at].state = ShardState::Unreachable,
             }
             let found = troubled_shards(&rows);
-            // A shard replies late only in comparison with others.
+            // A shard counts as late only in comparison with other shards.
             let kind = if how >= 3 { FindingKind::SilentShard } else { FindingKind::OverloadedShard };
             let wanted = if how == 2 && rows.len() == 1 { vec![] } else { vec![(kind, format!("ps/{at}/shard/0"))] };
             let found: Vec<_> = found.into_iter().map(|found| (found.finding.kind, found.finding.name)).collect();
@@ -138,17 +138,18 @@ mod tests {
         assert_eq!(troubled_shards(&[together.clone(), shard(1)]), []);
         let more = ShardRow { busy: 0.6, ..together };
         let found = troubled_shards(&[more, shard(1)]);
-        assert_eq!(found[0].finding.reason, "messages wait 35 ms for it, and are handled in 10 ms");
+        assert_eq!(found[0].finding.reason, "messages wait for 35 ms, and are then handled in 10 ms");
     }
 
     #[test]
     fn reasons_contain_numbers() {
         let late = ShardRow { busy: 0.934, round_trip_us: Some(90_000), ..shard(0) };
         let found = troubled_shards(&[late.clone(), shard(1)]);
-        let reason = "it is busy 93 % of the time; pushes are answered after 90 ms, the others' after 3.0 ms";
+        let reason =
+            "it is busy 93 % of the time; it replies to pushes after 90 ms, other shards after 3.0 ms";
         assert_eq!(found[0].finding.reason, reason);
         let found = troubled_shards(&[ShardRow { seen_ms: 4_200, ..late }, shard(1)]);
-        assert_eq!(found[0].finding.reason, "it has said nothing for 4 s");
+        assert_eq!(found[0].finding.reason, "it has not replied for 4 s");
         assert_eq!((found.len(), found[0].lasted), (1, Duration::ZERO));
     }
 }

@@ -1,8 +1,8 @@
-//! The last seconds of a count, with its rate. Reads no clock.
+//! The recent values of a count, and its rate of increase over the last seconds. Reads no clock.
 //!
 //! Wanted properties: (A) the stored counts cover the last seconds, or the last few increments if these are
-//! seconds apart, and their number is bounded; (B) the first and the last stored count are the counts of
-//! their times; (C) if no count has come for [`SPAN`], the window has no ends and no rate.
+//! seconds apart, and their number is bounded; (B) every stored count was added at the stored time; (C) if
+//! no count was added for [`SPAN`], `ends` returns `None` and the rate is 0.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl<T> Default for Window<T> {
 }
 
 impl<T: Counted> Window<T> {
-    /// Adds the count at the time `at`, which must not be before the last one.
+    /// Adds the count at the time `at`, which must not be earlier than in the last call.
     pub(crate) fn add(&mut self, at: Duration, count: T) {
         match self.counts.back().map(|(_, last)| count.count().saturating_sub(last.count())) {
             None => self.increased = at,
@@ -84,8 +84,9 @@ impl<T: Counted> Window<T> {
         self.counts.back()
     }
 
-    /// Returns the first and the last value in the window, and the time between them; after a silence of the
-    /// source, the time extends to `now`. Returns `None` if the last value is too old or there is only one.
+    /// Returns the first and the last value in the window, and the time between them. If the source has been
+    /// silent for longer than [`GAP`], the time extends to `now`. Returns `None` if the last value is at
+    /// least [`SPAN`] old, or if there is only one value.
     pub(crate) fn ends(&self, now: Duration) -> Option<(&T, &T, Duration)> {
         let ((first, before), (last, after)) = (self.counts.front()?, self.counts.back()?);
         let silent = now.saturating_sub(*last);
@@ -162,7 +163,7 @@ mod tests {
             assert!(second < 12 || (0.04..0.13).contains(&rate), "{rate} in second {second}");
             assert!(window.counts.len() <= COUNTS_MAX);
         }
-        // For a count that was fast before, a stop shows soon.
+        // If a fast count stops, the rate soon becomes zero.
         let mut window = Window::default();
         for second in 0..50u64 {
             window.add(Duration::from_secs(second), second.min(20) * 20);

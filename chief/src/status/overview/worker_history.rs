@@ -1,8 +1,8 @@
-//! The last seconds of one worker, from its reports. Reads no clock.
+//! The recent history of one worker, taken from its reports of the last seconds. Reads no clock.
 //!
-//! Wanted properties: (A) rates of the last seconds are never negative, even if the worker was started again;
-//! (B) the examples and times that are counted for the curves add up to what each incarnation reported; (C)
-//! the lost spans of all incarnations are counted.
+//! Wanted properties: (A) rates of the last seconds are never negative, even if the worker was started
+//! again; (B) the examples and times that are added to the curves are the sums over all reports of all
+//! incarnations; (C) the lost spans of all incarnations are counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl WorkerHistory {
             self.spans_lost = self.spans_lost.saturating_add(lost);
             (self.past, self.usual_us) = (Window::default(), Vec::new());
         }
-        // The work in the worker's first report was done from now on.
+        // The work in the worker's first report begins now, so the window starts here with zero counts.
         if status.state == WorkerState::Training && self.past.last().is_none() {
             self.past.add(at, Arc::default());
         }
@@ -77,18 +77,18 @@ impl WorkerHistory {
         self.latest = Some(latest.clone());
     }
 
-    /// Returns the number of spans that the worker had no room for.
+    /// Returns the number of spans that all incarnations of the worker dropped for lack of room.
     pub(crate) fn spans_lost(&self) -> u64 {
         self.spans_lost.saturating_add(self.latest.as_ref().map_or(0, |latest| latest.spans_lost))
     }
 
-    /// Returns a histogram, for each shard, of the times from a push to its reply in the last seconds.
+    /// Returns, for each shard, a histogram of the times from a push to its reply in the last seconds.
     pub(crate) fn round_trips(&self, now: Duration) -> Vec<(ShardId, TimeHistogram)> {
         let Some((before, after, _)) = self.past.ends(now) else { return Vec::new() };
         let before_of = |shard| before.round_trips.iter().find(|before| before.shard == shard);
         let since = |(index, after): (usize, &RoundTrip)| {
             let is_same = |before: &&RoundTrip| before.shard == after.shard;
-            // The shards are nearly always in the same order.
+            // Tries the same position first, because the shards are nearly always in the same order.
             let before = before.round_trips.get(index).filter(is_same);
             let before = before.or_else(|| before_of(after.shard));
             let times = before.map_or(after.times, |before| after.times.since(&before.times));
@@ -97,7 +97,8 @@ impl WorkerHistory {
         after.round_trips.iter().enumerate().map(since).collect()
     }
 
-    /// Returns the data by which the worker is judged, with its row at the time `now`.
+    /// Returns the data for judging whether the worker holds up the others. `row` is its row at the time
+    /// `now`.
     pub(crate) fn trainer<'a>(&'a self, now: Duration, row: &'a WorkerRow) -> Trainer<'a> {
         let last = self.past.last().map(|(_, last)| last);
         let at = last.and_then(|last| Some((last.phase.as_deref()?, Duration::from_micros(last.phase_us))));
@@ -145,7 +146,7 @@ impl WorkerHistory {
 fn per_step(phases: &Phases, steps: u64) -> Vec<(String, u64)> {
     let per_step = |(name, times): (&str, &TimeHistogram)| {
         let mean = times.sum_us.checked_div(steps)?;
-        // A single step that was held up does not make a phase slow.
+        // The smaller value is used, so that a single delayed step does not make a phase slow.
         let typical = times.typical().map_or(mean, |typical| mean.min(typical.as_micros() as u64));
         Some((name.to_owned(), typical))
     };
@@ -165,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A)–(C): a worker that takes steps, reports, and is started again now and then.
+        /// (A)–(C): the worker takes steps, reports, and is sometimes started again.
         #[test]
         fn reports_add_up_over_all_lives(
             reports in prop::collection::vec((0u64..40, 1u64..4000, 0u64..3, 0u8..6), 1..60),
@@ -195,7 +196,7 @@ mod tests {
                     snapshot: Some(Arc::new(now.clone())),
                 };
                 worker.report(&latest, &mut segment);
-                // Neither a report that is counted already nor one of another incarnation is counted.
+                // Reports that were already counted, and reports of other incarnations, are ignored.
                 worker.report(&latest, &mut segment);
                 let other = LatestReport { life: Incarnation(99), at: latest.at * 2, ..latest };
                 worker.report(&other, &mut segment);

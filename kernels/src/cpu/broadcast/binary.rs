@@ -1,4 +1,4 @@
-//! Functions of two numbers, element by element. They must not depend on what the axes stand for.
+//! Functions of two numbers, element by element. This module must not depend on the meaning of the axes.
 
 use std::ops::Range;
 
@@ -22,7 +22,8 @@ pub enum Binary {
     Div,
 }
 
-/// Computes `dst = f(a, b)`, with each operand repeated as `shapes` says. Threads share long results.
+/// Computes `dst = f(a, b)`, with each operand repeated according to `shapes`. Long results are divided
+/// among the threads.
 ///
 /// # Panics
 /// If a slice does not have the length that `shapes` requires.
@@ -53,7 +54,7 @@ fn map(
             dispatch(Map { dst, a, b, shapes, rows, f: &f });
         });
     }
-    // A single row is divided among the tasks itself.
+    // There is only one row, so its elements are divided among the tasks.
     share_rows([(dst, 1)], len, tasks, &|[dst], part| {
         let of = |x: &'_ [f32], has: bool| if has { part.clone() } else { 0..x.len() };
         let (a, b) = (&a[of(a, has[0])], &b[of(b, has[1])]);
@@ -64,7 +65,7 @@ fn map(
     });
 }
 
-/// The computation of the rows `rows`, each as long as the innermost axis.
+/// Computes the rows `rows` of the result. Each row is as long as the innermost axis.
 struct Map<'a, F> {
     dst: &'a mut [f32],
     a: &'a [f32],

@@ -1,5 +1,5 @@
-//! Arithmetic of two tensors by numpy's broadcasting rules, and its reverse: sums and maxima over axes. It
-//! must not depend on what the axes stand for.
+//! Arithmetic of two tensors by numpy's broadcasting rules, and the reverse: sums, means and maxima over
+//! axes. This module must not depend on the meaning of the axes.
 
 mod binary;
 mod reduction;

@@ -1,5 +1,5 @@
-//! Sums, means and maxima over the axes along which an operand is repeated. They must not depend on what the
-//! axes stand for.
+//! Sums, means and maxima over the axes along which an operand is repeated. This module must not depend on
+//! the meaning of the axes.
 
 use pulp::{Simd, WithSimd};
 
@@ -15,17 +15,17 @@ pub enum Reduction {
     Sum,
     /// The sum divided by the number of elements.
     Mean,
-    /// The largest element, or NaN if there is one.
+    /// The largest element, or NaN if any element is NaN.
     Max,
 }
 
-/// Reduces `x`, which has the shape of the result, over the axes along which the operand at `side` is
-/// repeated, and writes `dst`, which has the operand's shape. With [`Reduction::Sum`] this is the gradient
-/// with respect to the operand.
+/// Reduces `x` over the axes along which the operand at `side` is repeated, and writes the results to `dst`.
+/// `x` has the shape of the broadcast result, `dst` the shape of the operand. If `x` is a gradient,
+/// [`Reduction::Sum`] gives the gradient with respect to the operand.
 ///
-/// With the shape `[2, 1]` broadcast to `[2, 3]` it reduces rows, so it serves for reductions over any axes.
-/// A sum over the last axes is computed like `sum` for each row; a sum over other axes adds
-/// rows in order. Over no elements a sum is 0, a mean NaN and a maximum −∞.
+/// Any axes can be reduced: if the operand has the shape `[2, 1]` and the result `[2, 3]`, for example, each
+/// row is reduced to one element. A sum over the last axes is computed by `sum` for each row; a sum over
+/// other axes adds rows in order. The sum of no elements is 0, the mean is NaN and the maximum is −∞.
 ///
 /// # Panics
 /// If a slice does not have the length that `shapes` requires.
@@ -63,7 +63,7 @@ pub fn reduce(dst: &mut [f32], x: &[f32], reduction: Reduction, shapes: &Broadca
     }
 }
 
-/// Returns the larger number, or NaN if either is one.
+/// Returns the larger number, or NaN if either number is NaN.
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     if b > a || b.is_nan() { b } else { a }

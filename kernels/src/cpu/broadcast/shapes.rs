@@ -1,5 +1,5 @@
-//! Two shapes that are broadcast against each other, and the iteration over the rows of the result. It must
-//! not depend on what is computed.
+//! Two shapes that are broadcast against each other, and the iteration over the rows of the result. This
+//! module must not depend on the computation.
 
 use std::error::Error;
 use std::fmt;
@@ -17,14 +17,14 @@ pub enum Side {
 /// The error for shapes that cannot be broadcast against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadShapes {
-    /// The axis `from_last` has different sizes in the two shapes, and neither of them is 1.
+    /// The axis `from_last` has a different size in each shape, and both sizes differ from 1.
     Differ {
         /// The axis, counted from the last one, which is 0.
         from_last: usize,
         /// The sizes of this axis in the two shapes.
         sizes: [usize; 2],
     },
-    /// A shape has more axes than [`Broadcast::MAX_RANK`]; this is their number.
+    /// A shape has more axes than [`Broadcast::MAX_RANK`]; holds the number of axes.
     Rank(usize),
     /// The number of elements overflows.
     TooLarge,
@@ -34,22 +34,27 @@ impl fmt::Display for BadShapes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Differ { from_last, sizes: [a, b] } => {
-                write!(f, "axis {from_last} from the last has sizes {a} and {b}")
+                write!(
+                    f,
+                    "axis {from_last}, counted from the last, has sizes {a} and {b}, expected equal sizes or 1"
+                )
             }
-            Self::Rank(rank) => write!(f, "{rank} axes are more than {}", Broadcast::MAX_RANK),
-            Self::TooLarge => write!(f, "the sizes overflow"),
+            Self::Rank(rank) => {
+                write!(f, "a shape has {rank} axes, expected at most {}", Broadcast::MAX_RANK)
+            }
+            Self::TooLarge => write!(f, "the sizes are too large"),
         }
     }
 }
 
 impl Error for BadShapes {}
 
-/// Two shapes broadcast against each other: they are aligned at the last axis, and an axis that has size 1 or
-/// is missing in one shape is repeated.
+/// Two shapes that are broadcast against each other. They are aligned at the last axis. An axis that has
+/// size 1 in one shape, or is missing there, is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broadcast {
-    /// The axes of the result, the last one first; adjacent axes that repeat in the same way are merged.
-    /// Beyond `rank` they have size 1.
+    /// The axes of the result, the last axis first. Adjacent axes that repeat in the same way are merged.
+    /// The axes beyond `rank` have size 1.
     pub(super) axes: [Axis; Self::MAX_RANK],
     pub(super) rank: usize,
 }
@@ -57,7 +62,7 @@ pub struct Broadcast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Axis {
     pub size: usize,
-    /// Whether each operand has this axis; an operand without it is repeated along it.
+    /// Whether each operand has this axis. An operand without the axis is repeated along it.
     pub has: [bool; 2],
 }
 
@@ -122,7 +127,7 @@ impl Broadcast {
         self.for_each_row_of(0..self.len().checked_div(self.axes[0].size).unwrap_or(0), f);
     }
 
-    /// Does the same as [`Broadcast::for_each_row`], for some of the rows.
+    /// Does the same as [`Broadcast::for_each_row`], but only for the rows `rows`.
     #[inline(always)]
     pub(super) fn for_each_row_of(&self, rows: Range<usize>, mut f: impl FnMut(usize, [usize; 2])) {
         if self.len() == 0 {

@@ -23,8 +23,8 @@ fn shapes() -> impl Strategy<Value = [Vec<usize>; 3]> {
     })
 }
 
-/// Returns the index, in a tensor of the shape `shape`, of the element that is read for element `index` of
-/// the result.
+/// Returns the index of the element that is read for element `index` of the result. The element is in a
+/// tensor of the shape `shape`.
 fn source(mut index: usize, result: &[usize], shape: &[usize]) -> usize {
     let (mut at, mut step) = (0, 1);
     for from_last in 0..result.len() {

@@ -1,6 +1,6 @@
 //! The convolution itself, computed as the product of a matrix of windows and the kernel. The matrix of
-//! windows is never stored: a line of a window is contiguous in the image, and is multiplied with as many
-//! rows of the kernel.
+//! windows is never stored. Instead, each line of a window is read from the image, where it is contiguous,
+//! and each of its elements is multiplied with a row of the kernel.
 
 use pulp::{Simd, WithSimd};
 
@@ -8,7 +8,8 @@ use super::geometry::Conv2d;
 use crate::cpu::epilogue::Epilogue;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, multiply_short, rectify, store};
 
-/// The output pixels from `first` on, of all `n · ho · wo`, as many as fill `dst`; `x` are the padded images.
+/// Computes output pixels until `dst` is full, beginning with pixel `first` of all `n · ho · wo` pixels. `x`
+/// has the padded images.
 pub(super) struct Forward<'a> {
     pub dst: &'a mut [f32],
     pub x: &'a [f32],
@@ -37,7 +38,7 @@ impl WithSimd for Forward<'_> {
     }
 }
 
-/// `P` output pixels; each slice in `x` holds the images from the start of one pixel's window on.
+/// Computes `P` output pixels. Each slice in `x` begins at the window of one of these pixels.
 struct Tile<'a, 'b, const P: usize> {
     dst: &'b mut [f32],
     x: [&'a [f32]; P],
@@ -61,7 +62,7 @@ impl<S: Simd, const P: usize> Columns<S> for Tile<'_, '_, P> {
         for (dy, kernel) in kernel.chunks_exact(run * cout).enumerate() {
             let (x, columns) = (Lines { starts: *x, offset: dy * line }, (col, len));
             match run {
-                // In images of one channel a line is so short that the loop must be unrolled.
+                // In images with one channel, a line is so short that the loop must be unrolled to be fast.
                 3 => multiply_short::<S, P, V, PARTIAL, 3>(simd, &mut tile, x.short(), kernel, cout, columns),
                 5 => multiply_short::<S, P, V, PARTIAL, 5>(simd, &mut tile, x.short(), kernel, cout, columns),
                 _ => multiply::<S, P, V, PARTIAL>(simd, &mut tile, x.long(run), kernel, cout, columns),
@@ -76,7 +77,7 @@ impl<S: Simd, const P: usize> Columns<S> for Tile<'_, '_, P> {
     }
 }
 
-/// One line of each of `P` windows, which starts at `offset` in each slice of `starts`.
+/// One line of each of `P` windows. The line begins at `offset` in each slice of `starts`.
 struct Lines<'a, const P: usize> {
     starts: [&'a [f32]; P],
     offset: usize,

@@ -1,4 +1,4 @@
-//! [`Conv2d`]: the shapes of one convolution, checked once. It must not depend on how it is computed.
+//! [`Conv2d`]: the shapes of one convolution, checked once. This module must not depend on the algorithm.
 
 use crate::cpu::window::{Axis, BadGeometry, Padding, volume};
 
@@ -17,8 +17,7 @@ impl Conv2d {
     /// Returns the convolution of images of the shape `input` (`[n, h, w, cin]`) with a kernel of the shape
     /// `kernel` (`[kh, kw, cin, cout]`); `stride` is `[vertical, horizontal]`.
     ///
-    /// # Errors
-    /// If the shapes do not fit together; or if they require a slice that is too long.
+    /// # Errors If the shapes do not fit together, or if they require a slice that is too long.
     pub fn new(
         input: [usize; 4],
         kernel: [usize; 4],
@@ -56,22 +55,24 @@ impl Conv2d {
         [self.images, self.vertical.output, self.horizontal.output, self.cout]
     }
 
-    /// Returns the number of floats of scratch that [`conv2d`](super::conv2d()) needs: those of a padded copy
-    /// of the images, if there is padding.
+    /// Returns the number of floats of scratch memory that [`conv2d`](super::conv2d()) needs: the size of a
+    /// padded copy of the images, or 0 without padding.
     pub fn forward_scratch(&self) -> usize {
         if self.is_padded() { self.padded_len() } else { 0 }
     }
 
-    /// Returns the number of floats of scratch that [`conv2d_kernel_grad`](super::conv2d_kernel_grad) needs:
-    /// those of a padded copy of the images, if there is padding.
+    /// Returns the number of floats of scratch memory that [`conv2d_kernel_grad`](super::conv2d_kernel_grad)
+    /// needs: the size of a padded copy of the images, or 0 without padding.
     pub fn kernel_grad_scratch(&self) -> usize {
         self.forward_scratch()
     }
 
-    /// Returns the number of floats of scratch that [`conv2d_input_grad`](super::conv2d_input_grad) needs:
-    /// those of a transposed copy of the kernel and, if there is padding, of the padded images' gradient.
+    /// Returns the number of floats of scratch memory that [`conv2d_input_grad`](super::conv2d_input_grad)
+    /// needs: the size of a transposed copy of the kernel and, if there is padding, of the gradient of the
+    /// padded images.
     pub fn input_grad_scratch(&self) -> usize {
-        // Both numbers are lengths of slices, and each is below a quarter of `isize::MAX`.
+        // The sum cannot overflow, because both numbers are lengths of slices of floats, and so at most a
+        // quarter of `isize::MAX`.
         self.kernel_len() + self.forward_scratch()
     }
 
@@ -121,8 +122,8 @@ impl Conv2d {
         self.output_len().saturating_mul(self.vertical.window * self.run()).saturating_mul(2)
     }
 
-    /// Returns the starts of the windows in the padded images, from the window of output pixel `pixel` on
-    /// (counted over all `n · ho · wo`).
+    /// Iterates over the starts of the windows in the padded images. Begins with the window of output pixel
+    /// `pixel`, counted over all `n · ho · wo` pixels.
     pub(super) fn windows_from(&self, pixel: usize) -> Windows<'_> {
         let per_image = self.output_pixels().max(1);
         let width = self.horizontal.output.max(1);

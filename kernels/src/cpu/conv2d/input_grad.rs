@@ -5,8 +5,8 @@ use pulp::{Simd, WithSimd};
 use super::geometry::Conv2d;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, store};
 
-/// Copies the kernel to the order in which [`InputGrad`] reads it: `dst[line, c, q] = kernel[line, q, c]` for
-/// each line of a window.
+/// Copies the kernel into the order in which [`InputGrad`] reads it: `dst[line, c, q] = kernel[line, q, c]`
+/// for each line of a window.
 pub(super) fn transpose_kernel(dst: &mut [f32], kernel: &[f32], conv: &Conv2d) {
     let (run, cout) = (conv.run(), conv.cout);
     for (dst, kernel) in dst.chunks_exact_mut(run * cout).zip(kernel.chunks_exact(run * cout)) {

@@ -1,13 +1,13 @@
-//! The gradient with respect to the kernel: `windowsᵀ · dy`, summed within each image, and over the images in
-//! order.
+//! The gradient with respect to the kernel, `windowsᵀ · dy`. It is summed within each image first, and then
+//! over the images in order.
 
 use pulp::{Simd, WithSimd};
 
 use super::geometry::Conv2d;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, store};
 
-/// The rows from `first` on, of all `kh · kw · cin` rows of the kernel's gradient, as many as fill `dst`,
-/// computed from the padded images `x`. `dst` must be 0 at the start.
+/// Computes rows of the kernel's gradient until `dst` is full, beginning with row `first` of all `kh · kw ·
+/// cin` rows. `x` has the padded images. `dst` must be 0 at the start.
 pub(super) struct KernelGrad<'a> {
     pub dst: &'a mut [f32],
     pub x: &'a [f32],
@@ -45,8 +45,8 @@ impl WithSimd for KernelGrad<'_> {
     }
 }
 
-/// `Q` rows of the kernel's gradient, from one image; `x` starts at the elements that those rows read in the
-/// first window.
+/// Computes `Q` rows of the kernel's gradient from one image. `x` begins at the elements of the first window
+/// that these rows read.
 struct Tile<'a, 'b, const Q: usize> {
     dst: &'b mut [f32],
     x: &'a [f32],

@@ -1,17 +1,17 @@
 //! Convolutions of images (`[n, h, w, channels]`) with a kernel (`[kh, kw, cin, cout]`), and their
-//! gradients. They must not depend on layers. As everywhere in machine learning, the kernel is not flipped:
-//! `y[i, oy, ox, o] = Σ x[i, oy · sh + ky − before, ox · sw + kx − before, c] · kernel[ky, kx, c, o]`, with
-//! 0 beyond the edges. `threads` does not affect any bit of a result. The instruction set affects some, as
-//! in a matrix product: it matters whether it has fused multiply-add and, in the gradient with respect to
-//! the images, also how wide its vectors are.
+//! gradients. This module must not depend on layers. As everywhere in machine learning, the kernel is not
+//! flipped: `y[i, oy, ox, o] = Σ x[i, oy · sh + ky − before, ox · sw + kx − before, c] · kernel[ky, kx, c,
+//! o]`, with 0 beyond the edges. The bits of a result do not depend on `threads`. As in a matrix product,
+//! they depend on whether the instruction set has fused multiply-add and, for the gradient with respect to
+//! the images, on the width of its vectors.
 
 // Measured on one thread of a Zen 5 with the layers of a small MNIST network (batch 64, 3×3, no padding), in
-// GFLOP/s: the first figure is that of the tiles here, the second that of `gemm` on windows that have already
-// been copied out. 28×28×1 → 32: forward 120 to 165, kernel gradient 178 to 215. 13×13×32 → 64: forward 245
-// to 264, kernel gradient 256 to 256, image gradient 222 to 256. For `gemm`, the time to copy windows out
-// (or, in the image gradient, to add them back) would have to be added.
+// GFLOP/s: the first figure is for the tiles of this module, the second for `gemm` on windows that were
+// copied out beforehand. 28×28×1 → 32: forward 120 and 165, kernel gradient 178 and 215. 13×13×32 → 64:
+// forward 245 and 264, kernel gradient 256 and 256, image gradient 222 and 256. The figures for `gemm` leave
+// out the time to copy the windows out or, for the image gradient, to add them back.
 
-// With iterators the compiler would keep a tile in memory instead of registers, at a fifth of the speed.
+// With iterators, the compiler would keep a tile in memory instead of registers, which is five times slower.
 #![allow(clippy::needless_range_loop)]
 
 mod forward;
@@ -130,8 +130,8 @@ pub fn conv2d_kernel_grad(
     });
 }
 
-/// Returns the number of tasks to divide a product into. There are several for each thread, since other work
-/// may delay a thread. There is only one if the product is so small that waking a thread takes longer.
+/// Returns the number of tasks to divide a product into. There are several tasks for each thread, since
+/// other work may delay a thread. A product that takes less time than waking a thread is a single task.
 fn tasks(conv: &Conv2d, threads: Threads) -> usize {
     const FLOPS_PER_TASK: usize = 1 << 20;
     match threads {
@@ -145,8 +145,8 @@ fn band(count: usize, tasks: usize) -> usize {
     count.div_ceil(tasks).max(1)
 }
 
-/// Calls `work` with each part of `dst` of `band` elements and the part's number, in parallel if there are
-/// several tasks.
+/// Divides `dst` into parts of `band` elements, and calls `work` with the number and the elements of each
+/// part. The calls run in parallel if there are several tasks.
 fn for_each_band(dst: &mut [f32], band: usize, tasks: usize, work: &(dyn Fn(usize, &mut [f32]) + Sync)) {
     if tasks == 1 {
         dst.chunks_mut(band.max(1)).enumerate().for_each(|(i, dst)| work(i, dst));
@@ -157,7 +157,7 @@ fn for_each_band(dst: &mut [f32], band: usize, tasks: usize, work: &(dyn Fn(usiz
 
 #[track_caller]
 fn expect_scratch(scratch: &[f32], len: usize) {
-    assert!(scratch.len() >= len, "conv2d: scratch has {} elements, expected {len}", scratch.len());
+    assert!(scratch.len() >= len, "conv2d: scratch has {} elements, expected at least {len}", scratch.len());
 }
 
 /// Copies the images to `scratch`, with zeros around them, and returns the copy. Returns the images

@@ -7,8 +7,8 @@ use super::*;
 use crate::cpu::tests::{assert_close, bits, each_arch, floats};
 use crate::cpu::window::{BadGeometry, Padding};
 
-/// Calls `f` with the indices of the factors and the result of every product: in the images, the kernel and
-/// the output.
+/// Calls `f` for every product, with the index of the first factor in the images, of the second factor in
+/// the kernel, and of the result in the output.
 fn for_each_product(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
     let [n, h, w, cin] = conv.input();
     let [kh, kw, _, cout] = conv.kernel();
@@ -31,8 +31,8 @@ fn for_each_product(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
     }
 }
 
-/// Returns the sum of the products `a · b` for each element that [`for_each_product`] and `at` assign them
-/// to, and the largest sum of their magnitudes.
+/// Returns the sum of the products `a · b` for each element of the result, and the largest sum of their
+/// magnitudes. [`for_each_product`] and `at` assign each product to an element.
 fn reference(
     len: usize,
     conv: &Conv2d,
@@ -100,8 +100,8 @@ proptest! {
         assert_close(&dk, want, size);
     }
 
-    /// In the forward pass and the kernel gradient, terms are always added in the same order, so only fused
-    /// multiply-add makes a difference.
+    /// In the forward pass and the kernel gradient, terms are always added in the same order, so the bits
+    /// depend only on the use of fused multiply-add.
     #[test]
     fn every_fused_instruction_set_gives_the_same_bits(conv in geometry()) {
         let x = floats(conv.padded_len(), 1);
@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// The narrow instruction sets divide the columns at other places than the wide ones.
+/// Instruction sets with narrow vectors divide the columns at other positions than those with wide vectors.
 #[test]
 fn every_instruction_set_gives_the_input_gradient() {
     for (cin, cout) in [(1, 1), (3, 20), (9, 4), (13, 33), (30, 5)] {

@@ -1,5 +1,5 @@
-//! Softmax cross-entropy of logits against integer labels, and its gradient. It must not depend on where
-//! batches come from.
+//! Softmax cross-entropy of logits against integer labels, and its gradient. This module must not depend on
+//! the source of the batches.
 
 use pulp::{Simd, WithSimd};
 
@@ -37,8 +37,8 @@ pub fn softmax_cross_entropy(
     Ok((total / labels.len() as f64) as f32)
 }
 
-/// Returns the sum of the rows' losses. The rows are halved again and again, at places that depend only on
-/// their number, so the order of additions does not depend on `tasks`.
+/// Returns the sum of the losses of all rows. The rows are halved recursively, at positions that depend only
+/// on the number of rows, so the order of additions does not depend on `tasks`.
 fn total_loss(logits: &[f32], labels: &[i32], classes: usize, tasks: usize) -> f64 {
     const ROWS: usize = 64;
     if labels.len() <= ROWS {
@@ -53,7 +53,7 @@ fn total_loss(logits: &[f32], labels: &[i32], classes: usize, tasks: usize) -> f
     a + b
 }
 
-/// The sum of some rows' losses; their labels have been checked.
+/// Computes the sum of the losses of some rows. Their labels have been checked.
 struct Losses<'a> {
     logits: &'a [f32],
     labels: &'a [i32],
@@ -104,7 +104,7 @@ pub fn softmax_cross_entropy_grad(
     Ok(())
 }
 
-/// The gradients of some rows; their labels have been checked.
+/// Computes the gradients of some rows. Their labels have been checked.
 struct Gradients<'a> {
     dst: &'a mut [f32],
     logits: &'a [f32],
@@ -142,7 +142,7 @@ mod tests {
         (logits, (0..rows).map(|row| ((row * 7 + seed as usize % 97) % classes) as i32).collect())
     }
 
-    /// Returns `exp(logit − max)` for each logit of a row, and the sum of these.
+    /// Returns `exp(logit − max)` for each logit of a row, and the sum of these exponentials.
     fn exponentials(row: &[f32]) -> (Vec<f64>, f64) {
         let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let all: Vec<f64> = row.iter().map(|&x| (f64::from(x) - f64::from(max)).exp()).collect();
@@ -172,8 +172,8 @@ mod tests {
             assert_close(&[got], [loss / rows as f64], 1.0);
             let mut dst = vec![f32::NAN; logits.len()];
             softmax_cross_entropy_grad(&mut dst, &logits, &labels, upstream, Threads::One).unwrap();
-            // The tolerance grows with the scale, because the exponential amplifies the rounding of the
-            // logits' difference.
+            // The tolerance grows with the scale, because the exponential amplifies the rounding error of
+            // the differences of logits.
             assert_close(&dst, grad, f64::from(scale).max(4.0));
             prop_assert_eq!(count_correct(&logits, &labels), correct);
             for k in 0..classes + 2 {
@@ -182,7 +182,8 @@ mod tests {
                     order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
                     order.iter().take(k).any(|&class| class == label as usize)
                 };
-                // With scale 0 the logits are zeros of both signs, which `total_cmp` tells apart.
+                // With scale 0 the logits are zeros of both signs, which `total_cmp` does not treat as
+                // equal.
                 if scale != 0.0 {
                     let want = logits.chunks(classes).zip(&labels).filter(|&row| within(row)).count();
                     prop_assert_eq!(count_in_top_k(&logits, &labels, k), want);

@@ -1,5 +1,5 @@
-//! Softmax cross-entropy of logits against distributions, and its gradient. It must not depend on where
-//! batches come from.
+//! Softmax cross-entropy of logits against distributions, and its gradient. This module must not depend on
+//! the source of the batches.
 
 use std::iter::zip;
 
@@ -13,8 +13,9 @@ use crate::cpu::shape::{expect_len, expect_rows};
 use crate::cpu::softmax::softmax_row;
 use crate::cpu::threads::Threads;
 
-/// Returns the mean over rows of `−Σ labels[r, ·] · log softmax(logits[r, ·])`, where both slices are `[rows,
-/// classes]`. A row of labels is a distribution, or any weights. The result is 0 if there are no rows.
+/// Returns the mean over rows of `−Σ labels[r, ·] · log softmax(logits[r, ·])`, where both slices are
+/// `[rows, classes]`. A row of labels is a distribution, but any weights are accepted. The result is 0 if
+/// there are no rows.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -29,7 +30,7 @@ pub fn softmax_cross_entropy_dense(logits: &[f32], labels: &[f32], classes: usiz
     (total / rows as f64) as f32
 }
 
-/// The sum of the rows' losses.
+/// Computes the sum of the losses of all rows.
 struct Dense<'a> {
     logits: &'a [f32],
     labels: &'a [f32],

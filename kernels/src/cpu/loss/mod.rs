@@ -1,5 +1,5 @@
-//! Losses, as means, and their gradients, one file per loss. They must not depend on where batches come
-//! from.
+//! Losses, each a mean over its rows or elements, and their gradients. Each loss has its own file. This
+//! module must not depend on the source of the batches.
 
 mod cross_entropy;
 mod dense_cross_entropy;

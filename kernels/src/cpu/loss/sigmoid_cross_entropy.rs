@@ -1,5 +1,5 @@
-//! Cross-entropy of the sigmoid of logits, where each logit is a separate prediction, and its gradient. It
-//! must not depend on layers.
+//! Cross-entropy of the sigmoid of logits, and its gradient. Each logit is a separate prediction. This
+//! module must not depend on layers.
 
 use std::iter::zip;
 
@@ -11,9 +11,9 @@ use crate::cpu::rows::row_sum;
 use crate::cpu::shape::expect_len;
 use crate::cpu::threads::Threads;
 
-/// Returns the mean of `−z · log σ(x) − (1 − z) · log(1 − σ(x))`, where `x` are the logits, `z` the labels in
-/// 0..=1 and `σ` is the sigmoid. It is computed as `max(x, 0) − x · z + log(1 + e^−|x|)`, which does not
-/// overflow. The result is 0 if there are no elements.
+/// Returns the mean of `−z · log σ(x) − (1 − z) · log(1 − σ(x))`, where `x` are the logits, `z` the labels
+/// in 0..=1 and `σ` is the sigmoid. The loss is computed as `max(x, 0) − x · z + log(1 + e^−|x|)`, which
+/// does not overflow. The result is 0 if there are no elements.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -23,7 +23,7 @@ pub fn sigmoid_cross_entropy(logits: &[f32], labels: &[f32]) -> f32 {
     (dispatch(SigmoidLosses { logits, labels }) / logits.len().max(1) as f64) as f32
 }
 
-/// The sum of the elements' losses.
+/// Computes the sum of the losses of all elements.
 struct SigmoidLosses<'a> {
     logits: &'a [f32],
     labels: &'a [f32],
@@ -38,7 +38,8 @@ impl WithSimd for SigmoidLosses<'_> {
         let mut losses = [0.0; BLOCK];
         let mut total = 0.0;
         for (x, z) in zip(self.logits.chunks(BLOCK), self.labels.chunks(BLOCK)) {
-            // This is a loop because a closure of this size would not be inlined, and so not be vectorised.
+            // This is a loop because the compiler would not inline a closure of this size, and so would not
+            // vectorise it.
             let (losses, z) = (&mut losses[..x.len()], &z[..x.len()]);
             for i in 0..x.len() {
                 losses[i] = sigmoid_loss(x[i], z[i]);

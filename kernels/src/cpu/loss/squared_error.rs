@@ -1,4 +1,4 @@
-//! The mean squared error and its gradient. It must not depend on layers.
+//! The mean squared error and its gradient. This module must not depend on layers.
 
 use crate::cpu::dispatch::zip_map;
 use crate::cpu::reduce::total;

@@ -1,4 +1,4 @@
-//! The losses against dense targets, and their gradients against difference quotients.
+//! Tests the losses against dense targets, and their gradients against difference quotients.
 
 use proptest::prelude::*;
 

@@ -1,5 +1,5 @@
-//! Batch norm, over all axes but the last, and its gradients. It must not depend on how running statistics
-//! are maintained.
+//! Batch norm, over all axes except the last, and its gradients. This module must not depend on the way in
+//! which running statistics are maintained.
 
 use std::iter::zip;
 
@@ -20,8 +20,8 @@ pub fn reciprocal_stddev(dst: &mut [f32], variance: &[f32], epsilon: f32) {
 }
 
 /// Computes batch norm: `dst[r, j] = (x[r, j] − mean[j]) · rstd[j] · gamma[j] + beta[j]`. In training, the
-/// statistics are those of `column_moments`; afterwards, running ones. `dst` and `x` are `[rows, n]`, the
-/// others `[n]`; `rstd` comes from [`reciprocal_stddev`].
+/// statistics are those of `column_moments`; afterwards, they are running statistics. `dst` and `x` are
+/// `[rows, n]`, all other slices are `[n]`. `rstd` comes from [`reciprocal_stddev`].
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -67,8 +67,8 @@ impl WithSimd for BatchNorm<'_> {
     }
 }
 
-/// Computes the gradients of [`batch_norm`] for a `mean` and `rstd` that were computed from `x`. `dx` is
-/// `[rows, n]`, `dgamma` and `dbeta` are `[n]`; `dy` is the gradient of the output.
+/// Computes the gradients of [`batch_norm`]. `mean` and `rstd` must be those of `x`. `dx` is `[rows, n]`,
+/// `dgamma` and `dbeta` are `[n]`; `dy` is the gradient of the output.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -130,7 +130,7 @@ impl WithSimd for BatchNormSums<'_> {
     }
 }
 
-/// The computation of some rows of `dx`; the whole matrix has `count` rows.
+/// Computes some rows of `dx`. The whole matrix has `count` rows.
 struct BatchNormGrad<'a> {
     dx: &'a mut [f32],
     dgamma: &'a [f32],

@@ -1,4 +1,5 @@
-//! The division of rows into blocks, and the sums of each block. It must not depend on what is summed.
+//! The division of rows into blocks, and the sums of each block. This module must not depend on the terms of
+//! the sums.
 
 use std::iter::zip;
 use std::ops::Range;
@@ -6,9 +7,9 @@ use std::ops::Range;
 use crate::cpu::dispatch::zip_map;
 use crate::cpu::threads::{Threads, share_rows};
 
-/// Returns the number of floats of scratch that `layer_norm_grad`, `column_moments` and
-/// `batch_norm_grad` need for `[rows, n]`. If there are several blocks of rows, these are two sums for each
-/// column of each block; otherwise it is 0.
+/// Returns the number of floats of scratch memory that `layer_norm_grad`, `column_moments` and
+/// `batch_norm_grad` need for `[rows, n]`. Several blocks of rows need two sums for each column of each
+/// block; a single block needs 0 floats.
 pub fn norm_scratch([rows, n]: [usize; 2]) -> usize {
     match Blocks::of(rows) {
         Blocks { count: 1, .. } => 0,
@@ -19,22 +20,22 @@ pub fn norm_scratch([rows, n]: [usize; 2]) -> usize {
 /// The division of rows into blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks {
-    /// The number of rows in each block but the last, which may have fewer.
+    /// The number of rows in each block. The last block may have fewer.
     pub rows: usize,
     pub count: usize,
 }
 
 impl Blocks {
-    /// Divides `rows` rows into blocks: few, so that their sums are small compared with the rows, and each
-    /// long enough for a task.
+    /// Divides `rows` rows into blocks. They are few, so that their sums take little memory compared with
+    /// the rows, and each is long enough for a task.
     pub(super) fn of(rows: usize) -> Self {
         let each = rows.div_ceil(64).max(128);
         Self { rows: each, count: rows.div_ceil(each).max(1) }
     }
 
     /// Calls `work` for each block, with the block's two sums, its part of `dst` (`[rows, n]` or empty) and
-    /// its range of rows. A single block writes its sums to `[first, second]`; several write theirs to
-    /// `scratch`.
+    /// its range of rows. A single block writes its sums to `[first, second]`; several blocks write their
+    /// sums to `scratch`.
     #[track_caller]
     pub(super) fn share(
         self,
@@ -50,7 +51,11 @@ impl Blocks {
             return work([first, second], dst, 0..rows);
         }
         let want = self.count * 2 * n;
-        assert!(scratch.len() >= want, "norm: scratch has {} elements, expected {want}", scratch.len());
+        assert!(
+            scratch.len() >= want,
+            "norm: scratch has {} elements, expected at least {want}",
+            scratch.len()
+        );
         let width = if dst.is_empty() { 0 } else { self.rows * n };
         let written = [(&mut scratch[..want], 2 * n), (dst, width)];
         share_rows(written, self.count, tasks, &|[sums, mut dst], blocks| {

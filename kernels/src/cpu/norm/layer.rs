@@ -1,4 +1,5 @@
-//! Layer norm, over the last axis, and its gradients. It must not depend on the layers of a network.
+//! Layer norm, over the last axis, and its gradients. This module must not depend on the layers of a
+//! network.
 
 use std::iter::zip;
 
@@ -70,8 +71,8 @@ impl WithSimd for LayerNorm<'_> {
     }
 }
 
-/// Computes the gradients of [`layer_norm`]: `dx` is `[rows, n]`, `dgamma` and `dbeta` are `[n]`. `dy` is the
-/// gradient of the output; `mean` and `rstd` are those that [`layer_norm`] has written.
+/// Computes the gradients of [`layer_norm`]: `dx` is `[rows, n]`, `dgamma` and `dbeta` are `[n]`. `dy` is
+/// the gradient of the output; `mean` and `rstd` must be as [`layer_norm`] wrote them.
 ///
 /// # Panics
 /// If the shapes do not fit.

@@ -1,9 +1,9 @@
-//! Normalisation to mean 0 and variance 1, over the last axis (layer norm: Ba et al. 2016) or over all others
-//! (batch norm: Ioffe & Szegedy 2015), and the gradients.
+//! Normalisation to mean 0 and variance 1, over the last axis (layer norm: Ba et al. 2016) or over all other
+//! axes (batch norm: Ioffe & Szegedy 2015), and the gradients.
 //!
-//! It must not depend on layers, nor how running statistics are maintained. Rows are summed within blocks,
-//! then the blocks' sums are added in order. The division into blocks depends on the number of rows alone,
-//! so `threads` does not affect any bit.
+//! This module must not depend on layers or running statistics. Rows are summed within blocks; then the sums
+//! of the blocks are added in order. Only the number of rows determines the blocks, so the bits of a result
+//! do not depend on `threads`.
 
 mod batch;
 mod blocks;

@@ -1,4 +1,4 @@
-//! Mean and variance of each column. It must not depend on what is normalised with them.
+//! Mean and variance of each column. This module must not depend on the use of these moments.
 
 use std::iter::zip;
 
@@ -46,7 +46,7 @@ pub fn column_moments(
     }
 }
 
-/// Computes the mean of each column, and the sum of squared differences from it.
+/// Computes the mean of each column, and the sum of squared differences from that mean.
 struct ColumnMoments<'a> {
     mean: &'a mut [f32],
     squares: &'a mut [f32],
@@ -58,8 +58,8 @@ impl WithSimd for ColumnMoments<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        /// The columns and rows of a part that stays in the first-level cache while first its mean and then
-        /// its differences are summed, so that memory is read only once.
+        /// The columns and rows of a part. A part is read twice, for its means and for the differences from
+        /// them; it stays in the first-level cache, so that memory is read only once.
         const COLS: usize = 64;
         const ROWS: usize = 64;
         let Self { mean, squares, x } = self;
@@ -75,7 +75,8 @@ impl WithSimd for ColumnMoments<'_> {
                 let (part_mean, part_squares) =
                     (&mut part_mean[..mean.len()], &mut part_squares[..mean.len()]);
                 for x in x.chunks_exact(n) {
-                    // Differences from the first row are summed, since a column's numbers may be far from 0.
+                    // The differences from the first row are summed, because a column's numbers may be far
+                    // from 0 and a plain sum would lose digits.
                     zip_map_loop([&mut *part_mean], [&x[cols.clone()], first], |[sum], [x, first]| {
                         [sum + (x - first)]
                     });
@@ -100,7 +101,8 @@ struct Merge {
 }
 
 impl Merge {
-    /// Merges the other group's means and sums of squared differences into `merged` (Chan et al. 1979).
+    /// Merges the means and sums of squared differences of the second group, `other`, into those of the
+    /// first, `merged` (Chan et al. 1979).
     #[inline(always)]
     fn run(&self, merged: [&mut [f32]; 2], other: [&[f32]; 2]) {
         let [before, more] = self.counts.map(|count| count as f32);

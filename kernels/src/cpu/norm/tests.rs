@@ -1,4 +1,4 @@
-//! The norms against `f64` and difference quotients, and on any number of threads.
+//! Tests the norms against `f64` and difference quotients, and on several numbers of threads.
 
 use proptest::prelude::*;
 
@@ -8,8 +8,8 @@ use crate::cpu::tests::{assert_close, bits, floats};
 
 const EPSILON: f32 = 1e-3;
 
-/// Returns `x` normalised over groups of elements, where element `i` is in group `group(i)`; and the mean and
-/// reciprocal standard deviation of each group.
+/// Returns `x` normalised over groups of elements, and the mean and reciprocal standard deviation of each
+/// group. Element `i` is in group `group(i)`.
 fn normalised(x: &[f64], groups: usize, group: impl Fn(usize) -> usize) -> (Vec<f64>, Vec<[f64; 2]>) {
     let (mut count, mut moments) = (vec![0.0; groups], vec![[0.0; 2]; groups]);
     for (i, x) in x.iter().enumerate() {
@@ -52,7 +52,7 @@ proptest! {
             layer_norm(&mut y, [&mut mean, &mut rstd], &x, [&gamma, &beta], EPSILON, Threads::One);
             layer_norm_grad(&mut dx, [&mut dgamma, &mut dbeta], [&x, &dy], [&mean, &rstd], &gamma, &mut [], Threads::One);
         }
-        // The tolerance is wide because two elements may be so close that the deviation consists mostly of
+        // The tolerance is wide. Two elements may be almost equal, and then the deviation consists mostly of
         // epsilon.
         assert_close(&mean, moments.iter().map(|m| m[0]), 4.0);
         assert_close(&rstd, moments.iter().map(|m| m[1]), 40.0);
@@ -77,13 +77,14 @@ proptest! {
     }
 }
 
-/// Many blocks give the same bits on any number of threads, and these are close to the definition's numbers.
+/// With many blocks, the results have the same bits on any number of threads, and are close to those of the
+/// definition.
 #[test]
 fn blocks_are_summed_alike_on_any_threads() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     for (rows, n) in [(1000, 67), (20_000, 16), (127, 300), (129, 300), (9000, 1)] {
         let shape = [rows, n];
-        // The numbers are far from 0, where a formula with sums of squares would cancel.
+        // The numbers are far from 0, where a formula with sums of squares would lose digits.
         let x: Vec<f32> = floats(rows * n, 1).iter().map(|x| 100.0 + x).collect();
         let (dy, gamma, beta) = (floats(rows * n, 2), floats(n, 3), floats(n, 4));
         let all = |threads| {

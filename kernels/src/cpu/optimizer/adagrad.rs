@@ -1,4 +1,4 @@
-//! Adagrad. It must not depend on what the numbers stand for.
+//! Adagrad. This module must not depend on the meaning of the numbers.
 
 use super::{GradientTerms, update};
 

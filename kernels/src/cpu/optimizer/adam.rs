@@ -1,4 +1,4 @@
-//! Adam. It must not depend on what the numbers stand for.
+//! Adam. This module must not depend on the meaning of the numbers.
 
 use super::{GradientTerms, update};
 
@@ -21,15 +21,15 @@ impl AdamStep {
     /// Returns `α · √(1 − β₂ᵗ) / (1 − β₁ᵗ)`, computed in `f64` because `1 − β₂ᵗ` loses digits in `f32` for
     /// small `t`.
     pub(super) fn corrected_rate(&self) -> f32 {
-        assert!(self.step >= 1, "adam: steps are numbered from 1");
+        assert!(self.step >= 1, "adam: the step is 0, but steps are numbered from 1");
         let t = self.step as f64;
         let correction = |beta: f32| 1.0 - f64::from(beta).powf(t);
         (f64::from(self.learning_rate) * correction(self.beta2).sqrt() / correction(self.beta1)) as f32
     }
 }
 
-/// Applies Adam, with the bias-corrected learning rate of Kingma & Ba 2015, end of section 2 (the ε̂ form, as
-/// in TensorFlow): `m = β₁·m + (1−β₁)·gradient`, `v = β₂·v + (1−β₂)·gradient²`, `next = value −
+/// Applies Adam, with the bias-corrected learning rate of Kingma & Ba 2015, end of section 2. This is the ε̂
+/// form, as in TensorFlow: `m = β₁·m + (1−β₁)·gradient`, `v = β₂·v + (1−β₂)·gradient²`, `next = value −
 /// α·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v + ε̂)`.
 ///
 /// Both moments start at 0.
@@ -62,7 +62,8 @@ mod tests {
 
     const STEP: AdamStep = AdamStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, step: 1 };
 
-    /// The bias correction makes the first step as long as the learning rate; its effect vanishes later.
+    /// The bias correction makes the first step as long as the learning rate. After many steps, the
+    /// correction has no effect.
     #[test]
     fn the_bias_is_corrected() {
         for gradient in [1.0, 1e3, 1e6] {

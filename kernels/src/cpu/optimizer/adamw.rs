@@ -1,5 +1,5 @@
-//! AdamW: Adam with a weight decay that does not pass through the moments. It must not depend on what the
-//! numbers stand for.
+//! AdamW: Adam with a weight decay that does not pass through the moments. This module must not depend on
+//! the meaning of the numbers.
 
 use super::{AdamStep, GradientTerms, update};
 
@@ -16,7 +16,7 @@ pub struct AdamWStep {
 /// rate, as is usual: `next = value · (1 − α·λ) − α·√(1−β₂ᵗ)/(1−β₁ᵗ) · m / (√v + ε̂)`, with `m` and `v` as in
 /// [`adam`](super::adam).
 ///
-/// Both moments start at 0. A weight decay in `terms` is applied in addition, and does pass through the
+/// Both moments start at 0. A weight decay in `terms` is applied in addition, and passes through the
 /// moments.
 ///
 /// # Panics

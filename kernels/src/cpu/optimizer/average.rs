@@ -1,10 +1,10 @@
-//! An exponential moving average of values. It must not depend on what they stand for.
+//! An exponential moving average of values. This module must not depend on the meaning of the values.
 
 use super::super::dispatch::zip_map;
 use super::super::threads::Threads;
 
-/// Computes the exponential moving average of values, after one more `value`, in TensorFlow's form: `next =
-/// average − (1 − decay) · (average − value)`.
+/// Updates an exponential moving average with one more `value`, in TensorFlow's form: `next = average − (1 −
+/// decay) · (average − value)`.
 ///
 /// # Panics
 /// If the slices differ in length.

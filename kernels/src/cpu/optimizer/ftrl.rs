@@ -1,4 +1,4 @@
-//! FTRL-proximal. It must not depend on what the numbers stand for.
+//! FTRL-proximal. This module must not depend on the meaning of the numbers.
 
 use super::{GradientTerms, update};
 
@@ -7,11 +7,12 @@ use super::{GradientTerms, update};
 pub struct FtrlStep {
     /// α of the paper. It must not change from step to step, since `linear` depends on it.
     pub learning_rate: f32,
-    /// The factor of the gradient in `linear`: the factor of a learning rate schedule, or 1 without one.
+    /// The factor of the gradient in `linear`. It is the factor of a learning rate schedule, or 1 without a
+    /// schedule.
     pub rate: f32,
     /// λ₁ of the paper: a value becomes 0 if the magnitude of its `linear` is at most λ₁.
     pub l1: f32,
-    /// λ₂ of the paper, which counts twice in the quadratic term, as in TensorFlow.
+    /// λ₂ of the paper. It is doubled in the quadratic term, as in TensorFlow.
     pub l2: f32,
 }
 
@@ -22,8 +23,8 @@ pub struct FtrlStep {
 /// `accumulator = n`.
 ///
 /// The accumulator must start at a positive number (TensorFlow uses 0.1), and `linear` at 0. Therefore the
-/// first step keeps only the share `1 − √(accumulator / n)` of an initial value. Without λ₁ and λ₂, each
-/// later step is `next = value − α · rate · gradient / √n`.
+/// first step multiplies an initial value by `1 − √(accumulator / n)`. Without λ₁ and λ₂, each later step is
+/// `next = value − α · rate · gradient / √n`.
 ///
 /// # Panics
 /// If the slices differ in length.

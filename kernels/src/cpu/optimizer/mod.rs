@@ -1,9 +1,9 @@
-//! Optimizer updates, element by element: the value is updated out of place (readers may still hold the old
-//! one), the slots in place. A moving average of the values is here too.
+//! Optimizer updates, element by element, and a moving average of values. The value is updated out of place,
+//! because readers may still hold the old value; the slots are updated in place.
 //!
-//! They must not depend on variables, versions or how a variable is partitioned: (A) an update of any
-//! partition gives the bits that an update of the whole gives; (B) it agrees with `f64`; (C) terms that have
-//! no effect change no bit.
+//! This module must not depend on variables, versions or partitions. Wanted properties: (A) updates of parts
+//! give the same bits as an update of the whole; (B) an update agrees with `f64`; (C) terms without effect
+//! change no bit.
 
 mod adagrad;
 mod adam;
@@ -28,18 +28,18 @@ pub use sgd::sgd;
 use super::dispatch::zip_map;
 use super::threads::Threads;
 
-/// The terms that make up the gradient that an optimizer uses: `scale · gradient + weight_decay · value`,
+/// The terms of the gradient that an optimizer uses: `scale · gradient + weight_decay · value`. They are
 /// computed in the same pass as the update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientTerms {
-    /// The factor of the gradient: 1 / n turns a sum of n gradients into their mean.
+    /// The factor of the gradient. A factor of 1 / n turns a sum of n gradients into their mean.
     pub scale: f32,
-    /// The factor of the value: the weight of an L2 penalty of half the squared value.
+    /// The factor of the value, which is the weight of an L2 penalty of half the squared value.
     pub weight_decay: f32,
 }
 
 impl GradientTerms {
-    /// The terms that use the gradient as it is.
+    /// The terms that leave the gradient unchanged.
     pub const PLAIN: Self = Self { scale: 1.0, weight_decay: 0.0 };
 }
 
@@ -52,8 +52,8 @@ impl Default for GradientTerms {
 /// Computes `written = f(written, value, gradient)` for each element in one pass, where `gradient` is the
 /// gradient after applying the terms.
 ///
-/// `f` must own its captures (`move`). The compiler would have to assume that a number behind a reference may
-/// be among the written ones, and would not vectorise the loop.
+/// `f` must own its captures (`move`). If it had references, the compiler would assume that the loop may
+/// write to the numbers behind them, and would not vectorise the loop.
 #[inline]
 #[track_caller]
 fn update<const W: usize>(
@@ -65,8 +65,8 @@ fn update<const W: usize>(
 ) {
     let GradientTerms { scale, weight_decay } = terms;
     let read = [value, gradient];
-    // A decay of 0 is left out, since it could change bits: 0 · value is NaN if the value is infinite, and -0
-    // + 0 is +0.
+    // A decay of 0 is skipped, because it could change bits: 0 · value is NaN if the value is infinite, and
+    // -0 + 0 is +0.
     if weight_decay == 0.0 {
         zip_map(written, read, move |old, [value, gradient]| f(old, value, scale * gradient), Threads::One);
     } else {

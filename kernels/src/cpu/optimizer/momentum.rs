@@ -1,4 +1,4 @@
-//! Gradient descent with momentum. It must not depend on what the numbers stand for.
+//! Gradient descent with momentum. This module must not depend on the meaning of the numbers.
 
 use super::{GradientTerms, update};
 
@@ -7,18 +7,18 @@ use super::{GradientTerms, update};
 pub struct MomentumStep {
     /// The learning rate.
     pub learning_rate: f32,
-    /// The share of the velocity that is carried over from the previous step.
+    /// The fraction of the velocity that is carried over from the previous step.
     pub momentum: f32,
     /// True for Nesterov's variant, which uses the velocity one step ahead.
     pub nesterov: bool,
 }
 
-/// Applies gradient descent with momentum (Polyak 1964), in TensorFlow's form, which does not scale the
-/// velocity by the learning rate: `velocity = momentum · velocity + gradient`, `next = value − learning_rate
-/// · velocity`.
+/// Applies gradient descent with momentum (Polyak 1964), in TensorFlow's form. In this form, the velocity is
+/// not scaled by the learning rate: `velocity = momentum · velocity + gradient`, `next = value −
+/// learning_rate · velocity`.
 ///
-/// With `nesterov` (Sutskever et al. 2013) it is `next = value − learning_rate · (gradient + momentum ·
-/// velocity)`, with the new velocity. The velocity starts at 0.
+/// With `nesterov` (Sutskever et al. 2013), the result is `next = value − learning_rate · (gradient +
+/// momentum · velocity)`, with the new velocity. The velocity starts at 0.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -1,4 +1,4 @@
-//! RMSProp. It must not depend on what the numbers stand for.
+//! RMSProp. This module must not depend on the meaning of the numbers.
 
 use super::{GradientTerms, update};
 
@@ -7,9 +7,10 @@ use super::{GradientTerms, update};
 pub struct RmsPropStep {
     /// The learning rate.
     pub learning_rate: f32,
-    /// The share of the mean square that is carried over from the previous step.
+    /// The fraction of the mean square that is carried over from the previous step.
     pub decay: f32,
-    /// The share of the velocity that is carried over from the previous step; ignored without a velocity.
+    /// The fraction of the velocity that is carried over from the previous step. It is ignored if there is
+    /// no velocity.
     pub momentum: f32,
     /// ε, which is added to the mean square before its root is taken.
     pub epsilon: f32,
@@ -19,7 +20,7 @@ pub struct RmsPropStep {
 /// `ApplyRMSProp`: `mean_square = decay · mean_square + (1 − decay) · gradient²`, `velocity = momentum ·
 /// velocity + learning_rate · gradient / √(mean_square + ε)`, `next = value − velocity`.
 ///
-/// Without a velocity the result is that of a momentum of 0. Mean square and velocity start at 0.
+/// Without a velocity, the result is the same as with a momentum of 0. Mean square and velocity start at 0.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -1,4 +1,4 @@
-//! Gradient descent. It must not depend on what the numbers stand for.
+//! Gradient descent. This module must not depend on the meaning of the numbers.
 
 use super::{GradientTerms, update};
 

@@ -1,5 +1,5 @@
-//! Tests of what holds for every optimizer: updating parts gives the bits of updating the whole, and the
-//! results agree with `f64`.
+//! Tests properties of every optimizer: updates of parts give the same bits as an update of the whole, and
+//! the results agree with `f64`.
 
 use proptest::prelude::*;
 
@@ -29,10 +29,11 @@ struct Step<'a> {
     step: u64,
 }
 
-/// The same update for one element, in `f64`: changes (value, slots) by (gradient, step).
+/// The update of one element in `f64`. Changes the value and the slots, given the gradient and the number of
+/// the step.
 type Model = fn(&mut f64, &mut [f64; 2], f64, i32);
 
-/// An optimizer: its kernel, the same update in `f64`, and the initial numbers of its slots.
+/// An optimizer: its kernel, the same update in `f64`, and the initial values of its slots.
 struct Optimizer {
     kernel: fn(Step<'_>),
     model: Model,
@@ -176,8 +177,8 @@ fn all_bits((State(state), averaged): (State, Vec<f32>)) -> Vec<Vec<u32>> {
 }
 
 proptest! {
-    /// (A) An update of any partition gives the bits of an update of the whole, even if a part or all of it
-    /// is empty.
+    /// (A) Updates of parts give the same bits as an update of the whole, even if a part or the whole is
+    /// empty.
     #[test]
     fn partition_does_not_change_the_bits(len in 0usize..300, cut: prop::sample::Index) {
         let cut = cut.index(len + 1);
@@ -215,8 +216,8 @@ proptest! {
     }
 }
 
-/// (C) Terms without effect change no bit, even at zeros of either sign and at infinity, where adding 0 ·
-/// value would.
+/// (C) Terms without effect change no bit, even at zeros of either sign and at infinity. Adding 0 · value
+/// would change bits there.
 #[test]
 fn plain_terms_change_no_bit() {
     let (value, gradient) = ([-0.0, 0.0, f32::INFINITY, 1.0, -0.0], [-0.0, -0.0, 1.0, -0.0, 0.0]);
@@ -226,7 +227,7 @@ fn plain_terms_change_no_bit() {
     assert_eq!(bits(&next), bits(&want));
 }
 
-/// Weight decay alone shrinks the value by its share at every step.
+/// If the gradient is 0, a step multiplies the value by `1 − learning_rate · weight_decay`.
 #[test]
 fn a_decay_alone_shrinks_the_value() {
     let mut next = [f32::NAN];

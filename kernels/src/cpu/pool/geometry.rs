@@ -1,5 +1,5 @@
-//! The shapes of a pooling, and the iteration over its windows. It must not depend on what is computed in a
-//! window.
+//! The shapes of a pooling, and the iteration over its windows. This module must not depend on the
+//! computation in a window.
 
 use std::ops::Range;
 
@@ -20,9 +20,8 @@ impl Pool2d {
     /// Returns the pooling of images of the shape `input` (`[n, h, w, c]`); `window` and `stride` are
     /// `[vertical, horizontal]`.
     ///
-    /// # Errors
-    /// If the shapes do not fit together; if they require a slice that is too long; or if a window has more
-    /// than 256 pixels.
+    /// # Errors If the shapes do not fit together, if they require a slice that is too long, or if a window
+    /// has more than 256 pixels.
     pub fn new(
         input: [usize; 4],
         window: [usize; 2],
@@ -36,7 +35,7 @@ impl Pool2d {
             return Err(BadGeometry::TooLarge);
         }
         volume(&input)?;
-        // There are no more windows than pixels, so the size of the output needs no check.
+        // There are at most as many windows as pixels, so the size of the output needs no check.
         Ok(Self { images, vertical, horizontal, channels })
     }
 
@@ -58,7 +57,7 @@ impl Pool2d {
         )
     }
 
-    /// Returns the number of tasks that share the images.
+    /// Returns the number of tasks into which the images are divided.
     pub(super) fn tasks(&self, threads: Threads) -> usize {
         threads.tasks(self.images * self.image().0, ELEMENTS_PER_TASK)
     }
@@ -74,8 +73,8 @@ impl Pool2d {
         expect_len("pooling: output", y, self.images * self.image().1);
     }
 
-    /// Calls `f` for each window of an image, with the position of its output and the pixels of the window
-    /// that are inside the image.
+    /// Calls `f` for each window of an image, with the position of the window's output and those pixels of
+    /// the window that are inside the image.
     #[inline(always)]
     pub(super) fn for_each_window(&self, mut f: impl FnMut(usize, Pixels)) {
         let channels = self.channels;
@@ -122,7 +121,8 @@ impl Pixels {
         start..start + self.channels
     }
 
-    /// Returns each pixel's number within the window, and the range of the image's elements that it occupies.
+    /// Iterates over the pixels. Each item has the pixel's number within the window, and the range of its
+    /// elements in the image.
     #[inline(always)]
     pub(super) fn each(self) -> impl Iterator<Item = (u8, Range<usize>)> {
         (0..self.rows).flat_map(move |row| {
@@ -130,7 +130,8 @@ impl Pixels {
         })
     }
 
-    /// Returns the four pixels if the window is 2×2, the usual size, and entirely inside the image.
+    /// Returns the four pixels if the window has the usual size of 2×2 and is entirely inside the image;
+    /// `None` otherwise.
     #[inline(always)]
     pub(super) fn two_by_two(&self) -> Option<[Range<usize>; 4]> {
         let whole = (self.rows, self.cols, self.width, self.number) == (2, 2, 2, 0);

@@ -1,4 +1,4 @@
-//! The mean of each channel of a whole image, and its gradient. It must not depend on layers.
+//! The mean of each channel of a whole image, and its gradient. This module must not depend on layers.
 
 use std::iter::zip;
 

@@ -1,4 +1,4 @@
-//! The maximum in each window, and its gradient. It must not depend on layers.
+//! The maximum in each window, and its gradient. This module must not depend on layers.
 
 use std::iter::zip;
 
@@ -9,11 +9,12 @@ use crate::cpu::dispatch::dispatch;
 use crate::cpu::shape::expect_len;
 use crate::cpu::threads::{Strided, Threads, share, share_rows};
 
-/// Computes the maximum of each channel in each window: `dst` is `[n, ho, wo, c]`, `x` is `[n, h, w, c]`. For
-/// the gradient, `argmax`, `[n, ho, wo, c]`, receives the number of each maximum's pixel in its window
-/// (counted row by row, padding included).
+/// Computes the maximum of each channel in each window: `dst` is `[n, ho, wo, c]`, `x` is `[n, h, w, c]`.
+/// `argmax`, also `[n, ho, wo, c]`, gets the number of each maximum's pixel within its window, for the
+/// gradient. Pixels are counted row by row, with padding.
 ///
-/// Of several equal maxima the first counts. If the window contains a NaN, the maximum is NaN.
+/// If several pixels have the maximum, the first one counts. If the window contains a NaN, the maximum is
+/// NaN.
 ///
 /// # Panics
 /// If a slice does not have the length that `pool` requires.
@@ -56,7 +57,7 @@ impl WithSimd for MaxPool<'_> {
                 for (number, at) in pixels.each() {
                     let x = &x[at];
                     for ((max, argmax), &x) in zip(zip(&mut *dst, &mut *argmax), x) {
-                        // The first pixel is taken in any case, since the maximum may be −∞.
+                        // The first pixel is always taken, because the maximum may be −∞.
                         let larger = first | exceeds(x, *max);
                         *max = if larger { x } else { *max };
                         *argmax = if larger { number } else { *argmax };
@@ -90,7 +91,7 @@ fn max_of_four(dst: &mut [f32], argmax: &mut [u8], x: [&[f32]; 4]) {
 }
 
 /// Computes the gradient of [`max_pool`]: `dst` is `[n, h, w, c]`, `dy` is the gradient of the output, and
-/// `argmax` is what [`max_pool`] has recorded. A number in `argmax` that is outside the image is ignored.
+/// `argmax` was written by [`max_pool`]. A number in `argmax` that is outside the image is ignored.
 ///
 /// # Panics
 /// If a slice does not have the length that `pool` requires.

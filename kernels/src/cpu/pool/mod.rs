@@ -1,8 +1,8 @@
 //! Pooling: the maximum or the mean of each channel in windows of images (`[n, h, w, channels]`), and the
 //! gradients.
 //!
-//! A window is cut off at the image's edge: padding counts neither in a maximum nor in a mean. It must not
-//! depend on layers.
+//! A window is cut off at the image's edge, so a maximum or mean does not include padding. This module must
+//! not depend on layers.
 
 mod average;
 mod geometry;

@@ -17,8 +17,8 @@ fn geometry() -> impl Strategy<Value = Pool2d> {
     )
 }
 
-/// Returns, for each element of the output, the number in the window and the index of each element of its
-/// window.
+/// Returns the window of each element of the output. A window is a list of elements, each with its number
+/// within the window and its index.
 fn windows(pool: &Pool2d) -> Vec<Vec<(u8, usize)>> {
     let [n, h, w, c] = pool.input();
     let [_, ho, wo, _] = pool.output();

@@ -1,4 +1,4 @@
-//! Products of many matrices at once. They must not depend on what the batch stands for.
+//! Products of many matrices at once. This module must not depend on the meaning of the batch.
 
 use super::Product;
 use super::geometry;
@@ -7,9 +7,9 @@ use crate::cpu::shape::expect_len;
 use crate::cpu::threads::Threads;
 
 /// Computes `dst[i] = a[i] · b[i]` for each `i` of a batch; each product has the shapes of `product`. If the
-/// batch is long enough to occupy all threads, they share the batch; otherwise they share each product. In
-/// either case the bits are those of [`matmul`](super::matmul()). `scratch` must have at least
-/// [`batched_matmul_scratch`] floats.
+/// batch is long enough to occupy all threads, the batch is divided among the threads; otherwise each
+/// product is divided. In both cases the result has the same bits as that of [`matmul`](super::matmul()).
+/// `scratch` must have at least [`batched_matmul_scratch`] floats.
 ///
 /// # Panics
 /// If a slice does not have the length that `batch` and `product` require.
@@ -28,7 +28,11 @@ pub fn batched_matmul(
     expect_len("batched_matmul: b", b, lens[1]);
     expect_len("batched_matmul: dst", dst, lens[2]);
     let want = batched_matmul_scratch(batch, product, threads);
-    assert!(scratch.len() >= want, "batched_matmul: scratch has {} elements, expected {want}", scratch.len());
+    assert!(
+        scratch.len() >= want,
+        "batched_matmul: scratch has {} elements, expected at least {want}",
+        scratch.len()
+    );
     if dst.is_empty() {
         return;
     }
@@ -40,7 +44,7 @@ pub fn batched_matmul(
     }
 }
 
-/// Returns the number of floats of scratch that [`batched_matmul`] needs.
+/// Returns the number of floats of scratch memory that [`batched_matmul`] needs.
 pub fn batched_matmul_scratch(batch: usize, product: &Product, threads: Threads) -> usize {
     match tasks(batch, product, threads) {
         1 => product.scratch(threads),
@@ -48,7 +52,8 @@ pub fn batched_matmul_scratch(batch: usize, product: &Product, threads: Threads)
     }
 }
 
-/// Returns the number of tasks that share the batch; if it is 1, threads may share each product instead.
+/// Returns the number of tasks into which the batch is divided. If it is 1, each product may be divided
+/// among the threads instead.
 fn tasks(batch: usize, product: &Product, threads: Threads) -> usize {
     match threads {
         Threads::Pool(count) if batch >= count => {

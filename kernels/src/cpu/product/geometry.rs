@@ -1,5 +1,5 @@
-//! [`Product`]: the shapes of one matrix product, checked once, and the plan by which it is computed. It
-//! must not depend on the inner loops.
+//! [`Product`]: the shapes of one matrix product, checked once, and the plan for its computation. This
+//! module must not depend on the inner loops.
 
 use super::{DEPTH, FEW_ROWS, FLIP_ROWS, PANEL};
 use crate::cpu::threads::Threads;
@@ -11,15 +11,15 @@ pub struct Product {
     pub(super) m: usize,
     pub(super) k: usize,
     pub(super) n: usize,
-    /// True if `a` is stored as `[k, m]`, not as `[m, k]`.
+    /// True if `a` is stored as `[k, m]` instead of `[m, k]`.
     pub(super) transpose_a: bool,
-    /// True if `b` is stored as `[n, k]`, not as `[k, n]`.
+    /// True if `b` is stored as `[n, k]` instead of `[k, n]`.
     pub(super) transpose_b: bool,
 }
 
-/// The number of floating-point operations below which a task is not worth waking a thread.
+/// The least number of floating-point operations for which it is worth waking a thread.
 pub(super) const FLOPS_PER_TASK: usize = 1 << 20;
-/// The number of additional floats that let the scratch start on a cache line.
+/// The number of additional floats of scratch memory, so that the used part can start on a cache line.
 pub(super) const ALIGN: usize = 16;
 
 impl Product {
@@ -40,8 +40,9 @@ impl Product {
         [self.m, self.k, self.n]
     }
 
-    /// Returns the number of floats of scratch that [`matmul`](super::matmul()) needs with `threads`. They
-    /// hold a reordered copy of an operand, which is made if it saves more time than it takes.
+    /// Returns the number of floats of scratch memory that [`matmul`](super::matmul()) needs with `threads`.
+    /// The memory holds a reordered copy of an operand, which is made only if it saves more time than it
+    /// takes.
     pub fn scratch(&self, threads: Threads) -> usize {
         let plan = self.plan();
         let packed = if plan.packs { self.k * plan.cols } else { 0 };
@@ -64,11 +65,11 @@ impl Product {
         threads.tasks(self.flops(), FLOPS_PER_TASK)
     }
 
-    /// Returns true if the product is computed as `dstᵀ = bᵀ · aᵀ`, and stored transposed.
+    /// Returns true if the product is flipped: computed as `dstᵀ = bᵀ · aᵀ`, and stored transposed.
     ///
-    /// The right-hand matrix is read in vectors along its rows, so it must be transposed first if it is
-    /// stored transposed. The product is flipped if it is less work to transpose the other matrix and the
-    /// result.
+    /// The right-hand matrix is read in vectors along its rows. If it is stored transposed, it must
+    /// therefore be transposed first. The product is flipped if transposing the left-hand matrix and the
+    /// result is less work.
     pub(super) fn is_flipped(&self) -> bool {
         let cost = |flipped: bool| {
             let cols = if flipped { self.m } else { self.n };
@@ -87,7 +88,7 @@ impl Product {
         cost(true) < cost(false)
     }
 
-    /// Returns the plan by which the product is computed.
+    /// Returns the plan for computing the product.
     pub(super) fn plan(&self) -> Plan {
         let flipped = self.is_flipped();
         let (rows, cols, transposes, across) = match flipped {
@@ -100,8 +101,8 @@ impl Product {
         let packs = transposes || (rows >= 192 && cols > PANEL);
         let gathers = across && !flipped && self.k >= 128 && cols > PANEL;
         // A block of rows is multiplied with one panel after the other. If all panels fit into the
-        // second-level cache, they stay there, and the blocks may be small. If not, the blocks must be large,
-        // so that a panel is used often once it is loaded.
+        // second-level cache, they stay there, and the blocks may be small. If not, the blocks must be
+        // large, so that each loaded panel is used often.
         const PANELS_LEN_MAX: usize = 1 << 17;
         const MANY_ROWS: usize = 96;
         let fit = self.k * cols <= PANELS_LEN_MAX;
@@ -115,12 +116,12 @@ impl Product {
     }
 }
 
-/// The way in which a product is computed: as a left-hand matrix times a right-hand one. These are `a` and
-/// `b`, or their transposes in the opposite order.
+/// The plan for computing a product as a left-hand matrix times a right-hand matrix. These are `a` and `b`,
+/// or, if the product is flipped, `bᵀ` and `aᵀ`.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
-    /// True if the left-hand matrix is `bᵀ`, the right-hand one is `aᵀ`, and the result is transposed when it
-    /// is stored.
+    /// True if the left-hand matrix is `bᵀ`, the right-hand matrix is `aᵀ`, and the result is transposed
+    /// when it is stored.
     pub flipped: bool,
     /// The number of columns of the right-hand matrix.
     pub cols: usize,
@@ -128,11 +129,12 @@ pub(super) struct Plan {
     pub transposes: bool,
     /// True if the right-hand matrix is copied into panels first.
     pub packs: bool,
-    /// True if the left-hand matrix is stored transposed, and a block of its rows at a time is copied side by
-    /// side.
+    /// True if the left-hand matrix is stored transposed, and its rows are copied side by side, one block at
+    /// a time.
     pub gathers: bool,
-    /// The number of rows of the left-hand matrix that are multiplied with one panel after the other.
+    /// The number of rows in a block of the left-hand matrix. A block is multiplied with one panel after the
+    /// other.
     pub block_rows: usize,
-    /// The number of floats of scratch of each task.
+    /// The number of floats of scratch memory for each task.
     pub slot: usize,
 }

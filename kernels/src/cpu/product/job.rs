@@ -1,5 +1,5 @@
-//! A product whose operands are laid out as the register tiles read them. It must not depend on where they
-//! come from.
+//! A product whose operands have the layout that the register tiles read. This module must not depend on the
+//! source of the operands.
 
 use std::ops::Range;
 
@@ -20,7 +20,8 @@ pub(super) struct Left<'a> {
 }
 
 impl Left<'_> {
-    /// Copies a part of the matrix to `slot`, where its rows are side by side, and returns that copy.
+    /// Copies a part of the matrix to `slot`, where the rows of the part are side by side, and returns the
+    /// copy.
     #[inline(always)]
     pub fn gather<'a>(&self, slot: &'a mut [f32], rows: &Range<usize>, terms: &Range<usize>) -> Left<'a> {
         debug_assert!(self.transposed);
@@ -28,7 +29,7 @@ impl Left<'_> {
         for (slot, term) in slot.chunks_exact_mut(rows.len()).zip(terms.clone()) {
             let row = &self.data[term * self.rows..][rows.clone()];
             match (slot.first_chunk_mut::<FEW_ROWS>(), row.first_chunk()) {
-                // Slices of a length that is known to the compiler are copied without a function call.
+                // If the compiler knows the length of the slices, it copies them without a function call.
                 (Some(slot), Some(row)) => *slot = *row,
                 _ => slot.copy_from_slice(row),
             }
@@ -41,13 +42,13 @@ impl Left<'_> {
 /// The right-hand matrix.
 #[derive(Clone, Copy)]
 pub(super) enum Panels<'a> {
-    /// The matrix as the caller stores it, `[depth, cols]`.
+    /// The matrix in the memory of the caller, `[depth, cols]`.
     InPlace { data: &'a [f32], cols: usize },
     /// The matrix in the layout that [`Source::pack`](super::pack::Source::pack) produces.
     Packed { data: &'a [f32], depth: usize },
 }
 
-/// The number with which an element's chain of additions starts.
+/// The number to which the terms of an element are added.
 #[derive(Clone, Copy)]
 pub(super) enum Start<'a> {
     Zero,
@@ -57,7 +58,7 @@ pub(super) enum Start<'a> {
     Old,
 }
 
-/// The product `left · panels`, whose result is stored as it is or, if `flipped`, transposed.
+/// The product `left · panels`. The result is stored transposed if `flipped` is true.
 #[derive(Clone, Copy)]
 pub(super) struct Job<'a> {
     pub left: Left<'a>,
@@ -65,11 +66,12 @@ pub(super) struct Job<'a> {
     pub start: Start<'a>,
     pub relu: bool,
     pub flipped: bool,
-    /// The number of rows of the left-hand matrix that are multiplied with one panel after the other.
+    /// The number of rows in a block of the left-hand matrix. A block is multiplied with one panel after the
+    /// other.
     pub block_rows: usize,
     /// Whether the left-hand matrix is stored transposed and its rows are copied side by side first.
     pub gathers: bool,
-    /// The number of floats of scratch of each task.
+    /// The number of floats of scratch memory for each task.
     pub slot: usize,
     /// The instruction set to compute with.
     pub arch: Arch,

@@ -1,8 +1,8 @@
-//! Matrix products, single and in batches. They must not depend on which layer a matrix belongs to.
+//! Matrix products, single and in batches. This module must not depend on layers.
 //!
-//! Each element of a result starts from 0, the bias or the old value, and its terms are added in order, by
-//! fused multiply-add if the instruction set has it. Its bits depend on nothing else, in particular neither
-//! on `threads` nor on the division into tiles.
+//! Each element of a result starts from 0, the bias or the old value. Its terms are added in order, by fused
+//! multiply-add if the instruction set has it. So its bits do not depend on `threads` or on the division
+//! into tiles.
 
 mod batch;
 mod geometry;
@@ -29,9 +29,10 @@ use super::threads::Threads;
 /// The number of columns in a panel. Each pass over the left-hand matrix reads one panel of the right-hand
 /// matrix.
 const PANEL: usize = 64;
-/// The approximate number of a panel's rows that are read at a time; they stay in the second-level cache.
+/// The approximate number of rows of a panel that are read in one pass. They stay in the second-level cache.
 const DEPTH: usize = 256;
-/// The least number of rows of the left-hand matrix that are multiplied with one panel after the other.
+/// The least number of rows in a block of the left-hand matrix. A block is multiplied with one panel after
+/// the other.
 const FEW_ROWS: usize = 24;
 /// The number of rows of a flipped product that are computed before they are stored transposed.
 const FLIP_ROWS: usize = 48;
@@ -61,7 +62,7 @@ pub fn matmul(
     call.compute(dst, scratch, threads, arch());
 }
 
-/// Computes `dst += a · b`; everything else is as in [`matmul`].
+/// Computes `dst += a · b`. The arguments are the same as those of [`matmul`], without an epilogue.
 ///
 /// # Panics
 /// If a slice does not have the length that `product` requires.
@@ -106,7 +107,11 @@ impl Call<'_> {
         expect_len("matmul: b", b, lens[1]);
         expect_len("matmul: dst", dst, lens[2]);
         let want = product.scratch(threads);
-        assert!(scratch.len() >= want, "matmul: scratch has {} elements, expected {want}", scratch.len());
+        assert!(
+            scratch.len() >= want,
+            "matmul: scratch has {} elements, expected at least {want}",
+            scratch.len()
+        );
         let Product { m, k, n, transpose_a, transpose_b } = *product;
         if dst.is_empty() {
             return;
@@ -119,7 +124,8 @@ impl Call<'_> {
             true => (left(b, !transpose_b, n), a),
             false => (left(a, transpose_a, m), b),
         };
-        // The scratch starts on a cache line, so that no vector crosses one, whatever its own alignment.
+        // The used part of the scratch memory starts on a cache line, so that no vector crosses the edge of
+        // a cache line.
         let skip = scratch.as_ptr().align_offset(64).min(geometry::ALIGN).min(scratch.len());
         let (packed, slots) = scratch[skip..].split_at_mut(if plan.packs { k * plan.cols } else { 0 });
         let panels = if plan.packs {

@@ -1,5 +1,5 @@
 //! Copies the right-hand matrix into panels, in which elements that are read together are stored together.
-//! It must not depend on what is multiplied with it.
+//! This module must not depend on the left-hand matrix.
 
 use std::ops::Range;
 
@@ -20,16 +20,17 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Copies the matrix to panels, one after the other. Each panel has [`PANEL`] columns (the last has those
-    /// that remain) and is stored as `[depth, width]`.
+    /// Copies the matrix to panels, one after the other. Each panel has [`PANEL`] columns, except the last,
+    /// which has the remaining columns. A panel is stored as `[depth, width]`.
     pub fn pack(self, dst: &mut [f32], tasks: usize) {
-        /// The number of floats below which a task is not worth waking a thread.
+        /// The least number of floats for which it is worth waking a thread.
         const LEN_PER_TASK: usize = 1 << 15;
         let tasks = tasks.min(dst.len() / LEN_PER_TASK).max(1);
         self.share(dst, 0..self.cols, 0..self.depth, tasks);
     }
 
-    /// Copies the columns `cols`, which are whole panels; if they are only one panel, just its rows `rows`.
+    /// Copies the columns `cols`, which are whole panels. If they are a single panel, copies only its rows
+    /// `rows`.
     fn share(self, dst: &mut [f32], cols: Range<usize>, rows: Range<usize>, tasks: usize) {
         if tasks < 2 || rows.len() < 32 {
             return self.arch.dispatch(Pack { dst, source: self, cols, rows });
@@ -67,8 +68,8 @@ impl WithSimd for Pack<'_> {
             let (panel, rest) = std::mem::take(&mut dst).split_at_mut(width * rows.len());
             dst = rest;
             if transposed {
-                // A few rows are copied at a time, so that the cache lines that are written stay in the
-                // first-level cache.
+                // A few rows are copied at a time, so that the written cache lines stay in the first-level
+                // cache.
                 for row in rows.clone().step_by(DEPTH / 4) {
                     let len = (DEPTH / 4).min(rows.end - row);
                     let panel = &mut panel[(row - rows.start) * width..];

@@ -1,7 +1,7 @@
-//! Computes some of the terms of a product, for some rows and one panel, tile by tile. It must not depend on
-//! where the operands come from.
+//! Computes some of the terms of a product, for some rows and one panel, tile by tile. This module must not
+//! depend on the source of the operands.
 
-// With iterators the compiler would keep a tile in memory instead of registers.
+// With iterators, the compiler would keep a tile in memory instead of registers.
 #![allow(clippy::needless_range_loop)]
 
 use std::ops::Range;
@@ -12,9 +12,9 @@ use super::job::{Job, Left, Panels, Start};
 use super::region::Region;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, multiply_transposed, rectify, store};
 
-/// The addition of some of the terms (`terms`), for some rows of the result and one panel. Each pass is
-/// dispatched to the instruction set separately, so that the tiles, which are most of the code, are compiled
-/// only once for each instruction set.
+/// The addition of the terms `terms`, for some rows of the result and one panel. Each pass is dispatched to
+/// the instruction set separately. So the tiles, which are most of the code, are compiled only once for each
+/// instruction set.
 pub(super) struct Pass<'a, 'r> {
     pub job: &'a Job<'a>,
     pub left: Left<'a>,
@@ -34,7 +34,8 @@ impl WithSimd for Pass<'_, '_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         for row in self.rows.clone().step_by(ROWS) {
-            // As few tiles as possible: all but the last have as many rows as the registers allow.
+            // To use as few tiles as possible, all tiles except the last have as many rows as the registers
+            // allow.
             match self.rows.end - row {
                 1 => self.tile::<S, 1>(simd, row),
                 2 => self.tile::<S, 2>(simd, row),
@@ -91,7 +92,7 @@ impl Pass<'_, '_> {
     }
 }
 
-/// The start of the additions as in [`Start`], for one tile.
+/// The values from [`Start`] to which the terms of one tile are added.
 enum TileStart<'a, const P: usize> {
     Zero,
     Old,
@@ -111,7 +112,7 @@ trait Rows<const P: usize> {
     );
 }
 
-/// `P` rows that are stored as such; each is a slice.
+/// `P` rows of a matrix that is not stored transposed; each row is a slice.
 struct Along<'a, const P: usize>([&'a [f32]; P]);
 
 impl<const P: usize> Rows<P> for Along<'_, P> {
@@ -150,14 +151,15 @@ impl<const P: usize> Rows<P> for Across<'_> {
     }
 }
 
-/// `P` rows of the product of one panel.
+/// Computes `P` rows of the product for one panel.
 struct Tile<'a, 'r, L, const P: usize> {
     dst: &'a mut Region<'r>,
     /// The first of the tile's rows in `dst`.
     row: usize,
     at: usize,
     left: L,
-    /// The rows of the right-hand matrix, `stride` apart; the panel consists of their columns from `from` on.
+    /// The rows of the right-hand matrix, at a distance of `stride` elements. The panel has their columns
+    /// from `from` on.
     right: &'a [f32],
     stride: usize,
     from: usize,

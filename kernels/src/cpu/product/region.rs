@@ -1,7 +1,8 @@
-//! [`Region`]: a rectangle of a matrix that one task may write. It must not depend on what is written.
+//! [`Region`]: a rectangle of a matrix that one task may write. This module must not depend on the written
+//! values.
 //!
-//! The columns of a row-major matrix are not a slice, so safe code could only give tasks whole rows. The
-//! unsafe code is behind a safe interface: regions that were split apart share no element.
+//! The columns of a row-major matrix do not form a slice, so safe code could give a task only whole rows.
+//! The unsafe code has a safe interface: the two regions that result from a split have no element in common.
 
 use std::marker::PhantomData;
 
@@ -9,7 +10,7 @@ use std::marker::PhantomData;
 pub(super) struct Region<'a> {
     /// The element at the upper left; dangling if the region is empty.
     first: *mut f32,
-    /// The distance from one row's start to the next, in elements.
+    /// The distance between the starts of two consecutive rows, in elements.
     stride: usize,
     rows: usize,
     cols: usize,
@@ -29,7 +30,7 @@ impl<'a> Region<'a> {
 
     /// Splits the region into the rows before `at` and the rest.
     pub fn split_rows(self, at: usize) -> (Self, Self) {
-        assert!(at <= self.rows, "the cut lies in the region");
+        assert!(at <= self.rows, "the split lies in the region");
         // The pointer may wrap, since a region without rows may start beyond the matrix.
         let second = self.first.wrapping_add(at * self.stride);
         (Self { rows: at, ..self }, Self { first: second, rows: self.rows - at, ..self })
@@ -37,7 +38,7 @@ impl<'a> Region<'a> {
 
     /// Splits the region into the columns before `at` and the rest.
     pub fn split_cols(self, at: usize) -> (Self, Self) {
-        assert!(at <= self.cols, "the cut lies in the region");
+        assert!(at <= self.cols, "the split lies in the region");
         let second = self.first.wrapping_add(at);
         (Self { cols: at, ..self }, Self { first: second, cols: self.cols - at, ..self })
     }
@@ -46,10 +47,11 @@ impl<'a> Region<'a> {
     #[inline(always)]
     pub fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows, "the row lies in the region");
-        // SAFETY: `new` has borrowed a matrix that holds this region for `'a`, and the cuts only make regions
-        // smaller, so the row's elements are initialised floats inside one slice (or there are none, and a
-        // pointer derived from a slice's is aligned and not null). Nothing else refers to them: the other
-        // parts of a cut have other rows or other columns, and the row is borrowed from the region mutably.
+        // SAFETY: `new` has borrowed the matrix that contains this region for `'a`, and splits only make
+        // regions smaller. So the row's elements are initialised floats inside one slice. If the row is
+        // empty, its pointer is still aligned and not null, because it derives from that slice. Nothing else
+        // refers to the elements: other parts of a split have different rows or columns, and the row is
+        // borrowed from the region mutably.
         #[allow(unsafe_code)]
         unsafe {
             std::slice::from_raw_parts_mut(self.first.wrapping_add(row * self.stride), self.cols)

@@ -1,4 +1,5 @@
-//! The division of a product into tasks, and the passes of each task. It must not depend on the tiles.
+//! The division of a product into tasks, and the passes of each task. This module must not depend on the
+//! tiles.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use super::{DEPTH, FLIP_ROWS, PANEL};
 use crate::cpu::tile::ROWS;
 
 impl Job<'_> {
-    /// Returns the ranges of terms that are added in one pass each.
+    /// Returns the ranges of terms. Each range is added in one pass.
     #[inline(always)]
     fn passes(&self) -> impl Iterator<Item = Range<usize>> {
         let depth = self.left.depth;
@@ -21,9 +22,9 @@ impl Job<'_> {
         (0..depth.max(1)).step_by(step).map(move |from| from..depth.min(from + step))
     }
 
-    /// Computes the rows `rows` and columns `cols` of the product in `tasks` tasks. `dst` has just these rows
-    /// and columns (if the product is flipped: as columns and rows); `slots` has [`Job::slot`] floats for
-    /// each task.
+    /// Computes the rows `rows` and columns `cols` of the product in `tasks` tasks. `dst` has exactly these
+    /// rows and columns; if the product is flipped, they are the columns and rows of `dst`. `slots` has
+    /// [`Job::slot`] floats for each task.
     pub fn share(
         &self,
         dst: Region<'_>,
@@ -54,7 +55,7 @@ impl Job<'_> {
     }
 }
 
-/// The part of a region from a given row and column on.
+/// The part of a region that begins at a given row and column.
 struct Corner<'a, 'r> {
     dst: &'a mut Region<'r>,
     row: usize,
@@ -137,8 +138,8 @@ impl WithSimd for Part<'_> {
     }
 }
 
-/// Returns the start, as column and row, of each part of a flipped product that is transposed and stored at
-/// once.
+/// Returns the parts into which a flipped product is divided. Each part, given by its first column and row,
+/// is transposed and stored at once.
 #[inline(always)]
 fn flips(rows: &Range<usize>, cols: &Range<usize>) -> impl Iterator<Item = (usize, usize)> {
     cols.clone().step_by(PANEL).flat_map(|col| rows.clone().step_by(FLIP_ROWS).map(move |row| (col, row)))

@@ -26,8 +26,8 @@ fn scratch(product: &Product, threads: Threads) -> Vec<f32> {
     vec![f32::NAN; product.scratch(threads)]
 }
 
-/// Draws shapes around the sizes of tiles and panels and the length of passes; every kind of plan is among
-/// them.
+/// Draws shapes around the sizes of tiles and panels and the length of passes; the shapes lead to every kind
+/// of plan.
 fn products() -> impl Strategy<Value = Product> {
     let side = || prop_oneof![0usize..3, 3usize..20, 47usize..51, 60usize..70, 128usize..134];
     let depth = prop_oneof![0usize..3, 3usize..40, 126usize..130, 380usize..390];
@@ -65,7 +65,8 @@ proptest! {
         }
     }
 
-    /// An element's terms are always added in the same order, so only fused multiply-add makes a difference.
+    /// An element's terms are always added in the same order, so the bits depend only on the use of fused
+    /// multiply-add.
     #[test]
     fn layouts_and_fused_instruction_sets_give_the_same_bits(product in products()) {
         let [m, k, n] = product.sizes();

@@ -1,6 +1,6 @@
-//! Transposing a block of a matrix. It must not depend on products.
+//! Transposes a block of a matrix. This module must not depend on products.
 
-// With iterators the compiler would keep a square in memory instead of registers.
+// With iterators, the compiler would keep a square in memory instead of registers.
 #![allow(clippy::needless_range_loop)]
 
 use pulp::Simd;
@@ -11,7 +11,7 @@ pub(super) trait Target {
     fn part(&mut self, row: usize, from: usize, len: usize) -> &mut [f32];
 }
 
-/// The destination is a slice, with the distance from one row's start to the next.
+/// A slice, and the distance between the starts of two consecutive rows.
 impl Target for (&mut [f32], usize) {
     #[inline(always)]
     fn part(&mut self, row: usize, from: usize, len: usize) -> &mut [f32] {
@@ -33,8 +33,8 @@ pub(super) fn transpose<S: Simd>(
         return avx512::transpose(v4, dst, (src, src_stride), rows, cols);
     }
     let _ = simd;
-    /// The side of a square block; a block fits into the first-level cache both as it is read and as it is
-    /// written.
+    /// The side of a square block. The source and destination of a block both fit into the first-level
+    /// cache.
     const BLOCK: usize = 8;
     for row in (0..rows).step_by(BLOCK) {
         for col in (0..cols).step_by(BLOCK) {
@@ -92,8 +92,8 @@ mod avx512 {
         }
     }
 
-    /// Returns the transposed square. Each of the four steps doubles the number of elements of a column that
-    /// are adjacent.
+    /// Returns the transposed square. Each of the four steps doubles the number of adjacent elements of a
+    /// column.
     #[inline(always)]
     fn transpose_square(simd: V4, x: [f32x16; SIDE]) -> [f32x16; SIDE] {
         let f = simd.avx512f;
@@ -104,7 +104,8 @@ mod avx512 {
             pairs[i] = cast(f._mm512_unpacklo_ps(a, b));
             pairs[i + 1] = cast(f._mm512_unpackhi_ps(a, b));
         }
-        // Groups of four rows: lane `l` of vector `i` holds column `4 l + i % 4`.
+        // Elements of groups of four rows are brought together: lane `l` of vector `i` has column `4 l + i %
+        // 4`.
         let mut fours = x;
         for i in (0..SIDE).step_by(4) {
             for half in 0..2 {
@@ -113,7 +114,7 @@ mod avx512 {
                 fours[i + 2 * half + 1] = cast(f._mm512_unpackhi_pd(a, b));
             }
         }
-        // Groups of eight rows, then all sixteen.
+        // Elements of groups of eight rows, and then of all sixteen rows, are brought together.
         let mut eights = x;
         for i in (0..SIDE).step_by(8) {
             for column in i..i + 4 {

@@ -1,5 +1,4 @@
-//! Fixtures that the tests of several kernels share: inputs, comparisons, the instruction sets of this
-//! machine.
+//! Fixtures for the tests of several kernels: inputs, comparisons, and the instruction sets of this machine.
 
 use pulp::Arch;
 
@@ -12,7 +11,7 @@ pub fn floats(len: usize, stream: u64) -> Vec<f32> {
     x
 }
 
-/// Returns the bits of `x`, for comparisons in which equal NaNs are equal, and 0 and -0 are not.
+/// Returns the bits of `x`. In comparisons of bits, identical NaNs are equal, and 0 and -0 differ.
 pub fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }

@@ -1,4 +1,4 @@
-//! The functions of one number and their gradients, each as a named function. They must not depend on
+//! The functions of one number and their gradients, each as a named function. This module must not depend on
 //! slices.
 
 use crate::cpu::exp::{exp, ln, sigmoid, tanh};
@@ -17,17 +17,17 @@ pub enum Unary {
     Rsqrt,
     /// `|x|`.
     Abs,
-    /// The natural logarithm, to 2 units in the last place.
+    /// The natural logarithm, with an error of at most 2 units in the last place.
     Log,
-    /// `eˣ`, to 2 units in the last place.
+    /// `eˣ`, with an error of at most 2 units in the last place.
     Exp,
-    /// `1 / (1 + e⁻ˣ)`, to 4 units in the last place.
+    /// `1 / (1 + e⁻ˣ)`, with an error of at most 4 units in the last place.
     Sigmoid,
-    /// The hyperbolic tangent, to 4 units in the last place.
+    /// The hyperbolic tangent, with an error of at most 4 units in the last place.
     Tanh,
-    /// `max(x, 0)`; a NaN stays a NaN, so that a diverged network does not look like a dead one.
+    /// `max(x, 0)`; a NaN stays a NaN, so that a diverged network does not look like a dead network.
     Relu,
-    /// `x`, multiplied with this slope if it is negative.
+    /// `x`, multiplied with this slope if `x` is negative.
     LeakyRelu(f32),
     /// The Gelu of Hendrycks & Gimpel 2016, in the form with the hyperbolic tangent: `x / 2 · (1 +
     /// tanh(√(2/π) · (x + 0.044715 x³)))`.
@@ -95,10 +95,10 @@ impl Unary {
 }
 
 /// A loop that applies a [`Unary`]. It takes the function as a type parameter, and so is compiled separately
-/// for each.
+/// for each function.
 ///
-/// The functions are named instead of closures: a closure would be a different type in each caller, and every
-/// loop over it would be compiled once more.
+/// The functions are named functions instead of closures. A closure would have a different type in each
+/// caller, and so every loop over it would be compiled again.
 pub(in crate::cpu) trait UnaryWork {
     /// Runs the loop. Mark it `#[inline(always)]`.
     fn run(self, f: impl Fn(f32) -> f32 + Copy + Sync);
@@ -189,7 +189,8 @@ fn leaky_grad(slope: f32) -> impl Fn(f32, f32) -> f32 + Copy + Sync {
 /// √(2/π), and the factor of the cube in Gelu.
 const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
 
-/// Computes Gelu with the sigmoid: `1 + tanh u` is twice the sigmoid of `2u`, which does not cancel.
+/// Computes Gelu with the sigmoid. `1 + tanh u` is twice the sigmoid of `2u`, and the sigmoid does not lose
+/// digits.
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
     x * gelu_gate(x)

@@ -1,5 +1,5 @@
-//! The loops that apply a function of one number to slices. They must not depend on which functions there
-//! are.
+//! The loops that apply a function of one number to slices. This module must not depend on the particular
+//! functions.
 
 use pulp::{Simd, WithSimd};
 
@@ -8,7 +8,7 @@ use crate::cpu::dispatch::{ZipMap, dispatch, zip_map_loop};
 use crate::cpu::shape::expect_len;
 use crate::cpu::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// Computes `dst[i] = f(x[i])`. Threads share long slices.
+/// Computes `dst[i] = f(x[i])`. Long slices are divided among the threads.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -32,7 +32,7 @@ impl UnaryWork for Map<'_> {
     }
 }
 
-/// Computes `x[i] = f(x[i])`. Threads share long slices.
+/// Computes `x[i] = f(x[i])`. Long slices are divided among the threads.
 pub fn unary_in_place(x: &mut [f32], f: Unary, threads: Threads) {
     let len = x.len();
     share_rows([(x, 1)], len, threads.tasks(len, ELEMENTS_PER_TASK), &|[x], _| f.visit(MapInPlace { x }));
@@ -64,8 +64,9 @@ impl<F: Fn(f32) -> f32> WithSimd for InPlace<'_, F> {
     }
 }
 
-/// Computes `dst[i] = f′(x[i]) · dy[i]`, where `saved` is the value that [`Unary::saved`] names. If it names
-/// none, `saved` is ignored, but must have the same length. Threads share long slices.
+/// Computes `dst[i] = f′(x[i]) · dy[i]`, where `saved` is the value that [`Unary::saved`] names. If the
+/// function needs no saved value, `saved` is ignored, but must have the same length. Long slices are divided
+/// among the threads.
 ///
 /// # Panics
 /// If the slices differ in length.

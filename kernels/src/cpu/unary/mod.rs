@@ -1,4 +1,4 @@
-//! Functions of one number, element by element, and their gradients. They must not depend on layers.
+//! Functions of one number, element by element, and their gradients. This module must not depend on layers.
 
 mod function;
 mod map;

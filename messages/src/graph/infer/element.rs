@@ -22,7 +22,8 @@ impl Site<'_> {
     }
 
     pub(super) fn binary(&self) -> Result<TensorSpec, GraphError> {
-        let misfit = || self.misfit("two f32 whose extents, from the last axis on, are equal or 1");
+        let misfit =
+            || self.misfit("two f32 tensors whose extents, compared from the last axis, are equal or 1");
         let (Some(a), Some(b)) = (self.floats(0), self.floats(1)) else { return Err(misfit()) };
         let rank = a.len().max(b.len());
         let extent = |extents: &[usize], axis: usize| {
@@ -41,7 +42,9 @@ impl Site<'_> {
         let extents = self.floats(0).ok_or_else(|| self.misfit("f32"))?;
         let ascending = axes.windows(2).all(|pair| pair[0] < pair[1]);
         if axes.is_empty() || !ascending || axes.last().is_some_and(|&last| last >= extents.len()) {
-            return Err(self.misfit(format!("an f32 that has the axes {}, which must ascend", shown(axes))));
+            return Err(
+                self.misfit(format!("an f32 tensor with the axes {}, in ascending order", shown(axes)))
+            );
         }
         let left = extents.iter().enumerate().filter_map(|(axis, &extent)| match axes.contains(&axis) {
             false => Some(extent),

@@ -14,8 +14,11 @@ impl Site<'_> {
         match (self.image(), self.floats(1)) {
             (Some([batch, height, width, channels]), Some(&[kh, kw, cin, cout])) if channels == cin => {
                 let output = geometry.output([height, width], [kh, kw]);
-                let [height, width] =
-                    output.ok_or_else(|| self.misfit(format!("room for the kernel, with {geometry:?}")))?;
+                let [height, width] = output.ok_or_else(|| {
+                    self.misfit(format!(
+                        "room for the kernel in the image and strides of at least 1 ({geometry:?})"
+                    ))
+                })?;
                 Ok(TensorSpec::f32([batch, height, width, cout]))
             }
             _ => Err(self.misfit("f32 images [batch, h, w, cin] and kernel [kh, kw, cin, cout]")),
@@ -25,9 +28,12 @@ impl Site<'_> {
     pub(super) fn pool2d(&self, geometry: &Window) -> Result<TensorSpec, GraphError> {
         let [batch, height, width, channels] =
             self.image().ok_or_else(|| self.misfit("f32 images [batch, h, w, c]"))?;
-        let [height, width] = geometry
-            .output([height, width])
-            .ok_or_else(|| self.misfit(format!("room for the window, with {geometry:?}")))?;
+        let [height, width] = geometry.output([height, width]).ok_or_else(|| {
+            self.misfit(format!(
+                "room for the window in the image, at most 256 pixels in a window and strides of at least 1 \
+                     ({geometry:?})"
+            ))
+        })?;
         Ok(TensorSpec::f32([batch, height, width, channels]))
     }
 

@@ -28,7 +28,7 @@ impl Site<'_> {
     pub(super) fn alike(&self) -> Result<TensorSpec, GraphError> {
         match (self.floats(0), self.floats(1)) {
             (Some(a), Some(b)) if a == b => Ok(scalar()),
-            _ => Err(self.misfit("two f32 of one shape")),
+            _ => Err(self.misfit("two f32 tensors of the same shape")),
         }
     }
 
@@ -45,7 +45,7 @@ impl Site<'_> {
         }
         match (self.floats(0), self.integers(1)) {
             (Some(logits), Some(labels)) if logits == labels => Ok(TensorSpec::f32([2, bins])),
-            _ => Err(self.misfit("f32 logits and i32 labels of one shape")),
+            _ => Err(self.misfit("f32 logits and i32 labels of the same shape")),
         }
     }
 }

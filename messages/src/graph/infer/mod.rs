@@ -35,8 +35,8 @@ impl GraphSpec {
         Ok(tensors)
     }
 
-    /// Returns the shape and type of the output of node `id`, given those of the nodes before it. The node's
-    /// inputs must exist, and their number must be right.
+    /// Returns the shape and type of the output of node `id`. `tensors` has the shapes and types of the
+    /// outputs of all earlier nodes. The node's inputs must exist, and their number must fit the operation.
     pub(super) fn infer_node(
         &self,
         id: NodeId,

@@ -8,7 +8,7 @@ impl Site<'_> {
     pub(super) fn mat_mul(&self, transpose_a: bool, transpose_b: bool) -> Result<TensorSpec, GraphError> {
         let misfit = || {
             self.misfit(format!(
-                "f32 {} and {}, with equal leading axes, or any leading axes and a matrix",
+                "f32 {} and {}, with equal leading axes (the second may be a matrix if the first is not transposed)",
                 if transpose_a { "[.., k, m]" } else { "[.., m, k]" },
                 if transpose_b { "[.., n, k]" } else { "[.., k, n]" },
             ))

@@ -13,7 +13,7 @@ impl Site<'_> {
             Some(reshaped) if reshaped.checked_elements() == whole.checked_elements() => {
                 Ok(TensorSpec { shape: reshaped, dtype: *dtype })
             }
-            _ => Err(self.misfit(format!("as many elements in an example as {shape} has"))),
+            _ => Err(self.misfit(format!("examples with as many elements as {shape}"))),
         }
     }
 
@@ -23,13 +23,15 @@ impl Site<'_> {
         let permutes = axes.len() == extents.len()
             && axes.iter().all(|&axis| axis < extents.len() && !std::mem::replace(&mut seen[axis], true));
         if !permutes {
-            return Err(self.misfit(format!("an f32 whose axes are {} in some order", shown(axes))));
+            return Err(
+                self.misfit(format!("an f32 tensor whose axes are each listed once in {}", shown(axes)))
+            );
         }
         Ok(TensorSpec::f32(Shape(axes.iter().map(|&axis| extents[axis]).collect())))
     }
 
     pub(super) fn concat(&self, axis: usize) -> Result<TensorSpec, GraphError> {
-        let misfit = || self.misfit(format!("f32 of one shape, except along axis {axis}"));
+        let misfit = || self.misfit(format!("f32 tensors of the same shape, except along axis {axis}"));
         let first = self.floats(0).filter(|first| axis < first.len()).ok_or_else(misfit)?;
         let mut extents = first.to_vec();
         for position in 1..self.inputs() {
@@ -50,7 +52,9 @@ impl Site<'_> {
         });
         let expected = || {
             let end = start.saturating_add(length);
-            self.misfit(format!("an f32 with elements {start}..{end}, at least one, along axis {axis}"))
+            self.misfit(format!(
+                "an f32 tensor with elements {start}..{end} along axis {axis}, and a slice of at least one element"
+            ))
         };
         let mut extents = extents.ok_or_else(expected)?.to_vec();
         extents[axis] = length;

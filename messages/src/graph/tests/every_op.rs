@@ -1,5 +1,4 @@
-//! Strategies and lists of every operation, valid and hostile, and tests of properties that every operation
-//! has.
+//! Strategies and lists of all operations, valid and hostile. Tests of properties that all operations have.
 
 use proptest::prelude::*;
 

@@ -73,8 +73,7 @@ proptest! {
         check(&graph, batch)?;
     }
 
-    /// Nodes that do not fit are left out, so that the remaining ones are applied to tensors of unusual
-    /// shapes.
+    /// Nodes that do not fit are left out, so the remaining nodes are applied to tensors of unusual shapes.
     #[test]
     fn operations_never_panic_on_the_outputs_of_others(nodes in prop::collection::vec(any_node(), 1..32)) {
         let mut graph = with_variables(classifier());
@@ -93,8 +92,8 @@ proptest! {
         check(&graph, 2)?;
     }
 
-    /// A graph with one change in it passes most of the check, so that later parts of the check are tested
-    /// too.
+    /// A graph with a single change passes most of the check, so this test reaches the later parts of the
+    /// check, too.
     #[test]
     fn any_single_change_is_accepted_or_refused(
         position in 0usize..12,
@@ -110,7 +109,7 @@ proptest! {
         check(&graph, 3)?;
     }
 
-    /// The builder continues after an error, and `finish` returns the first one.
+    /// The builder continues after an error, and `finish` returns the first error.
     #[test]
     fn any_nodes_are_built_or_refused(nodes in prop::collection::vec(any_node(), 0..10)) {
         let mut g = GraphBuilder::new("any");

@@ -1,4 +1,4 @@
-//! Tests of graphs: a valid graph passes the check, and one with any fault is refused with an error that
+//! Tests of graphs: a valid graph passes the check, and a graph with a fault is refused with an error that
 //! names the node.
 
 mod building;

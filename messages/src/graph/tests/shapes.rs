@@ -1,4 +1,5 @@
-//! Tables of the output of every operation for valid inputs, and of the inputs that each operation refuses.
+//! Two tables: the output of each operation for valid inputs, and the error of each operation for invalid
+//! inputs.
 
 use super::every_op::{BINARY, REDUCTIONS, UNARY, every_op};
 use super::*;
@@ -213,20 +214,20 @@ fn bad_moves() -> Vec<Row> {
             vec!["f32[3]"],
             "has the slope inf, expected a finite",
         ),
+        (reshape(&[5]), vec!["f32[5, 6]"], "expects examples with as many elements as [5], got f32[5, 6]"),
+        (reshape(&[0]), vec!["f32[5, 6]"], "as many elements as [0]"),
+        (reshape(&[MAX, 6]), vec!["f32[5, 6]"], "examples with as many elements as"),
+        (reshape(&[]), vec!["f32[]"], "as many elements as [], got f32[]"),
         (
-            reshape(&[5]),
-            vec!["f32[5, 6]"],
-            "expects as many elements in an example as [5] has, got f32[5, 6]",
+            transpose(&[0, 0]),
+            vec!["f32[5, 3]"],
+            "expects an f32 tensor whose axes are each listed once in [0, 0]",
         ),
-        (reshape(&[0]), vec!["f32[5, 6]"], "as [0] has"),
-        (reshape(&[MAX, 6]), vec!["f32[5, 6]"], "elements in an example"),
-        (reshape(&[]), vec!["f32[]"], "as [] has, got f32[]"),
-        (transpose(&[0, 0]), vec!["f32[5, 3]"], "expects an f32 whose axes are [0, 0] in some order"),
         (transpose(&[0, 2]), vec!["f32[5, 3]"], "[0, 2]"),
         (transpose(&[0]), vec!["f32[5, 3]"], "[0]"),
-        (transpose(&[MAX, 0]), vec!["f32[5, 3]"], "some order"),
+        (transpose(&[MAX, 0]), vec!["f32[5, 3]"], "each listed once in"),
         (transpose(&[1, 0]), vec!["i32[2, 3]"], "i32[2, 3]"),
-        (Op::Concat { axis: 1 }, vec!["f32[5, 2]", "f32[4, 2]"], "of one shape, except along axis 1"),
+        (Op::Concat { axis: 1 }, vec!["f32[5, 2]", "f32[4, 2]"], "of the same shape, except along axis 1"),
         (Op::Concat { axis: 2 }, vec!["f32[5, 2]", "f32[5, 2]"], "axis 2"),
         (Op::Concat { axis: MAX }, vec!["f32[5]", "f32[5]"], "except along axis"),
         (Op::Concat { axis: 0 }, vec!["f32[]", "f32[]"], "axis 0"),
@@ -234,8 +235,8 @@ fn bad_moves() -> Vec<Row> {
         (Op::Concat { axis: 0 }, vec!["f32[2]", "i32[2]"], "got f32[2], i32[2]"),
         (Op::Concat { axis: 0 }, vec!["f32[2]"], "has 1 inputs, expected 2 or more"),
         (Op::Concat { axis: 0 }, vec![], "has 0 inputs, expected 2 or more"),
-        (slice(1, 2, 2), vec!["f32[5, 3]"], "expects an f32 with elements 2..4, at least one, along axis 1"),
-        (slice(1, 0, 0), vec!["f32[5, 3]"], "0..0, at least one"),
+        (slice(1, 2, 2), vec!["f32[5, 3]"], "expects an f32 tensor with elements 2..4 along axis 1"),
+        (slice(1, 0, 0), vec!["f32[5, 3]"], "0..0 along axis 1, and a slice of at least one element"),
         (slice(2, 0, 1), vec!["f32[5, 3]"], "along axis 2"),
         (slice(1, MAX, MAX), vec!["f32[5, 3]"], "along axis 1"),
         (slice(0, 0, 1), vec!["i32[2]"], "got i32[2]"),
@@ -322,13 +323,13 @@ fn bad_losses() -> Vec<Row> {
         ),
         (Op::SoftmaxCrossEntropy, vec!["f32[2, 3]", "f32[2]"], "got f32[2, 3], f32[2]"),
         (Op::SoftmaxCrossEntropy, vec!["f32[3]", "f32[3]"], "expects f32 logits"),
-        (Op::SigmoidCrossEntropy, vec!["f32[5, 1]", "f32[5]"], "expects two f32 of one shape"),
+        (Op::SigmoidCrossEntropy, vec!["f32[5, 1]", "f32[5]"], "expects two f32 tensors of the same shape"),
         (
             Op::MeanSquaredError,
             vec!["f32[5, 1]", "f32[5]"],
-            "expects two f32 of one shape, got f32[5, 1], f32[5]",
+            "expects two f32 tensors of the same shape, got f32[5, 1], f32[5]",
         ),
-        (Op::MeanSquaredError, vec!["f32[2]", "i32[2]"], "expects two f32 of one shape"),
+        (Op::MeanSquaredError, vec!["f32[2]", "i32[2]"], "expects two f32 tensors of the same shape"),
         (
             Op::Accuracy,
             vec!["f32[2, 3]", "f32[2, 3]"],
@@ -341,7 +342,7 @@ fn bad_losses() -> Vec<Row> {
         (
             Op::AucCounts { bins: 8 },
             vec!["f32[2, 1]", "i32[2]"],
-            "expects f32 logits and i32 labels of one shape",
+            "expects f32 logits and i32 labels of the same shape",
         ),
     ]
 }
@@ -354,11 +355,11 @@ fn bad() -> Vec<Row> {
     let mut table = [bad_moves(), bad_products(), bad_norms(), bad_losses()].concat();
     table.extend(UNARY.map(|op| (Op::Unary(op), vec!["i32[2]"], "expects f32, got i32[2]")));
     for inputs in [vec!["f32[5, 3]", "f32[2, 3]"], vec!["f32[5]", "f32[5, 3]"], vec!["f32[2]", "i32[2]"]] {
-        let expected = "expects two f32 whose extents, from the last axis on, are equal or 1";
+        let expected = "expects two f32 tensors whose extents, compared from the last axis, are equal or 1";
         table.extend(BINARY.map(|op| (Op::Binary(op), inputs.clone(), expected)));
     }
     for axes in [&[][..], &[1, 0], &[0, 0], &[2], &[0, MAX]] {
-        let expected = "expects an f32 that has the axes";
+        let expected = "expects an f32 tensor with the axes";
         table.extend(reduce(axes, true).map(|op| (op, vec!["f32[5, 3]"], expected)));
     }
     for (window, stride, padding) in [
@@ -398,8 +399,8 @@ fn the_tables_have_every_operation() {
     for op in every_op().iter().filter(|op| !matches!(op, Op::Variable { .. })) {
         let there =
             |table: Vec<(Op, Vec<&str>, &str)>| table.iter().any(|(other, ..)| other.name() == op.name());
-        assert!(there(good()), "nothing good of {op:?}");
-        assert!(there(bad()), "nothing bad of {op:?}");
+        assert!(there(good()), "no row with valid inputs for {op:?}");
+        assert!(there(bad()), "no row with a fault for {op:?}");
     }
 }
 

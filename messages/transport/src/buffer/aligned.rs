@@ -7,7 +7,7 @@ use pushpull_messages::tensor::ALIGNMENT;
 use super::budget::Credit;
 use super::stock::{Line, Stock, fresh_lines, lines_for};
 
-/// A buffer that begins on a cache line. It returns to its pool, if it has one, when it is dropped.
+/// A buffer that begins on a cache line. When it is dropped, it returns to its pool, if it has one.
 pub struct Buffer {
     lines: Vec<Line>,
     bytes: usize,
@@ -62,15 +62,15 @@ impl Buffer {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.bytes]
     }
 
-    /// Returns the bytes as floats for writing. If the length is no multiple of 4, the bytes after the last
-    /// whole float are left out.
+    /// Returns the bytes as floats for writing. If the length is not a multiple of 4, the bytes after the
+    /// last whole float are left out.
     pub fn as_f32_mut(&mut self) -> &mut [f32] {
         let whole = self.bytes / 4;
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..whole]
     }
 
-    /// Returns the bytes as floats. If the length is no multiple of 4, the bytes after the last whole float
-    /// are left out.
+    /// Returns the bytes as floats. If the length is not a multiple of 4, the bytes after the last whole
+    /// float are left out.
     pub fn as_f32(&self) -> &[f32] {
         &bytemuck::cast_slice(&self.lines)[..self.bytes / 4]
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The unit in which bytes are counted. The semaphore counts in `u32`, which in bytes would bound a budget to
-/// 4 GiB.
+/// The unit in which bytes are counted. The semaphore counts in `u32`; if it counted single bytes, a budget
+/// could have at most 4 GiB.
 const UNIT_BYTES: u64 = 1 << 10;
 
 /// A shared budget of bytes.

@@ -1,4 +1,5 @@
-//! Memory for tensor bytes: aligned, pooled, and shared without copies. Does not interpret the bytes.
+//! Memory for tensor bytes: aligned, pooled, and shared without copies. This module does not interpret the
+//! bytes.
 
 mod aligned;
 mod budget;

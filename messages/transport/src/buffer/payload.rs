@@ -1,5 +1,5 @@
-//! The tensor bytes that are sent together with a message: shared segments that are neither copied nor
-//! encoded.
+//! The tensor bytes that are sent together with a message. They are shared segments, which are sent without
+//! being copied or encoded.
 
 use pushpull_messages::tensor::ALIGNMENT;
 
@@ -27,7 +27,7 @@ impl Payload {
         &self.segments
     }
 
-    /// Takes the payload apart into its segments, in order.
+    /// Converts the payload into its segments, in order.
     pub fn into_segments(self) -> Vec<Segment> {
         self.segments
     }

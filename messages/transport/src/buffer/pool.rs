@@ -1,10 +1,11 @@
-//! A pool of buffers for reuse: a training loop that needs the same sizes in every step allocates no memory,
-//! and has no page faults for fresh memory.
+//! A pool of buffers for reuse. A training loop needs the same sizes in every step. With a pool, it does not
+//! allocate memory in each step, and has no page faults for fresh memory.
 
 use super::aligned::Buffer;
 use super::stock::{Stock, fresh_lines, lines_for};
 
-/// A shared pool of buffers. The pool bounds the memory of its unused buffers, not of those in use.
+/// A shared pool of buffers. The pool limits the memory of its unused buffers. It does not limit the buffers
+/// in use.
 #[derive(Clone)]
 pub struct BufferPool(Stock);
 

@@ -7,8 +7,9 @@ use tokio::sync::watch;
 
 use super::aligned::Buffer;
 
-/// The writer's end of a promise: the duty to hand over a buffer. If it is dropped instead, the promise is
-/// broken, and everyone who waits for the buffer gets [`BrokenPromise`].
+/// The writer's end of a promise. The writer keeps the promise with [`keep`](Self::keep). If the writer
+/// drops this value instead, the promise is broken, and every task that waits for the buffer gets
+/// [`BrokenPromise`].
 #[derive(Debug)]
 pub struct Promise {
     slot: Arc<OnceLock<Arc<Buffer>>>,
@@ -16,16 +17,16 @@ pub struct Promise {
     kept: watch::Sender<()>,
 }
 
-/// The receiving end of a promise: a buffer that is there now or will be.
+/// The receiving end of a promise. It gives access to the buffer once the promise is kept.
 #[derive(Clone, Debug)]
 pub(super) struct Promised {
     slot: Arc<OnceLock<Arc<Buffer>>>,
     kept: watch::Receiver<()>,
 }
 
-/// The error of waiting for a buffer that will never come, because its writer has failed.
+/// The error for a promised buffer that will never be handed over, because its writer has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what was to be sent was never completed")]
+#[error("a part of the payload was never completed, because its writer failed")]
 pub struct BrokenPromise;
 
 impl Promise {
@@ -49,7 +50,7 @@ impl Promise {
     /// # Panics
     /// If the buffer does not have the promised size.
     pub fn keep(self, buffer: Buffer) {
-        assert_eq!(buffer.len(), self.bytes, "another buffer than promised");
+        assert_eq!(buffer.len(), self.bytes, "the buffer must have the promised size");
         let _ = self.slot.set(Arc::new(buffer));
         self.kept.send_replace(());
     }
@@ -65,7 +66,7 @@ impl Promised {
     pub(super) async fn kept(&self) -> Result<(), BrokenPromise> {
         let mut kept = self.kept.clone();
         while self.slot.get().is_none() {
-            // The promise may have been kept just before it was dropped.
+            // `keep` also drops the promise, so the slot must be checked once more.
             if kept.changed().await.is_err() && self.slot.get().is_none() {
                 return Err(BrokenPromise);
             }

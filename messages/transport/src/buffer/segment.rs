@@ -1,4 +1,4 @@
-//! A range of a buffer that is shared, or still being written. Does not interpret the bytes.
+//! A range of a buffer that is shared, or still being written. This module does not interpret the bytes.
 
 use std::sync::Arc;
 
@@ -23,17 +23,16 @@ enum Source {
 impl Segment {
     /// Returns the segment of `bytes` bytes that begins at byte `start` of a buffer.
     ///
-    /// # Panics
-    /// If the range is not within the buffer, or if `start` is no multiple of 4.
+    /// # Panics If the range is not within the buffer, or if `start` is not a multiple of 4.
     pub fn new(buffer: Arc<Buffer>, start: usize, bytes: usize) -> Self {
         let all = buffer.len();
         Self::within(Source::Ready(buffer), all, start, bytes)
     }
 
     fn within(source: Source, all: usize, start: usize, bytes: usize) -> Self {
-        assert!(start.is_multiple_of(4), "segment starts at {start}, within a float");
+        assert!(start.is_multiple_of(4), "segment starts at byte {start}, expected a multiple of 4");
         let end = start.checked_add(bytes).expect("a segment's end fits in usize");
-        assert!(end <= all, "segment {start}..{end} of {all} bytes");
+        assert!(end <= all, "segment {start}..{end} is outside its buffer of {all} bytes");
         Self { source, start, bytes }
     }
 
@@ -61,8 +60,8 @@ impl Segment {
         &self.buffer().as_bytes()[self.start..self.start + self.bytes]
     }
 
-    /// Returns the bytes as floats. If the length is no multiple of 4, the bytes after the last whole float
-    /// are left out.
+    /// Returns the bytes as floats. If the length is not a multiple of 4, the bytes after the last whole
+    /// float are left out.
     ///
     /// # Panics
     /// If the bytes are promised and have not been written yet, as in [`as_bytes`](Self::as_bytes).
@@ -74,7 +73,7 @@ impl Segment {
     fn buffer(&self) -> &Arc<Buffer> {
         match &self.source {
             Source::Ready(buffer) => buffer,
-            Source::Promised(promised) => promised.get().expect("a segment is read when it is ready"),
+            Source::Promised(promised) => promised.get().expect("a segment is read only when it is ready"),
         }
     }
 
@@ -101,8 +100,7 @@ impl Segment {
 impl Promise {
     /// Returns the segment of `bytes` bytes that begins at byte `start` of the promised buffer.
     ///
-    /// # Panics
-    /// If the range is not within the buffer, or if `start` is no multiple of 4.
+    /// # Panics If the range is not within the buffer, or if `start` is not a multiple of 4.
     pub fn segment(&self, start: usize, bytes: usize) -> Segment {
         Segment::within(Source::Promised(self.promised()), self.bytes(), start, bytes)
     }
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "segment 64..80 of 70 bytes")]
+    #[should_panic(expected = "segment 64..80 is outside its buffer of 70 bytes")]
     fn a_segment_outside_its_buffer_panics() {
         let _ = Segment::new(Arc::new(Buffer::zeroed(70)), 64, 16);
     }

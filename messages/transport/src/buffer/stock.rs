@@ -1,5 +1,4 @@
-//! The unused memory of a buffer pool: allocations of whole cache lines, from which buffers are made
-//! elsewhere.
+//! The unused memory of a buffer pool: allocations of whole cache lines, from which the pool makes buffers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ pub(super) struct Stock(Arc<Mutex<Allocations>>);
 
 struct Allocations {
     /// The unused allocations by their exact length in lines. A training loop needs the same few sizes again
-    /// and again, so an exact match is found.
+    /// and again, so there is usually an exact match.
     free: BTreeMap<usize, Vec<Vec<Line>>>,
     lines: usize,
     lines_max: usize,
@@ -62,11 +61,11 @@ impl Stock {
         self.0.lock().lines * ALIGNMENT
     }
 
-    /// Puts an allocation into the stock, and frees others if the stock would be too large. An allocation
-    /// that is larger than the stock's bound is freed at once.
+    /// Puts an allocation into the stock, and frees other allocations if the stock would exceed its bound.
+    /// An allocation that is larger than the stock's bound is freed at once.
     pub(super) fn put(&self, lines: Vec<Line>) {
         let count = lines.len();
-        // These are freed after the lock has been released.
+        // These allocations are freed after the lock has been released.
         let mut unwanted = Vec::new();
         let mut allocations = self.0.lock();
         if count == 0 || count > allocations.lines_max {
@@ -74,7 +73,8 @@ impl Stock {
             return;
         }
         while allocations.lines + count > allocations.lines_max {
-            // The stock may be full of sizes that are no longer needed, so other sizes are freed first.
+            // Allocations of other sizes are freed first, because the stock may be full of sizes that are no
+            // longer needed.
             let other = allocations.free.keys().rev().copied().find(|&size| size != count).unwrap_or(count);
             let of_size = allocations.free.get_mut(&other).expect("a size in stock");
             unwanted.extend(of_size.pop());

@@ -1,8 +1,8 @@
-//! Calls to one task that survive broken connections: the task is dialled again, and requests are sent again,
-//! so a request that arrives twice must have the effect of one. Wanted properties: (A) every call ends with
-//! one reply, or with the reason why there will never be one; (B) a reply reaches the call that made its
-//! request, and no other; (C) all calls reach the same incarnation of the peer: after a restart it counts as
-//! lost; (D) attempts are bounded in number and in time.
+//! Calls to one task that survive broken connections. The client dials the task again and sends requests
+//! again, so a request that arrives twice must have the same effect as one that arrives once. Wanted
+//! properties: (A) every call ends with one reply, or with the reason why no reply will come; (B) a reply
+//! reaches only the call that made its request; (C) all calls reach the same incarnation of the peer, and a
+//! restarted peer counts as lost; (D) attempts are bounded in number and in time.
 
 mod reconnector;
 #[cfg(test)]
@@ -27,10 +27,11 @@ use crate::retry::RetryConfig;
 use crate::transport::Transport;
 use reconnector::{Reconnector, State};
 
-/// The reason that calls report if the task that keeps their client connected has ended without giving one.
-const CANCELLED: &str = "the task that keeps it connected panicked or was cancelled";
+/// The reason that calls report if the client's background task ended without giving a reason.
+const CANCELLED: &str = "the background task of the client panicked or was cancelled";
 
-/// A client of one task, whose calls survive broken connections. The client disconnects when it is dropped.
+/// A client that calls one task. Its calls survive broken connections. The client disconnects when it is
+/// dropped.
 #[derive(Debug)]
 pub struct ReconnectingClient {
     peer: TaskId,
@@ -47,7 +48,8 @@ impl ReconnectingClient {
     /// # Errors
     /// Returns an error if the task does not answer before the deadline of `patience`, or if it refuses this
     /// task.
-    // Boxed, so that its code is compiled in this crate alone, and not again in each that awaits it.
+    // The future is boxed, so that its code is compiled only in this crate and not again in each crate that
+    // awaits it.
     pub fn connect<'a>(
         transport: Arc<dyn Transport>,
         address: &'a str,
@@ -121,9 +123,8 @@ impl ReconnectingClient {
     /// Sends a request and waits for the reply. Sends the request again if the connection breaks or no reply
     /// comes.
     ///
-    /// # Errors
-    /// Returns an error if the peer refuses the request, if the peer is lost, or if the reply is of another
-    /// kind than `R`.
+    /// # Errors Returns an error if the peer refuses the request, if the peer is lost, or if the reply is
+    /// not an `R`.
     pub async fn call<R>(
         &self,
         message: impl Into<Message>,
@@ -136,8 +137,8 @@ impl ReconnectingClient {
         Ok((reply_as(self.peer, reply)?, payload))
     }
 
-    /// Sends a request and waits for a reply of any kind. Boxed and without a type parameter, so that this
-    /// code is compiled once, and not again for every kind of reply in every crate that calls.
+    /// Sends a request and waits for a reply of any kind. The function has no type parameter and its future
+    /// is boxed. So its code is compiled only once, and not again for every kind of reply in every crate.
     fn exchange(
         &self,
         message: Message,
@@ -157,7 +158,8 @@ impl ReconnectingClient {
                 }
             }
             let (name, times) = (message.name(), self.retry.connections_max);
-            let reason = format!("{name} was sent on {times} connections, and each broke; the last: {last}");
+            let reason =
+                format!("{name} was sent on {times} connections, and each broke; the last reason: {last}");
             Err(self.lost(reason))
         })
     }

@@ -1,5 +1,5 @@
-//! Keeps a client connected: dials again when the connection breaks, for a bounded time. Repeating the calls
-//! is not done here.
+//! Keeps a client connected: when the connection breaks, dials again for a bounded time. The client itself
+//! repeats the calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::error::DialError;
 use crate::handshake::Identity;
 use crate::transport::Transport;
 
-/// The pause before dialling again if no call was waiting when the connection broke. Such a break is mostly
-/// the end of the job, and the pause gives the owner time to drop the client.
+/// The pause before dialling again if no call was waiting when the connection broke. Such a break usually
+/// means that the job has ended. The pause gives the owner time to drop the client.
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The state of a client's connection.
@@ -36,15 +36,16 @@ pub(super) struct Reconnector {
     pub address: String,
     pub identity: Identity,
     pub to: TaskId,
-    /// The incarnation of the peer in the first handshake; any other counts as another peer.
+    /// The incarnation of the peer in the first handshake; a peer with another incarnation has restarted and
+    /// counts as lost.
     pub life: Incarnation,
     pub redial_for: Duration,
     pub state: watch::Sender<State>,
     pub counters: Arc<CallCounters>,
 }
 
-/// A time without a working connection. It lasts from the first break until the peer has sent something after
-/// a handshake: a new connection that breaks before that does not end the outage.
+/// A time without a working connection. It begins with the first break, and ends when the peer sends
+/// something after a handshake. A new connection that breaks earlier does not end the outage.
 struct Outage {
     since: Instant,
     pauses: ExponentialBackoff,
@@ -77,7 +78,7 @@ impl Reconnector {
             };
             self.counters.reconnect();
             let after_ms = since.elapsed().as_millis() as u64;
-            tracing::info!(after_ms, "connected to {} again", self.to);
+            tracing::info!(after_ms, "reconnected to {}", self.to);
             self.state.send_replace(State::Connected(Arc::clone(&connection)));
             outage = Some(current);
         };
@@ -94,7 +95,9 @@ impl Reconnector {
             Ok(connection) if connection.welcome().incarnation == *life => Ok(connection),
             Ok(connection) => {
                 let found = connection.welcome().incarnation;
-                Err(format!("{to} has restarted: incarnation {life} was called, but {found} answers"))
+                Err(format!(
+                    "{to} has restarted: expected incarnation {life}, but incarnation {found} answered"
+                ))
             }
             Err(DialError::Missing { reason, .. }) => {
                 Err(format!("dialled again for {seconds} s without success: {reason}"))

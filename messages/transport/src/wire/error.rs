@@ -60,12 +60,13 @@ pub enum WireError {
     /// The connection ended in the middle of a frame.
     #[error("the connection ended in the middle of a frame")]
     Truncated,
-    /// No byte moved for too long in the middle of a frame, in either direction; holds the limit in seconds.
-    #[error("nothing moved for {0} s in the middle of a frame")]
+    /// A frame made too little progress, in either direction: no byte moved for too long, or the whole frame
+    /// took too long. Holds the limit in seconds.
+    #[error("a frame made too little progress within {0} s")]
     Stalled(u64),
-    /// The peer was silent for too long: it may have died without the operating system noticing; holds the
-    /// limit in seconds.
-    #[error("nothing came for {0} s, not even a heartbeat")]
+    /// The peer was silent for too long. The peer may have died without a report from the operating system.
+    /// Holds the limit in seconds.
+    #[error("nothing was received for {0} s, not even a heartbeat")]
     Silent(u64),
     /// A promised part of the payload will not come, because its writer has failed.
     #[error(transparent)]

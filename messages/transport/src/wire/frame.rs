@@ -1,4 +1,4 @@
-//! An envelope (a message with its payload), and how it is encoded as a frame and decoded.
+//! An envelope (a message with its payload), and its encoding as a frame.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const SEGMENTS_MAX: usize = 1 << 20;
 /// A message with its payload, as any transport sends it.
 #[derive(Clone, Debug)]
 pub struct Envelope {
-    /// The id of the request that the message is, or that it answers.
+    /// The id of the request. The message is the request or its answer.
     pub request: RequestId,
     /// The message.
     pub message: Message,
@@ -25,8 +25,8 @@ pub struct Envelope {
     pub payload: Payload,
 }
 
-/// A header as it is encoded: the lengths of the segments, and the encoded message as a byte string. So the
-/// lengths can be read before the type of the message is considered.
+/// An encoded header: the lengths of the segments, and the encoded message as a byte string. In this form,
+/// the lengths can be read before the message is decoded.
 #[derive(Serialize, Deserialize)]
 struct Header<'a>(#[serde(deserialize_with = "segments")] Vec<u64>, #[serde(with = "raw")] &'a [u8]);
 
@@ -122,7 +122,7 @@ fn payload_checksum(payload: &Payload, starts: &[u64]) -> u32 {
     crc
 }
 
-/// Zeros, from which the padding between segments on the wire is taken.
+/// Zeros for the padding between segments on the wire.
 pub(crate) const PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
 
 /// A frame whose header has been read and checked, and whose payload has not been read yet.

@@ -2,7 +2,8 @@
 
 use pushpull_messages::cluster::{ADDRESS_BYTES_MAX, TASKS_PER_JOB_MAX};
 
-/// The largest size of a header after the handshake, in bytes. A large graph and its placement fit.
+/// The largest size of a header after the handshake, in bytes. This is enough for a large graph and its
+/// placement.
 pub const HEADER_BYTES_MAX: u32 = 64 << 20;
 /// The largest size of the first header of a connection, in bytes. The peer is still unknown then, so the
 /// limit is lower.

@@ -1,12 +1,12 @@
-//! The bytes of a frame: fixed prefix, MessagePack header, raw payload aligned to 64 bytes. Uses neither
-//! sockets nor a clock. Bytes are not trusted until they have passed every check here.
+//! The bytes of a frame: fixed prefix, MessagePack header, raw payload aligned to 64 bytes. This module uses
+//! no sockets and no clock. Bytes are trusted only after they have passed every check in this module.
 //!
 //! ```text
 //! prefix, 40 bytes, little endian              header, MessagePack          payload, raw
 //! ┌───────┬─────────┬──────┬───────┬─────────┐ ┌──────────────────────────┐ ┌──────────────────┐
 //! │ magic │ version │ kind │ flags │ request │ │ segment lengths, message │ │ segment, padding │ …
 //! └───────┴─────────┴──────┴───────┴─────────┘ └──────────────────────────┘ └──────────────────┘
-//!   and: header bytes, payload bytes, crc32c of the payload (where flagged), crc32c of prefix and header
+//!   then: header bytes, payload bytes, crc32c of the payload (if flagged), crc32c of prefix and header
 //! ```
 
 mod error;

@@ -15,12 +15,12 @@ const FLAG_PAYLOAD_CRC: u32 = 1;
 /// The number of bytes before the checksum, which is at the end of the prefix.
 const CHECKED_BYTES: usize = PREFIX_BYTES - 4;
 
-/// The prefix of a frame: the sizes of its other parts, and what the message is.
+/// The prefix of a frame: the sizes of its other parts, and the kind of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// The kind of the message in the header.
     pub kind: u16,
-    /// The id of the request that the frame's message is, or that it answers.
+    /// The id of the request. The message is the request or its answer.
     pub request: RequestId,
     /// The size of the header in bytes.
     pub header_bytes: u32,
@@ -31,7 +31,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Encodes the prefix, with the checksum over it and `header`.
+    /// Encodes the prefix, with the checksum over the prefix and `header`.
     pub fn encode(&self, header: &[u8]) -> [u8; PREFIX_BYTES] {
         debug_assert_eq!(header.len(), self.header_bytes as usize);
         let mut bytes = [0; PREFIX_BYTES];
@@ -51,9 +51,8 @@ impl Prefix {
 
     /// Decodes a prefix, and checks it against `limits`.
     ///
-    /// # Errors
-    /// Returns the first fault in the order of the bytes: wrong first bytes, another version, unknown flags,
-    /// or a size beyond the limits.
+    /// # Errors Returns the first fault in the order of the bytes: wrong first bytes, a different version,
+    /// unknown flags, or a size beyond the limits.
     pub fn decode(bytes: &[u8; PREFIX_BYTES], limits: &Limits) -> Result<Self, WireError> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));

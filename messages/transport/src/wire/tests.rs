@@ -10,7 +10,7 @@ use crate::buffer::{Buffer, Payload, Segment};
 use crate::fixtures::any_message::any_message;
 use pushpull_messages::id::RequestId;
 
-/// Returns a frame as it is on the wire.
+/// Returns the bytes of a frame on the wire.
 fn to_bytes(envelope: &Envelope, payload_crc: bool) -> Vec<u8> {
     let FrameHead { mut bytes, starts } = encode_head(envelope, payload_crc).unwrap();
     let head = bytes.len();

@@ -1,5 +1,5 @@
-//! Tests of saving and restoring: shards of any other placement continue from what was saved, bit for bit
-//! (C2), and files that are damaged or do not fit are refused with an error that names them.
+//! Tests of saving and restoring. Shards with any other placement continue from a checkpoint bit for bit
+//! (C2). A file that is damaged or does not fit is refused with an error that names it.
 
 mod shards;
 
@@ -49,8 +49,8 @@ fn any_world() -> impl Strategy<Value = (JobSpec, Placement, Placement)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Property (A), any placement continues bit for bit. All that is saved is of one version, whatever is
-    /// pushed before it is written.
+    /// Property (A): any placement continues bit for bit. All saved values have one version, even if more
+    /// gradients are pushed before the values are written.
     #[test]
     fn another_placement_continues_bit_for_bit(
         (job, one, other) in any_world(),
@@ -68,8 +68,8 @@ proptest! {
             cuts = shards.cuts();
         }
         prop_assert_eq!(cuts.len(), one.shards.len());
-        // A second set of shards gets the same pushes; it stays at the saved version while the first one
-        // trains on.
+        // A second set of shards gets the same pushes up to the saved version, and stays there while the
+        // first set continues to train.
         let mut twin = Shards::new(&job, &one, &StartSpec::Initialise).unwrap();
         (1..=before).for_each(|number| twin.push(number));
         (before + 1..=before + after).for_each(|number| shards.push(number));
@@ -119,10 +119,10 @@ proptest! {
                 prop_assert_eq!(refusal.code, RefusalCode::Unavailable);
                 prop_assert!(refusal.reason.contains(&name(1).file(file)), "{}", refusal);
             }
-            // A change in the header of a tensor file, or in how a manifest spells the same content, does not
-            // affect what is read.
+            // Two kinds of damage have no effect: a change in the header of a tensor file, and a change in a
+            // manifest that keeps its meaning.
             Ok(mut restored) => {
-                prop_assert!(which < 2, "cut at {place}");
+                prop_assert!(which < 2, "truncated at byte {place}");
                 prop_assert!(which == 1 || (place as u64) < manifest.files[0].tensors[0].offset);
                 prop_assert_eq!(restored.contents(), shards.contents());
             }
@@ -159,7 +159,7 @@ fn a_misfit_is_refused_and_the_variable_named() {
     assert!(reason.ends_with("has [4, 2]"), "{reason}");
     let more = [variables.to_vec(), vec![(vec![], true)]].concat();
     let reason = refused(&more, momentum());
-    assert!(reason.contains("variable 'v2' of the job is not in step-2-"), "{reason}");
+    assert!(reason.contains("variable 'v2' is not in step-2-"), "{reason}");
     let reason = refused(&variables[..1], momentum());
     assert!(reason.contains("variable 'v1' of step-2-") && reason.contains("is not in the job"), "{reason}");
     let reason = refused(&variables, OptimizerSpec::adam(0.1));
@@ -229,7 +229,7 @@ fn a_warm_start_reads_the_named_values_only() {
     }
     restored.push(1);
     for (variables, words) in [
-        ([(0, "v7")], "variable 'v7' of"),
+        ([(0, "v7")], "variable 'v7' is not in"),
         ([(0, "v2")], "variable 'v0' has shape [4, 2], but 'v2' of step-2-"),
     ] {
         let Err(refusal) = Shards::new(&job, &whole(&job), &warm(&variables)) else { panic!("{words}") };
@@ -286,7 +286,7 @@ fn a_failing_store_costs_a_save_and_nothing_else() {
     let reason = fail(&mut shards, 0);
     assert!(reason.contains("ps/0/shard/0") && reason.contains("later is not a directory"), "{reason}");
     std::fs::create_dir(&store).unwrap();
-    // A file that has the name of the checkpoint's folder.
+    // A file with the name of the checkpoint's folder prevents the folder from being made.
     std::fs::write(Path::new(&store).join(name(1).to_string()), "in the way").unwrap();
     let reason = fail(&mut shards, 1);
     assert!(reason.contains(&format!("{}/ps-0-shard-0.safetensors", name(1))), "{reason}");

@@ -1,5 +1,5 @@
-//! The shards of a job without their actors, and the helpers that the tests of checkpoints use to save and
-//! restore them.
+//! Helpers for the tests of checkpoints: the shards of a job, without their actors, and functions to save
+//! and restore them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) fn name(step: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: STORE_LIFE }
 }
 
-/// Returns a job with variables, each given by its shape and whether it is trained.
+/// Returns a job with these variables. Each is given by its shape and by whether it is trained.
 pub(super) fn job(
     variables: &[(Vec<usize>, bool)],
     optimizer: OptimizerSpec,
@@ -59,7 +59,7 @@ pub(super) fn job(
     }
 }
 
-/// Returns the placement that has every variable on one shard, not split.
+/// Returns a placement that puts every variable, without splitting it, on one shard.
 pub(super) fn whole(job: &JobSpec) -> Placement {
     let shard = ShardId::new(0, 0);
     let slices = job.graph.variables.iter().zip(0..);
@@ -224,7 +224,7 @@ impl Shards {
         versions[0]
     }
 
-    /// Returns the values of all shards and their records of the workers, as they are now.
+    /// Returns the current values of all shards and the current records of the workers.
     pub(super) fn contents(&mut self) -> (Bits, Vec<WorkerRecord>) {
         let at = self.version();
         let checkpoint = CheckpointName { step: GlobalStep(at.0), life: Incarnation(99) };
@@ -247,7 +247,7 @@ impl Shards {
                 }
             }
             workers = cut.workers;
-            only::<Saved>(state.written(SaveResult::failed("not meant to be"))).unwrap();
+            only::<Saved>(state.written(SaveResult::failed("the test writes no file"))).unwrap();
         }
         (contents, workers)
     }

@@ -1,5 +1,5 @@
-//! How a shard gets its variables: with initial values, or with the values of a checkpoint, which the caller
-//! of the state machine reads.
+//! Creates the variables of a shard with initial values or with values from a checkpoint. The caller of the
+//! state machine reads the checkpoint.
 
 use std::sync::Arc;
 
@@ -11,19 +11,21 @@ use crate::shard::answer::{Answer, Asker, misfit, unavailable};
 use crate::shard::contents::Contents;
 use crate::shard::cut::Restored;
 
-/// A creation of the shard that waits until its values have been read from a checkpoint.
+/// A pending request to create the shard. It waits until the values have been read from a checkpoint.
 pub(super) struct Creating<R> {
     pub(super) create: Arc<CreateShard>,
     asker: Asker<R>,
-    /// Whether the caller has been given the request to read the values.
+    /// Whether the caller has taken the request to read the values.
     pub(super) requested: bool,
 }
 
 impl<R> ShardState<R> {
-    /// Creates the shard's slices with their initial values, or first requests that their values be read from
-    /// a checkpoint. A repetition of the request changes nothing. A different request replaces the contents,
-    /// as long as no worker has pushed or pulled. The request is refused if a worker has, if other variables
-    /// are still being read, if the shard would exceed its limits, or if the request names another shard.
+    /// Creates the shard's slices with their initial values, or first requests a read of their values from a
+    /// checkpoint. A repetition of the request changes nothing. A different request replaces the contents if
+    /// no worker has used the shard yet. A worker uses the shard when it joins, pushes, or pulls the values
+    /// for a step. The request is refused if a worker has used the shard, if the read for a different
+    /// request is still in progress, if the shard would exceed its limits, or if the request names another
+    /// shard.
     pub fn create(&mut self, create: CreateShard, connection: u64, reply: R) -> Vec<Answer<R>> {
         if let Some(creating) = self.creating.as_mut().filter(|creating| *creating.create == create) {
             return vec![creating.asker.supersede(Asker { reply, connection })];
@@ -50,20 +52,23 @@ impl<R> ShardState<R> {
 
     fn check_create(&self, create: &CreateShard) -> Result<(), Refusal> {
         if create.shard != self.id {
-            return Err(misfit(format!("this is {}, not {}", self.id, create.shard)));
+            return Err(misfit(format!(
+                "this shard is {}, but the request is for {}",
+                self.id, create.shard
+            )));
         }
         if self.creating.is_some() {
-            return Err(unavailable(format!("{} is being created with other variables", self.id)));
+            return Err(unavailable(format!("{} is still being created for a different request", self.id)));
         }
         if self.contents.as_ref().is_some_and(|contents| contents.touched) {
-            let reason = format!("{} already serves another job; restart it for a new one", self.id);
+            let reason = format!("{} already serves another job; restart its ps task for a new job", self.id);
             return Err(misfit(reason));
         }
         self.limits.check(create)
     }
 
-    /// Completes a creation with the values that were read from the checkpoint, or refuses it if they could
-    /// not be read.
+    /// Completes a creation with the values that were read from the checkpoint, or refuses it if the read
+    /// failed.
     ///
     /// # Panics
     /// If no read was requested.

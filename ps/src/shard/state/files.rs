@@ -1,5 +1,5 @@
-//! The reading and writing of files, which a shard requests from its caller, and the saves for which it does
-//! so.
+//! The file requests of a shard, and the saves that need them. The state machine does not access files: its
+//! caller executes the requests.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::{ShardState, created};
 use crate::shard::answer::{Answer, Asker};
 use crate::shard::cut::Cut;
 
-/// A read or write of a file that a shard requests from its caller; at most one of each kind at a time. The
-/// caller passes the result back to the shard.
+/// A read or write of a file that a shard requests from its caller. A shard has at most one read and one
+/// write in progress. The caller passes the result back to the shard.
 #[derive(Debug)]
 pub enum FileRequest {
     /// Read the values that the shard begins with, and pass them to [`ShardState::restored`].
@@ -41,7 +41,7 @@ impl<R> ShardState<R> {
         answer.into_iter().collect()
     }
 
-    /// Ends the save whose cut was being written; `result` says whether that succeeded.
+    /// Ends the save whose cut was being written. `result` says whether the write succeeded.
     ///
     /// # Panics
     /// If no cut was being written.

@@ -1,8 +1,8 @@
-//! The state of a shard: its contents, the workers that wait, and its counts. A push that does not fit in
-//! every respect changes no value. `R` is the caller's handle by which an answer is sent, since an answer may
-//! be due later than its request; reading and writing files is requested from the caller. Wanted properties:
-//! (V1) the version never decreases; (V2) every push is counted under exactly one verdict; (V3) exactly
-//! `last_step` updates are applied.
+//! The state of a shard: its contents, the waiting workers, and its counts. A push that fails a check
+//! changes no value. `R` is the caller's handle that sends an answer, because an answer may be due long
+//! after its request. The caller reads and writes files on request. Wanted properties: (V1) the version
+//! never decreases; (V2) every push is counted under exactly one verdict; (V3) exactly `last_step` updates
+//! are applied.
 
 mod create;
 mod files;
@@ -33,7 +33,7 @@ pub struct ShardState<R> {
     id: ShardId,
     pool: BufferPool,
     limits: ShardLimits,
-    /// The creation whose values are still being read.
+    /// The request to create the shard, while the values are still being read.
     creating: Option<Creating<R>>,
     contents: Option<Contents>,
     /// For each worker that has left, its last incarnation. It is recorded even while the shard is empty.
@@ -170,5 +170,5 @@ impl<R> ShardState<R> {
 
 /// Returns the contents, or a refusal if the shard is still empty.
 fn created(contents: &mut Option<Contents>, id: ShardId) -> Result<&mut Contents, Refusal> {
-    contents.as_mut().ok_or_else(|| unavailable(format!("{id} has not been given its variables yet")))
+    contents.as_mut().ok_or_else(|| unavailable(format!("the variables of {id} have not been created yet")))
 }

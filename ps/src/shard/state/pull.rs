@@ -39,9 +39,8 @@ impl<R> ShardState<R> {
         }
     }
 
-    /// Checks a pull, and updates the membership with what the pull says about its worker. Also returns the
-    /// worker with its next step, or `None` if the pull only reads the latest values and its sender is not a
-    /// member.
+    /// Checks a pull. If the pull joins or names a step, updates the membership of its worker, and returns
+    /// the worker with its next step. If the pull only reads the latest values, returns `None` instead.
     fn begin_pull(
         &mut self,
         pull: &Pull,
@@ -67,8 +66,8 @@ impl<R> ShardState<R> {
                 contents.update_if_due(&mut self.timer, &self.pool);
                 step
             }
-            // Compares with the job's last step, not the shard's own end: that end may still move, and
-            // another shard may be past it already.
+            // The step is compared with the job's last step instead of the shard's own end, because the end
+            // may still move and another shard may already be past it.
             PullAt::Step(step) if step > contents.created.last_step => {
                 let last_step = contents.created.last_step;
                 return Err(misfit(format!("step {step} is beyond the job's last step, {last_step}")));

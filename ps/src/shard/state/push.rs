@@ -1,4 +1,4 @@
-//! How a shard applies a push and answers it. All checks are made before the first change.
+//! How a shard applies a push and answers it. All checks are made before the first value changes.
 
 use pushpull_messages::message::{Push, PushId, Pushed, Refusal, RefusalCode, Verdict};
 use pushpull_transport::buffer::{Payload, Segment};
@@ -12,8 +12,8 @@ use crate::sync::{Admission, Candidate};
 
 impl<R> ShardState<R> {
     /// Accepts a push that arrived on the connection with the number `connection`. Returns the answers that
-    /// are then due: to this push, unless its worker has to wait for its next step, and to other workers that
-    /// waited for this push. A push that does not fit changes no value.
+    /// are then due: the answer to this push, if its worker does not have to wait for its next step, and the
+    /// answers to workers that waited for this push. A push that fails a check changes no value.
     pub fn push(&mut self, push: &Push, gradients: Payload, connection: u64, reply: R) -> Vec<Answer<R>> {
         self.counters.received += 1;
         let mut answers = match self.accept(push, gradients) {
@@ -104,15 +104,16 @@ impl<R> ShardState<R> {
     }
 }
 
-/// What becomes of a push that is new and fits.
+/// The decision about a push that is new and has passed all earlier checks.
 enum Decision {
     /// The push comes after the last step and is not applied.
     Stopped,
-    /// The policy has decided what becomes of the push.
+    /// The push was passed to the policy, which made this decision.
     Admitted(Admission),
 }
 
-/// Decides what becomes of a push that is new and fits. Changes only the policy and the members.
+/// Decides about a push that is new and has passed all earlier checks: it is applied, held or dropped.
+/// Changes only the policy and the members.
 ///
 /// # Errors
 /// If the push was sent before its step began, or if its gradients are not finite.
@@ -122,8 +123,8 @@ fn decide(contents: &mut Contents, push: &Push, gradients: &Payload) -> Result<D
         return Ok(Decision::Stopped);
     }
     if contents.reopened && !contents.may_push(candidate.worker) {
-        // Its worker was released when the shard had reached its end, and the end was moved later. The push
-        // is dropped as stale, and its worker waits for its step like the others.
+        // The worker was released when the shard reached its earlier end, so it pushes for a step that has
+        // not begun. The push is dropped as stale, and the worker then waits for its step like the others.
         let by = contents.version.0 - push.version.0;
         return Ok(Decision::Admitted(Admission::Stale { by }));
     }

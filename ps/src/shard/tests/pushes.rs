@@ -1,4 +1,4 @@
-//! The invariants V1 to V3 of a shard (see its state machine), under pushes of every kind.
+//! Tests that the invariants V1 to V3 of a shard (see its state machine) hold under pushes of every kind.
 
 use std::sync::Arc;
 
@@ -50,8 +50,8 @@ fn variable(name: &str, rows: usize, initializer: InitializerSpec) -> VariableSp
     VariableSpec { name: name.into(), shape: [rows, 2].into(), initializer, trainable: true, device: None }
 }
 
-/// Returns the creation of a shard of a job with two variables, the first of which is split after its second
-/// row. `ps/0/shard/0` owns all slices except the second.
+/// Returns the request to create a shard of a job with two variables. The first variable is split after its
+/// second row. `ps/0/shard/0` owns all slices except the second.
 fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
     let placed = |variable, row, rows, ps| PlacedSlice {
         slice: SliceSpec { variable: VariableId(variable), row, rows },
@@ -156,7 +156,8 @@ fn the_learning_rate_follows_the_schedule() {
     state.create(create).unwrap();
     let (_, first) = state.push(&push(1), gradients(0.0, 1.0)).unwrap();
     let (_, second) = state.push(&push(2), gradients(0.0, 1.0)).unwrap();
-    // 3 − 1, then half the learning rate at half the steps.
+    // The first update subtracts 1. The second subtracts 0.5, because the learning rate is halved at half
+    // the steps.
     assert_eq!((floats(&first)[1][0], floats(&second)[1][0]), (2.0, 1.5));
 }
 
@@ -172,7 +173,8 @@ fn pulled_averages_have_the_version_of_the_values() {
     let (_, values) = state.pull(&pull).unwrap();
     let (pulled, averages) = state.pull(&Pull { averages: true, ..pull }).unwrap();
     assert_eq!((pulled.version, pulled.slices.len()), (Version(1), 2));
-    // 3 and then 2, with a decay of 1/10; an untrained variable has no average.
+    // The value goes from 3 to 2, and the average follows with a decay of 1/10. An untrained variable has no
+    // average.
     assert_eq!((floats(&values)[1][0], floats(&averages)[1][0]), (2.0, 2.1));
     assert_eq!(floats(&values)[0], floats(&averages)[0]);
 }
@@ -182,12 +184,12 @@ fn momentum_and_adam_keep_their_slots() {
     let mut state = shard(OptimizerSpec::momentum(1.0, 0.5), 10);
     state.push(&push(1), gradients(0.0, 1.0)).unwrap();
     let (_, after) = state.push(&push(2), gradients(0.0, 1.0)).unwrap();
-    // velocity 1, then 1.5: 3 − 1 − 1.5
+    // The velocity is 1 and then 1.5, so the value is 3 − 1 − 1.5.
     assert_eq!(floats(&after)[1], [0.5, 0.5]);
     let mut state = shard(OptimizerSpec::adam(0.1), 10);
     for sequence in 1..=3 {
         let (pushed, after) = state.push(&push(sequence), gradients(0.0, 5.0)).unwrap();
-        // With a constant gradient every step of Adam is one learning rate.
+        // With a constant gradient, every step of Adam changes the value by the learning rate.
         let expected = 3.0 - 0.1 * sequence as f32;
         assert!(
             (floats(&after)[1][0] - expected).abs() < 1e-4,
@@ -260,7 +262,7 @@ fn a_shard_that_a_worker_used_refuses_another_job() {
 }
 
 proptest! {
-    /// V1 to V3 hold under pushes that are new, repeated, unfit or too late, in any order.
+    /// V1 to V3 hold under pushes that are new, repeated, invalid or too late, in any order.
     #[test]
     fn versions_never_decrease_and_counts_add_up(
         last_step in 1u64..20,

@@ -1,5 +1,5 @@
-//! Saves of a shard that keeps training: whatever is pushed and requested, every request is answered once,
-//! and every cut (the snapshot that a save writes) has the version that was requested.
+//! Tests the saves of a shard that keeps training. For any order of pushes and save requests, every request
+//! is answered once, and every cut (the snapshot that a save writes) has the version that was requested.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ struct Saving {
     state: ShardState<u32>,
     digest: u32,
     pushes: u64,
-    /// For each version, the number of drawn examples that the push which made the version reported.
+    /// For each version: the number of drawn examples, as reported by the push that made the version.
     drawn: Vec<u64>,
     /// The number of the last save request.
     asked: u32,
@@ -167,8 +167,8 @@ fn told(answer: &Answer<u32>) -> &'static str {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Push,
-    /// Requests a save. The first number, minus one, is the distance from the current version to the save's;
-    /// the second is the checkpoint's number.
+    /// Requests a save. The version of the save is the current version, plus the first number, minus one.
+    /// The second number is that of the checkpoint.
     Ask(u64, u64),
     Again,
     Finish(bool),
@@ -197,7 +197,7 @@ proptest! {
             match event {
                 Event::Push => saving.push(),
                 Event::Ask(further, number) => {
-                    // The version may be the one before the current one, which has passed.
+                    // The requested version may be the one before the current version, which is too late.
                     let wanted = save(number, (saving.version() + further).saturating_sub(1));
                     last = Some(wanted.clone());
                     saving.ask(wanted, 1);
@@ -217,7 +217,7 @@ proptest! {
             let waiting = usize::from(saving.writing.is_some()) + usize::from(saving.next.is_some());
             prop_assert_eq!(saving.open.len(), waiting, "(A)");
         }
-        // A request that has not been answered yet is answered when the shard reaches its version.
+        // A request that has not been answered yet is answered when the shard reaches the requested version.
         let stop = StopAt { shard: 0, step: GlobalStep(LAST_STEP) };
         saving.state.stop_at(&stop, u32::MAX);
         while saving.version() < LAST_STEP {
@@ -249,7 +249,7 @@ fn a_shard_created_anew_abandons_its_next_save() {
     assert!(saving.state.take_file_request().is_none());
 }
 
-/// Returns a creation whose values have to be read from a checkpoint.
+/// Returns a request to create a shard with values from a checkpoint.
 fn resume(step: u64) -> CreateShard {
     let checkpoint = CheckpointName { step: GlobalStep(step), life: Incarnation(1) };
     let start = StartSpec::Resume { store: "memory://".into(), checkpoint, workers: Vec::new() };
@@ -322,7 +322,7 @@ fn examples_of_a_held_gradient_do_not_count_as_drawn() {
     let drawn = |state: &mut ShardState<u32>, at| {
         state.save(save(1, at), 1, 2);
         let Some(FileRequest::Write(cut)) = state.take_file_request() else { panic!("the save is due") };
-        state.written(SaveResult::failed("not meant to be"));
+        state.written(SaveResult::failed("the test writes no file"));
         cut.workers.iter().map(|record| record.drawn).collect::<Vec<_>>()
     };
     push(&mut state, 0);

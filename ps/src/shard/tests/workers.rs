@@ -16,7 +16,7 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 use crate::shard::{Answer, Reader, ShardLimits, ShardState};
 
-/// Returns the creation of one shard with a variable of one element.
+/// Returns the request to create one shard with a variable of one element.
 pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_step: u64) -> CreateShard {
     let shard = ShardId::new(0, 0);
     let slice = SliceSpec { variable: VariableId(0), row: 0, rows: 1 };
@@ -44,7 +44,7 @@ pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_ste
     }
 }
 
-/// A worker as the test simulates it.
+/// A simulated worker.
 #[derive(Clone, Debug)]
 struct Worker {
     life: u64,
@@ -52,7 +52,7 @@ struct Worker {
     /// The version of the worker's values; `None` while the worker waits for an answer.
     read: Option<u64>,
     last: Option<Push>,
-    /// The verdict of the worker's last push, if that was answered.
+    /// The verdict on the worker's last push; `None` until the push is answered.
     told: Option<Verdict>,
 }
 
@@ -67,8 +67,8 @@ struct Shard {
     handles: u64,
     /// The handles of the requests that have not been answered yet.
     open: Vec<Handle>,
-    /// The gradients that are in the value, or may be in it because their push was not answered. Each has the
-    /// version of the values from which it was computed.
+    /// The gradients that were applied to the value, or may have been applied because their push was not
+    /// answered. Each has the version of the values from which it was computed.
     gradients: Vec<(u64, f64)>,
     lives: u64,
 }
@@ -150,7 +150,7 @@ impl Shard {
         self.send(&push);
     }
 
-    /// Sends the worker's last push again, whether or not that was answered.
+    /// Sends the worker's last push again, even if it has been answered.
     fn repeat(&mut self, worker: u32) {
         let last = self.workers.get(&worker).and_then(|entry| entry.last.clone());
         if let Some(push) = last {
@@ -163,8 +163,8 @@ impl Shard {
                 "a retry changes nothing"
             );
             assert_eq!(before.pushes.duplicate + 1, after.pushes.duplicate);
-            // The first answer counts as lost. If the end has been moved meanwhile, the repeated push need
-            // not be answered at once.
+            // The first answer counts as lost. If the end has been moved meanwhile, the answer to the
+            // repeated push may come later.
             let entry = self.workers.get_mut(&worker).unwrap();
             if self.open.iter().any(|&(of, life, _)| (of, life) == (worker, entry.life)) {
                 entry.read = None;
@@ -194,8 +194,8 @@ impl Shard {
         );
     }
 
-    /// Updates the model for the worker's unanswered push, which may be in the values or may have arrived too
-    /// late.
+    /// Adds the worker's unanswered push to the model. The shard may have applied the push, or the push may
+    /// have arrived too late.
     fn count_unanswered(&mut self, worker: u32) {
         if let Some(Worker { read: None, told: None, last: Some(push), .. }) = self.workers.get(&worker) {
             self.gradients.push((push.version.0, f64::from(gradient(worker, push.id.sequence.0))));
@@ -214,7 +214,7 @@ impl Shard {
         stopping.version
     }
 
-    /// Returns the last step, as replies report it.
+    /// Returns the last step that replies report.
     fn last_step(&mut self) -> u64 {
         let mut answers = self.state.pull(&self.ask(PullAt::Latest), None, (u32::MAX, 0, 0));
         let pulled: Pulled = answers.remove(0).result.unwrap().0.try_into().unwrap();
@@ -274,7 +274,7 @@ enum Event {
     Repeat(u32),
     Leave(u32),
     Join(u32),
-    /// Sets the step at which the shard stops to its version, plus this number, minus two.
+    /// Sets the step at which the shard stops to the shard's version, plus this number, minus two.
     StopAt(u64),
 }
 
@@ -354,8 +354,8 @@ proptest! {
         if !held_left {
             let expected: f64 = -shard.gradients.iter().map(|(_, gradient)| gradient).sum::<f64>();
             let told = shard.state.observe().pushes.applied as usize;
-            // The list contains all gradients that are in the value. If the counts are equal, so are the
-            // sums.
+            // The list contains all applied gradients. If the counts are equal, it contains nothing else, so
+            // the sums must be equal.
             prop_assert!(told <= shard.gradients.len());
             if shard.gradients.len() == told {
                 let value = shard.value();
@@ -365,7 +365,7 @@ proptest! {
     }
 
     /// In any order of arrival, with retries in between, each update is the mean of all gradients of its
-    /// version; in deterministic mode its bits do not depend on the order.
+    /// version. In deterministic mode, the bits of the update do not depend on the order.
     #[test]
     fn synchronous_updates_are_means_in_any_order(
         workers in 1u32..5,
@@ -419,7 +419,7 @@ fn a_push_of_a_life_that_is_over_is_refused() {
     shard.push(0);
     let late = shard.workers[&1].clone();
     shard.leave(1);
-    assert_eq!(shard.state.observe().version, Version(1), "worker/0 does not wait for it");
+    assert_eq!(shard.state.observe().version, Version(1), "worker/0 does not wait for worker/1");
     shard.workers.insert(1, late);
     let refused = shard.state.observe().pushes.refused;
     shard.push(1);
@@ -448,7 +448,7 @@ fn the_only_worker_advances_a_shard_that_is_behind_it() {
     shard.leave(0);
     assert_eq!(shard.state.observe().version, Version(1));
     for version in 2..5 {
-        assert!(shard.workers[&1].read.is_some(), "it waits for no other worker");
+        assert!(shard.workers[&1].read.is_some(), "worker/1 waits for no other worker");
         shard.push(1);
         assert_eq!(shard.state.observe().version, Version(version));
     }
@@ -525,7 +525,7 @@ fn reaching_the_end_releases_waiting_workers() {
         assert_eq!(shard.state.observe().waiting, 0);
         assert!(shard.workers[&0].read.is_some());
         // The worker was released when the shard reached that end. Once the end has been moved, the worker
-        // waits for the other one as before.
+        // waits for the other worker as before.
         shard.stop_at(40);
         shard.push(0);
         let after = shard.state.observe();

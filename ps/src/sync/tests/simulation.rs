@@ -176,12 +176,12 @@ impl Simulation {
         let joined = self
             .members
             .join(worker, Incarnation(self.lives), |members| policy.first_step(worker, version, members));
-        joined.expect("a later life may join");
+        joined.expect("a later incarnation may join");
         self.workers.insert(worker, Worker { life: self.lives, read: None, pushed: None });
         self.settle();
     }
 
-    /// Makes the update if it is due, and gives values to every worker that waits for them and may have them.
+    /// Makes the update if it is due, and gives values to every waiting worker whose step may begin.
     fn settle(&mut self) {
         while self.policy.is_due(Version(self.version), &self.members) {
             self.policy.updated();

@@ -1,12 +1,12 @@
-//! Samples of an evaluator: the number of its evaluations, and the results of the last one. The chief's
-//! evaluations use the latter, too.
+//! Samples of an evaluator: the number of its evaluations, and the results of the last evaluation. The
+//! chief's samples use the same code for the results of its evaluations.
 
 use pushpull_messages::message::MetricValue;
 use pushpull_messages::observe::EvaluatorSnapshot;
 
 use super::exposition::Samples;
 
-/// The maximum number of a model's metrics that are shown. A graph may have any number.
+/// The maximum number of metrics of a model that are shown. A graph may have any number of metrics.
 const METRICS_MAX: usize = 64;
 
 pub(super) fn samples(evaluator: &EvaluatorSnapshot, out: &mut Samples<'_>) {

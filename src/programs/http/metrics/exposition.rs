@@ -1,7 +1,8 @@
-//! Families of samples: fills them and writes them as text. Every family is in the table.
+//! Collects the samples of one scrape in families, and writes them as text. All families are defined in the
+//! table `FAMILIES`.
 //!
-//! Wanted properties: (A) buckets are cumulative, and the last one equals the count; (B) no two samples of a
-//! family have the same labels; (C) a family without samples is left out.
+//! Wanted properties: (A) buckets are cumulative, and the last bucket equals the count; (B) no two samples
+//! of a family have the same labels; (C) a family without samples is left out.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ pub(super) struct Samples<'a> {
     task: TaskId,
 }
 
-/// The labels of a sample besides those of the task.
+/// The labels of a sample, without those of the task.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 impl Exposition {
@@ -35,7 +36,7 @@ impl Exposition {
         Samples { families: &mut self.0, task }
     }
 
-    /// Returns the text that Prometheus reads. It also contains the metrics that the system keeps about this
+    /// Returns the text that Prometheus reads. It also contains the operating system's metrics of this
     /// process.
     pub(super) fn text(self) -> String {
         let mut families = self.families();
@@ -122,7 +123,7 @@ impl Samples<'_> {
         self.put(name, Kind::Gauge, labels, |metric| set_gauge(metric, value));
     }
 
-    /// Adds one sample for each state: 1 for `one`, 0 for the others.
+    /// Adds one sample for each state in `all`. The sample is 1 for the state `one`, and 0 for the others.
     pub(super) fn one_of(&mut self, name: &str, label: &'static str, all: &[&str], one: &str) {
         for state in all {
             self.gauge(name, &[(label, state)], f64::from(u8::from(*state == one)));
@@ -141,7 +142,8 @@ impl Samples<'_> {
         self.histogram(name, labels, bounds, staleness.buckets.as_slice(), staleness.sum as f64);
     }
 
-    /// Adds a histogram of counts by upper bounds. The last count is that of all values above the last bound.
+    /// Adds a histogram. `counts` has one count for each of `bounds`, the upper bounds of the buckets, and a
+    /// last count for all values above the last bound.
     fn histogram(
         &mut self,
         name: &str,
@@ -163,7 +165,7 @@ impl Samples<'_> {
             bucket
         };
         let (_, count) = *buckets.last().expect("there is at least the last one");
-        // The encoder adds the bucket with the infinite bound.
+        // The bucket with the infinite bound is left out, because the encoder adds it.
         let finite = buckets[..buckets.len() - 1].iter().map(bucket).collect();
         self.put(name, Kind::Histogram, labels, |metric| {
             let mut histogram = Histogram::default();

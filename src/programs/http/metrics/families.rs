@@ -3,11 +3,11 @@
 /// The kind of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A number that only increases, from 0 when the task starts.
+    /// A number that is 0 when the task starts, and then only increases.
     Counter,
     /// A number that goes up and down.
     Gauge,
-    /// Counts by upper bounds.
+    /// Counts of values in buckets, which are given by their upper bounds.
     Histogram,
 }
 
@@ -18,8 +18,8 @@ use Kind::{Counter, Gauge, Histogram};
 pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     // Any task.
     ("pushpull_build_info", Gauge, "Always 1; the label names the version."),
-    ("pushpull_task_state", Gauge, "The state of the task: 1 for that state, 0 for the others."),
-    ("pushpull_task_start_time_seconds", Gauge, "The time at which this life of the task began, since 1970."),
+    ("pushpull_task_state", Gauge, "1 for the state that the task is in, 0 for the others."),
+    ("pushpull_task_start_time_seconds", Gauge, "Time at which this incarnation of the task began, in seconds since 1970."),
     ("pushpull_actor_queue_messages", Gauge, "Messages that wait in the actor's mailbox."),
     ("pushpull_actor_waiting_seconds", Histogram, "How long messages waited in the actor's mailbox."),
     ("pushpull_actor_handling_seconds", Histogram, "How long the actor took to handle a message."),
@@ -27,8 +27,8 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     // Traffic of ps and worker tasks.
     ("pushpull_messages_total", Counter, "Messages by direction, without heartbeats."),
     ("pushpull_payload_bytes_total", Counter, "Bytes of tensors by direction, without headers."),
-    ("pushpull_in_flight_bytes", Gauge, "Payload bytes in flight: at a worker those that wait for a reply, at a ps those received and not answered."),
-    ("pushpull_in_flight_limit_bytes", Gauge, "The limit of payload bytes in flight; a request beyond it waits."),
+    ("pushpull_in_flight_bytes", Gauge, "Payload bytes in flight: at a worker, those of requests that wait for a reply; at a ps, those of requests that were received and not yet answered."),
+    ("pushpull_in_flight_limit_bytes", Gauge, "Maximum of payload bytes in flight; a request that would exceed the maximum waits."),
     // Ps tasks.
     ("pushpull_connections_accepted_total", Counter, "Connections accepted."),
     ("pushpull_connections_closed_total", Counter, "Connections closed, by reason."),
@@ -38,29 +38,29 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_shard_slices", Gauge, "Slices of variables that the shard owns."),
     ("pushpull_shard_variable_bytes", Gauge, "Bytes of the shard's variables."),
     ("pushpull_shard_slot_bytes", Gauge, "Bytes of the optimizer's slots and of the averages."),
-    ("pushpull_shard_held_bytes", Gauge, "Bytes of gradients that wait for others."),
+    ("pushpull_shard_held_bytes", Gauge, "Bytes of gradients that the shard holds until the gradients of other workers arrive."),
     ("pushpull_shard_members", Gauge, "Workers that are members of the shard now."),
     ("pushpull_shard_waiting_pulls", Gauge, "Pulls that wait for their step to begin."),
-    ("pushpull_shard_leaving", Gauge, "1 where the shard's task was told to stop and waits for the chief to save."),
+    ("pushpull_shard_leaving", Gauge, "1 if the shard's task was told to stop and waits for the chief to save a checkpoint."),
     ("pushpull_pushes_received_total", Counter, "Pushes received by the shard: the sum over all verdicts."),
     ("pushpull_pushes_total", Counter, "Pushes by shard and verdict."),
     ("pushpull_pushes_not_finite_total", Counter, "Pushes refused because they were not finite."),
     ("pushpull_pulls_total", Counter, "Pulls answered, including those within a push."),
     ("pushpull_push_staleness_versions", Histogram, "Staleness of the applied pushes, in versions of the shard."),
-    ("pushpull_push_steps_behind", Histogram, "By how many steps the worker furthest ahead was ahead when a push came."),
+    ("pushpull_push_steps_behind", Histogram, "Number of steps by which the pushing worker was behind the worker that was furthest ahead."),
     ("pushpull_apply_seconds", Histogram, "How long updates took."),
     ("pushpull_checkpoint_part_write_seconds", Histogram, "How long the shard took to write its part of a checkpoint."),
     ("pushpull_checkpoint_part_failures_total", Counter, "Parts of checkpoints that the shard could not write."),
     // Workers.
-    ("pushpull_worker_steps_total", Counter, "Steps of the worker."),
+    ("pushpull_worker_steps_total", Counter, "Steps that this incarnation of the worker has made."),
     ("pushpull_worker_global_step", Gauge, "The greatest number of updates that a shard reported to the worker."),
-    ("pushpull_worker_batches_drawn_total", Counter, "Batches drawn from the input, in all lives of the worker."),
+    ("pushpull_worker_batches_drawn_total", Counter, "Batches drawn from the input, in all incarnations of the worker."),
     ("pushpull_worker_examples_total", Counter, "Examples for which the worker computed gradients."),
     ("pushpull_worker_steps_skipped_total", Counter, "Steps whose gradients were dropped because they were not finite."),
     ("pushpull_step_phase_seconds", Histogram, "Time of a step by phase: input, compute, filter, exchange, hooks."),
     ("pushpull_worker_pushes_total", Counter, "The worker's pushes by verdict, over all shards."),
     ("pushpull_worker_push_staleness_versions", Histogram, "Staleness of the worker's applied pushes, in versions of their shard."),
-    ("pushpull_push_round_trip_seconds", Histogram, "Time from push to reply, by shard: wire, queue, apply, and waiting for others."),
+    ("pushpull_push_round_trip_seconds", Histogram, "Time from push to reply, by shard; it includes the network, the queue, the update, and waiting for other workers."),
     ("pushpull_reconnections_total", Counter, "Connections to ps tasks that were restored."),
     ("pushpull_resends_total", Counter, "Requests to ps tasks that were sent again."),
     // Evaluations, by the chief or an evaluator.
@@ -70,30 +70,30 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_evaluation_step", Gauge, "The step of the last evaluation."),
     ("pushpull_evaluation", Gauge, "The last evaluation by metric: the loss, and the metrics of the model."),
     // The chief.
-    ("pushpull_job_phase", Gauge, "The phase of the job: 1 for that phase, 0 for the others."),
+    ("pushpull_job_phase", Gauge, "1 for the phase that the job is in, 0 for the others."),
     ("pushpull_job_up_seconds", Gauge, "Time since the chief was started."),
-    ("pushpull_job_failed", Gauge, "1 where the job ended with an error."),
+    ("pushpull_job_failed", Gauge, "1 if the job ended with an error."),
     ("pushpull_job_step", Gauge, "Updates of the shard that is furthest ahead."),
     ("pushpull_job_last_step", Gauge, "The step at which the training ends."),
     ("pushpull_job_began_step", Gauge, "The step at which this run began."),
-    ("pushpull_loss", Gauge, "Training loss over the last steps: of the job at the chief, of the worker at a worker."),
+    ("pushpull_loss", Gauge, "Mean training loss over the last steps; the chief reports that of the job, and a worker its own."),
     ("pushpull_steps_per_second", Gauge, "Updates per second, over the last seconds."),
     ("pushpull_examples_per_second", Gauge, "Examples per second for which gradients were computed, over the last seconds."),
     ("pushpull_job_workers", Gauge, "Workers by state."),
-    ("pushpull_job_task_reachable", Gauge, "1 where the chief can reach the task now; a worker that left has no sample."),
-    ("pushpull_job_task_lives_total", Counter, "Lives of the task: more than one where it was restarted."),
+    ("pushpull_job_task_reachable", Gauge, "1 if the chief can reach the task now, else 0; a worker that left has no sample."),
+    ("pushpull_job_task_lives_total", Counter, "Incarnations of the task; more than 1 if the task was restarted."),
     ("pushpull_job_worker_report_age_seconds", Gauge, "Time since the worker's last report."),
     ("pushpull_job_worker_steps_per_second", Gauge, "The worker's steps per second, over the last seconds."),
     ("pushpull_job_worker_examples_per_second", Gauge, "The worker's examples per second, over the last seconds."),
     ("pushpull_job_worker_staleness_versions", Gauge, "Mean staleness of the worker's pushes over the last seconds, in versions of their shard."),
     ("pushpull_job_shard_updates_per_second", Gauge, "The shard's updates per second, over the last seconds."),
-    ("pushpull_job_shard_busy_ratio", Gauge, "The share of the last seconds in which the shard handled messages: 0 to 1."),
-    ("pushpull_job_shard_round_trip_seconds", Gauge, "Time from push to reply as the shard's workers see it: the mean over the last seconds."),
+    ("pushpull_job_shard_busy_ratio", Gauge, "Fraction of the last seconds in which the shard handled messages, from 0 to 1."),
+    ("pushpull_job_shard_round_trip_seconds", Gauge, "Mean time from push to reply over the last seconds, measured by the workers."),
     ("pushpull_checkpoint_saves_total", Counter, "Checkpoints made."),
     ("pushpull_checkpoint_failures_total", Counter, "Checkpoints that could not be made."),
     ("pushpull_checkpoint_last_step", Gauge, "The step of the newest complete checkpoint."),
     ("pushpull_checkpoint_age_seconds", Gauge, "Time since the newest checkpoint of this run was complete."),
     ("pushpull_checkpoint_write_seconds", Histogram, "How long the shards took to write their parts of a checkpoint."),
     ("pushpull_bottleneck", Gauge, "1 for each task or shard that holds up the others, by kind and name."),
-    ("pushpull_spans_lost_total", Counter, "Spans of the timeline that were left out."),
+    ("pushpull_spans_lost_total", Counter, "Spans that were dropped from the timeline."),
 ];

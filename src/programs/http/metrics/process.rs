@@ -1,7 +1,8 @@
-//! What the operating system counts for this process: read from `/proc`, and shown under the names that the
-//! client libraries of Prometheus share. Independent of tasks.
+//! The operating system's metrics of this process. They are read from `/proc`, and have the names that all
+//! client libraries of Prometheus use. Independent of tasks.
 //!
-//! Two files are read here by hand: the library that does it takes longer to build than the rest of the page.
+//! The two files are parsed by hand. A library for this would take longer to build than the rest of the
+//! endpoint.
 
 use std::fs;
 
@@ -10,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::families::Kind;
 
-/// A number about the process: name, kind, help and value.
+/// A metric of the process: name, kind, help and value.
 pub(super) type Reading = (&'static str, Kind, &'static str, f64);
 
 /// The fields of `/proc/self/stat` that are shown, as proc_pid_stat(5) describes them.
@@ -19,7 +20,7 @@ struct Stat {
     /// Processor time in user and kernel mode, in clock ticks.
     cpu_ticks: u64,
     threads: u64,
-    /// The time from the start of the system to that of the process, in clock ticks.
+    /// The time at which the process started, in clock ticks since the start of the system.
     start_ticks: u64,
     virtual_bytes: u64,
     resident_pages: u64,
@@ -31,7 +32,7 @@ impl Stat {
         // The name of the program is in parentheses, and may itself contain spaces and parentheses.
         let (_, fields) = file.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-        // The manual counts from 1, and the third field is the first one after the name.
+        // The manual numbers the fields from 1, and field 3 is the first one after the name.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {
             cpu_ticks: field(14)?.checked_add(field(15)?)?,
@@ -43,7 +44,7 @@ impl Stat {
     }
 }
 
-/// Returns all that can be read. What the system does not tell is left out.
+/// Returns the metrics that this system provides, and leaves out all others.
 pub(super) fn readings() -> Vec<Reading> {
     use Kind::{Counter, Gauge};
 
@@ -59,7 +60,7 @@ pub(super) fn readings() -> Vec<Reading> {
         "Total user and system CPU time spent in seconds.",
         stat.map(|stat| seconds(stat.cpu_ticks)),
     );
-    // Reading the directory opens it, too.
+    // Reading the directory opens one more descriptor, which is subtracted.
     let open = fs::read_dir("/proc/self/fd").ok().map(|open| open.count().saturating_sub(1) as f64);
     add("process_open_fds", Gauge, "Number of open file descriptors.", open);
     let limit = getrlimit(Resource::Nofile).current.map(|limit| limit as f64);

@@ -1,5 +1,5 @@
-//! The text that Prometheus reads is well-formed whatever the snapshots contain, as judged by our own parser
-//! and by promtool.
+//! Tests that the text for Prometheus is well-formed for all snapshots. A parser in this file and promtool
+//! check the text.
 //!
 //! Wanted properties: (A)–(C) of the exposition; (D) every sample has the value that the snapshot contains.
 
@@ -301,7 +301,7 @@ fn parts(sample: &str) -> (&str, BTreeSet<&str>, Option<f64>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
-    /// (A)–(D).
+    /// Checks (A)–(D).
     #[test]
     fn whatever_the_snapshots_hold_it_is_well_formed(seed in 1u64..) {
         let cluster = Numbers(seed).cluster();
@@ -385,7 +385,7 @@ fn a_family_without_samples_is_left_out() {
 fn promtool_finds_nothing_to_complain_of() {
     let page = text(&Numbers(4711).cluster());
     let said = promtool(&["check", "metrics"], &page);
-    // On a success promtool may still print what it would write differently.
+    // promtool may print suggestions even if it succeeds.
     assert!(said.as_deref().is_none_or(|said| said.trim().is_empty()), "{said:?}\n{page}");
 }
 
@@ -393,7 +393,7 @@ fn promtool_finds_nothing_to_complain_of() {
 const NAMES: &str = "tests/golden/metrics.txt";
 
 /// Returns one line for each family that a role shows: role, name, kind and labels. Several snapshots are
-/// used, because some samples do not occur in each of them.
+/// used, because no single snapshot has all samples.
 fn names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for snapshot in (1..40).flat_map(|seed| Numbers(seed).cluster()) {
@@ -424,6 +424,6 @@ fn names_of_metrics_stay() {
         (committed.difference(&now).collect(), now.difference(&committed).collect());
     assert!(
         lost.is_empty() && new.is_empty(),
-        "dashboards rely on these names; edit {NAMES} only for a change that users are told of\nlost: {lost:#?}\nnew: {new:#?}"
+        "dashboards rely on these names; edit {NAMES} only for a change that is announced to users\nlost: {lost:#?}\nnew: {new:#?}"
     );
 }

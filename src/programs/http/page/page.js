@@ -1,5 +1,6 @@
-// The chief's page. It draws the events of /events. Everything that comes from the cluster is set as text, never as
-// markup, since users choose names. Styles are set by property, never by attribute: the page's policy asks for that.
+// The chief's page. It draws the data that arrives as events from /events. Everything that comes from the cluster is
+// set as text and never as markup, because users choose the names. Styles are set through properties and never through
+// attributes, because the page's content security policy forbids style attributes.
 
 "use strict";
 
@@ -94,7 +95,7 @@ function shortDuration(ms) {
   const s = Math.round(ms / 1000);
   return s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min` : s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
 }
-// A short form, as on a clock.
+// Formats a duration as a clock does, such as 2:05 or 1:02:05.
 function countdown(ms) {
   if (!isNumber(ms)) return "–";
   const s = Math.round(ms / 1000);
@@ -133,7 +134,7 @@ function linked(text, http) {
   return link;
 }
 
-// Keeps one child for each key, in the given order.
+// Makes the children of an element match the keys: one child for each key, in the given order.
 function keyed(parent, keys, create, update) {
   const known = new Map();
   for (const child of [...parent.children]) known.set(child.dataset.key, child);
@@ -151,7 +152,7 @@ function keyed(parent, keys, create, update) {
 
 const PHASE_WORDS = { starting: "starting", training: "training", evaluating: "evaluating", failing: "failing", ended: "ended" };
 
-// A job that ended before its last step was stopped or failed.
+// A job that has ended before its last step either was stopped or failed.
 function howItEnded(job) {
   const done = job.step >= job.last_step && job.last_step > 0;
   if (job.failed) return `The job has failed at step ${whole(job.step)}: ${job.reason}`;
@@ -194,7 +195,7 @@ function showSummary(job) {
     about.batch_size && `batch ${whole(about.batch_size)} per worker`,
     about.variables && `${whole(about.variables)} variables, ${bytes(about.variable_bytes)}`,
     job.began > 0 && `resumed from step ${whole(job.began)}`,
-    job.spans_lost > 0 && `${whole(job.spans_lost)} spans left out of the timeline`,
+    job.spans_lost > 0 && `${whole(job.spans_lost)} spans dropped from the timeline`,
   ].filter(Boolean);
   keyed(id("facts"), facts.map((_, i) => String(i)), () => make("span"), (span, key) => say(span, facts[Number(key)]));
 
@@ -346,7 +347,7 @@ const plural = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"
 
 // ---- Tables
 
-// A column: its head, the value to sort by, and how to fill a cell. Columns of text are aligned to the left.
+// Each column has a heading, a value to sort by, and a function that fills a cell. Columns of text are aligned to the left.
 class Table {
   constructor(element, columns, rowId) {
     Object.assign(this, { element, columns, rowId, by: 0, down: false });
@@ -440,7 +441,7 @@ function nameCell(cell, name, http) {
 
 const phaseClass = (name) => `p-${PHASES.includes(name) ? name : "other"}`;
 
-// A bar of the phases, and the slowest one in words.
+// Shows the phases of a step as a bar, and names the slowest phase.
 function phasesCell(cell, row) {
   const total = row.phases_us.reduce((sum, [, us]) => sum + us, 0);
   let box = cell.firstElementChild;
@@ -465,16 +466,16 @@ const oneDigit = (value) => (isNumber(value) ? value.toFixed(1) : "–");
 const workersTable = new Table(id("workers"), [
   { name: "worker", sort: (row) => row.worker, fill: (cell, row) => nameCell(cell, `worker/${row.worker}`, row.http) },
   { name: "state", text: true, sort: (row) => row.state, fill: (cell, row) => stateCell(cell, row.state, row.state) },
-  column("step", "Steps in this life of the worker", (row) => row.local_step),
+  column("step", "Steps since the worker was started", (row) => row.local_step),
   column("steps/s", "Over the last seconds", (row) => row.steps_per_s, rate),
   column("examples/s", "Over the last seconds", (row) => row.examples_per_s, rate),
   column("loss", "Mean over the last steps", (row) => row.loss, real),
   column("staleness", "Mean over the pushes of the last seconds, in versions of their shard", (row) => row.staleness, oneDigit),
-  { name: "a step's time", text: true, about: "Time of a step by phase; the slowest phase is named", sort: stepTime, fill: phasesCell },
-  column("applied", "Pushes that were applied as an update each", (row) => row.verdicts.applied),
+  { name: "step time", text: true, about: "Time of a step by phase; the slowest phase is named", sort: stepTime, fill: phasesCell },
+  column("applied", "Pushes that were each applied as one update", (row) => row.verdicts.applied),
   column("held", "Pushes that were aggregated with others into one update", (row) => row.verdicts.held),
-  column("stale", "Pushes that came after the update that they were meant for", (row) => row.verdicts.stale, whole, "warn"),
-  column("stopped", "Pushes that came after the last step", (row) => row.verdicts.stopped),
+  column("stale", "Pushes that arrived after the update to which they should have contributed", (row) => row.verdicts.stale, whole, "warn"),
+  column("stopped", "Pushes that arrived after the last update of the job", (row) => row.verdicts.stopped),
   column("skipped", "Steps whose gradients were dropped because they were not finite", (row) => row.skipped, whole, "bad"),
   column("reconnections", "Connections to ps tasks that were restored", (row) => row.reconnections, whole, "warn"),
   column("resends", "Requests to ps tasks that were sent again", (row) => row.resends, whole, "warn"),
@@ -486,23 +487,23 @@ const shardsTable = new Table(id("shards"), [
   { name: "state", text: true, sort: (row) => row.state, fill: (cell, row) => stateCell(cell, row.state, SHARD_GLYPHS[row.state]) },
   column("version", "Updates applied", (row) => row.version),
   column("updates/s", "Over the last seconds", (row) => row.updates_per_s, rate),
-  column("busy", "Share of the last seconds in which the shard handled messages", (row) => row.busy, (busy) => percent(busy, 0)),
-  column("queued", "Messages that wait in the mailbox", (row) => row.queue),
-  column("wait", "Mean time that a message waited in the mailbox", (row) => row.waited_us, micros),
+  column("busy", "Fraction of the last seconds in which the shard handled messages", (row) => row.busy, (busy) => percent(busy, 0)),
+  column("queued", "Messages that wait in the shard's mailbox", (row) => row.queue),
+  column("wait", "Mean time that a message waited in the shard's mailbox", (row) => row.waited_us, micros),
   column("handling", "Mean time to handle a message", (row) => row.handling_us, micros),
-  column("round trip", "Time from push to reply, as the workers see it", (row) => row.round_trip_us, micros),
+  column("round trip", "Time from push to reply, measured by the workers", (row) => row.round_trip_us, micros),
   column("staleness", "Mean over all applied pushes, in versions", (row) => row.staleness, oneDigit),
   column("pushes", "Pushes received", (row) => row.pushes.received),
-  column("applied", "Applied as an update each", (row) => row.pushes.applied),
-  column("held", "Aggregated with others into one update", (row) => row.pushes.held),
-  column("stale", "Came after the update that they were meant for", (row) => row.pushes.stale, whole, "warn"),
-  column("again", "Received again, and answered with the first verdict", (row) => row.pushes.duplicate, whole, "warn"),
-  column("refused", "Refused: they did not fit, or were not finite", (row) => row.pushes.refused, whole, "bad"),
+  column("applied", "Pushes that were each applied as one update", (row) => row.pushes.applied),
+  column("held", "Pushes that were aggregated with others into one update", (row) => row.pushes.held),
+  column("stale", "Pushes that arrived after the update to which they should have contributed", (row) => row.pushes.stale, whole, "warn"),
+  column("duplicate", "Pushes that were received again, and answered with their first verdict", (row) => row.pushes.duplicate, whole, "warn"),
+  column("refused", "Pushes that were refused, for example because they were not finite", (row) => row.pushes.refused, whole, "bad"),
   column("pulls", "Pulls answered", (row) => row.pulls),
   column("waiting", "Pulls that wait for their step to begin", (row) => row.waiting),
   column("variables", "Variables of which the shard has a slice", (row) => row.variables),
   column("bytes", "Bytes of the slices", (row) => row.bytes, bytes),
-  column("beside them", "Bytes of slots, averages and held gradients", (row) => row.more_bytes, bytes),
+  column("other bytes", "Bytes of slots, averages and held gradients", (row) => row.more_bytes, bytes),
   { name: "placement", text: true, about: "Slices of the shard", sort: (row) => row.slices, fill: placementCell },
 ], (key) => `row-${key}`);
 shardsTable.detail = state.open;
@@ -593,7 +594,7 @@ function showCheckpoints(job) {
     ["made", isNumber(made.age_ms) ? ago(made.age_ms) : made.last ? "before this run" : "–"],
     ["saves", whole(made.saves)],
     ["failed", whole(made.failed), made.failed > 0 ? "bad" : ""],
-    ["a part takes", took.count ? micros(took.us) : "–"],
+    ["time per shard", took.count ? micros(took.us) : "–"],
     ["where", made.location],
   ];
   keyed(box, facts.flatMap(([name]) => [`name ${name}`, name]), (key) => {
@@ -659,7 +660,7 @@ function niceTicks(low, high, count) {
   return ticks;
 }
 
-// At most two points for each pixel: points that fall together become their mean.
+// Returns at most two points for each pixel. If there are more, neighbouring points are replaced by their mean.
 function thinned(points, columns) {
   if (points.length <= columns * 2) return points;
   const size = points.length / columns;
@@ -702,7 +703,7 @@ class Chart {
     hover(this.scale.unX(event.clientX - box.left), this);
   }
 
-  // Series: {name, className, points: [[x, y], ...]}, by x.
+  // Sets the series of the chart: {name, className, points: [[x, y], ...]}, with points in the order of x.
   set(series) {
     this.series = series.filter((one) => one.points.length > 0);
     this.show();
@@ -778,7 +779,7 @@ class Chart {
     this.point();
   }
 
-  // The values at the pointer.
+  // Shows the values at the pointer.
   point() {
     this.svg.querySelector(".cursor")?.remove();
     if (state.hover === null || !this.scale) { this.tip.hidden = true; return; }
@@ -812,7 +813,7 @@ function nearest(points, x) {
   return low > 0 && x - points[low - 1][0] < points[low][0] - x ? low - 1 : low;
 }
 
-// Stacks each series on those before it; all have the same points.
+// Stacks each series on the previous ones. All series have the same x values.
 function stack(series) {
   let below = series[0].points.map(([x]) => [x, 0]);
   return series.map((one) => {
@@ -843,7 +844,7 @@ function addPoints(points, isAll) {
     state.points.push(point);
     last = point.at_ms;
   }
-  // Drops every other point of the older half, except evaluations: the curve keeps its shape.
+  // Drops every other point of the older half, except evaluations, so that the curve keeps its shape.
   if (state.points.length > POINTS_MAX) {
     const half = POINTS_MAX / 2;
     state.points = state.points.filter((point, at) => at >= half || at % 2 === 0 || point.evaluation.length > 0);
@@ -937,7 +938,7 @@ async function asked(path) {
   return answer;
 }
 
-// The chief's past first, then the events since.
+// Loads the curves and log lines from before this connection, and adds the points that have arrived since.
 async function catchUp(source) {
   try {
     const [points, lines] = await Promise.all(["curves", "log"].map(async (path) => (await asked(path)).json()));
@@ -948,7 +949,7 @@ async function catchUp(source) {
     addLog(lines);
     later("curves", "log");
   } catch {
-    // Without the past, the events alone are shown; a broken connection is noticed elsewhere.
+    // After an error only new events are shown. A broken connection is noticed by the event source.
   }
 }
 
@@ -975,7 +976,7 @@ function ended(event) {
     const last = JSON.parse(event.data);
     if (last && last.job && last.tasks) state.job = last;
   } catch {
-    // The end may come without a state: then the one before was the last.
+    // The end may arrive without a state. In that case the previous state was the last one.
   }
   if (state.job) state.job.phase = "ended";
   connection.source.close();
@@ -992,7 +993,7 @@ function connect() {
   connection.heard = Date.now();
   source.addEventListener("open", () => { heard(); catchUp(source); });
   source.addEventListener("job", (event) => take(event, (job) => {
-    // A restarted chief does not know what it sent before.
+    // A shorter up time means that the chief was restarted, so the old curves and placement no longer apply.
     if (state.job && job.up_ms < state.job.up_ms) { state.points = []; state.placement = null; catchUp(source); }
     state.job = job;
     later("job");
@@ -1032,14 +1033,14 @@ setInterval(() => {
 
 const TOKEN = "pushpull-token";
 
-// Shows a dialog, and returns whether the person continued.
+// Shows a dialog, and returns whether the user continued.
 function dialog(name, cancel) {
   const box = id(name);
   return new Promise((answer) => {
     const finish = (goOn) => () => { box.onclose = null; box.close(); answer(goOn); };
     box.querySelector("form").onsubmit = (event) => { event.preventDefault(); finish(true)(); };
     id(cancel).onclick = finish(false);
-    // The event comes after the dialog was closed: it may be open again.
+    // This event arrives after the dialog was closed. The dialog may be open again by then.
     box.onclose = () => { if (!box.open) answer(false); };
     box.showModal();
   });
@@ -1069,7 +1070,7 @@ async function wish(path, asking, done) {
       const answer = await fetch(path, { method: "POST", headers: { Authorization: `Bearer ${secret}` }, credentials: "omit", cache: "no-store" });
       if (answer.status === 401) {
         sessionStorage.removeItem(TOKEN);
-        why = "The chief refused this token. Is it the one that the chief was started with?";
+        why = "The chief refused this token. Enter the token that the chief was started with.";
         continue;
       }
       const refusal = answer.ok ? null : await answer.json().then((told) => told.error, () => null);
@@ -1081,9 +1082,9 @@ async function wish(path, asking, done) {
   }
 }
 
-id("save").addEventListener("click", () => wish("save", "Asking the chief to save", "It will save."));
+id("save").addEventListener("click", () => wish("save", "Asking the chief to save", "The chief will save."));
 id("stop").addEventListener("click", async () => {
-  if (await dialog("stop-dialog", "stop-cancel")) await wish("stop", "Asking the chief to stop", "It will stop.");
+  if (await dialog("stop-dialog", "stop-cancel")) await wish("stop", "Asking the chief to stop", "The chief will stop the job.");
 });
 
 later("curves", "log");

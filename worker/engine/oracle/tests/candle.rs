@@ -1,6 +1,6 @@
-//! Compares the engine with another one, candle: the results of each operation, forward and backward. Our
-//! interpreter was written together with the engine, and might share its misunderstandings of an operation;
-//! candle does not.
+//! Compares the engine with another engine, candle: the results of each operation, forward and backward. The
+//! interpreter was written together with our engine, so both might misunderstand an operation in the same
+//! way. Candle was written independently.
 //!
 //! Tolerance: 10⁻⁵ of the largest number of each tensor (but at least 10⁻⁵); both engines compute in f32.
 
@@ -15,7 +15,7 @@ use pushpull_messages::input::Column;
 
 use self::trial::{Bounds, Numbers, Trial};
 
-// The engine's own tests lay out graphs and data in the same way.
+// These modules are shared with the engine's own tests.
 #[path = "../../src/tests/images.rs"]
 mod images;
 #[path = "../../src/tests/index.rs"]
@@ -30,8 +30,9 @@ mod trial;
 const EXAMPLES: usize = 2;
 const ROUNDS: u64 = 6;
 
-/// Compares a computation on some variables with candle's: the mean of the squares of its result (or the
-/// result itself if it is a single number), and the gradient with respect to every variable.
+/// Compares a computation on some variables with the same computation in candle. The loss is the mean of the
+/// squares of the result, or the result itself if it is a single number. The loss and its gradient with
+/// respect to every variable must agree.
 fn compare(
     what: &str,
     shapes: &[&[usize]],
@@ -172,8 +173,8 @@ fn pools() {
         let last = |x: Tensor| x.permute((0, 2, 3, 1))?.contiguous();
         let window = Window::tiles(size);
         let ours = |g: &mut GraphBuilder, v: &[NodeId]| g.max_pool2d(v[0], window);
-        // The gradient of candle's own pooling is divided by the number of pixels in a window; that of maxima
-        // over two axes is not.
+        // Candle's pooling divides its gradient by the number of pixels in a window. The comparison uses
+        // maxima over two axes instead, whose gradient is not divided.
         compare("max_pool2d", &[shape], seed, ours, |v, _| {
             let windows = v[0].reshape((images * h, size, w, size, channels))?;
             windows.max_keepdim(3)?.max_keepdim(1)?.reshape((images, h, w, channels))

@@ -1,5 +1,5 @@
-//! Tests of several devices: the results of the parts of a batch add up to the result of the whole batch,
-//! however the batch is divided.
+//! Tests several devices: for every division of a batch, the results of the parts add up to the result of
+//! the whole batch.
 //!
 //! Tolerance: 10⁻⁴ of the largest gradient, since the sums are taken in another order.
 
@@ -63,8 +63,8 @@ proptest! {
     }
 }
 
-/// A device draws the same mask for its part as one device would for the whole batch: the sum of the parts'
-/// gradients has exactly the same zeros.
+/// A device draws the mask that its examples would get in the whole batch. Therefore the sum of the parts'
+/// gradients has exactly the zeros of the whole batch's gradient.
 #[test]
 fn a_device_drops_what_the_whole_batch_would() {
     const EXAMPLES: usize = 9;
@@ -88,7 +88,7 @@ fn a_device_drops_what_the_whole_batch_would() {
     assert_ne!(trial.train().gradients, whole.gradients, "every step draws others");
 }
 
-/// Each device contributes its share of the update of the moving statistics, so all of them together take one
+/// Each device contributes a part of the update of the moving statistics, so all devices together take one
 /// step.
 #[test]
 fn moving_statistics_take_one_step_for_all_devices_together() {
@@ -102,7 +102,7 @@ fn moving_statistics_take_one_step_for_all_devices_together() {
     let loss = g.l2_loss(y);
     let graph = g.finish(loss, &[]).unwrap();
     let mut trial = Trial::new(&graph, &Bounds::new(), 6, 1.0, 5);
-    // All examples are equal: the mean of each part is that of the whole batch, and there is no variance.
+    // All examples are equal: the mean of each part is the mean of the whole batch, and the variance is 0.
     trial.batch.columns[0] = Column::F32([0.5, -0.25].repeat(6));
     let parts: Vec<Trained> = [0..1, 1..3, 3..6].map(|part| trial.train_part(part)).into();
     for channel in 0..2 {

@@ -1,4 +1,4 @@
-//! Tests of the reasons for which a graph or a batch is rejected: each error names the node.
+//! Tests the errors for graphs and batches that are rejected. Each error names the node.
 
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::{GraphBuilder, GraphSpec, Op, Stride};
@@ -12,7 +12,8 @@ use crate::{CompileError, Executor, Feed, Program, StepError, StepFault};
 
 const ZEROS: InitializerSpec = InitializerSpec::Zeros;
 
-/// A graph with the logits of three classes, computed from a table's rows and a column of floats.
+/// Returns a graph that computes the logits of three classes from the rows of a table and a column of
+/// floats.
 fn classifier() -> GraphSpec {
     let mut g = GraphBuilder::new("classifier");
     let x = g.input("x", [2]);

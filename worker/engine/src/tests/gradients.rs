@@ -1,5 +1,5 @@
-//! G1: every gradient agrees with central finite differences, taken in f64 with the interpreter, and the
-//! compiled program computes what the interpreter does, whatever was fused or overwritten.
+//! G1: every gradient agrees with central finite differences of the interpreter, which computes in f64. The
+//! compiled program gives the results of the interpreter, although it fuses kernels and overwrites values.
 //!
 //! Tolerances: for a loss, 10⁻⁴ of its magnitude (but at least 10⁻⁴); for a gradient, 3·10⁻⁴ of the largest
 //! gradient of the graph (but at least 3·10⁻⁵). This is the accuracy of f32 for numbers below 100. The finite
@@ -33,7 +33,7 @@ fn check(trial: &Trial, seed: u64) -> Result<(), TestCaseError> {
     let mut told = order.clone();
     told.sort();
     let all: Vec<VariableId> = (0..gradients.len() as u32).map(VariableId).collect();
-    prop_assert_eq!(told, all, "each gradient is told once");
+    prop_assert_eq!(told, all, "each gradient is reported once");
     let program = trial.training().unwrap();
     prop_assert_eq!(order, program.gradient_order().collect::<Vec<_>>());
 
@@ -131,8 +131,8 @@ pub(super) fn any_choices(length: std::ops::Range<usize>) -> impl Strategy<Value
     prop::collection::vec((0..KINDS, any::<[u8; 6]>()), length)
 }
 
-/// Configures the number of cases. A case too near a kink is rejected and checks nothing, so there may be at
-/// most one such rejection for every five cases.
+/// Configures the number of cases. A case that is too near to a kink is rejected and checks nothing.
+/// Therefore at most one rejection is allowed for every five cases.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { max_global_rejects: cases / 5, ..ProptestConfig::with_cases(cases) }
 }
@@ -168,7 +168,8 @@ proptest! {
     }
 }
 
-/// Tests every operation by itself, directly before the loss, so that none is missed by chance.
+/// Tests every operation by itself, directly before the loss. The random graphs might miss an operation by
+/// chance.
 #[test]
 fn every_operation_alone_agrees_with_finite_differences() {
     let mut seen = BTreeSet::new();
@@ -207,7 +208,7 @@ fn every_name() -> Vec<&'static str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Tests the metrics that count, for several numbers of classes and ranks `k`, and with ties.
+    /// Tests the counting metrics for several numbers of classes and ranks `k`, and with ties.
     #[test]
     fn metrics_count_as_the_interpreter_does(
         examples in 1usize..9,
@@ -324,7 +325,7 @@ fn a_loss_that_is_a_variable_itself_runs() {
     assert_eq!(trial.evaluate(), [2.5]);
 }
 
-/// Elements that are equally large share the gradient of their maximum evenly.
+/// Equal elements get equal parts of the gradient of their maximum.
 #[test]
 fn equal_maxima_share_the_gradient() {
     let mut g = GraphBuilder::new("ties");
@@ -341,7 +342,7 @@ fn equal_maxima_share_the_gradient() {
 /// values.
 #[test]
 fn nodes_that_differ_in_shape_alone_are_distinct() {
-    // The adjoint of both sums is the same, but one bias has 3 elements, the other 6.
+    // The adjoint of both sums is the same, but one bias has 3 elements, and the other has 6.
     let mut g = GraphBuilder::new("rows");
     let x = g.input("x", [2, 3]);
     let narrow = g.variable("narrow", [3], InitializerSpec::Zeros);
@@ -351,7 +352,7 @@ fn nodes_that_differ_in_shape_alone_are_distinct() {
     let loss = g.l2_loss(sum);
     let rows = g.finish(loss, &[]).unwrap();
 
-    // The adjoint of both gathered rows is the same, but one table has 2 rows, the other 4.
+    // The adjoint of both gathered rows is the same, but one table has 2 rows, and the other has 4.
     let mut g = GraphBuilder::new("tables");
     let ids = g.ids("ids", [2]);
     let short = g.variable("short", [2, 3], InitializerSpec::Zeros);
@@ -377,8 +378,8 @@ fn nodes_that_differ_in_shape_alone_are_distinct() {
     }
 }
 
-/// If the stride is larger than the image there is one window, even if the stride is so large that
-/// multiplying it would overflow.
+/// If the stride is larger than the image, there is one window. This also holds for strides whose products
+/// overflow.
 #[test]
 fn a_stride_beyond_the_image_leaves_one_window() {
     for padding in [Padding::Valid, Padding::Same] {

@@ -21,8 +21,8 @@ impl Images {
         stride: [usize; 2],
         padding: Padding,
     ) -> Vec<Vec<Option<usize>>> {
-        // TensorFlow's rule: with `same` there are as many windows as strides, and the odd pixel of padding
-        // is at the end.
+        // This is TensorFlow's rule. With `same`, the number of windows is the extent divided by the stride,
+        // rounded up. An odd pixel of padding is at the end.
         let along = |axis: usize| match padding {
             Padding::Valid => ((self.extents[axis] - window[axis]) / stride[axis] + 1, 0),
             Padding::Same => {

@@ -1,6 +1,6 @@
-//! The reference that the engine is tested against: every node's value in f64, computed from the graph alone
-//! in the plainest way, for one batch. It must not depend on kernels, except that it takes the mask of a
-//! dropout from the kernel.
+//! The reference implementation for the tests of the engine. It computes the value of every node in f64, for
+//! one batch, by naive loops over the graph. It must not depend on kernels. Only the mask of a dropout comes
+//! from a kernel.
 
 use pushpull_kernels::cpu::{self, Key};
 use pushpull_messages::graph::{BinaryOp, GraphSpec, Op, ReductionOp, UnaryOp};
@@ -16,9 +16,10 @@ pub(super) struct Interpretation {
     pub values: Vec<Vec<f64>>,
     /// The values that each batch norm subtracts from its moving mean and variance.
     pub updates: Vec<(VariableId, Vec<f64>)>,
-    /// The distance to the nearest kink: how far the nearest input of a relu is from 0, or the largest
-    /// element from the second largest where a maximum is taken. A distance of exactly 0 is ignored: the
-    /// numbers are random, so it means that both sides are the same function and have the same slope.
+    /// The distance to the nearest kink. For a relu, this is the distance of its input from 0. For a
+    /// maximum, it is the difference between the largest element and the second largest. A distance of
+    /// exactly 0 is ignored: the numbers are random, so in this case both sides are the same function and
+    /// have the same slope.
     pub margin: f64,
 }
 

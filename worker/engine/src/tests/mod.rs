@@ -1,5 +1,6 @@
-//! Tests of the compiled graph: against an interpreter in f64 and finite differences of it, and of the
-//! instructions that it is compiled to. The package pushpull-engine-oracle compares it with another engine.
+//! Tests the compiled graph against an interpreter in f64 and against finite differences of that
+//! interpreter. Also tests the instructions to which a graph is compiled. The package pushpull-engine-oracle
+//! compares it with another engine.
 
 mod devices;
 mod errors;

@@ -1,5 +1,5 @@
-//! Random graphs over all operations: turns a list of choices into nodes whose shapes fit each other. It
-//! knows shapes and ranges, and computes nothing.
+//! Builds random graphs from all operations: turns a list of choices into nodes whose shapes fit each other.
+//! It handles only shapes and ranges, and computes no values.
 
 use pushpull_messages::graph::{
     BinaryOp, GraphSpec, MetricSpec, NodeSpec, Op, Padding, ReductionOp, Stride, UnaryOp, Window,
@@ -20,19 +20,21 @@ pub(super) type Choice = (u8, [u8; 6]);
 pub(super) struct Sketch {
     graph: GraphSpec,
     shapes: Vec<Vec<usize>>,
-    /// For each node, whether it depends on data (and not on variables alone).
+    /// For each node, true if the node depends on data, and false if it depends only on variables.
     of_data: Vec<bool>,
     examples: usize,
     /// The nodes of floats, which later steps may use as inputs.
     pool: Vec<NodeId>,
     bounds: Bounds,
-    /// Gamma, beta, moving mean and moving variance of earlier normalisations, which later ones may share.
+    /// Gamma, beta, moving mean and moving variance of earlier normalisations. Later normalisations may
+    /// share them.
     norms: Vec<[NodeId; 4]>,
-    /// Whether only operations are drawn that keep examples separate and the batch as the first axis.
+    /// True if all operations keep the examples separate, and keep the batch as the first axis.
     apart: bool,
 }
 
-/// The maximum number of elements of one tensor; what is checked with finite differences has to be small.
+/// The maximum number of elements of one tensor. It is small because the gradients are checked with finite
+/// differences.
 const ELEMENTS_MAX: usize = 160;
 
 impl Sketch {
@@ -59,7 +61,7 @@ impl Sketch {
         sketch
     }
 
-    /// Adds these steps and a loss. Returns the graph, and the bounds of what its inputs may hold.
+    /// Adds these steps and a loss. Returns the graph, and the bounds of its inputs.
     pub fn draw(mut self, choices: &[Choice], end: [u8; 6]) -> (GraphSpec, Bounds) {
         for &(kind, picks) in choices {
             self.step(kind % KINDS, picks);
@@ -95,7 +97,7 @@ impl Sketch {
         (graph, bounds)
     }
 
-    /// Adds a node, if its inputs fit and it is small enough.
+    /// Adds a node if its inputs fit and its output is small enough.
     fn push(&mut self, op: Op, inputs: &[NodeId]) -> Option<NodeId> {
         let name = format!("n{}", self.graph.nodes.len());
         self.graph.nodes.push(NodeSpec { name, op, inputs: inputs.to_vec(), device: None });
@@ -151,7 +153,7 @@ impl Sketch {
         let node = self.pool[self.pool.len() - 1 - choice as usize / 4 % few];
         let is_apart = self.of_data[node.index()] && !self.shape(node).is_empty();
         match self.apart && !is_apart {
-            // The products of data and a variable that were added first.
+            // These nodes are the products of data and a variable that `new` added first.
             true => NodeId([4, 6, 8][choice as usize % 3]),
             false => node,
         }
@@ -339,14 +341,14 @@ impl Sketch {
                 let y = self.variable(&if transpose_b { [n, k] } else { [k, n] }, true)?;
                 self.push(Op::MatMul { transpose_a, transpose_b }, &[x, y])
             }
-            // A batch of products, one for each index of the leading axes: of x with a variable, or of x with
-            // itself.
+            // A batch of products of x with a variable, or of x with itself. There is one product for each
+            // index of the leading axes.
             14 => {
                 let (transpose_a, transpose_b) = (c % 2 == 1, d % 2 == 1);
                 let outer = &shape[..rank - 2];
                 let k = shape[rank - 1 - usize::from(transpose_a)];
                 if self.apart || f.is_multiple_of(2) {
-                    // x·xᵀ or xᵀ·x, with a causal softmax if the choices say so.
+                    // x·xᵀ or xᵀ·x. Some choices add a causal softmax.
                     let [transpose_a, transpose_b] = [c % 2 == 1, c.is_multiple_of(2)];
                     let square = self.push(Op::MatMul { transpose_a, transpose_b }, &[x, x])?;
                     return match e % 3 {
@@ -447,7 +449,8 @@ impl Sketch {
         images[images.len() - 1 - choice as usize % images.len()]
     }
 
-    /// Returns a scalar computed from some node: a loss if one fits, otherwise the mean of its squares.
+    /// Returns a scalar that is computed from one of the nodes: a loss if a loss fits the node, otherwise
+    /// the mean of the node's squares.
     fn scalar(&mut self, kind: u8, choice: u8, more: u8) -> NodeId {
         let x = self.pick(choice);
         let shape = self.shape(x);

@@ -1,5 +1,5 @@
-//! Tests of what a graph is compiled to: no needless pass over memory, nothing computed twice or without a
-//! reader, and nothing overwritten that is read again.
+//! Tests the instructions to which a graph is compiled: they contain no needless pass over memory, compute
+//! no value twice or without a reader, and overwrite no value before its last read.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -124,11 +124,11 @@ fn an_mlp_compiles_without_a_needless_pass_over_memory() {
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::Product(_, Epilogue::Bias))), 1, "{all}");
     assert_eq!(count(&program, |i| is_relu_gradient(i) && i.in_place), 2, "{all}");
     assert_eq!(count(&program, |i| matches!(i.kernel, Kernel::SumRows)), 3, "{all}");
-    // Besides these there are only the loss, its gradient and the share of the batch; a metric is not
+    // The last three instructions are the loss, its gradient and the fraction of the batch. Metrics are not
     // computed in training.
     assert_eq!(program.instructions.len(), 8 + 2 + 3 + 3, "{all}");
-    // The arena holds the hidden layers, their gradients, the logits and the products' scratch: far less than
-    // one place per node.
+    // The arena holds the hidden layers, their gradients, the logits and the products' scratch: far less
+    // than one block of memory per node.
     let scratch = program.instructions.iter().map(|instruction| instruction.scratch.len()).max().unwrap();
     let floats = 8 * (32 + 32 + 16 + 16 + 16) + scratch;
     assert!(program.arena_bytes() <= 4 * floats, "{}, scratch {scratch}", program.arena_bytes());
@@ -158,7 +158,7 @@ fn every_gradient_is_written_where_it_is_sent_from() {
         let program = training(&graph);
         assert_eq!(count(&program, |i| i.kernel == Kernel::Copy), 0);
         assert_eq!(count(&program, |i| i.completes.is_some()), graph.variables.len());
-        // The last layer's gradient is complete first, so its shard does not wait for the others.
+        // The last layer's gradient is complete first, so its shard does not wait for the other gradients.
         let order: Vec<VariableId> = program.gradient_order().collect();
         let last = graph.variables.len() as u32 - 1;
         assert!(
@@ -245,7 +245,8 @@ fn a_value_that_is_read_again_is_not_written_over() {
     let program = evaluation(&graph);
     let chains: Vec<&Instruction> =
         program.instructions.iter().filter(|i| matches!(i.kernel, Kernel::Chain(_))).collect();
-    // The exponential of y cannot overwrite y, which is read again; the sigmoid, the last reader of y, can.
+    // The exponential of y cannot overwrite y, because y is read again. The sigmoid is the last reader of y,
+    // so it can.
     assert!(!chains[0].in_place, "{chains:#?}");
     assert!(chains[1].in_place, "{chains:#?}");
 }
@@ -253,8 +254,8 @@ fn a_value_that_is_read_again_is_not_written_over() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// A gradient does not change after it was reported as complete. For each number of reports the run is
-    /// stopped at that point, and every gradient reported so far must equal its final value.
+    /// A gradient does not change after it was reported as complete. The test stops a run after each number
+    /// of reports. Every gradient reported by then must equal its final value.
     #[test]
     fn a_gradient_that_is_complete_stays_as_it_is(
         choices in any_choices(1..10),
@@ -284,8 +285,8 @@ proptest! {
         }
     }
 
-    /// What an instruction writes does not overlap what it reads, and every gradient is written by a single
-    /// instruction.
+    /// The memory that an instruction writes does not overlap the memory that it reads, and a single
+    /// instruction writes each gradient.
     #[test]
     fn writes_never_overlap_reads(choices in any_choices(1..14), end: [u8; 6]) {
         let (graph, bounds) = Sketch::new(2, false).draw(&choices, end);

@@ -1,5 +1,5 @@
 //! A graph with everything that it needs to run: data, values of its variables, and memory for its
-//! gradients. Runs it compiled and interpreted. It must not depend on operations.
+//! gradients. Runs the graph both compiled and interpreted. It must not depend on operations.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,8 +31,8 @@ impl Numbers {
     }
 }
 
-/// The bounds of what the inputs of a graph may hold, by name. For integers it is the number of values, from
-/// 0 on; floats are from 0 to 1 if there is a bound, and from −1 to 1 if there is none.
+/// The bounds of a graph's inputs, by name. Integers with the bound n are from 0 to n − 1. Floats are from 0
+/// to 1 if the input has a bound, and from −1 to 1 otherwise.
 pub(super) type Bounds = BTreeMap<String, usize>;
 
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ impl Trial {
     }
 
     /// Draws random data and values that are at least 10⁻³ away from every kink, and small enough that
-    /// rounding does not matter. Returns `None` if 24 attempts find none.
+    /// rounding does not matter. Returns `None` if 24 attempts fail.
     pub fn smooth(graph: &GraphSpec, bounds: &Bounds, examples: usize, seed: u64) -> Option<Self> {
         (0..24u64).find_map(|attempt| {
             let scale = [1.0, 0.7, 0.5, 1.4][attempt as usize % 4];
@@ -154,12 +154,12 @@ impl Trial {
         Program::evaluation(&self.graph, self.batch.examples, &self.columns, Threads::One)
     }
 
-    /// Runs two steps of the compiled program; both must give the same result, whatever the first one has
-    /// left in memory.
+    /// Runs two steps of the compiled program. Both must give the same result, although the first step
+    /// leaves its values in memory.
     pub fn train(&self) -> Trained {
         let mut executor = Executor::new(self.training().unwrap());
         let first = self.step(&mut executor, 0);
-        assert_eq!(bits(&first), bits(&self.step(&mut executor, 0)), "the second step gave something else");
+        assert_eq!(bits(&first), bits(&self.step(&mut executor, 0)), "the second step gave another result");
         first
     }
 
@@ -181,7 +181,7 @@ impl Trial {
         let mut run = || executor.evaluate(self.feed(), &self.values()).unwrap().to_vec();
         let first = run();
         let same = first.iter().zip(run()).all(|(a, b)| a.to_bits() == b.to_bits());
-        assert!(same, "the second evaluation gave something else");
+        assert!(same, "the second evaluation gave another result");
         first
     }
 

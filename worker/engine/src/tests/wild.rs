@@ -1,5 +1,5 @@
-//! Tests graphs as an attacker might write them: what passes validation compiles and runs, or is rejected;
-//! nothing panics.
+//! Tests graphs that an attacker might write. A graph that passes validation compiles and runs, or is
+//! rejected with an error; it does not cause a panic.
 
 use proptest::prelude::*;
 use pushpull_messages::graph::{
@@ -17,7 +17,7 @@ const EXAMPLES: usize = 2;
 /// The size of the largest arena that these tests allocate, in bytes.
 const ARENA_BYTES_MAX: usize = 1 << 20;
 
-/// Draws mostly numbers that may fit, and sometimes one that overflows in any multiplication.
+/// Draws mostly small numbers, which may fit, and sometimes a number that overflows in any multiplication.
 fn any_number() -> impl Strategy<Value = usize> {
     prop_oneof![
         12 => 0usize..4,
@@ -154,8 +154,8 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
     (prop::collection::vec(node, 1..14), ends).prop_map(|(ops, ends)| {
         let mut graph = start();
         for (op, picks, try_hard) in ops {
-            // The first combination of inputs that fits is used, if there is one; otherwise almost no graph
-            // would be valid.
+            // The first combination of inputs that fits is used, if there is one. With random inputs, almost
+            // no graph would be valid.
             let count = graph.nodes.len();
             let op = match op {
                 Op::Variable { variable } => Op::Variable { variable: VariableId(variable.0 % 10) },
@@ -209,7 +209,7 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
     })
 }
 
-/// Compiles and runs the graph as far as possible, on data that mostly fit. Returns whether anything ran.
+/// Compiles and runs the graph as far as possible, on data that mostly fit. Returns true if a program ran.
 fn run(graph: &GraphSpec, seed: u64) -> bool {
     let columns: Vec<ColumnSpec> = graph
         .nodes
@@ -278,7 +278,7 @@ proptest! {
     }
 }
 
-/// Most of the graphs that these tests draw run, so the tests are meaningful.
+/// Most graphs in these tests can be run, so the tests are meaningful.
 #[test]
 fn most_wild_graphs_run() {
     use proptest::strategy::ValueTree;

@@ -25,7 +25,7 @@ impl Field<'_> {
 
     fn bad(&self, expected: &'static str, got: &[u8]) -> RecordError {
         let shown = String::from_utf8_lossy(&got[..got.len().min(SHOWN_BYTES_MAX)]);
-        // Escaped, so that the error stays one line.
+        // The text is escaped because the error must be a single line.
         let got = shown.chars().flat_map(char::escape_debug).collect();
         RecordError::Field { field: self.spec.clone(), expected, got }
     }

@@ -1,5 +1,4 @@
-//! CSV files: rows of delimited fields.
-//! Does not know what the numbers and words mean.
+//! CSV files: rows of delimited fields. Independent of the meaning of the numbers and words.
 
 mod field;
 mod reader;

@@ -142,7 +142,7 @@ fn an_error_names_the_bad_row_and_field() {
 #[test]
 fn bad_files_are_refused() {
     let good = "1,red,2,3,no\n4,blue,5,6,yes";
-    // A file cut after a row, with or without the line end of the row, is a shorter valid file.
+    // A file that is cut after a row is a shorter valid file, with or without the line end of that row.
     bad_inputs(good.as_bytes(), |bytes| read(&spec(), bytes).map(drop), &[12, 13]);
 }
 
@@ -151,7 +151,7 @@ fn an_unclosed_quote_does_not_read_the_file_into_memory() {
     let mut text = b"1,red,2,3,no\n\"".to_vec();
     text.resize(20 << 20, b'x');
     let error = read(&spec(), &gzip(&text)).unwrap_err();
-    assert!(error.to_string().contains("bytes of one row"), "{error}");
+    assert!(error.to_string().contains("the limit of one row"), "{error}");
 }
 
 proptest! {

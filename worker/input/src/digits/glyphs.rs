@@ -3,8 +3,8 @@
 /// A point on a stroke: the distance to the right and the distance down. A digit is about 1 high.
 pub(super) type Point = (f32, f32);
 
-/// The strokes of one style of a digit. A stroke is a smooth curve through its points; a point given twice is
-/// a corner.
+/// The strokes of one style of a digit. A stroke is a smooth curve through its points; a point that occurs
+/// twice is a corner.
 pub(super) type Glyph = &'static [&'static [Point]];
 
 /// The styles of the digits 0 to 9.
@@ -34,7 +34,7 @@ const ZERO: &[Glyph] = &[
         (0.64, 0.18),
         (0.46, 0.03),
     ]],
-    // Round, its end crossing its beginning.
+    // Round. The end crosses the beginning.
     &[&[
         (0.62, 0.1),
         (0.4, 0.06),
@@ -151,7 +151,7 @@ const FOUR: &[Glyph] = &[
 ];
 
 const FIVE: &[Glyph] = &[
-    // The top stroke last.
+    // The top stroke is drawn last.
     &[
         &[
             (0.3, 0.04),

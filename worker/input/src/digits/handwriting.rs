@@ -30,8 +30,8 @@ impl Digits {
     /// The number of pixels along each side of an image.
     pub const SIDE: usize = SIDE;
 
-    /// Draws `examples` digits. Example `i` depends on `seed` and `i` only, so with the same seed a longer
-    /// set begins with the shorter one. Another seed gives other images.
+    /// Draws `examples` digits. Example `i` depends only on `seed` and `i`, so a longer set begins with the
+    /// examples of a shorter set with the same seed. A different seed gives different images.
     ///
     /// # Errors
     /// [`InputError::Extent`] if `examples` is 0, or if the pixels would take more than 4 GiB.
@@ -61,7 +61,7 @@ impl Digits {
 
 /// The distortion of one digit: maps the coordinates of a glyph to pixels.
 struct Bend {
-    /// The first row of the matrix rotation × shear × scale; `down` is the second.
+    /// The first row of the matrix rotation × shear × scale; `down` is its second row.
     across: Point,
     down: Point,
     /// The centre of the digit, in pixels.
@@ -72,7 +72,8 @@ struct Bend {
 
 impl Bend {
     fn random(random: &mut SplitMix64) -> Self {
-        // With t = tan(angle / 2), cosine and sine are (1 − t²) / (1 + t²) and 2t / (1 + t²): at most ±14°.
+        // With t = tan(angle / 2), cosine and sine are (1 − t²) / (1 + t²) and 2t / (1 + t²). The angle is
+        // at most ±14°.
         let t = random.about_zero(0.12);
         let (cosine, sine) = ((1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t));
         let shear = random.about_zero(0.35);
@@ -114,7 +115,7 @@ fn write(digit: usize, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
         points.clear();
         let mut last = None;
         for &(x, y) in *stroke {
-            // A corner is a point given twice; both must be moved by the same distance.
+            // A corner is a point that occurs twice. Both occurrences must be moved by the same distance.
             let point = match last {
                 Some((same, bent)) if same == (x, y) => bent,
                 _ => bend.apply((x + random.about_zero(unsteady), y + random.about_zero(unsteady))),
@@ -128,7 +129,8 @@ fn write(digit: usize, random: &mut SplitMix64, pixels: &mut Vec<u8>) {
     let ink = random.between(200.0, 255.0);
     let mut noise = 0;
     pixels.extend(sheet.coverage(fade).enumerate().map(|(pixel, coverage)| {
-        // One random number gives the noise of eight pixels: one byte each, −8 to 7.
+        // One random number gives the noise of eight pixels. Each pixel gets one byte, which is reduced to
+        // −8 to 7.
         if pixel % 8 == 0 {
             noise = random.bits();
         }
@@ -203,7 +205,7 @@ mod tests {
             // 500 is expected, with a standard deviation of 21.
             assert!((400..600).contains(&count), "{count} of class {class}");
         }
-        // The labels come in random order: a label says nothing about the next one.
+        // The labels come in random order, so equal labels follow each other in one case of ten.
         let repeats = set.labels().windows(2).filter(|pair| pair[0] == pair[1]).count();
         assert!((400..600).contains(&repeats), "{repeats} labels follow themselves");
     }

@@ -43,8 +43,9 @@ impl Sheet {
         }
     }
 
-    /// Returns the ink of each pixel, from 0 to 1. Ink is 1 if the pixel lies more than `fade` pixels inside
-    /// a stroke, 0 if it lies more than `fade` pixels outside, and in between it falls gradually.
+    /// Returns the ink of each pixel, from 0 to 1. The ink is 1 for a pixel more than `fade` pixels inside a
+    /// stroke, and 0 for a pixel more than `fade` pixels outside. Between these distances, it falls
+    /// gradually.
     ///
     /// # Panics
     /// If `fade` is not above 0, or if it is above `FADE_MAX`.
@@ -55,8 +56,7 @@ impl Sheet {
     }
 }
 
-/// Returns the pixel coordinates along one axis that lie between `one` and `other`, or at most `reach`
-/// outside.
+/// Returns the pixel coordinates along one axis from `one` to `other`, extended by `reach` at both ends.
 fn span(one: f32, other: f32, reach: f32) -> std::ops::Range<usize> {
     let last = SIDE as f32;
     let begin = (one.min(other) - reach).ceil().clamp(0.0, last);

@@ -1,5 +1,5 @@
-//! Generated digits, so that a fresh clone of the repository can train without a download. Independent of
-//! files and jobs.
+//! Generated images of digits. With them, a fresh clone of the repository can train without a download.
+//! Independent of files and jobs.
 
 mod glyphs;
 mod handwriting;

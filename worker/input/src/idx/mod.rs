@@ -23,7 +23,7 @@ pub struct IdxFile {
     data_bytes: usize,
 }
 
-/// Shows the header only.
+/// Shows only the header.
 impl fmt::Debug for IdxFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdxFile")
@@ -54,7 +54,7 @@ impl IdxFile {
         let magic = read_u32(&mut input, &path, 0)?;
         let axes = magic & 0xff;
         if magic & !0xff != MAGIC_U8 || axes == 0 {
-            let expected = "0x000008 and the number of axes (u8 elements)";
+            let expected = "0x000008 followed by the number of axes (a file of u8 elements)";
             return Err(InputError::Magic { file: path, expected, got: magic });
         }
         let mut extents = Vec::new();
@@ -72,7 +72,8 @@ impl IdxFile {
             return Err(InputError::TooLarge { file: path, extents, max: UNPACKED_BYTES_MAX });
         };
 
-        // A pipe has no size to compare with the header; missing bytes are noticed when the data is read.
+        // A pipe has no size that could be compared with the header. If bytes are missing, reading the data
+        // fails.
         if metadata.is_file() {
             let (offset, expected) = (4 + 4 * u64::from(axes), data_bytes as u64);
             let ratio = if packed { DEFLATE_RATIO_MAX } else { 1 };
@@ -89,9 +90,8 @@ impl IdxFile {
 
     /// Returns this file unchanged if it has `axes` axes.
     ///
-    /// # Errors
-    /// [`InputError::Magic`] if it has another number of axes. `expected` describes the expected file in the
-    /// error.
+    /// # Errors [`InputError::Magic`] if the file has another number of axes. In the error, `expected`
+    /// describes the expected file.
     pub(super) fn with_axes(self, axes: u32, expected: &'static str) -> Result<Self, InputError> {
         if self.magic == MAGIC_U8 + axes {
             Ok(self)
@@ -100,13 +100,13 @@ impl IdxFile {
         }
     }
 
-    /// Returns the path of the file that was opened, which may differ from the requested one by `.gz`.
+    /// Returns the path of the file that was opened, which may differ from the requested path by `.gz`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the extents, all above 0. The outermost comes first: the number of examples, then for instance
-    /// rows and columns.
+    /// Returns the extents, all above 0. The outermost axis comes first: the examples, followed for instance
+    /// by rows and columns.
     pub fn extents(&self) -> &[u32] {
         &self.extents
     }
@@ -148,7 +148,7 @@ impl IdxFile {
     }
 }
 
-/// Reads a big-endian number of the header. `offset` is its place in the file, for the error.
+/// Reads a big-endian number of the header. `offset` is its offset in the file, which an error names.
 fn read_u32(input: &mut impl Read, path: &Path, offset: u64) -> Result<u32, InputError> {
     let mut bytes = [0; 4];
     let truncated = |got| InputError::Truncated { file: path.to_path_buf(), offset, expected: 4, got };

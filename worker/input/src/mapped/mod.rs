@@ -1,5 +1,5 @@
-//! A data set together with its map stages, in the form in which a graph receives it. Independent of which
-//! worker reads which example, and of what a batch is used for.
+//! A data set together with its map stages. It fills batches in the form that a graph expects. Independent
+//! of sharding, and of the use of a batch.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::{Column, Dataset, InputError, Pick};
 /// Separates the random streams of the stages from all other streams of the same seed.
 const STREAM: u64 = 0x0053_5441_4745; // "STAGE"
 
-/// A data set and its map stages. The result of a random stage depends on the seed, the epoch and the example
-/// only, so it is the same at any batch size and on any worker.
+/// A data set and its map stages. The result of a random stage depends only on the seed, the epoch and the
+/// example. It is the same for any batch size and on any worker.
 #[derive(Clone, Debug)]
 pub struct Mapped {
     dataset: Arc<Dataset>,

@@ -1,5 +1,5 @@
-//! The whole input, from a share to batches: after a position is restored, the batches have the same bits
-//! under any settings.
+//! Tests the whole input, from a worker's part of the data to its batches. After a position is restored, the
+//! batches are bitwise identical under any settings.
 
 use proptest::prelude::*;
 use pushpull_messages::input::{RepeatSpec, ShuffleSpec, StageSpec};
@@ -43,7 +43,7 @@ fn any_repeat() -> impl Strategy<Value = RepeatSpec> {
     prop_oneof![Just(RepeatSpec::Endless), (1u64..5).prop_map(RepeatSpec::Epochs)]
 }
 
-/// Returns the next `count` batches, or fewer if the input ends before.
+/// Returns the next `count` batches, or fewer if the input ends earlier.
 fn take(prefetch: &mut Prefetch, count: usize) -> Vec<Batch> {
     (0..count).map_while(|_| prefetch.next_blocking().ok()).collect()
 }
@@ -72,7 +72,7 @@ proptest! {
         };
         let mut first = start(None, ready);
         let saved = take(&mut first, before).last().and_then(|batch| batch.resume_at);
-        // Without a saved position, both start at the beginning.
+        // Without a saved position, both inputs start at the beginning.
         let mut second = start(saved, other_ready);
         if saved.is_none() {
             first = start(None, ready);

@@ -1,5 +1,5 @@
-//! Prepares batches ahead of time on a separate thread, so that training steps need not wait for input.
-//! Does not know what a batch is used for.
+//! Prepares batches ahead of time on a separate thread, so training steps do not wait for input. Independent
+//! of the use of a batch.
 
 use std::any::Any;
 use std::io;
@@ -16,7 +16,8 @@ use super::{Batch, InputError, Mapped, Sampler};
 /// The default number of batches that are kept ready.
 pub const READY_BATCHES: usize = PREFETCH as usize;
 
-/// The maximum number of batches that are kept ready. More would take memory and hide a slow input no better.
+/// The maximum number of batches that are kept ready. More batches would take memory without hiding a slow
+/// input any better.
 pub const READY_BATCHES_MAX: usize = PREFETCH_MAX as usize;
 
 const _: () = assert!(1 <= READY_BATCHES && READY_BATCHES <= READY_BATCHES_MAX);
@@ -63,7 +64,7 @@ pub struct Prefetch {
     ready: mpsc::Receiver<Batch>,
     spent: sync_mpsc::SyncSender<Batch>,
     thread: Option<JoinHandle<()>>,
-    /// The message of the panic that ended the thread, if one did.
+    /// The message of the panic that ended the thread; `None` if the thread did not panic.
     panic: Option<String>,
     /// The error that ended the input.
     end: Arc<OnceLock<InputError>>,
@@ -73,9 +74,8 @@ impl Prefetch {
     /// Starts a thread that prepares the batches that `sampler` chooses from `dataset`. It keeps `ready`
     /// batches ready; `ready` is clamped to the range from 1 to [`READY_BATCHES_MAX`].
     ///
-    /// # Errors
-    /// [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`], in which case
-    /// nothing has been allocated; [`InputError::Thread`] if the operating system cannot start a thread.
+    /// # Errors [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`] (this is
+    /// checked before the allocation); [`InputError::Thread`] if the operating system cannot start a thread.
     ///
     /// # Panics
     /// If the sampler's share belongs to a set with more examples than `dataset`.
@@ -140,20 +140,20 @@ impl Prefetch {
         }
     }
 
-    /// Returns the number of batches that are ready, and the maximum of this number.
+    /// Returns the number of batches that are ready, and the maximum number that can be ready.
     pub fn ready(&self) -> [usize; 2] {
         [self.ready.len(), self.ready.max_capacity()]
     }
 
-    /// Gives a batch back, so that its memory is used for a later one. Never blocks.
+    /// Gives a batch back. Its memory is then used for a later batch. Never blocks.
     pub fn recycle(&self, batch: Batch) {
-        // If the channel is full (it may get batches made elsewhere) or the thread has ended, the memory is
-        // freed.
+        // The memory is freed if the thread has ended or the channel is full. The channel can be full only
+        // if it received batches that were created elsewhere.
         let _ = self.spent.try_send(batch);
     }
 
-    /// Returns the error that ended the input. Joins the thread without waiting: the thread drops its end of
-    /// the channel when it ends.
+    /// Returns the error that ended the input. Joining the thread does not block for long: the thread closes
+    /// the channel only when it ends.
     fn ended(&mut self) -> InputError {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             self.panic = Some(message_of(panic.as_ref()));
@@ -199,7 +199,7 @@ fn prepare(
 fn message_of(panic: &(dyn Any + Send)) -> String {
     let text =
         panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    // The error must be a single line, whatever the panic's message is.
+    // The error must be a single line, but the message of a panic may have several.
     text.unwrap_or("it gave no message").lines().collect::<Vec<_>>().join("; ")
 }
 

@@ -1,4 +1,5 @@
-//! The thread that prepares batches: order, memory, panics and its end.
+//! Tests the thread that prepares batches: the order of the batches, their memory, panics, and the end of
+//! the thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -70,7 +71,7 @@ fn refuses_batches_too_large_before_allocating() {
     let bytes = ((1u64 << 28) + 2) * 4 * 64 * 4;
     let expected = format!("4 batches of 64 examples would take {bytes} bytes, expected at most 1073741824");
     assert!(error.contains(&expected) && error.contains("'labels' f32[268435456]"), "{error}");
-    // Any larger number is clamped to 66.
+    // The number of ready batches is clamped to 64; one more is being filled, and one more is in use.
     assert!(matches!(start(1 << 16, 64, usize::MAX), Err(InputError::ReadyBytes { batches: 66, .. })));
     assert!(start(1 << 16, 4, 1).is_ok());
 }

@@ -1,5 +1,4 @@
-//! Loads the data sets that a job's input spec names. Independent of which worker reads which example, and
-//! when.
+//! Loads the data sets that a job's input spec names. Independent of sharding and of the order of examples.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,8 +13,8 @@ use super::{
     windows,
 };
 
-/// The name that errors give to a generated text.
-const BABBLE: &str = "the babble";
+/// The name of a generated text in errors.
+const BABBLE: &str = "the generated text";
 
 /// Loads all examples of `spec`. The columns are those that [`describe`] returns without map stages.
 /// `data_dir_override` replaces the directories of all files, because a worker may store the same data
@@ -30,9 +29,9 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Data
     }
 }
 
-/// Describes the data set of `spec` as it is after its map stages. If neither headers nor sizes of the files
-/// give the number of examples, reads the files without storing the examples. If integers are to be one-hot
-/// encoded, loads the examples to check that each integer is the number of a class.
+/// Describes the data set of `spec` after its map stages. Takes the number of examples from the headers or
+/// sizes of the files if possible; otherwise reads the files, without storing the examples. If the stages
+/// one-hot encode integers, loads the examples to check that each integer is the number of a class.
 ///
 /// # Errors
 /// Those of [`load`], for the parts of the files that are read; [`InputError::Stage`] if a stage cannot be
@@ -78,25 +77,23 @@ fn describe_unmapped(spec: &DatasetSpec) -> Result<Description, InputError> {
 /// Returns `spec` with its files moved to another directory. For the two sets of a job use
 /// [`input_in_directory`], which also finds conflicts between the sets.
 ///
-/// # Errors
-/// [`InputError::NoFileName`] if a path does not end in a file name but in `..`, for instance;
-/// [`InputError::SameFile`] if two files of different directories would get the same path.
+/// # Errors [`InputError::NoFileName`] if a path does not end in a file name (for example, if it ends in
+/// `..`); [`InputError::SameFile`] if two files of different directories would get the same path.
 pub fn in_directory(spec: &DatasetSpec, directory: &Path) -> Result<DatasetSpec, InputError> {
     Moved::new(directory).dataset(spec)
 }
 
 /// Returns the input of a job with all files moved to another directory.
 ///
-/// # Errors
-/// Those of [`in_directory`]; [`InputError::SameFile`] also if a file of the training set and another file of
-/// the test set would get the same path.
+/// # Errors Those of [`in_directory`]; also [`InputError::SameFile`] if a file of the training set and a
+/// different file of the test set would get the same path.
 pub fn input_in_directory(input: &InputSpec, directory: &Path) -> Result<InputSpec, InputError> {
     let mut moved = Moved::new(directory);
     let (train, test) = (moved.dataset(&input.train)?, moved.dataset(&input.test)?);
     Ok(InputSpec { train, test, ..input.clone() })
 }
 
-/// The state of moving the files of a spec to another directory.
+/// The new paths of the files that have been moved to another directory so far.
 struct Moved<'a> {
     directory: &'a Path,
     /// Maps the new path of each moved file to its earlier path.

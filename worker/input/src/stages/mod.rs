@@ -10,8 +10,8 @@ use super::{Dataset, InputError, Storage};
 /// The maximum number of elements of one example after its stages.
 const ELEMENTS_MAX: usize = pushpull_messages::input::EXAMPLE_ELEMENTS_MAX;
 
-/// Buffers that are reused for every example. They hold an example before and after a stage that changes its
-/// shape.
+/// Buffers that are reused for every example. They hold an example before and after a stage that changes the
+/// shape of the example.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     ints: Vec<i32>,
@@ -105,7 +105,7 @@ impl Stages {
         &self.columns
     }
 
-    /// Returns true if a stage one-hot encodes integers, so that [`check`](Self::check) must read the
+    /// Returns true if a stage one-hot encodes integers. In this case, [`check`](Self::check) must read the
     /// examples.
     pub(super) fn need_classes(&self) -> bool {
         self.plans.iter().any(|plan| matches!(plan.steps.first(), Some(Step::OneHot { .. })))
@@ -187,7 +187,8 @@ fn read(storage: &Storage, example: u32, elements: usize, ints: &mut Vec<i32>, f
     }
 }
 
-/// Returns the stage, prepared for a column with examples of this spec, and the spec after the stage.
+/// Prepares a stage for a column whose examples have the spec `example`. Returns the prepared stage, and the
+/// spec of an example after the stage.
 ///
 /// # Errors
 /// If the stage cannot be applied to such a column; the error describes the columns that the stage accepts.
@@ -270,7 +271,7 @@ fn in_place(step: &Step, random: Option<&mut SplitMix64>, values: &mut [f32]) {
 }
 
 /// Copies a window of an image to `to`. The image is first extended by a border of `pad` zeros on each side;
-/// `corner` is the window's first corner in the extended image.
+/// `corner` is the row and the column of the window's top left corner in the extended image.
 fn crop(from: &[f32], to: &mut Vec<f32>, image: Image, pad: usize, corner: [usize; 2], size: [usize; 2]) {
     let ([top, left], [height, width], channels) = (corner, size, image.channels);
     to.clear();

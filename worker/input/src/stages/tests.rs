@@ -1,5 +1,5 @@
-//! Compares each stage with its simplest definition, and checks that stages that do not fit their column are
-//! refused.
+//! Compares each stage with a naive implementation, and checks that a stage is refused if it does not fit
+//! its column.
 
 use proptest::prelude::*;
 

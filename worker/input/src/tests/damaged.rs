@@ -23,9 +23,9 @@ pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Checks that `read` refuses a damaged version of a valid file. The file is emptied, replaced by another
-/// format, or cut at any length that is not listed in `whole`. As a gzip, it is cut, gets another checksum,
-/// or is followed by other bytes.
+/// Checks that `read` refuses a damaged version of a valid file. The plain file is emptied, replaced by a
+/// file of another format, or cut. The lengths in `whole` are excluded, because a cut there leaves a valid
+/// file. The gzipped file is cut, gets a wrong checksum, or is followed by other bytes.
 #[track_caller]
 pub(crate) fn bad_inputs(
     good: &[u8],

@@ -1,5 +1,4 @@
-//! Reads and writes TFRecord files of `tf.train.Example`.
-//! Does not know what the features mean.
+//! Reads and writes TFRecord files of `tf.train.Example`. Independent of the meaning of the features.
 
 mod columns;
 mod example;

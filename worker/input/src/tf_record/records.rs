@@ -1,5 +1,4 @@
-//! Reads the records of a TFRecord file.
-//! Does not know what a record contains.
+//! Reads the records of a TFRecord file. Independent of the contents of the records.
 
 use std::path::Path;
 
@@ -23,7 +22,7 @@ impl Records {
         Ok(Self { input: Unpacked::open(path)?, number: 0, offset: 0, data: Vec::new() })
     }
 
-    /// Returns the path of the file that was opened, which may differ from the requested one by `.gz`.
+    /// Returns the path of the file that was opened, which may differ from the requested path by `.gz`.
     pub(super) fn path(&self) -> &Path {
         self.input.path()
     }

@@ -1,4 +1,4 @@
-//! Records written by TensorFlow, damaged records, and records written by our own writer.
+//! Tests with records written by TensorFlow, damaged records, and records written by pushpull's own writer.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,4 @@
-//! Writes TFRecord files, plain or gzipped.
-//! Does not know what a record contains.
+//! Writes TFRecord files, plain or gzipped. Independent of the contents of the records.
 
 use std::fmt;
 use std::fs::File;

@@ -23,8 +23,8 @@ fn columns(windows: &WindowsSpec) -> [ColumnSpec; 2] {
 
 /// Returns the range of a text of `bytes` bytes that is read, and the number of windows in it.
 ///
-/// Properties: (A) Adjacent parts of a text share no byte: one part begins where the other ends. (B) No
-/// window extends beyond its part, including the token that follows the window.
+/// Properties: (A) Adjacent parts of a text share no byte: one part begins where the other ends. (B) A
+/// window and the token that follows it lie within one part.
 fn cut(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<(Range<u64>, u64), InputError> {
     // There are at most 2³² bytes, a number that an f64 represents exactly.
     let at = |fraction: f64| ((bytes as f64 * fraction).floor() as u64).min(bytes);
@@ -38,7 +38,7 @@ fn cut(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<(Range<u64>, u64
     Ok((part, (got - length - 1) / stride + 1))
 }
 
-/// Cuts a text into a data set of windows. `name` is the name that errors give to the text.
+/// Cuts a text into a data set of windows. Errors refer to the text by `name`.
 pub(super) fn dataset(name: &str, mut text: Vec<u8>, windows: &WindowsSpec) -> Result<Dataset, InputError> {
     let (part, examples) = cut(name, text.len() as u64, windows)?;
     text.truncate(part.end as usize);

@@ -1,5 +1,5 @@
-//! Windows of files and of generated texts: their positions, their labels, and texts that are too short for
-//! one.
+//! Tests windows of files and of generated texts: their positions, their labels, and the errors for texts
+//! that are shorter than a window.
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -39,8 +39,8 @@ fn every_byte_is_a_token() {
 }
 
 proptest! {
-    /// (A) and (B): parts share no byte, and no window leaves its part. Also, `description` agrees with
-    /// `dataset`.
+    /// (A) and (B): parts share no byte, and a window does not extend beyond its part. Also, `description`
+    /// agrees with `dataset`.
     #[test]
     fn windows_stay_within_their_part(
         bytes in 1usize..300, length in 1u32..20, stride in 1u32..20, split in 0.0f64..1.0,

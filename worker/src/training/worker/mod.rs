@@ -33,10 +33,11 @@ use crate::telemetry::{
 
 /// How long a worker that leaves early tries to inform the chief.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long a worker goes on after an interrupt if the job saves checkpoints. If other tasks were interrupted
-/// too, the chief can let all of them stop at the same step during this time.
+/// How long a worker continues to train after an interrupt if the job saves checkpoints. If other tasks were
+/// interrupted too, this gives the chief time to stop all of them at the same step.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long after [`GRACE`] the worker waits for the reply that the checkpoint is durable.
+/// How long after [`GRACE`] the worker waits for the chief's reply, which confirms that the checkpoint is
+/// durable.
 const SAVED: Duration = Duration::from_secs(30);
 
 /// A worker task.
@@ -85,12 +86,13 @@ impl Worker {
 
     /// Trains until the job's last step, then evaluates the model if the chief requests it.
     ///
-    /// # Errors
-    /// If anything ends the worker early. The worker has then informed the chief, if it could be reached.
+    /// # Errors If anything ends the worker early. The worker has then informed the chief, if the chief
+    /// could be reached.
     ///
     /// # Panics
     /// If called outside of an actix system.
-    // Boxed, so that its code is compiled in this crate alone and not again in each program that awaits it.
+    // Boxed, because its code is then compiled only in this crate, and not again in each program that awaits
+    // it.
     pub fn run(self) -> LocalBoxFuture<'static, Result<(), WorkerError>> {
         Box::pin(self.train_and_evaluate())
     }
@@ -146,7 +148,7 @@ impl Worker {
         };
         let TrainingProgress { local_step, loss, skipped } = progress;
         tracing::info!("finished after {local_step} steps of this worker");
-        self.life.doing("waiting for the others");
+        self.life.doing("waiting for the other workers");
         let finish = Finish { result, local_step, loss, skipped };
         let (Finished { evaluate: asked, step }, _) = chief.call(finish, Payload::EMPTY).await?;
         if asked {
@@ -178,7 +180,8 @@ impl Worker {
             Trainer { stepper, seed, input, drawn, sync, journal, tracer, hooks, plots, stop, interrupt };
         let trained = trainer.run().await;
         let Trainer { stepper: Stepper { parameters, devices, .. }, stop, .. } = trainer;
-        // This tells the reporter to send the rest. If the reporter panicked, the panic has been printed.
+        // Dropping `stop` tells the reporter to send the remaining summaries and spans. The result of the
+        // reporter is ignored, because a panic in it has already been printed.
         drop(stop);
         let _ = reporter.await;
         (trained, AfterTraining { job, parameters, devices })
@@ -211,7 +214,7 @@ impl Worker {
         Ok(chief.await?)
     }
 
-    /// Evaluates the final values of the variables, which are those after `step`, and sends the result to the
+    /// Evaluates the values of the variables after the job's last step, `step`, and sends the result to the
     /// chief.
     async fn evaluate(
         &self,
@@ -232,13 +235,14 @@ impl Worker {
             Err(error) => Evaluated::failed(error),
         };
         let told = chief.call::<Finished>(evaluated, Payload::EMPTY).await;
-        // If both the evaluation and the call failed, the error of the evaluation is the cause.
+        // The error of the evaluation is returned first, because it is the cause if both failed.
         result?;
         told?;
         Ok(())
     }
 
-    /// Tells the chief why this worker leaves early, and returns that reason.
+    /// Informs the chief why this worker leaves early, and returns the reason as an error. Returns `Ok` if
+    /// the worker was interrupted and the job saves checkpoints.
     async fn leave_early(
         &self,
         chief: &ReconnectingClient,
@@ -271,7 +275,7 @@ fn cancelled_after(delay: Duration, interrupt: CancellationToken) -> Cancellatio
         interrupt.cancelled().await;
         tracing::info!(
             grace_s = delay.as_secs(),
-            "interrupted; going on for a while, so that the job may save a checkpoint"
+            "interrupted; continuing for a short time, in which the job can save a checkpoint"
         );
         tokio::time::sleep(delay).await;
         cancelled.cancel();

@@ -1,9 +1,9 @@
-//! Finds workers that hold up the others, from their rows of the last seconds. Reads no clock. Wanted
-//! properties: (A) if all workers are about alike, or all wait for the shards, nothing is found; (B) a worker
-//! whose own time for a step is at least 1.5 times that of the others, and 2 ms longer, is found, and no
-//! other; (C) a worker that does not report, or stays in a phase other than the exchange for much longer than
-//! usual, is found if others do neither, whether or not any worker takes steps, and no other is found; (D) if
-//! it cannot be decided whether a cause applies, it is called unclear.
+//! Finds workers that hold up the others. Reads no clock. Wanted properties: (A) if all workers are about
+//! equally fast, or all wait for the shards, no worker is found; (B) a worker is found to be slow if its own
+//! time for a step is at least 1.5 times that of the others and 2 ms longer, and no other worker is found;
+//! (C) a worker is found to be silent or stalled if it does not report, or stays much longer than usual in a
+//! phase other than the exchange, while the others do neither, even if no worker takes steps; no other
+//! worker is found; (D) a cause is unclear if the data do not show whether it applies.
 
 use std::time::Duration;
 
@@ -13,27 +13,28 @@ use pushpull_messages::sync::SyncSpec;
 use super::evidence::{AllEvidence, Cause, EVIDENCE_MIN, Evidence};
 use super::peer_times::{PeerTimes, shown};
 
-/// How much longer than the others a slow worker takes for a step: the least ratio, and the least difference
-/// in microseconds.
+/// The limits for a slow worker: its time for a step is at least this many times that of the others, and at
+/// least this many microseconds longer.
 const SLOW: (f64, u64) = (1.5, 2_000);
-/// The number of usual times of a phase after which a worker that is still in it is stalled.
+/// A worker is stalled if its current phase has lasted for at least this many times the usual time of the
+/// phase.
 const STALL_FACTOR: u32 = 5;
-/// The limit for a phase that runs for the first time, when devices warm up and files are opened.
+/// The time limit for the first run of a phase, in which devices warm up and files are opened.
 const FIRST_STEP_MAX: Duration = Duration::from_secs(30);
-/// The longest time for which an active worker may report no new step, since reports come about once a
-/// second.
+/// The longest time for which an active worker may report no new step. Reports come about once a second.
 const STEP_REPORT_MAX: Duration = Duration::from_secs(2);
-/// The name of the phase in which a worker waits for the shards, and so for other workers.
+/// The name of the phase in which a worker waits for the shards, and thereby for other workers.
 const EXCHANGE: &str = "exchange";
 
-/// A worker that trains, with the data by which it is judged.
+/// A worker that trains, with the data for judging whether it holds up the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Trainer<'a> {
     pub row: &'a WorkerRow,
-    /// The phase of the step at the last report, and how long it had lasted by then; `None` outside of a
-    /// step.
+    /// The phase of the worker at its last report, and how long the phase had lasted by then. `None` if the
+    /// worker was outside of a step.
     pub at: Option<(&'a str, Duration)>,
-    /// The time since the worker last reported a new step or, before its first step, since it began.
+    /// The time since the worker last reported a new step or, before the first such report, since the worker
+    /// began.
     pub stood: Duration,
     /// The usual time of each phase of a step, in microseconds, even if the last step was long ago.
     pub usual_us: &'a [(String, u64)],
@@ -44,7 +45,7 @@ impl Trainer<'_> {
         format!("worker/{}", self.row.worker)
     }
 
-    /// Returns the time for which the worker has not reported, if that is too long.
+    /// Returns the time since the last report of the worker, if it is too long.
     fn silent(&self) -> Option<Duration> {
         self.row.reported_ms.map(Duration::from_millis).filter(|&silent| silent >= EVIDENCE_MIN)
     }
@@ -53,14 +54,14 @@ impl Trainer<'_> {
         self.row.reported_ms.is_some() && self.silent().is_none()
     }
 
-    /// Returns whether the worker takes a step at least once a second, and has not just stopped doing so. A
-    /// worker whose steps take several seconds may look stopped when it is not.
+    /// Returns whether the worker takes at least one step per second, and has recently reported a new step.
+    /// Slower workers do not count, because they cannot be distinguished from workers that have stopped.
     fn goes_on(&self) -> bool {
         self.reports() && self.row.steps_per_s >= 1.0 && self.stood < STEP_REPORT_MAX
     }
 
-    /// Returns the phase, other than the exchange, in which the worker has been for much longer than usual;
-    /// for how long; and the usual time, if it is known.
+    /// Returns the phase of the worker if the phase is not the exchange and lasts much longer than usual.
+    /// Also returns how long the phase has lasted, and its usual time if known.
     fn stalled(&self) -> Option<(&str, Duration, Option<u64>)> {
         let (name, lasts) = self.at.filter(|&(name, _)| name != EXCHANGE && self.reports())?;
         let usual = self.usual_us.iter().find(|(phase, _)| phase == name).map(|&(_, us)| us);
@@ -73,7 +74,8 @@ impl Trainer<'_> {
     /// Returns whether the worker takes no steps and its phase does not show the reason.
     fn is_stuck(&self, sync: SyncSpec) -> bool {
         let unknown = match self.at {
-            // If no worker waits for another, a long exchange means a slow connection to the shards.
+            // Under `async`, no worker waits for other workers, so a long exchange means a slow connection
+            // to the shards.
             Some((name, _)) => name == EXCHANGE && matches!(sync, SyncSpec::Async { .. }),
             // A worker outside of a step has just begun, or has finished.
             None => self.row.local_step.0 == 0,
@@ -102,7 +104,7 @@ fn phase(row: &WorkerRow, name: &str) -> Option<u64> {
     row.phases_us.iter().find(|(phase, _)| phase == name).map(|&(_, us)| us)
 }
 
-/// Returns the evidence against workers, all of which are training.
+/// Returns the evidence against the workers in `training`.
 pub(super) fn slow_workers(training: &[Trainer<'_>], sync: SyncSpec) -> AllEvidence {
     let count = |is: &dyn Fn(&Trainer<'_>) -> bool| training.iter().filter(|trainer| is(trainer)).count();
     // A worker that trains alone cannot be slower than others.
@@ -145,7 +147,7 @@ enum Assessment {
     Unclear,
 }
 
-/// The number of workers that report, take steps, and are stalled.
+/// The numbers of workers that report, that take steps, and that are stalled.
 struct GroupActivity {
     reporting: usize,
     going: usize,
@@ -155,9 +157,9 @@ struct GroupActivity {
 impl GroupActivity {
     /// Decides whether a worker is silent or stalled.
     fn judge(&self, trainer: &Trainer<'_>, sync: SyncSpec) -> Assessment {
-        let others = if self.going > 0 { "others go on" } else { "others wait" };
+        let others = if self.going > 0 { "other workers go on" } else { "other workers wait" };
         if let Some(silent) = trainer.silent() {
-            // If no worker is heard from, the chief may be at fault.
+            // If no worker reports, the chief may be at fault.
             return match self.reporting {
                 0 => Assessment::Unclear,
                 _ => {
@@ -182,13 +184,13 @@ impl GroupActivity {
             }
             let usual = usual.map_or_else(String::new, |us| format!(", usually {}", shown(us)));
             let lasting = shown(u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX));
-            let reason = format!("it has been at its {name} for {lasting}{usual}, and {others}");
+            let reason = format!("it has been in the phase {name} for {lasting}{usual}, and {others}");
             return Assessment::Against(Cause::Stalled, reason, lasts);
         }
         match trainer.is_stuck(sync) {
             true if self.going > 0 => Assessment::Against(
                 Cause::Stalled,
-                "it takes no step, and others go on".into(),
+                "it takes no step, and other workers go on".into(),
                 Duration::ZERO,
             ),
             true => Assessment::Unclear,
@@ -197,11 +199,11 @@ impl GroupActivity {
     }
 }
 
-/// The times of all workers for their steps.
+/// The step times of all workers.
 struct StepTimes {
     own: PeerTimes,
-    /// The times of whole steps; used only if no worker waits for another, so that a long exchange means a
-    /// slow connection to the shards.
+    /// The times of whole steps; `None` unless the policy is `async`. Under `async`, no worker waits for
+    /// other workers, so a long exchange means a slow connection to the shards.
     whole: Option<PeerTimes>,
     phases: Vec<(&'static str, PeerTimes)>,
 }
@@ -214,7 +216,7 @@ impl StepTimes {
         let names = Phases::default().iter().map(|(name, _)| name);
         Self {
             own: others(&|trainer| trainer.own()),
-            // Only if no worker waits for another.
+            // Under other policies, workers wait for each other in the exchange.
             whole: matches!(sync, SyncSpec::Async { .. }).then(|| others(&|trainer| trainer.whole())),
             phases: names
                 .into_iter()
@@ -238,7 +240,11 @@ impl StepTimes {
             own.unwrap_or(0).saturating_sub(others.median(own).unwrap_or(0))
         };
         let most = self.phases.iter().max_by_key(excess).map_or("", |(name, _)| name);
-        Some(format!("its steps take {}, the others' {}: {most}", shown(time), shown(usual)))
+        Some(format!(
+            "its steps take {}, those of others {}; most of the difference is in {most}",
+            shown(time),
+            shown(usual)
+        ))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests with training workers that are given as hand-made rows.
+//! Tests with hand-made rows of training workers.
 
 use proptest::prelude::*;
 use pushpull_messages::id::LocalStep;
@@ -45,7 +45,7 @@ fn any_sync() -> impl Strategy<Value = SyncSpec> {
     prop::sample::select(vec!["async", "bounded:2", "sync"]).prop_map(|sync| sync.parse().unwrap())
 }
 
-/// The reason for which a worker does not get to its next step.
+/// The reason why a worker does not reach its next step.
 #[derive(Clone, Copy, Debug)]
 enum Hindrance {
     /// The worker does not report.
@@ -60,7 +60,8 @@ fn any_hindrance() -> impl Strategy<Value = Hindrance> {
 }
 
 proptest! {
-    /// (A) and (B): workers whose steps differ by a third at most, and one further worker that may be slow.
+    /// (A) and (B): the step times of the workers differ by a third at most, except that one worker may be
+    /// slow.
     #[test]
     fn only_the_slow_worker_is_found(
         times in prop::collection::vec(0.87f64..1.13, 1..9),
@@ -73,7 +74,7 @@ proptest! {
         let compute = |factor: f64| (usual as f64 * factor) as u64;
         let mut rows: Vec<WorkerRow> = Vec::new();
         for (index, &factor) in (0..).zip(&times) {
-            // The others wait for the slow worker in the exchange.
+            // The other workers wait for the slow worker in the exchange.
             rows.push(worker(index, compute(factor), exchange));
         }
         prop_assert_eq!(against(&rows, sync), vec![], "(A)");
@@ -84,11 +85,11 @@ proptest! {
         prop_assert!(found.iter().all(|found| found.finding.name == slowest), "(B) {found:?}");
         if rows.len() > 1 && slow > 1.9 && compute(slow - 1.2) > 2_000 + usual / 10 {
             prop_assert_eq!(found.len(), 1, "(B)");
-            prop_assert!(found[0].finding.reason.ends_with(": compute"), "{}", found[0].finding.reason);
+            prop_assert!(found[0].finding.reason.ends_with(" in compute"), "{}", found[0].finding.reason);
         }
     }
 
-    /// (A) and (C): no worker takes steps any more, because of one or two of them.
+    /// (A) and (C): no worker takes steps any more, and at most one worker is the cause.
     #[test]
     fn only_the_worker_that_holds_up_all_is_found(
         workers in 3u32..9,
@@ -97,7 +98,7 @@ proptest! {
         sync in any_sync(),
     ) {
         let stood = Duration::from_secs(stood);
-        // After a while the window contains none of their steps.
+        // After a while, the window no longer contains any steps, so rates and phases are missing.
         let rows: Vec<WorkerRow> = (0..workers).map(|index| {
             let kept = keep.iter().find(|(culprit, _)| culprit % workers == index);
             let silent = matches!(kept, Some((_, Hindrance::Silence)));
@@ -119,7 +120,7 @@ proptest! {
         prop_assert_eq!(names(&against), wanted.iter().map(String::as_str).collect::<Vec<_>>(), "(A) and (C)");
         for found in &against {
             prop_assert_eq!(found.lasted, stood);
-            prop_assert!(found.finding.reason.ends_with(", and others wait"), "{}", found.finding.reason);
+            prop_assert!(found.finding.reason.ends_with(", and other workers wait"), "{}", found.finding.reason);
         }
         // (D): a worker that was slow before may still be slow.
         for row in rows.iter().filter(|row| !wanted.contains(&format!("worker/{}", row.worker))) {
@@ -165,11 +166,14 @@ fn reasons_contain_numbers() {
     let found = against(&workers, SyncSpec::SYNC);
     let [Evidence { finding, lasted, .. }] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!((finding.name.as_str(), *lasted), ("worker/2", Duration::ZERO));
-    assert_eq!(finding.reason, "its steps take 84 ms, the others' 12 ms: compute");
+    assert_eq!(
+        finding.reason,
+        "its steps take 84 ms, those of others 12 ms; most of the difference is in compute"
+    );
     let all: Vec<Trainer<'_>> = workers[..2].iter().map(trains).collect();
     let stalled = Trainer { at: Some(("input", Duration::from_millis(4_200))), ..trains(&workers[1]) };
     let found = slow_workers(&[all[0].clone(), stalled], SyncSpec::SYNC).against;
-    let reason = "it has been at its input for 4200 ms, usually 0.1 ms, and others go on";
+    let reason = "it has been in the phase input for 4200 ms, usually 0.1 ms, and other workers go on";
     assert_eq!((names(&found), found[0].finding.reason.as_str()), (vec!["worker/1"], reason));
 }
 
@@ -178,14 +182,17 @@ fn a_slow_connection_is_found_only_under_async() {
     let workers = [worker(0, 5_000, 2_000), worker(1, 5_000, 2_000), worker(2, 5_000, 60_000)];
     let found = against(&workers, SyncSpec::ASYNC);
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].finding.reason, "its steps take 65 ms, the others' 7.1 ms: exchange");
+    assert_eq!(
+        found[0].finding.reason,
+        "its steps take 65 ms, those of others 7.1 ms; most of the difference is in exchange"
+    );
     assert!(against(&workers, SyncSpec::SYNC).is_empty());
-    // The same holds if no reply comes.
+    // A worker that receives no replies at all is found, too.
     let row = WorkerRow { steps_per_s: 0.0, phases_us: vec![], ..worker(1, 1_000, 0) };
     let stood = Duration::from_secs(4);
     let stuck = Trainer { at: Some((EXCHANGE, stood)), stood, ..trains(&row) };
     let found = slow_workers(&[trains(&workers[0]), stuck.clone()], SyncSpec::ASYNC).against;
-    assert_eq!(found[0].finding.reason, "it takes no step, and others go on");
+    assert_eq!(found[0].finding.reason, "it takes no step, and other workers go on");
     assert!(slow_workers(&[trains(&workers[0]), stuck.clone()], SyncSpec::SYNC).against.is_empty());
     let both = slow_workers(&[stuck.clone(), stuck], SyncSpec::ASYNC);
     assert!(both.against.is_empty() && both.unclear.contains(&("worker/1".into(), Cause::Stalled)));
@@ -207,7 +214,7 @@ fn a_worker_alone_is_not_slow() {
 fn a_silent_worker_is_found_while_others_report() {
     let silent = WorkerRow { reported_ms: Some(4_000), ..worker(1, 1_000, 0) };
     let found = against(&[worker(0, 1_000, 0), silent.clone()], SyncSpec::ASYNC);
-    assert_eq!(found[0].finding.reason, "it has not reported for 4 s, and others go on");
+    assert_eq!(found[0].finding.reason, "it has not reported for 4 s, and other workers go on");
     assert_eq!((names(&found), found[0].lasted), (vec!["worker/1"], Duration::from_secs(4)));
     let rows = [WorkerRow { worker: 0, ..silent.clone() }, silent.clone()];
     let all = slow_workers(&rows.each_ref().map(trains), SyncSpec::ASYNC);
@@ -220,7 +227,7 @@ fn a_silent_worker_is_found_while_others_report() {
     assert_eq!((names(&found), found[0].lasted), (vec!["worker/1"], Duration::ZERO));
     assert!(slow_workers(&[trains(&waits), never(20)], SyncSpec::SYNC).against.is_empty());
     let found = slow_workers(&[trains(&waits), never(40)], SyncSpec::SYNC).against;
-    assert_eq!(found[0].finding.reason, "it has not reported since it began, and others wait");
+    assert_eq!(found[0].finding.reason, "it has not reported since it began, and other workers wait");
     // A worker that has finished is in no phase.
     let ended = Trainer { at: None, ..never(9) };
     let row = WorkerRow { reported_ms: Some(100), ..ended.row.clone() };

@@ -1,5 +1,5 @@
-//! A transport that loses and doubles frames and cuts links as a test specifies, and an echo server behind
-//! it.
+//! A transport that loses frames, doubles frames and cuts links as a test specifies, and an echo server
+//! behind it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -56,8 +56,8 @@ impl Service for Echo {
                 };
                 reply.send(pushed, payload);
             }
-            // Of a request that arrives twice, the later copy gets the reply, and the earlier copy is refused
-            // as superseded. A shard in which a worker has to wait does the same.
+            // If a request arrives twice, the later copy gets the reply, and the earlier copy is refused as
+            // superseded. A shard does the same when a worker has to wait.
             Message::Observe(_) => {
                 let earlier = std::mem::replace(&mut *self.kept.lock().unwrap(), vec![reply]);
                 earlier.into_iter().for_each(|earlier| earlier.send(Refusal::superseded(), Payload::EMPTY));
@@ -68,7 +68,7 @@ impl Service for Echo {
     }
 }
 
-/// What a test lets happen to one frame.
+/// The fate that a test chooses for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Pass,
@@ -79,7 +79,7 @@ pub(super) enum Fate {
 
 pub(super) type Judge = Box<dyn FnMut(&Message) -> Fate + Send>;
 
-/// What happens to each frame that the dialling end writes or reads after the handshake.
+/// The fates of the frames that the dialling end writes or reads after the handshake.
 pub(super) struct Faults {
     pub(super) request: Mutex<Judge>,
     pub(super) reply: Mutex<Judge>,

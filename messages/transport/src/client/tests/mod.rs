@@ -19,7 +19,7 @@ use crate::wire::Envelope;
 use crate::{InProcess, Link, Tcp};
 use flaky::{Fate, Faults, Flaky, Judge, PS, Setup, both, identity, start};
 
-/// Settings with such long time limits that a busy machine does not make a test fail.
+/// Settings with long time limits, so that a test does not fail on a busy machine.
 const RETRY: RetryConfig = RetryConfig {
     redial_for: Duration::from_secs(30),
     resend_after: Duration::from_secs(60),
@@ -163,7 +163,7 @@ async fn the_reply_to_a_dropped_call_is_ignored() {
         }
         let reply = setup.echo.kept.lock().unwrap().pop().unwrap();
         reply.send(ShardSnapshot::default(), Payload::EMPTY);
-        // This reply arrives after the doubled one, which has therefore been read.
+        // This reply arrives after the doubled reply, so the client has read the doubled reply.
         echoed(&client, 1).await;
         assert_eq!(client.counters().snapshot().ignored, 1);
     })
@@ -228,7 +228,10 @@ async fn another_life_of_the_peer_does_not_answer_for_the_first() {
         server.stop().await;
         let next = start(transport, &address, 2).await;
         let reason = client.wait_lost().await;
-        assert!(reason.contains("ps/0 has restarted: incarnation 1 was called, but 2 answers"), "{reason}");
+        assert!(
+            reason.contains("ps/0 has restarted: expected incarnation 1, but incarnation 2 answered"),
+            "{reason}"
+        );
         assert!(client.call::<Pushed>(push(1, 0), Payload::EMPTY).await.is_err());
         assert!(next.echo.pushed.lock().unwrap().is_empty());
     })
@@ -330,7 +333,7 @@ async fn a_caller_that_is_dropped_closes_its_connection() {
     .await;
 }
 
-/// Returns a function that decides pseudo-randomly, for each frame in order, what happens to it.
+/// Returns a function that chooses a pseudo-random fate for each frame, in order.
 fn fates(seed: u64) -> Judge {
     let mut state = seed | 1;
     Box::new(move |_| {
@@ -350,8 +353,8 @@ fn fates(seed: u64) -> Judge {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// (A) to (D): whichever frames are lost or doubled and whichever links are cut, every call ends with its
-    /// own reply.
+    /// (A) to (D): every call ends with its own reply, for any choice of lost and doubled frames and cut
+    /// links.
     #[test]
     fn every_call_is_answered_once(seed in any::<u64>(), tcp in any::<bool>(), tasks in 1u64..12) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,4 +1,5 @@
-//! A worker between a simulated chief and a simulated ps task: what its view shows, and what it reports.
+//! Tests what the view of a worker shows, and what the worker reports. The chief and the ps task are
+//! simulated.
 
 mod play;
 
@@ -25,7 +26,7 @@ fn worker_of(seen: &TaskSnapshot) -> &WorkerSnapshot {
     worker
 }
 
-/// Returns the snapshot in the form in which reports contain it.
+/// Returns the snapshot as a report contains it.
 fn as_told(worker: &WorkerSnapshot) -> WorkerSnapshot {
     WorkerSnapshot { chief_connected: None, ..worker.clone() }
 }
@@ -39,7 +40,7 @@ fn doing(seen: &TaskSnapshot) -> &str {
 fn a_life_is_seen_from_its_beginning_to_its_end() {
     play(Script { keep_from: 3, go: false, ..Default::default() }, |mut play| async move {
         let seen = play.see(|play| play.chief.words().ready.is_some()).await;
-        assert_eq!((seen.state, doing(&seen)), (TaskState::Starting, "waiting for the others"));
+        assert_eq!((seen.state, doing(&seen)), (TaskState::Starting, "waiting for the other tasks"));
         assert_eq!(worker_of(&seen).local_step, LocalStep(0));
         play.chief.go();
         // The worker is stuck in its fourth step.
@@ -69,7 +70,7 @@ fn a_life_is_seen_from_its_beginning_to_its_end() {
         assert_eq!((worker_of(&last).local_step, worker_of(&last).in_flight_bytes), (LocalStep(3), 0));
         assert_eq!((&worker_of(&last).phase, worker_of(&last).phase_us), (&None, 0));
         assert_eq!(worker_of(&last).verdicts, worker.verdicts);
-        // The reports that the chief received say the same.
+        // The reports that the chief received contain the same snapshot.
         let words = play.chief.words();
         let told = words.reports.last().and_then(|report| report.snapshot.clone()).expect("there was a step");
         assert_eq!((told.local_step, told.verdicts), (LocalStep(3), worker.verdicts));
@@ -145,7 +146,7 @@ impl Hook for Quiet {}
 /// Runs a worker to its end, and checks that the final view and the last report account for every step.
 fn whole(tcp: bool, devices: usize) {
     let hooks: Vec<MakeHook> = vec![Arc::new(|| Box::new(Quiet) as Box<dyn Hook>)];
-    // Whether a report is sent before the last ones depends on timing.
+    // Timing decides whether a report is sent before the final ones.
     let script = Script::default();
     let config = WorkerConfig { devices, hooks, ..script.config };
     play(Script { config, tcp, ..script }, |mut play| async move {
@@ -187,8 +188,8 @@ fn whole(tcp: bool, devices: usize) {
     });
 }
 
-/// Checks the spans of the steps 0, 3 and 6. They end by `end`, a time on the chief's clock, give or take
-/// [`OFF_US_MAX`].
+/// Checks the spans of the steps 0, 3 and 6. They must end by `end`, a time on the chief's clock, with an
+/// error of at most [`OFF_US_MAX`].
 fn check_spans(spans: &[&SpanSpec], end: Micros, devices: usize) {
     let steps: BTreeSet<u64> = spans.iter().filter_map(|span| span.local_step).collect();
     assert_eq!(steps, BTreeSet::from([0, 3, 6]));

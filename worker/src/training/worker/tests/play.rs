@@ -1,4 +1,4 @@
-//! A simulated chief and a simulated ps task, and a worker between them.
+//! A simulated chief and a simulated ps task, with a worker that is connected to both.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
@@ -21,7 +21,8 @@ use super::super::*;
 const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const SHARDS: [ShardId; 2] = [ShardId::new(0, 0), ShardId::new(0, 1)];
 pub(super) const BATCH: u32 = 16;
-/// How far the chief's clock is ahead of the worker's; the clock of the ps task is behind by as much.
+/// The chief's clock is ahead of the worker's clock by this time, and the clock of the ps task is behind the
+/// worker's clock by the same time.
 pub(super) const AHEAD_US: Micros = 3_600_000_000;
 const VALUE_BYTES: [usize; 2] = [8, 4];
 
@@ -67,7 +68,7 @@ pub(super) struct Words {
     pub(super) ready: Option<Reply>,
     pub(super) stop: Option<String>,
     pub(super) reports: Vec<Report>,
-    /// True if reports are not answered but collected in `unheard`.
+    /// True if reports are collected in `unheard` and not answered.
     pub(super) deaf: bool,
     pub(super) unheard: Vec<(Report, Reply)>,
     pub(super) finish: Option<Finish>,
@@ -123,7 +124,7 @@ struct Shards {
     last_step: GlobalStep,
     clock: Clock,
     versions: Mutex<[u64; 2]>,
-    /// The pushes that were not answered, because their version is `keep_from` or later.
+    /// The pushes that were not answered, because the version of the shard was `keep_from` or later.
     kept: Mutex<Vec<(Push, Reply)>>,
     keep_from: AtomicU64,
 }
@@ -184,7 +185,7 @@ pub(super) struct Play {
 /// The settings of a simulated run.
 pub(super) struct Script {
     pub(super) last_step: u64,
-    /// Pushes are not answered from this version on.
+    /// The first version at which a shard stops answering pushes.
     pub(super) keep_from: u64,
     pub(super) go: bool,
     pub(super) config: WorkerConfig,
@@ -251,7 +252,7 @@ impl Play {
         tokio::time::timeout(PATIENCE, &mut self.ended).await.expect("an end within a minute").unwrap()
     }
 
-    /// Waits until `is_so` returns true, and returns the snapshot that the view shows then.
+    /// Waits until `is_so` returns true, and returns the snapshot of the view at that time.
     pub(super) async fn see(&self, is_so: impl Fn(&Self) -> bool) -> TaskSnapshot {
         let waits = async {
             while !is_so(self) {
@@ -262,7 +263,7 @@ impl Play {
         self.view.observe().await
     }
 
-    /// Answers every push, including those that were withheld.
+    /// Answers all withheld pushes, and from then on every push at once.
     pub(super) fn release(&self) {
         self.shards.keep_from.store(u64::MAX, Ordering::Relaxed);
         let kept = std::mem::take(&mut *self.shards.kept.lock().unwrap());
