@@ -19,7 +19,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::life::{incarnation, span_of};
+use crate::incarnation::{incarnation, span_of};
 use crate::threads::{run_on, threads_per_worker};
 
 /// How long the other tasks may keep running after the chief has ended. Normally they end by themselves,

@@ -12,7 +12,7 @@ pub mod nn;
 #[cfg(all(doctest, feature = "programs"))]
 mod book;
 mod embedded;
-mod life;
+mod incarnation;
 #[cfg(feature = "programs")]
 mod programs;
 mod report;

@@ -1,5 +1,5 @@
-//! Summarises several trials of one job as a row of a table, with medians and their spread. Independent of
-//! how a job is trained.
+//! Summarises several trials of one job as a row of a table, with medians and their spread. This module must
+//! not depend on how a job is trained.
 
 use pushpull::SyncSpec;
 use serde::{Deserialize, Serialize};

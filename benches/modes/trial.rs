@@ -1,6 +1,6 @@
 //! Runs one trial of a job. Every replica counts its steps, and the slow replica waits in each step. Some of
-//! the values that the first worker receives are kept, and evaluated when the job has ended. Independent of
-//! other jobs and of the table.
+//! the values that the first worker receives are kept, and evaluated when the job has ended. This module
+//! must not depend on other jobs or on the table.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

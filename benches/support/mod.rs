@@ -1,5 +1,5 @@
 //! Code that several benchmarks share: their model, a job that trains it on generated digits, training with
-//! real processes, and the format of figures. Independent of what is measured.
+//! real processes, and the format of figures. This module must not depend on what is measured.
 
 // Each benchmark uses only a part of this module.
 #![allow(dead_code)]

@@ -47,7 +47,7 @@ impl CommandQueue {
         self.hook_sender.clone()
     }
 
-    /// Returns a sender for views.
+    /// Returns the sender with which views send commands to the chief.
     pub(crate) fn for_views(&self) -> mpsc::Sender<Command> {
         self.view_sender.clone()
     }

@@ -115,7 +115,7 @@ pub enum ChiefError {
         /// The step that the job had reached.
         step: GlobalStep,
     },
-    /// A worker left, and the settings of the job say that it fails in this case.
+    /// A worker left, and the job is set to fail when a worker leaves.
     #[error(
         "{worker} left at step {step} of {last_step}: {reason}; the job fails because it has the setting when_worker_leaves: fail"
     )]
@@ -159,7 +159,7 @@ pub enum ChiefError {
         steps: u64,
         /// The job's synchronization policy.
         sync: SyncSpec,
-        /// The distance that the policy allows, in steps.
+        /// The number of steps by which a worker may be ahead of the slowest one.
         bound: u32,
     },
     /// A setting is out of range.

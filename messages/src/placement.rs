@@ -182,7 +182,7 @@ pub struct PlacementSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategySpec {
-    /// Chooses the shards in turn, in the order in which they were created.
+    /// Assigns the variables to the shards in turn, in the order in which the variables were created.
     #[default]
     RoundRobin,
     /// Chooses the shard to which the fewest bytes have been assigned so far.

@@ -72,7 +72,7 @@ impl fmt::Display for SyncSpec {
 /// An error: a text that is not a synchronisation policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown policy '{0}': expected async, async:staleness-lr, bounded:S with S steps, sync, or sync:K with K of at least 1"
+    "unknown policy '{0}': expected async, async:staleness-lr, bounded:S with a staleness of at most S steps, sync, or sync:K with K of at least 1"
 )]
 pub struct UnknownSync(pub String);
 

@@ -7,7 +7,7 @@ use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_transport::{DialError, Identity, Listener, Patience, Tcp, Transport, TransportError, dial};
 
-use crate::life::incarnation;
+use crate::incarnation::incarnation;
 
 /// Returns the identity that this task presents to its peers. `graph` is the model that the task was started
 /// with, if any; `http` is the address of the task's endpoint, if it has one.

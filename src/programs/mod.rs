@@ -5,6 +5,7 @@
 mod checkpoint;
 mod cli;
 mod exit;
+mod format;
 mod http;
 mod listen;
 mod local;
@@ -12,7 +13,6 @@ mod logging;
 mod progress;
 mod roles;
 mod settings;
-mod shown;
 mod signals;
 mod top;
 

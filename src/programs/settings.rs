@@ -1,4 +1,5 @@
-//! The flags that a program was started with, as its endpoint shows them. Independent of clap and HTTP.
+//! The flags that a program was started with, as its endpoint shows them. This module must not depend on
+//! clap or HTTP.
 
 use std::sync::{Arc, OnceLock};
 

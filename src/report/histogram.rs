@@ -1,5 +1,5 @@
-//! Formats the staleness of gradients for people and for programs, from the histograms in the messages.
-//! Independent of synchronisation policies.
+//! Formats the staleness of gradients for people and for programs, from the histograms in the messages. This
+//! module must not depend on synchronisation policies.
 
 use pushpull_messages::message::StalenessHistogram;
 use serde::Serialize;

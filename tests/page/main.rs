@@ -4,12 +4,12 @@
 
 #[path = "../support/browser.rs"]
 mod browser;
-mod played;
+mod fake_chief;
 
 use std::time::Duration;
 
 use browser::Browser;
-use played::{Chief, TOKEN, Told};
+use fake_chief::{Chief, TOKEN, Told};
 use pushpull_messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
 use pushpull_messages::message::{MetricValue, ShardCounters};
 use pushpull_messages::observe::{

@@ -1,6 +1,6 @@
 //! A headless Chromium for tests of pages, controlled through two pipes with the DevTools protocol. It has a
-//! profile of its own. Every wait has a time limit, and the browser never outlives its test. Independent of
-//! our pages.
+//! profile of its own. Every wait has a time limit, and the browser never outlives its test. This module
+//! must not depend on our pages.
 
 #![allow(dead_code, reason = "a test uses what it needs")]
 

@@ -1,5 +1,5 @@
 //! A Python environment with the packages that read our files. It is created once in each target folder. If
-//! it cannot be created, the skipped tests are reported on stderr. Independent of the files.
+//! it cannot be created, the skipped tests are reported on stderr. This module must not depend on the files.
 
 use std::ffi::OsStr;
 use std::fs::File;

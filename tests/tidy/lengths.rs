@@ -1,4 +1,5 @@
-//! Limits the length of comment lines, functions and names of tests. Independent of their content.
+//! Limits the length of comment lines, functions and names of tests. This module must not depend on their
+//! content.
 
 use crate::source::{code, words};
 use crate::tree::{self, File, hold};

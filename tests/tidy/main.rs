@@ -4,7 +4,7 @@
 
 mod contents;
 mod cycles;
-mod door;
+mod file_header;
 mod layers;
 mod lengths;
 mod links;

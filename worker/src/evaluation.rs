@@ -1,6 +1,6 @@
 //! An evaluation: computes the loss and the metrics over all test examples at given values of the variables.
 //! At the end of a job, these are the values after the last step, or their moving averages if the job
-//! maintains averages. Independent of connections.
+//! maintains averages. This module must not depend on connections.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The slow part of a worker's start: reads the data, and compiles the graph for every device. Runs on its
-//! own thread, and needs no other task. Independent of connections.
+//! own thread, and needs no other task. This module must not depend on connections.
 
 use std::ops::Range;
 

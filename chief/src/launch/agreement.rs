@@ -16,8 +16,8 @@ pub(crate) struct StopAgreement {
 }
 
 impl StopAgreement {
-    /// Begins the search. The shards have reached at most `seen`, and apply `pace` updates in the time of a
-    /// few messages. If `pace` is `None`, no worker trains, and the shards stop at `seen`.
+    /// Begins the search. No shard is past `seen`. While a few messages are exchanged, a shard applies about
+    /// `pace` updates. If `pace` is `None`, no worker trains, and the shards stop at `seen`.
     pub(crate) fn new(seen: Version, pace: Option<u64>, last_step: GlobalStep) -> Self {
         // A step that is too early is corrected by another round. A step that is too late would never be
         // reached, because workers that are about to leave take no more steps.

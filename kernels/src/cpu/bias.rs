@@ -23,7 +23,7 @@ pub fn sum_rows(dst: &mut [f32], x: &[f32], threads: Threads) {
 
 struct SumRows<'a> {
     dst: &'a mut [f32],
-    /// All rows, with `n` elements each. `dst` gets the sums of the columns from `first` on.
+    /// All rows, with `n` elements each. `dst[j]` becomes the sum of column `first + j`.
     x: &'a [f32],
     n: usize,
     first: usize,

@@ -27,7 +27,7 @@ pub enum Step {
 pub struct Operand {
     /// The operand's index in the `operands` of [`chain`].
     pub index: usize,
-    /// How the operand is repeated.
+    /// How the operand is broadcast to the shape of the result.
     pub extent: Extent,
 }
 

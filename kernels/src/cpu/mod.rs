@@ -20,6 +20,7 @@ mod window;
 
 mod accuracy;
 mod auc;
+mod axis_part;
 mod bias;
 mod broadcast;
 mod causal;
@@ -31,7 +32,6 @@ mod embedding;
 mod loss;
 mod norm;
 mod optimizer;
-mod part;
 mod pool;
 mod product;
 mod reduce;
@@ -46,6 +46,7 @@ mod random;
 
 pub use accuracy::{count_correct, count_in_top_k};
 pub use auc::{auc, auc_counts};
+pub use axis_part::{AxisPart, copy_part, paste_part};
 pub use bias::sum_rows;
 pub use broadcast::{BadShapes, Binary, Broadcast, Reduction, Side, binary, reduce};
 pub use causal::causal_softmax;
@@ -68,7 +69,6 @@ pub use optimizer::{
     AdagradStep, AdamStep, AdamWStep, FtrlStep, GradientTerms, MomentumStep, RmsPropStep, adagrad, adam,
     adamw, average, ftrl, momentum, rmsprop, sgd,
 };
-pub use part::{AxisPart, copy_part, paste_part};
 pub use pool::{
     Pool2d, average_pool, average_pool_grad, global_average_pool, global_average_pool_grad, max_pool,
     max_pool_grad,

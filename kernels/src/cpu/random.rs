@@ -70,8 +70,8 @@ pub fn fill_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stdde
 /// If an index reaches 2⁵⁶.
 #[track_caller]
 pub fn fill_truncated_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stddev: f32) {
-    /// The number of low bits of a block's number that hold the element's index; the attempt is in the bits
-    /// above.
+    /// The number of low bits of a block's number that hold the index of the element. The bits above hold
+    /// how many draws were rejected for this element.
     const INDEX_BITS: u32 = 56;
     const ATTEMPTS: u64 = 8;
     assert!(

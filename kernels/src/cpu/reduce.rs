@@ -55,7 +55,7 @@ pub fn all_finite(x: &[f32]) -> bool {
     dispatch(LargestMagnitude { x }) < f32::INFINITY.to_bits()
 }
 
-/// Computes the sum of `term` over the elements of slices of equal length.
+/// Computes the sum over `i` of `term`, applied to the `i`-th elements of slices of equal length.
 struct Sum<'a, F, const R: usize> {
     inputs: [&'a [f32]; R],
     term: F,

@@ -75,10 +75,10 @@ pub enum Op {
         length: usize,
     },
 
-    /// `[…, m, k]`, `[…, k, n]` → `[…, m, n]`: one matrix product for each position along the leading axes,
-    /// which must be equal. Or `[…, k]`, `[k, n]` → `[…, n]`: multiplies all rows by one matrix. An operand
-    /// can be transposed first, which exchanges its last two axes; in the second form, this is possible only
-    /// for the matrix.
+    /// `[…, m, k]`, `[…, k, n]` → `[…, m, n]`: one matrix product for each index of the leading axes, which
+    /// must be the same in both operands. Or `[…, k]`, `[k, n]` → `[…, n]`: multiplies all rows by one
+    /// matrix. An operand can be transposed first, which exchanges its last two axes; in the second form,
+    /// this is possible only for the matrix.
     MatMul {
         /// Whether the first operand is `[…, k, m]`.
         #[serde(default)]

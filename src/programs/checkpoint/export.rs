@@ -11,7 +11,7 @@ use pushpull_messages::id::VariableId;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_storage::{FileWriter, ManifestSpec, Piece, Store, read_piece};
 
-use crate::programs::shown::plain;
+use crate::programs::format::plain;
 
 /// The part of a checkpoint that is exported.
 pub(crate) struct Export<'a> {

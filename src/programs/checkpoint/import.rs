@@ -13,7 +13,7 @@ use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_storage::{FORMAT, FileWriter, FoundTensor, ManifestSpec, Store, read_header};
 
-use crate::programs::shown::plain;
+use crate::programs::format::plain;
 
 /// The only shard of an imported checkpoint.
 const SHARD: ShardId = ShardId::new(0, 0);

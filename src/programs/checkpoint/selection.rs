@@ -4,7 +4,7 @@ use anyhow::bail;
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_storage::{Catalog, Store};
 
-use crate::programs::shown::plain;
+use crate::programs::format::plain;
 
 /// The maximum number of steps that an error lists.
 const STEPS_SHOWN: usize = 8;

@@ -12,7 +12,7 @@ use pushpull_storage::{
 };
 use serde::Serialize;
 
-use crate::programs::shown::plain;
+use crate::programs::format::plain;
 
 /// A part of a checkpoint that differs from what was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -11,12 +11,12 @@ use pushpull_storage::{Catalog, ManifestSpec, Store};
 use serde_json::{Value, json};
 
 use super::flags::read_job;
-use crate::life::incarnation;
+use crate::incarnation::incarnation;
 use crate::programs::checkpoint::{
     Entry, Export, Import, State, Verified, chosen, export, import, latest_whole, listed, select, verify,
 };
 use crate::programs::exit::{Failure, Outcome};
-use crate::programs::shown::{bytes_shown, plain, time_shown};
+use crate::programs::format::{bytes_shown, plain, time_shown};
 
 /// The location of checkpoints.
 #[derive(Debug, clap::Args)]

@@ -6,8 +6,8 @@ use clap::Parser;
 use pushpull_messages::id::JobName;
 
 use super::flags::ClusterArgs;
+use super::job::JobArgs;
 use super::observe::ObserveArgs;
-use super::orders::OrderArgs;
 use super::parse::main;
 use super::task::run;
 use crate::programs::{logging, roles};
@@ -22,7 +22,7 @@ pub(super) struct ChiefArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
-    orders: OrderArgs,
+    orders: JobArgs,
     /// Print where every variable lives
     #[arg(long)]
     log_placement: bool,

@@ -11,7 +11,7 @@ use pushpull_worker::{BestSpec, EvaluatorConfig, WorkerConfig};
 use super::flags::{DeviceArgs, threads};
 use super::observe::ObserveArgs;
 use super::parse::main;
-use super::places::{located, summaries_below};
+use super::paths::{located, summaries_below};
 use super::plots::plotter;
 use super::task::run;
 use crate::programs::{logging, roles};

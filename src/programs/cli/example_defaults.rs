@@ -1,5 +1,5 @@
-//! The defaults of an example's flags. They change what `--help` shows and how flags are read. Independent
-//! of models.
+//! The defaults of an example's flags. They change what `--help` shows and how flags are read. This module
+//! must not depend on models.
 
 use clap::Command;
 use clap::builder::ArgPredicate;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::flags::{DeviceArgs, read_job, shards, threads};
 use super::observe::ObserveArgs;
-use super::places::{absolute, check_writable};
+use super::paths::{absolute, check_writable};
 use super::saving::SavingArgs;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::local::Local;

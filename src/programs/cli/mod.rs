@@ -5,11 +5,11 @@ mod chief;
 mod evaluator;
 mod example_defaults;
 mod flags;
+mod job;
 mod local;
 mod observe;
-mod orders;
 mod parse;
-mod places;
+mod paths;
 mod plots;
 mod ps;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Command};
 use pushpull_messages::cluster::Address;
 
-use super::places::absolute;
+use super::paths::absolute;
 use crate::programs::exit::Failure;
 use crate::programs::http::{EndpointConfig, TOKEN_ENV, Token};
 use crate::programs::logging::{Log, LogFormat};

@@ -14,7 +14,7 @@ use pushpull_messages::id::GlobalStep;
 use pushpull_messages::observe::TraceSpec;
 use pushpull_storage::{EVALUATIONS, EvaluationRecord};
 
-use super::places::{absolute, check_writable, located, summaries_below};
+use super::paths::{absolute, check_writable, located, summaries_below};
 use super::plots::plotter;
 use crate::programs::exit::Failure;
 

@@ -21,7 +21,7 @@ use tracing::Instrument;
 use super::evaluator::EvaluationArgs;
 use super::flags::{ClusterArgs, DeviceArgs, shards, threads};
 use super::observe::ObserveArgs;
-use super::places::{absolute, check_writable};
+use super::paths::{absolute, check_writable};
 use super::saving::SavingArgs;
 use super::task::run;
 use super::updates::UpdateArgs;

@@ -1,5 +1,5 @@
 //! The flags that control how gradients become updates: the optimizer, the processing of gradients in the
-//! worker, and the synchronisation of the workers. Independent of models and clusters.
+//! worker, and the synchronisation of the workers. This module must not depend on models or clusters.
 
 use clap::{Args, ValueEnum};
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};

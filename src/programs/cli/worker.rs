@@ -8,8 +8,8 @@ use pushpull_messages::id::JobName;
 use pushpull_worker::WorkerConfig;
 
 use super::flags::{ClusterArgs, DeviceArgs, threads};
+use super::job::JobArgs;
 use super::observe::ObserveArgs;
-use super::orders::OrderArgs;
 use super::parse::main;
 use super::task::run;
 use crate::programs::{logging, roles};
@@ -39,7 +39,7 @@ pub(super) struct WorkerArgs {
     #[command(flatten)]
     observe: ObserveArgs,
     #[command(flatten, next_help_heading = "Chief (for worker 0 of a cluster that names none)")]
-    orders: OrderArgs,
+    orders: JobArgs,
 }
 
 /// Runs the program `pushpull-worker`.

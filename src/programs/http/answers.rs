@@ -1,4 +1,4 @@
-//! Makes responses that are not files: JSON, refusals and plain text. Independent of routes.
+//! Makes responses that are not files: JSON, refusals and plain text. This module must not depend on routes.
 
 use actix_web::HttpResponse;
 use actix_web::http::header::{self, HeaderValue};

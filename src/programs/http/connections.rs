@@ -1,6 +1,6 @@
 //! The connections of an endpoint. If there are too many, the connections that have been silent for longest
 //! are closed. A client with a request is therefore answered even if many other clients connect and stay
-//! silent. Independent of requests.
+//! silent. This module must not depend on requests.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The HTTP endpoint at which people, Prometheus and `pushpull top` observe a process. It runs on threads of
 //! its own. It requests snapshots from the tasks at most a few times a second, and serves them to all
-//! clients. Independent of policies.
+//! clients. This module must not depend on policies.
 
 mod about;
 mod actors;
@@ -8,6 +8,7 @@ mod answers;
 mod body;
 mod config;
 mod connections;
+mod control;
 mod endpoint;
 mod events;
 mod health;
@@ -22,7 +23,6 @@ mod targets;
 mod tests;
 mod token;
 mod views;
-mod wishes;
 
 pub(crate) use about::About;
 pub(crate) use config::EndpointConfig;

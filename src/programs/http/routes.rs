@@ -1,5 +1,5 @@
-//! Maps each request to its response in one table, and sets the headers of every response. Independent of
-//! sockets and of tasks.
+//! Maps each request to its response in one table, and sets the headers of every response. This module must
+//! not depend on sockets or on tasks.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use super::host::is_loopback;
 use super::rendered::{JobText, Rendered, json};
 use super::token::Token;
 use super::views::Views;
-use super::{health, metrics, page, targets, wishes};
+use super::{control, health, metrics, page, targets};
 use crate::programs::logging::Log;
 
 /// The content security policy: a page loads nothing from other servers, and may not be framed.
@@ -162,11 +162,11 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         }
         ("/save" | "/stop", Some(_)) if request.method() != Method::POST => wrong_method(&Method::POST),
         ("/save", Some(chief)) => {
-            wishes::answer(request, body, routes.token.as_ref(), &chief, |_| Command::Save).await
+            control::answer(request, body, routes.token.as_ref(), &chief, |_| Command::Save).await
         }
         ("/stop", Some(chief)) => {
             let stop = |reason| Command::Stop { reason };
-            wishes::answer(request, body, routes.token.as_ref(), &chief, stop).await
+            control::answer(request, body, routes.token.as_ref(), &chief, stop).await
         }
         _ => refusal(StatusCode::NOT_FOUND, "unknown path; open / to see what this endpoint serves"),
     }

@@ -1,5 +1,5 @@
-//! The HTTP server of an endpoint: its socket, its threads, and the bounds on its clients. Independent of
-//! routes.
+//! The HTTP server of an endpoint: its socket, its threads, and the bounds on its clients. This module must
+//! not depend on routes.
 
 use std::net::TcpListener;
 use std::sync::mpsc;

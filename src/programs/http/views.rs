@@ -1,5 +1,5 @@
-//! The tasks of this process that can be observed, and their last snapshots, which all clients share.
-//! Independent of HTTP.
+//! The tasks of this process that can be observed, and their last snapshots, which all clients share. This
+//! module must not depend on HTTP.
 //!
 //! Wanted properties: (A) each task is observed at most once in [`FRESH`], for any number of clients; (B) a
 //! client waits for at most [`PATIENCE`] plus [`FRESH`]. If a task does not answer in that time, its last

@@ -91,7 +91,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
-    use crate::life;
+    use crate::incarnation;
 
     #[test]
     fn a_line_names_its_task_and_is_bounded() {
@@ -99,7 +99,7 @@ mod tests {
         let keeper = Keeper::new("model", LogFormat::Human, Some(Arc::clone(&recent)));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(keeper), || {
             tracing::warn!(step = 7, "alone");
-            let _within = life::span_of(TaskId::ps(3)).entered();
+            let _within = incarnation::span_of(TaskId::ps(3)).entered();
             tracing::info!("{}", "\u{fc}".repeat(5000));
             tracing::debug!("below the level that is kept");
         });
@@ -120,7 +120,7 @@ mod tests {
             for (span, word) in spans.iter().zip(["one", "other"]) {
                 let _log = span.enter();
                 tracing::info!("{word}");
-                let _task = life::span_of(TaskId::worker(0)).entered();
+                let _task = incarnation::span_of(TaskId::worker(0)).entered();
                 tracing::info!("{word} task");
             }
             tracing::info!("outside");

@@ -105,7 +105,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
-    use crate::life::span_of;
+    use crate::incarnation::span_of;
     use crate::programs::logging::LogFormat;
     use crate::programs::logging::keeper::Keeper;
 

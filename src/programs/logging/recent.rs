@@ -1,4 +1,5 @@
-//! The last lines of one log, bounded in number and length. Independent of how lines are logged.
+//! The last lines of one log, bounded in number and length. This module must not depend on how lines are
+//! logged.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Draws a job as lines of text: the same snapshot always gives the same frame. Independent of the terminal
-//! and of the clock.
+//! Draws a job as lines of text: the same snapshot always gives the same frame. This module must not depend
+//! on the terminal or on the clock.
 //!
 //! Wanted properties: (A) no line is wider and no frame is higher than requested; (B) if not all tasks fit,
 //! tasks with problems are shown before others; (C) text from the snapshot reaches the terminal only as
@@ -12,7 +12,7 @@ use pushpull_messages::observe::{ChiefSnapshot, JobPhase, ShardRow, ShardState, 
 use super::line::{Line, Tone};
 use super::number::{ago, clock, micros, rate, real, whole};
 use super::table::{Align, Cell, Column, Table};
-use crate::programs::shown::bytes_shown;
+use crate::programs::format::bytes_shown;
 
 /// The size of the screen, in characters.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,9 @@
-//! One line of a frame: pieces of text, each with its tone. Also measures the width of text. Independent of
-//! jobs.
+//! One line of a frame: pieces of text, each with its tone. Also measures the width of text. This module
+//! must not depend on jobs.
 
 use console::Style;
 
-use crate::programs::shown::clean;
+use crate::programs::format::clean;
 
 /// The meaning of a piece of text, which decides its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

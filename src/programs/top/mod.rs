@@ -16,7 +16,7 @@ use self::frame::{Size, frame};
 use self::source::Source;
 
 use crate::programs::exit::{Failure, Outcome};
-use crate::programs::shown::clean;
+use crate::programs::format::clean;
 
 /// The chief counts as gone after this time without an answer, if at least [`TRIES`] requests have failed in
 /// that time.

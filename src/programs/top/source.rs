@@ -1,5 +1,5 @@
-//! Fetches snapshots from the chief's HTTP endpoint, with bounds on time and size. Independent of how they
-//! are shown.
+//! Fetches snapshots from the chief's HTTP endpoint, with bounds on time and size. This module must not
+//! depend on how they are shown.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use pushpull_messages::observe::ChiefSnapshot;
 use ureq::Agent;
 use ureq::http::Uri;
 
-use crate::programs::shown::clean;
+use crate::programs::format::clean;
 
 /// The time limit for the whole answer to arrive.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);

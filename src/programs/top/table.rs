@@ -1,5 +1,5 @@
 //! A table that shows as many columns and rows as fit. If not all fit, it shows the first columns, and
-//! prefers rows with problems. Independent of jobs.
+//! prefers rows with problems. This module must not depend on jobs.
 
 use super::line::{Line, Tone, cut};
 use super::number::whole;

@@ -3,11 +3,11 @@
 use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
 
-use crate::harness::{Cluster, Endpoint, PATIENCE, Program, Proxy, Rates, free_port, wait_until};
+use crate::harness::{Cluster, Endpoint, Job, PATIENCE, Program, Proxy, Rates, free_port, wait_until};
 
 #[test]
 fn counters_add_up_after_a_run_with_faults() {
-    let (cluster, ps) = (Cluster::new(1, 2, 1500), TaskId::ps(0));
+    let (cluster, ps) = (Cluster::with(1, 1, 2, |dir| Job::with(dir, 1500, &["--width=64"])), TaskId::ps(0));
     let behind = format!("127.0.0.1:{}", free_port());
     let proxy = Proxy::start(&cluster.address(ps), &behind, Rates::BAD, 7);
     let bind = format!("--bind={behind}");

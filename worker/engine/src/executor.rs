@@ -10,7 +10,7 @@ use super::feed::Feed;
 use super::gradients::GradientSink;
 use super::memory::{Instruction, Place};
 use super::program::Program;
-use super::rest::{OUTPUTS, carve};
+use super::split_arena::{OUTPUTS, carve};
 use super::values::ValueSource;
 
 /// A program together with its arena.

@@ -18,7 +18,7 @@ mod lower;
 mod memory;
 mod plan;
 mod program;
-mod rest;
+mod split_arena;
 #[cfg(test)]
 mod tests;
 mod values;

@@ -1,5 +1,5 @@
 //! A generated text: sentences of a small, predictable language. Language models can be trained on it
-//! without a download. Independent of files and models.
+//! without a download. This module must not depend on files or models.
 
 use super::InputError;
 use super::random::SplitMix64;

@@ -1,5 +1,5 @@
-//! A batch of examples, ready for training or testing. Independent of the origin of its examples and of the
-//! use of the batch.
+//! A batch of examples, ready for training or testing. This module must not depend on the origin of its
+//! examples or on the use of the batch.
 
 use super::stages::Scratch;
 use super::{Column, Mapped, Pick, Position};

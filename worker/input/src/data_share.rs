@@ -1,5 +1,5 @@
-//! The examples of the training set that each worker reads (sharding). Independent of the contents of
-//! examples and of the order in which they are read.
+//! The examples of the training set that each worker reads (sharding). This module must not depend on the
+//! contents of examples or on the order in which they are read.
 
 use super::InputError;
 

@@ -1,5 +1,5 @@
-//! Examples in memory: named columns, each stored in the element type of its source. Independent of files
-//! and of the order in which examples are read.
+//! Examples in memory: named columns, each stored in the element type of its source. This module must not
+//! depend on files or on the order in which examples are read.
 
 use std::fmt;
 

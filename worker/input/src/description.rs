@@ -1,4 +1,4 @@
-//! The description of a data set. Independent of its examples and of its files.
+//! The description of a data set. This module must not depend on its examples or on its files.
 
 use pushpull_messages::input::ColumnSpec;
 

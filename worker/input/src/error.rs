@@ -1,5 +1,5 @@
 //! The errors of a worker's input: each says where it occurred, what was found, what was expected and what
-//! to do. Independent of how an error is shown, and of whether the job continues.
+//! to do. This module must not depend on how an error is shown, or on whether the job continues.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! The files that each worker reads if the job shards by file. Independent of the contents of the files.
+//! The files that each worker reads if the job shards by file. This module must not depend on the contents
+//! of the files.
 
 use pushpull_messages::input::{CsvSpec, DatasetSpec, ShardSpec, TfRecordSpec};
 

@@ -1,4 +1,5 @@
-//! Reads a test set once, from the first example to the last. Independent of shuffling and epochs.
+//! Reads a test set once, from the first example to the last. This module must not depend on shuffling or
+//! epochs.
 
 use super::prefetch::check_ready_bytes;
 use super::sampler::check_batch;

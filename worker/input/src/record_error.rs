@@ -1,4 +1,5 @@
-//! The errors of one record of a file. Independent of the file, and of the record's position in the file.
+//! The errors of one record of a file. This module must not depend on the file, or on the record's position
+//! in the file.
 
 use pushpull_messages::input::FieldSpec;
 

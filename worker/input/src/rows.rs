@@ -1,5 +1,5 @@
-//! Collects a data set example by example, or counts its examples if only the size is needed. Independent of
-//! formats.
+//! Collects a data set example by example, or counts its examples if only the size is needed. This module
+//! must not depend on formats.
 
 use pushpull_messages::input::ColumnSpec;
 

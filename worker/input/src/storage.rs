@@ -1,5 +1,5 @@
-//! The elements of a column in memory, in the element type of their source. Independent of the name of the
-//! column and of which examples are read.
+//! The elements of a column in memory, in the element type of their source. This module must not depend on
+//! the name of the column or on which examples are read.
 
 use std::collections::TryReserveError;
 use std::sync::Arc;

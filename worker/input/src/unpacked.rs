@@ -1,5 +1,5 @@
 //! The bytes of a file, unpacked if the file is gzipped. The bytes are counted, and their number is limited.
-//! Independent of formats; does not rely on a size that a file declares.
+//! This module must not depend on formats; does not rely on a size that a file declares.
 
 use std::ffi::OsStr;
 use std::fs::File;

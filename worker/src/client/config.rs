@@ -1,4 +1,4 @@
-//! The settings of the push/pull client. Independent of devices and hooks.
+//! The settings of the push/pull client. This module must not depend on devices or hooks.
 
 use std::time::Duration;
 

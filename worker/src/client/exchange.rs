@@ -1,4 +1,5 @@
-//! The result of a push to all shards, or of a pull from all of them. Independent of connections.
+//! The result of a push to all shards, or of a pull from all of them. This module must not depend on
+//! connections.
 
 use std::sync::Arc;
 

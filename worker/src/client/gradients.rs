@@ -1,6 +1,6 @@
 //! The gradients of one step, in one pooled buffer for each variable. A push may begin before all gradients
 //! are computed: its payloads then consist of promises, and each promise is fulfilled when its gradient is
-//! complete. Independent of graphs.
+//! complete. This module must not depend on graphs.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The slices of each shard, and the part of a variable that each slice holds. Computed once from the
-//! placement. Independent of tensors.
+//! placement. This module must not depend on tensors.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! The push/pull client: the values and gradients of all variables, and their transfer from and to the
-//! shards. Independent of graphs, data and devices.
+//! shards. This module must not depend on graphs, data or devices.
 
 mod config;
 mod error;

@@ -1,5 +1,5 @@
 //! The time at which a push could be sent. The call may begin earlier, while its gradients are still being
-//! computed. Independent of shards.
+//! computed. This module must not depend on shards.
 
 use std::collections::BTreeMap;
 use std::pin::pin;

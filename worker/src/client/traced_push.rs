@@ -1,4 +1,5 @@
-//! A push of a traced step, with the times at which it was sent and answered. Independent of spans.
+//! A push of a traced step, with the times at which it was sent and answered. This module must not depend on
+//! spans.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
 //! The values of all variables as a pull returned them. A variable that is not split is read directly in its
-//! receive buffer, without a copy. Independent of connections.
+//! receive buffer, without a copy. This module must not depend on connections.
 
 use std::sync::Arc;
 

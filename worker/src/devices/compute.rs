@@ -1,4 +1,4 @@
-//! The threads that compute a worker's steps. Independent of graphs.
+//! The threads that compute a worker's steps. This module must not depend on graphs.
 
 use std::sync::Arc;
 

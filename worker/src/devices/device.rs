@@ -1,5 +1,5 @@
 //! The actor that owns a replica. It computes on its own arbiter (a thread with an event loop), so a step
-//! blocks no other actor. Independent of other devices.
+//! blocks no other actor. This module must not depend on other devices.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The reasons why a device cannot compute. Independent of graphs.
+//! The reasons why a device cannot compute. This module must not depend on graphs.
 
 use actix::MailboxError;
 use pushpull_engine::{CompileError, StepError};

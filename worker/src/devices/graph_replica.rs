@@ -1,4 +1,4 @@
-//! The replica that runs pushpull's own engine. Independent of shards.
+//! The replica that runs pushpull's own engine. This module must not depend on shards.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

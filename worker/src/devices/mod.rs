@@ -1,12 +1,12 @@
 //! All devices of one worker. Each has a clone of the graph and computes a part of every batch. The worker
-//! sums the gradients of all devices and sends them in a single push. Independent of shards.
+//! sums the gradients of all devices and sends them in a single push. This module must not depend on shards.
 
+mod batch_parts;
 mod compute;
 mod device;
 mod error;
 mod graph_replica;
 mod operations;
-mod parts;
 mod replica;
 mod work;
 
@@ -19,13 +19,13 @@ use futures_util::future::{join_all, try_join_all};
 use pushpull_input::Batch;
 use pushpull_messages::observe::Meter;
 
+pub(crate) use self::batch_parts::parts;
 pub use self::compute::Compute;
 use self::device::{AddGradients, AddedGradients, ComputeGradients, Device, DeviceGradients, EvaluateBatch};
 pub(crate) use self::error::DeviceError;
 pub use self::error::ReplicaError;
 pub use self::graph_replica::GraphReplica;
 pub(crate) use self::operations::{check as check_operations, table as table_of_operations, virtual_cpus};
-pub(crate) use self::parts::parts;
 pub use self::replica::{Complete, MakeReplica, Replica, ReplicaConfig};
 pub(crate) use self::work::Work;
 use crate::client::{Gradients, Values};

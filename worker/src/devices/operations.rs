@@ -1,5 +1,5 @@
 //! The devices on which operations run. Every operation runs on all devices of the worker, because each
-//! device has a clone of the whole graph. Independent of threads.
+//! device has a clone of the whole graph. This module must not depend on threads.
 
 use pushpull_messages::device::{Device, DeviceKind};
 use pushpull_messages::graph::{GraphSpec, NodeSpec};

@@ -1,4 +1,4 @@
-//! The work of a device in a traced step. Independent of spans.
+//! The work of a device in a traced step. This module must not depend on spans.
 
 use std::time::Instant;
 

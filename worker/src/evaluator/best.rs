@@ -1,4 +1,5 @@
-//! Compares evaluations by one metric, whose greatest or least value is the best. Independent of stores.
+//! Compares evaluations by one metric, whose greatest or least value is the best. This module must not
+//! depend on stores.
 //!
 //! Wanted properties: (A) the best evaluation is never worse than an earlier one, and the first of several
 //! equal evaluations remains the best; (B) NaN is never the best.

@@ -1,4 +1,4 @@
-//! Decides which checkpoint is evaluated next. Independent of stores and clocks.
+//! Decides which checkpoint is evaluated next. This module must not depend on stores or clocks.
 //!
 //! Wanted properties: (A) the next checkpoint is the newest one that was not skipped, and it is newer than
 //! all evaluated checkpoints; (B) no checkpoint is evaluated twice; (C) a checkpoint that fails

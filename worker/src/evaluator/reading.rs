@@ -1,5 +1,5 @@
 //! Reads the values of a checkpoint as whole variables. The placement with which the checkpoint was saved
-//! does not matter. Independent of the progress of a job.
+//! does not matter. This module must not depend on the progress of a job.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! A view of an evaluator. The evaluator updates the view after each checkpoint, and a reader needs no
-//! request to the task. Independent of stores.
+//! request to the task. This module must not depend on stores.
 
 use std::sync::Arc;
 use std::time::Duration;

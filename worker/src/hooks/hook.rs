@@ -1,5 +1,5 @@
-//! The interface of hooks, which are called before and after each step of a worker. Independent of tasks and
-//! connections.
+//! The interface of hooks, which are called before and after each step of a worker. This module must not
+//! depend on tasks or connections.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! A hook that plots an example of the input as an image. All map stages have been applied to it, so the
-//! image shows what the model is trained on. Independent of data sets.
+//! image shows what the model is trained on. This module must not depend on data sets.
 //!
 //! Wanted properties: (A) pixels from 0 to 1 are shown unchanged; (B) other pixels are scaled so that the
 //! smallest is black and the greatest is white; (C) any numbers, even NaN, give a valid image.

@@ -1,4 +1,4 @@
-//! A hook that logs the steps of one worker. Independent of jobs.
+//! A hook that logs the steps of one worker. This module must not depend on jobs.
 
 use super::hook::{Hook, HookError, StepInfo};
 use crate::telemetry::Plots;

@@ -1,4 +1,5 @@
-//! The interface of a worker's hooks, and hooks that are ready to use. Independent of connections.
+//! The interface of a worker's hooks, and hooks that are ready to use. This module must not depend on
+//! connections.
 
 mod hook;
 mod image_of_batch;

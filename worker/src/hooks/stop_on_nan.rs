@@ -1,4 +1,4 @@
-//! A hook that ends the worker when its loss is not finite. Independent of gradients.
+//! A hook that ends the worker when its loss is not finite. This module must not depend on gradients.
 
 use super::hook::{Hook, HookError, StepInfo};
 use crate::telemetry::Plots;

@@ -1,5 +1,5 @@
 //! Estimates the offset of another task's clock from calls to that task. As in NTP (Mills, RFC 5905, 2010),
-//! the offset is that of the call with the shortest round trip. Independent of clocks and connections.
+//! the offset is that of the call with the shortest round trip. It must not depend on clocks or connections.
 //!
 //! Wanted properties: (A) the error of the estimate is at most half of the shortest round trip among the
 //! last [`CALLS_MAX`] calls, and 0 if both directions take equally long; (B) the times that `place` returns

@@ -1,5 +1,6 @@
 //! Decides at which steps the gradient norm is measured. Measurements are rare, because each one takes a
-//! pass over all gradients and delays the push until all gradients are computed. Independent of gradients.
+//! pass over all gradients and delays the push until all gradients are computed. This module must not depend
+//! on gradients.
 //!
 //! Wanted properties: (A) the first step is measured; (B) two measured steps are at least [`STEPS`] steps
 //! and at least the configured time apart.

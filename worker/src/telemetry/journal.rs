@@ -1,6 +1,6 @@
 //! A worker's progress, and the time that it spent in each phase. The training loop updates the journal in
-//! each step; reports and views read the journal without delaying the loop. Independent of reports and of
-//! views.
+//! each step; reports and views read the journal without delaying the loop. This module must not depend on
+//! reports or on views.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,5 +1,5 @@
 //! The times at which the phases of a step began and ended. The phases are consecutive, and their durations
-//! add up to the duration of the step. Independent of clocks.
+//! add up to the duration of the step. This module must not depend on clocks.
 
 use std::time::Instant;
 

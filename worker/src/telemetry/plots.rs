@@ -1,4 +1,5 @@
-//! Summaries that a worker's hooks plot, stored until the next report. Independent of hooks and connections.
+//! Summaries that a worker's hooks plot, stored until the next report. This module must not depend on hooks
+//! or connections.
 //!
 //! Wanted properties: (A) the summaries that are taken together fit in a report; (B) each summary is either
 //! taken once, in order, or counted as lost.

@@ -1,5 +1,5 @@
 //! Reports a worker's progress to the chief about once a second, concurrently with the training, so that a
-//! slow or lost chief delays no step. Independent of shards.
+//! slow or lost chief delays no step. This module must not depend on shards.
 
 use std::pin::pin;
 use std::sync::Arc;

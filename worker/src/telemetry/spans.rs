@@ -1,4 +1,5 @@
-//! Spans that wait for a worker's next report. Independent of connections and of measurements.
+//! Spans that wait for a worker's next report. This module must not depend on connections or on
+//! measurements.
 //!
 //! Wanted properties: (A) the spans that are taken together fit in a report; (B) the spans of a step are
 //! either taken together, once, or counted as lost together; (C) order and nesting are preserved, even if

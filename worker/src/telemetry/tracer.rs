@@ -1,5 +1,6 @@
 //! Converts a traced step to the spans of the worker and the spans of its pushes on the ps tasks. Also
-//! converts times on the clocks of the ps tasks to the worker's clock. Independent of connections.
+//! converts times on the clocks of the ps tasks to the worker's clock. This module must not depend on
+//! connections.
 //!
 //! Wanted properties: (A) any two spans of a lane either do not overlap, or one contains the other; (B)
 //! every span of a push carries the id of the push, and lies between the start of the push and its reply.

@@ -1,5 +1,5 @@
-//! A view of a worker task, read from the worker's journal without a request to the task. Independent of
-//! connections.
+//! A view of a worker task, read from the worker's journal without a request to the task. This module must
+//! not depend on connections.
 
 use async_trait::async_trait;
 use pushpull_messages::id::{Incarnation, TaskId};

@@ -1,5 +1,5 @@
 //! Filters a worker's gradients before they are pushed: depending on the job, checks them, clips them by
-//! value and by norm, or drops them. Independent of shards and devices.
+//! value and by norm, or drops them. This module must not depend on shards or devices.
 //!
 //! Wanted properties: (A) values that are not finite never become finite, and are never pushed if the job
 //! drops them; (B) no element exceeds the bound for values, and the norm does not exceed the bound for

@@ -1,5 +1,5 @@
 //! The phases of a worker task: it registers with the chief, prepares, trains, and evaluates if the chief
-//! requests it. Independent of update rules and of other workers.
+//! requests it. This module must not depend on update rules or on other workers.
 
 mod filter;
 mod patience;

@@ -1,5 +1,5 @@
 //! Limits how long a step waits for other workers after this worker was told to leave or has lost the chief.
-//! Independent of shards.
+//! This module must not depend on shards.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The start of a worker, from its registration until the chief lets it begin. Independent of steps.
+//! The start of a worker, from its registration until the chief lets it begin. This module must not depend
+//! on steps.
 
 use std::sync::Arc;
 use std::time::Duration;

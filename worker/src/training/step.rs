@@ -1,4 +1,5 @@
-//! One step of a worker: its computation and its push, which may overlap. Independent of inputs and hooks.
+//! One step of a worker: its computation and its push, which may overlap. This module must not depend on
+//! inputs or hooks.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! The training loop of one worker: takes a batch, computes the gradients, pushes them and pulls new values,
-//! until every shard has reached the last step. Independent of the chief.
+//! until every shard has reached the last step. This module must not depend on the chief.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use pushpull_messages::message::{Evaluated, Ready, Register};
 
-use super::play::{Play, completed, evaluated, finish, input_ended, interrupted, report};
+use super::scripted_job::{Play, completed, evaluated, finish, input_ended, interrupted, report};
 use super::*;
 
 #[test]

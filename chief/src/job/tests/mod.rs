@@ -1,8 +1,8 @@
 //! Tests of a job, step by step: replies, repeated requests, broken connections, and workers that leave.
 
 mod leaving;
-mod play;
 mod random;
+mod scripted_job;
 mod stopping;
 
 use pushpull_messages::graph::GraphBuilder;
@@ -13,7 +13,7 @@ use pushpull_messages::observe::{JobPhase, WorkerState};
 use pushpull_messages::placement::{PlacedSlice, SliceSpec};
 use pushpull_messages::variable::InitializerSpec;
 
-use self::play::{Play, completed, evaluated, interrupted, report};
+use self::scripted_job::{Play, completed, evaluated, interrupted, report};
 use super::*;
 
 pub(crate) fn job() -> JobSpec {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use pushpull_messages::message::{Ready, Register};
 use pushpull_messages::sync::LeaveSpec;
 
-use super::play::*;
+use super::scripted_job::*;
 use super::*;
 
 const WORKERS: u32 = 3;

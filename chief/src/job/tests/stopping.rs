@@ -3,7 +3,7 @@
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::message::{Ready, Register};
 
-use super::play::{Play, completed, evaluated, interrupted, report};
+use super::scripted_job::{Play, completed, evaluated, interrupted, report};
 use super::*;
 
 #[test]

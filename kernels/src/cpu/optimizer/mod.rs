@@ -34,7 +34,7 @@ use super::threads::Threads;
 pub struct GradientTerms {
     /// The factor of the gradient. A factor of 1 / n turns a sum of n gradients into their mean.
     pub scale: f32,
-    /// The factor of the value, which is the weight of an L2 penalty of half the squared value.
+    /// The weight of an L2 penalty: this factor times the value is added to the gradient.
     pub weight_decay: f32,
 }
 

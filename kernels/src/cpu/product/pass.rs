@@ -129,7 +129,8 @@ impl<const P: usize> Rows<P> for Along<'_, P> {
     }
 }
 
-/// `P` rows of a matrix that is stored transposed: their elements are adjacent in each stored row.
+/// `P` rows of a matrix that is stored transposed: each stored row holds one element of each of them, next
+/// to each other.
 struct Across<'a> {
     data: &'a [f32],
     stride: usize,

@@ -1,5 +1,5 @@
-//! [`Region`]: a rectangle of a matrix that one task may write. This module must not depend on the written
-//! values.
+//! [`Region`]: a rectangle of a matrix that one task may write. This module must not depend on what is
+//! computed.
 //!
 //! The columns of a row-major matrix do not form a slice, so safe code could give a task only whole rows.
 //! The unsafe code has a safe interface: the two regions that result from a split have no element in common.

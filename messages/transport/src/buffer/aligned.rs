@@ -5,13 +5,13 @@ use std::fmt;
 use pushpull_messages::tensor::ALIGNMENT;
 
 use super::budget::Credit;
-use super::stock::{Line, Stock, fresh_lines, lines_for};
+use super::free_list::{FreeList, Line, fresh_lines, lines_for};
 
 /// A buffer that begins on a cache line. When it is dropped, it returns to its pool, if it has one.
 pub struct Buffer {
     lines: Vec<Line>,
     bytes: usize,
-    stock: Option<Stock>,
+    free_list: Option<FreeList>,
     /// The credit for these bytes from a budget, held until the memory is freed or goes back to the pool.
     credit: Option<Credit>,
 }
@@ -29,9 +29,9 @@ impl Buffer {
         buffer
     }
 
-    pub(super) fn from_lines(lines: Vec<Line>, bytes: usize, stock: Option<Stock>) -> Self {
+    pub(super) fn from_lines(lines: Vec<Line>, bytes: usize, free_list: Option<FreeList>) -> Self {
         debug_assert!(bytes <= lines.len() * ALIGNMENT);
-        Self { lines, bytes, stock, credit: None }
+        Self { lines, bytes, free_list, credit: None }
     }
 
     /// Attaches the credit that was taken from a budget for this buffer. The credit goes back to the budget
@@ -78,8 +78,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(stock) = self.stock.take() {
-            stock.put(std::mem::take(&mut self.lines));
+        if let Some(free_list) = self.free_list.take() {
+            free_list.put(std::mem::take(&mut self.lines));
         }
     }
 }

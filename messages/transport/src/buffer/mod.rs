@@ -3,11 +3,11 @@
 
 mod aligned;
 mod budget;
+mod free_list;
 mod payload;
 mod pool;
 mod promise;
 mod segment;
-mod stock;
 
 pub use aligned::Buffer;
 pub use budget::{Budget, Credit};

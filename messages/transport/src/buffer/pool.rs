@@ -2,17 +2,17 @@
 //! allocate memory in each step, and has no page faults for fresh memory.
 
 use super::aligned::Buffer;
-use super::stock::{Stock, fresh_lines, lines_for};
+use super::free_list::{FreeList, fresh_lines, lines_for};
 
 /// A shared pool of buffers. The pool limits the memory of its unused buffers. It does not limit the buffers
 /// in use.
 #[derive(Clone)]
-pub struct BufferPool(Stock);
+pub struct BufferPool(FreeList);
 
 impl BufferPool {
     /// Returns a pool that keeps at most `bytes_max` bytes of unused buffers.
     pub fn new(bytes_max: usize) -> Self {
-        Self(Stock::new(bytes_max))
+        Self(FreeList::new(bytes_max))
     }
 
     /// Takes a buffer of `bytes` bytes from the pool, or allocates one. The buffer may contain data from an

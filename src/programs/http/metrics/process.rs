@@ -1,8 +1,8 @@
 //! The operating system's metrics of this process. They are read from `/proc`, and have the names that all
-//! client libraries of Prometheus use. Independent of tasks.
+//! client libraries of Prometheus use. This module must not depend on tasks.
 //!
-//! The two files are parsed by hand. A library for this would take longer to build than the rest of the
-//! endpoint.
+//! `/proc/self/stat` and `/proc/stat` are parsed here, because a library for this would take longer to build
+//! than the rest of the endpoint.
 
 use std::fs;
 

@@ -14,7 +14,7 @@ use crate::error::StepFault;
 use crate::feed::Feed;
 use crate::ir::{Epilogue, Kernel};
 use crate::memory::{Instruction, Place};
-use crate::rest::Rest;
+use crate::split_arena::Rest;
 use crate::values::ValueSource;
 
 /// The memory that an instruction may write.

@@ -9,7 +9,7 @@ use pushpull_messages::input::Column;
 use pushpull_messages::variable::InitializerSpec;
 
 use super::gradients::any_choices;
-use super::sketch::Sketch;
+use super::random_graph::RandomGraph;
 use super::trial::{Bounds, Trained, Trial};
 
 /// Returns consecutive ranges of examples, which together are the whole batch.
@@ -56,7 +56,7 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
         seed: u64,
     ) {
-        let (graph, bounds) = Sketch::new(examples, true).draw(&choices, end);
+        let (graph, bounds) = RandomGraph::new(examples, true).draw(&choices, end);
         let trial = Trial::smooth(&graph, &bounds, examples, seed);
         prop_assume!(trial.is_some());
         check(&trial.unwrap(), &parts(examples, &cuts))?;

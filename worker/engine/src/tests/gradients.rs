@@ -14,7 +14,7 @@ use pushpull_messages::input::Column;
 use pushpull_messages::variable::InitializerSpec;
 
 use super::interpreter::Pass;
-use super::sketch::{Choice, KINDS, Sketch};
+use super::random_graph::{Choice, KINDS, RandomGraph};
 use super::trial::{Bounds, Numbers, Trained, Trial};
 
 /// The step of a central difference.
@@ -147,7 +147,7 @@ proptest! {
         examples in 1usize..4,
         seed: u64,
     ) {
-        let (graph, bounds) = Sketch::new(examples, false).draw(&choices, end);
+        let (graph, bounds) = RandomGraph::new(examples, false).draw(&choices, end);
         let trial = Trial::smooth(&graph, &bounds, examples, seed);
         prop_assume!(trial.is_some());
         check(&trial.unwrap(), seed)?;
@@ -160,8 +160,8 @@ proptest! {
         examples in 1usize..4,
         seed: u64,
     ) {
-        let drawn = Sketch::new(examples, false).draw(&choices, end);
-        let (graph, bounds) = Sketch::measure(drawn, examples);
+        let drawn = RandomGraph::new(examples, false).draw(&choices, end);
+        let (graph, bounds) = RandomGraph::measure(drawn, examples);
         let trial = Trial::smooth(&graph, &bounds, examples, seed);
         prop_assume!(trial.is_some());
         check_evaluation(&trial.unwrap())?;
@@ -182,7 +182,7 @@ fn every_operation_alone_agrees_with_finite_differences() {
             let examples = 1 + round as usize % 3;
             // The loss is computed from the last node.
             let end = [end[0], 1, end[2], 0, 0, end[5]];
-            let (graph, bounds) = Sketch::new(examples, false).draw(&[(kind, picks)], end);
+            let (graph, bounds) = RandomGraph::new(examples, false).draw(&[(kind, picks)], end);
             let Some(trial) = Trial::smooth(&graph, &bounds, examples, round) else { continue };
             smooth += 1;
             seen.extend(graph.nodes.iter().map(|node| node.op.name()));

@@ -5,10 +5,10 @@
 mod devices;
 mod errors;
 mod gradients;
+mod hostile_graphs;
 mod images;
 mod index;
 mod interpreter;
-mod sketch;
+mod random_graph;
 mod structure;
 mod trial;
-mod wild;

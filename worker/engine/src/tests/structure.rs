@@ -10,7 +10,7 @@ use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::variable::InitializerSpec;
 
 use super::gradients::any_choices;
-use super::sketch::Sketch;
+use super::random_graph::RandomGraph;
 use super::trial::{Bounds, Trial, TrialGradients};
 use crate::ir::{Epilogue, Kernel};
 use crate::memory::{Instruction, Place};
@@ -262,7 +262,7 @@ proptest! {
         end: [u8; 6],
         seed: u64,
     ) {
-        let (graph, bounds) = Sketch::new(2, false).draw(&choices, end);
+        let (graph, bounds) = RandomGraph::new(2, false).draw(&choices, end);
         let trial = Trial::new(&graph, &bounds, 2, 0.7, seed);
         let whole = trial.train();
         prop_assert_eq!(whole.order.len(), graph.variables.len());
@@ -289,7 +289,7 @@ proptest! {
     /// instruction writes each gradient.
     #[test]
     fn writes_never_overlap_reads(choices in any_choices(1..14), end: [u8; 6]) {
-        let (graph, bounds) = Sketch::new(2, false).draw(&choices, end);
+        let (graph, bounds) = RandomGraph::new(2, false).draw(&choices, end);
         let program = Trial::new(&graph, &bounds, 2, 1.0, 1).training().unwrap();
         let mut written = Vec::new();
         for instruction in &program.instructions {

@@ -1,5 +1,6 @@
 //! The binary version of CIFAR-10. A file has no header; each record is a label and a planar image, which
-//! stores one colour after the other. Independent of other formats and of the use of the images.
+//! stores one colour after the other. This module must not depend on other formats or on the use of the
+//! images.
 //!
 //! The format: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 

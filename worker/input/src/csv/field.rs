@@ -1,4 +1,5 @@
-//! Parses one field of a row into a number or the id of a word. Independent of the file and of the row.
+//! Parses one field of a row into a number or the id of a word. This module must not depend on the file or
+//! on the row.
 
 use std::collections::BTreeMap;
 

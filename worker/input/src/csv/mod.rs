@@ -1,4 +1,4 @@
-//! CSV files: rows of delimited fields. Independent of the meaning of the numbers and words.
+//! CSV files: rows of delimited fields. This module must not depend on the meaning of the numbers or words.
 
 mod field;
 mod reader;

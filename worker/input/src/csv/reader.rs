@@ -1,5 +1,5 @@
-//! Reads the rows of a CSV file into columns. An error about a row names the file and the line. Independent
-//! of other formats and of the use of the examples.
+//! Reads the rows of a CSV file into columns. An error about a row names the file and the line. This module
+//! must not depend on other formats or on the use of the examples.
 
 use std::io::{self, Read};
 use std::path::Path;

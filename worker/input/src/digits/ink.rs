@@ -1,5 +1,5 @@
 //! A small sheet on which strokes are drawn. Edges are anti-aliased: the ink of a pixel depends on its
-//! distance from the stroke. Independent of digits and randomness.
+//! distance from the stroke. This module must not depend on digits or randomness.
 
 /// The number of pixels along each edge of a sheet.
 pub(super) const SIDE: usize = 28;

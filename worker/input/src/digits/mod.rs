@@ -1,5 +1,5 @@
-//! Generated images of digits. With them, a fresh clone of the repository can train without a download.
-//! Independent of files and jobs.
+//! Generated images of digits. With them, a fresh clone of the repository can train without a download. This
+//! module must not depend on files or jobs.
 
 mod glyphs;
 mod handwriting;

@@ -1,5 +1,5 @@
 //! The IDX format, plain or gzipped: a magic number, the extents of the axes, then `u8` elements, row-major.
-//! Verifies what the header of a file declares. Independent of images and of labels.
+//! Verifies what the header of a file declares. This module must not depend on images or on labels.
 //!
 //! The format: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits".
 

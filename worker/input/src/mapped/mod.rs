@@ -1,5 +1,5 @@
-//! A data set together with its map stages. It fills batches in the form that a graph expects. Independent
-//! of sharding, and of the use of a batch.
+//! A data set together with its map stages. It fills batches in the form that a graph expects. This module
+//! must not depend on sharding, or on the use of a batch.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Prepares batches ahead of time on a separate thread, so training steps do not wait for input. Independent
-//! of the use of a batch.
+//! Prepares batches ahead of time on a separate thread, so training steps do not wait for input. This module
+//! must not depend on the use of a batch.
 
 use std::any::Any;
 use std::io;

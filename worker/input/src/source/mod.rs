@@ -1,4 +1,5 @@
-//! Loads the data sets that a job's input spec names. Independent of sharding and of the order of examples.
+//! Loads the data sets that a job's input spec names. This module must not depend on sharding or on the
+//! order of examples.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

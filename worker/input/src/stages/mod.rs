@@ -1,5 +1,5 @@
-//! The map stages, prepared for the columns that they are applied to. Independent of the order of examples
-//! and of the source of random numbers.
+//! The map stages, prepared for the columns that they are applied to. This module must not depend on the
+//! order of examples or on the source of random numbers.
 
 use pushpull_messages::input::{ColumnSpec, MapSpec, StageSpec};
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};

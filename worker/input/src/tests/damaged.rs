@@ -1,5 +1,5 @@
 //! Fixtures for the tests of the readers: small files, and kinds of damage that every format must detect.
-//! Independent of formats.
+//! This module must not depend on formats.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

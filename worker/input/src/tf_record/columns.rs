@@ -1,5 +1,5 @@
-//! Converts the features of TFRecord examples into the columns of a data set. Independent of how records are
-//! framed and of how they are encoded.
+//! Converts the features of TFRecord examples into the columns of a data set. This module must not depend on
+//! how records are framed or on how they are encoded.
 
 use std::path::Path;
 

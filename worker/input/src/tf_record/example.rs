@@ -1,6 +1,6 @@
 //! The message `tf.train.Example`: named lists of floats, integers or byte strings. The messages of
-//! `tensorflow/core/example/example.proto` and `feature.proto` are declared here by hand. Independent of
-//! files and of columns.
+//! `tensorflow/core/example/example.proto` and `feature.proto` are declared here by hand. This module must
+//! not depend on files or on columns.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Reads and writes TFRecord files of `tf.train.Example`. Independent of the meaning of the features.
+//! Reads and writes TFRecord files of `tf.train.Example`. This module must not depend on the meaning of the
+//! features.
 
 mod columns;
 mod example;

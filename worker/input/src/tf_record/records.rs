@@ -1,4 +1,4 @@
-//! Reads the records of a TFRecord file. Independent of the contents of the records.
+//! Reads the records of a TFRecord file. This module must not depend on the contents of the records.
 
 use std::path::Path;
 

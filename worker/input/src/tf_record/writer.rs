@@ -1,4 +1,4 @@
-//! Writes TFRecord files, plain or gzipped. Independent of the contents of the records.
+//! Writes TFRecord files, plain or gzipped. This module must not depend on the contents of the records.
 
 use std::fmt;
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Texts for language models, cut into windows of tokens. A token is a byte. Independent of models.
+//! Texts for language models, cut into windows of tokens. A token is a byte. This module must not depend on
+//! models.
 
 use std::ops::Range;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The worker task, from its connection to the chief to its end. Independent of steps.
+//! The worker task, from its connection to the chief to its end. This module must not depend on steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

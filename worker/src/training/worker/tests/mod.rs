@@ -1,7 +1,7 @@
 //! Tests what the view of a worker shows, and what the worker reports. The chief and the ps task are
 //! simulated.
 
-mod play;
+mod fake_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use pushpull_messages::observe::{
 use pushpull_messages::summary::SummarySpec;
 use pushpull_transport::InProcess;
 
-use self::play::{AHEAD_US, BATCH, Play, SHARDS, Script, play};
+use self::fake_cluster::{AHEAD_US, BATCH, Play, SHARDS, Script, play};
 use super::*;
 use crate::hooks::{Hook, HookError, MakeHook, StepInfo};
 use crate::telemetry::nest;
@@ -50,7 +50,7 @@ fn a_life_is_seen_from_its_beginning_to_its_end() {
         assert_eq!((worker.local_step, worker.global_step, worker.drawn), (LocalStep(3), GlobalStep(3), 7));
         assert_eq!((worker.verdicts.applied, worker.staleness.sum), (6, 6));
         assert_eq!((worker.phase.as_deref(), worker.chief_connected), (Some("exchange"), Some(true)));
-        let told = |phase: &str, words: &play::Words| {
+        let told = |phase: &str, words: &fake_cluster::Words| {
             let last = words.reports.last().and_then(|report| report.snapshot.as_ref());
             last.is_some_and(|told| told.phase.as_deref() == Some(phase) && told.phase_us > 0)
         };

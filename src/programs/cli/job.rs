@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use pushpull_chief::ChiefConfig;
 
 use super::flags::{ClusterArgs, read_job};
-use super::places::check_writable;
+use super::paths::check_writable;
 use super::saving::SavingArgs;
 use crate::programs::exit::Failure;
 use crate::programs::roles::ChiefOrders;
 
 /// The flags of the task that hosts the chief.
 #[derive(Debug, clap::Args)]
-pub(super) struct OrderArgs {
+pub(super) struct JobArgs {
     /// Job file to run; an example writes such a file with --export-job
     #[arg(long, value_name = "FILE")]
     job: Option<PathBuf>,
@@ -23,7 +23,7 @@ pub(super) struct OrderArgs {
     saving: SavingArgs,
 }
 
-impl OrderArgs {
+impl JobArgs {
     /// Reads the job and checks the flags. If no job is given, the error begins with `host`, which names the
     /// task that needs the job.
     pub(super) fn orders(

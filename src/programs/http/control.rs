@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::answers::refusal;
 use super::token::{TOKEN_ENV, Token};
-use crate::programs::shown::clean;
+use crate::programs::format::clean;
 
 /// The maximum length of a reason, in bytes.
 const REASON_MAX: usize = 1000;

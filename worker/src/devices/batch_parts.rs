@@ -1,4 +1,4 @@
-//! Splits a batch among the devices of a worker. Independent of devices.
+//! Splits a batch among the devices of a worker. This module must not depend on devices.
 
 use std::ops::Range;
 

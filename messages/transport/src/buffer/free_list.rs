@@ -23,9 +23,9 @@ pub(super) fn fresh_lines(lines: usize) -> Vec<Line> {
     bytemuck::zeroed_vec(lines)
 }
 
-/// The shared, bounded stock of unused allocations.
+/// The shared, bounded list of unused allocations.
 #[derive(Clone)]
-pub(super) struct Stock(Arc<Mutex<Allocations>>);
+pub(super) struct FreeList(Arc<Mutex<Allocations>>);
 
 struct Allocations {
     /// The unused allocations by their exact length in lines. A training loop needs the same few sizes again
@@ -35,14 +35,14 @@ struct Allocations {
     lines_max: usize,
 }
 
-impl Stock {
-    /// Returns an empty stock of at most `bytes_max` bytes.
+impl FreeList {
+    /// Returns an empty list of at most `bytes_max` bytes.
     pub(super) fn new(bytes_max: usize) -> Self {
         let lines_max = lines_for(bytes_max);
         Self(Arc::new(Mutex::new(Allocations { free: BTreeMap::new(), lines: 0, lines_max })))
     }
 
-    /// Takes an allocation of exactly `lines` lines from the stock; `None` if there is none. The allocation
+    /// Takes an allocation of exactly `lines` lines from the list; `None` if there is none. The allocation
     /// may contain data from an earlier use.
     pub(super) fn take(&self, lines: usize) -> Option<Vec<Line>> {
         let mut allocations = self.0.lock();
@@ -56,13 +56,13 @@ impl Stock {
         kept
     }
 
-    /// Returns the number of bytes in the stock.
+    /// Returns the number of bytes in the list.
     pub(super) fn bytes(&self) -> usize {
         self.0.lock().lines * ALIGNMENT
     }
 
-    /// Puts an allocation into the stock, and frees other allocations if the stock would exceed its bound.
-    /// An allocation that is larger than the stock's bound is freed at once.
+    /// Puts an allocation into the list, and frees other allocations if the list would exceed its bound.
+    /// An allocation that is larger than the bound of the list is freed at once.
     pub(super) fn put(&self, lines: Vec<Line>) {
         let count = lines.len();
         // These allocations are freed after the lock has been released.
@@ -73,10 +73,10 @@ impl Stock {
             return;
         }
         while allocations.lines + count > allocations.lines_max {
-            // Allocations of other sizes are freed first, because the stock may be full of sizes that are no
+            // Allocations of other sizes are freed first, because the list may be full of sizes that are no
             // longer needed.
             let other = allocations.free.keys().rev().copied().find(|&size| size != count).unwrap_or(count);
-            let of_size = allocations.free.get_mut(&other).expect("a size in stock");
+            let of_size = allocations.free.get_mut(&other).expect("a size in the list");
             unwanted.extend(of_size.pop());
             if of_size.is_empty() {
                 allocations.free.remove(&other);

@@ -17,7 +17,7 @@ pub(super) const KINDS: u8 = 26;
 pub(super) type Choice = (u8, [u8; 6]);
 
 /// A random graph that is being built.
-pub(super) struct Sketch {
+pub(super) struct RandomGraph {
     graph: GraphSpec,
     shapes: Vec<Vec<usize>>,
     /// For each node, true if the node depends on data, and false if it depends only on variables.
@@ -37,7 +37,7 @@ pub(super) struct Sketch {
 /// differences.
 const ELEMENTS_MAX: usize = 160;
 
-impl Sketch {
+impl RandomGraph {
     pub fn new(examples: usize, apart: bool) -> Self {
         let graph = GraphSpec {
             name: "sketch".into(),
