@@ -176,7 +176,7 @@ impl Embedded {
         let chief = Chief::new(config, identity, transport, job.clone(), progress, interrupt);
         let chief = chief.with_hooks(self.hooks.iter().map(|make| make()));
         run.observers.lead(chief.view());
-        let result = Box::pin(chief.run(listener)).instrument(span_of(TaskId::CHIEF)).await;
+        let result = chief.run(listener).instrument(span_of(TaskId::CHIEF)).await;
         let others = tasks.end(&run).await;
         // If the chief failed, its error is returned: the errors of the other tasks are only consequences.
         match result? {

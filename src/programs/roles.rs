@@ -235,7 +235,7 @@ async fn run_chief(
     let chief = Chief::new(config, identity, transport, job.clone(), tell, signals.interrupt.clone())
         .with_hooks(hooks.iter().map(|make| make()));
     endpoint.observers().lead(chief.view());
-    let result = Box::pin(chief.run(listener)).await;
+    let result = chief.run(listener).await;
     let _ = shown.await;
     match result {
         Ok(end) => tell_end(&job, cluster.cluster(), end, path),

@@ -119,7 +119,7 @@ fn clusters_that_cannot_be() {
         (hosts("a b:1", "c:1"), &["ps/0", "a b:1"]),
         (hosts("10.0.0.256:1", "c:1"), &["10.0.0.256:1", "0 to 255"]),
         (hosts("::1:5", "c:1"), &["::1:5", "brackets"]),
-        (hosts("a:1,c:2", "c:2"), &["c:2", "ps/1", "worker/0", "another address"]),
+        (hosts("a:1,c:2", "c:2"), &["c:2", "ps/1", "worker/0", "a different address"]),
         (hosts("", "c:2"), &["ps/0", "host:port"]),
         (vec!["--ps-hosts=a:1"], &["worker", "at least one ps and one worker"]),
         (vec!["--worker-hosts=a:1"], &["ps", "at least one ps and one worker"]),
@@ -184,7 +184,7 @@ fn tasks_that_are_not_there() {
 fn one_cluster_in_two_spellings() {
     let config = r#"{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}"#;
     let spec = "ps|a:1,worker|b:1";
-    let twice = |second: &str| vec!["twice".to_owned(), second.to_owned()];
+    let twice = |second: &str| vec!["is given by both".to_owned(), second.to_owned()];
     for (flags, config, expected) in [
         (vec!["--cluster-spec", spec], Some(config), twice("TF_CONFIG")),
         (vec!["--ps-hosts=a:1", "--worker-hosts=b:1"], Some(config), twice("TF_CONFIG")),

@@ -53,7 +53,12 @@ fn a_port_that_one_of_ours_has() {
         .says("ps/0: is the same task started");
     let mut chief = cluster.start(CHIEF);
     chief.wait_for("waiting for 1 ps");
-    cluster.start(CHIEF).wait_within(PROMPT).expect_failure().says(&in_use(CHIEF)).says("this is chief/0");
+    cluster
+        .start(CHIEF)
+        .wait_within(PROMPT)
+        .expect_failure()
+        .says(&in_use(CHIEF))
+        .says("the peer is chief/0");
     // The tasks that were started first are unaffected.
     let mut worker = cluster.start(WORKER);
     for program in [&mut worker, &mut chief, &mut ps] {

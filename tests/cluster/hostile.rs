@@ -184,8 +184,8 @@ fn pull(placement_digest: u32) -> Pull {
 /// Returns the digest of the placement. It is taken from the error of a shard that refuses a wrong digest.
 async fn placement_digest(client: &Connection) -> u32 {
     let refusal = refusal(client.call::<Pulled>(pull(0), Payload::EMPTY).await);
-    let digest = refusal.split(['(', ')']).nth(1).expect("the digest that was expected");
-    u32::from_str_radix(digest, 16).expect("eight hexadecimal digits")
+    let (_, digest) = refusal.split_once("with digest ").expect("the digest that was expected");
+    u32::from_str_radix(&digest[..8], 16).expect("eight hexadecimal digits")
 }
 
 #[track_caller]

@@ -5,6 +5,7 @@
 mod contents;
 mod cycles;
 mod file_header;
+mod headings;
 mod layers;
 mod lengths;
 mod links;

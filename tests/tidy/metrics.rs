@@ -1,5 +1,5 @@
 //! Checks that the book's reference lists all families of metrics, and no family that does not exist. This
-//! module must not depend on the meaning of the metrics.
+//! module must not know what the metrics stand for.
 
 use std::collections::BTreeSet;
 

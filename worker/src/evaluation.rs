@@ -35,7 +35,8 @@ pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
 /// Pulls the values of the variables after the job's last step, `step`, and evaluates the model at these
 /// values.
 ///
-/// # Errors If a shard refuses the pull, cannot be reached or is not at version `step`; if the model cannot
+/// # Errors
+/// If a shard refuses the pull, cannot be reached or is not at version `step`; if the model cannot
 /// be computed.
 pub(crate) async fn evaluate(
     parameters: &Parameters,

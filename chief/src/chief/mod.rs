@@ -87,7 +87,7 @@ impl Chief {
     pub fn run(mut self, listener: Box<dyn Listener>) -> LocalBoxFuture<'static, Result<JobEnd, ChiefError>> {
         Box::pin(async move {
             let board = Rc::new(std::mem::replace(&mut self.board, StatusBoard::new()));
-            let result = Box::pin(self.run_job(listener, &board)).await;
+            let result = self.run_job(listener, &board).await;
             if let Some(board) = Rc::into_inner(board) {
                 board.end(end_reason(&result), result.is_err());
             }

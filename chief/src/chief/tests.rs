@@ -247,7 +247,7 @@ fn a_chief_with_a_bad_config_ends_with_a_reason() {
         let view = chief.view();
         assert_eq!(view.observe().await.state, TaskState::Starting);
         let listener = cluster.transport.listen("chief0:1").await.unwrap();
-        Box::pin(chief.run(listener)).await.unwrap_err();
+        chief.run(listener).await.unwrap_err();
         let snapshots = view.snapshots();
         assert!(snapshots.has_changed().is_err(), "it is closed");
         let last = Arc::clone(&snapshots.borrow());

@@ -44,6 +44,7 @@ mod tests {
     fn every_setting_has_a_bounded_row() {
         let mut job = job();
         job.graph.name = "a|b".repeat(1000);
+        job.weight_decay = 0.1;
         let table = table(&job);
         assert!(table.starts_with("| setting | value |\n|---|---|\n| model | a\\|ba\\|b"), "{table}");
         for row in [
@@ -51,6 +52,8 @@ mod tests {
             "| sync | async |",
             "| last_step | 10 |",
             "| batch_size | 1 |",
+            // As in the job file, and not with the digits of an f64.
+            "| weight_decay | 0.1 |",
         ] {
             assert!(table.lines().any(|line| line == row), "{row} is not in\n{table}");
         }

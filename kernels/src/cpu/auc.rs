@@ -15,9 +15,11 @@ use super::shape::expect_len;
 /// count is exact up to 2²⁴. The counts of several batches may be added; use `f64`, so that larger sums stay
 /// exact.
 ///
-/// # Errors If a label is not 0 or 1; `counts` is left unchanged in that case.
+/// # Errors
+/// If a label is not 0 or 1; `counts` is left unchanged in that case.
 ///
-/// # Panics If `logits` and `labels` differ in length, or if `counts` does not consist of two rows with at
+/// # Panics
+/// If `logits` and `labels` differ in length, or if `counts` does not consist of two rows with at
 /// least one bin each.
 #[track_caller]
 pub fn auc_counts(counts: &mut [f32], logits: &[f32], labels: &[i32]) -> Result<(), LabelOutOfRange> {
@@ -52,7 +54,8 @@ pub fn auc_counts(counts: &mut [f32], logits: &[f32], labels: &[i32]) -> Result<
 /// example. It equals the area under a curve with one point for each edge between bins, by the trapezoidal
 /// rule (Hanley & McNeil 1982). The error is at most half the fraction of pairs that share a bin.
 ///
-/// # Panics If `counts` does not consist of two rows.
+/// # Panics
+/// If `counts` does not consist of two rows.
 #[track_caller]
 pub fn auc(counts: &[f64]) -> f64 {
     assert!(counts.len().is_multiple_of(2), "auc: {} counts are not two rows", counts.len());

@@ -1,5 +1,5 @@
-//! Copies a part of one axis out of a tensor or into a tensor. This module must not depend on the meaning of
-//! the axis.
+//! Copies a part of one axis out of a tensor or into a tensor. This module must not know what the axis
+//! stands for.
 
 /// A part of one axis of a shape: `start..start + len` of axis `axis`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

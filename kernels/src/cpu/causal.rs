@@ -1,5 +1,5 @@
 //! The softmax of causal attention, in which a position attends only to itself and to earlier positions.
-//! This module must not depend on the meaning of the positions.
+//! This module must not know what the positions stand for.
 
 use std::iter::zip;
 

@@ -1,5 +1,5 @@
-//! Adds, scales and clips whole slices. This module must not depend on the meaning of the numbers. Long
-//! slices are divided among the threads.
+//! Adds, scales and clips whole slices. This module must not know what the numbers stand for. Long slices
+//! are divided among the threads.
 
 use super::dispatch::zip_map;
 use super::threads::Threads;

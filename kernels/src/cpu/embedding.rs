@@ -1,7 +1,7 @@
 //! Gathers the rows of a table by their ids, and computes the gradient with respect to the table.
 //!
-//! Ids are data and may be hostile: a bad id is an error, never a panic. This module must not depend on the
-//! meaning of the rows.
+//! Ids are data and may be hostile: a bad id is an error, never a panic. This module must not know what the
+//! rows stand for.
 
 use std::error::Error;
 use std::fmt;

@@ -31,7 +31,8 @@ impl Key {
 /// Fills `dst` with a part of a sequence that is uniformly distributed on `[low, high)`, starting at element
 /// `first_index`. The distance between two possible numbers is 2⁻²⁴ of the interval's width.
 ///
-/// # Panics If `low > high`, or if one of them is not finite. If both are equal, every element has their
+/// # Panics
+/// If `low > high`, or if one of them is not finite. If both are equal, every element has their
 /// value.
 #[track_caller]
 pub fn fill_uniform(dst: &mut [f32], key: Key, first_index: u64, low: f32, high: f32) {

@@ -1,4 +1,4 @@
-//! Reductions of slices to one number. This module must not depend on the meaning of the numbers.
+//! Reductions of slices to one number. This module must not know what the numbers stand for.
 //!
 //! All instruction sets add in the same order. In a block of 4096 elements, element `i` is added to partial
 //! sum `i % 64`, in `f32`. The partial sums are added to 64 totals in `f64`, which are added in order at the

@@ -1,5 +1,5 @@
-//! The gradients of reductions. They repeat a reduced number. This module must not depend on the meaning of
-//! the numbers.
+//! The gradients of reductions. They repeat a reduced number. This module must not know what the numbers
+//! stand for.
 
 use super::broadcast::{Broadcast, Side};
 use super::shape::expect_len;

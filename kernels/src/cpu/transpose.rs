@@ -1,5 +1,5 @@
-//! Transposes a tensor, which puts its axes in another order. This module must not depend on the meaning of
-//! the axes.
+//! Transposes a tensor, which puts its axes in another order. This module must not know what the axes stand
+//! for.
 
 use super::broadcast::Broadcast;
 use super::shape::expect_len;
@@ -8,7 +8,8 @@ use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 /// Copies `x` to `dst` with its axes in another order, like numpy's `transpose`: axis `k` of `dst` is axis
 /// `axes[k]` of `x`. `shape` is the shape of `x`.
 ///
-/// # Panics If a slice does not have the length that `shape` requires, if `axes` is not a permutation of the
+/// # Panics
+/// If a slice does not have the length that `shape` requires, if `axes` is not a permutation of the
 /// axes of `x`, or if there are more than [`Broadcast::MAX_RANK`] axes.
 #[track_caller]
 pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], threads: Threads) {

@@ -30,7 +30,7 @@ pub struct UpdateSpec {
     pub average: Option<f32>,
 }
 
-/// The error for a setting of an update that is out of range.
+/// The error for an optimizer setting that is out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{of}: {key} must be {expected}, but is {value}")]
 pub struct OptimizerError {

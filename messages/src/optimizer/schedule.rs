@@ -88,7 +88,7 @@ impl fmt::Display for ScheduleSpec {
 /// An error: a text that is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown schedule '{0}': expected constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR with EVERY of at least 1 and FACTOR above 0 and at most 1"
+    "unknown schedule '{0}': expected constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR, where EVERY is at least 1, and FACTOR is above 0 and at most 1"
 )]
 pub struct UnknownSchedule(pub String);
 

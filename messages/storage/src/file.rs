@@ -187,7 +187,8 @@ impl<'a> FileWriter<'a> {
     /// # Errors
     /// If the store fails.
     ///
-    /// # Panics If there are more bytes than the remaining tensors need.
+    /// # Panics
+    /// If there are more bytes than the remaining tensors need.
     pub async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
         while !bytes.is_empty() {
             let left = self.left().expect("no more bytes than the tensors have");

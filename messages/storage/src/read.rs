@@ -14,9 +14,11 @@ const READS: usize = 4;
 
 /// Reads a single piece of a tensor into `to`; see [`PieceReader::read`].
 ///
-/// # Errors The same as for [`PieceReader::read`].
+/// # Errors
+/// The same as for [`PieceReader::read`].
 ///
-/// # Panics The same as for [`PieceReader::read`].
+/// # Panics
+/// The same as for [`PieceReader::read`].
 pub async fn read_piece(
     store: &Store,
     checkpoint: CheckpointName,
@@ -57,7 +59,8 @@ impl<'a> PieceReader<'a> {
     /// If the file is missing or truncated, or if a checksum differs from the manifest's. The content of `to`
     /// is then unspecified and must not be used.
     ///
-    /// # Panics If `to` is not as long as the piece.
+    /// # Panics
+    /// If `to` is not as long as the piece.
     pub async fn read(&mut self, piece: &Piece<'_>, to: &mut [u8]) -> Result<(), FileError> {
         let from = &piece.from;
         assert_eq!(to.len() as u64, from.end - from.start, "the buffer is as long as the piece");

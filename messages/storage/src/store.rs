@@ -94,7 +94,8 @@ impl Store {
     /// Opens a store at `location`: an existing directory, given by its path or as a `file://` URL; or, with
     /// the feature `cloud`, a bucket, given as an `s3://` or `gs://` URL.
     ///
-    /// # Errors If the location is none of these, or if the directory does not exist.
+    /// # Errors
+    /// If the location is none of these, or if the directory does not exist.
     pub fn open(location: &str) -> Result<Self, StoreError> {
         match location.split_once("://") {
             None => Self::directory(location),
@@ -106,7 +107,8 @@ impl Store {
 
     /// Opens a store like [`open`](Self::open), but creates the directory if it is missing.
     ///
-    /// # Errors If [`open`](Self::open) does not accept the location, or if the directory cannot be created.
+    /// # Errors
+    /// If [`open`](Self::open) does not accept the location, or if the directory cannot be created.
     pub fn create(location: &str) -> Result<Self, StoreError> {
         if let None | Some(("file", _)) = location.split_once("://") {
             let path = location.strip_prefix("file://").unwrap_or(location);

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use pushpull_messages::id::{RequestId, TaskId};
 use pushpull_messages::message::{Message, Refusal, RefusalCode, Welcome};
 use tokio::sync::{Semaphore, mpsc};
@@ -93,7 +92,8 @@ impl Connection {
     /// Sends a request and waits for the reply. If the number of requests in flight is at the limit of the
     /// peer, first waits until one of them has been answered.
     ///
-    /// # Errors Returns an error if the peer refuses the request, if the connection is lost, or if the reply
+    /// # Errors
+    /// Returns an error if the peer refuses the request, if the connection is lost, or if the reply
     /// is not an `R`.
     pub async fn call<R>(
         &self,
@@ -108,17 +108,10 @@ impl Connection {
     }
 
     /// Sends a request and waits for a reply of any kind.
-    fn exchange(
-        &self,
-        message: Message,
-        payload: Payload,
-    ) -> BoxFuture<'_, Result<(Message, Payload), CallError>> {
-        Box::pin(async move {
-            let _slot = self.slots.acquire().await.expect("never closed");
-            let mut request = self.send(message, payload).await?;
-            let reply = (&mut request.reply).await;
-            reply.map_err(|_| self.lost(self.pending.reason()))
-        })
+    async fn exchange(&self, message: Message, payload: Payload) -> Result<(Message, Payload), CallError> {
+        let _slot = self.slots.acquire().await.expect("never closed");
+        let mut request = self.send(message, payload).await?;
+        (&mut request.reply).await.map_err(|_| self.lost(self.pending.reason()))
     }
 
     /// Sends a request and waits for a reply of any kind. If no reply comes within a pause of `retry`, sends
@@ -165,7 +158,8 @@ impl Connection {
 
 /// Returns the reply of `peer` as an `R`.
 ///
-/// # Errors Returns an error if the reply is a refusal, or is not an `R`.
+/// # Errors
+/// Returns an error if the reply is a refusal, or is not an `R`.
 pub(crate) fn reply_as<R>(peer: TaskId, reply: Message) -> Result<R, CallError>
 where
     R: TryFrom<Message, Error = Message>,

@@ -36,7 +36,8 @@ impl Identity {
 
     /// Checks whether the peer that sent `hello` belongs to this cluster.
     ///
-    /// # Errors Refuses a peer of another cluster. The refusal names the difference in one line, and both
+    /// # Errors
+    /// Refuses a peer of another cluster. The refusal names the difference in one line, and both
     /// ends log it.
     pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
         let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason));

@@ -52,7 +52,8 @@ fn own(slot: &mut Arc<Buffer>) -> &mut [f32] {
 
 /// Computes the value after this update into `next`, and changes the slots in place.
 ///
-/// # Panics If the buffer of a slot is shared, or if the optimizer has a different number of slots.
+/// # Panics
+/// If the buffer of a slot is shared, or if the optimizer has a different number of slots.
 pub(super) fn apply(
     update: &Update<'_>,
     next: &mut [f32],

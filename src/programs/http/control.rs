@@ -16,7 +16,7 @@ use crate::programs::format::clean;
 
 /// The maximum length of a reason, in bytes.
 const REASON_MAX: usize = 1000;
-/// The time limit for the body with the reason to arrive.
+/// How long to wait for the body of the request, which states the reason.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Checks the token and passes the request on to the chief. The body may contain a reason.

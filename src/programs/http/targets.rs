@@ -6,7 +6,8 @@ use pushpull_messages::id::TaskId;
 use pushpull_messages::observe::ChiefSnapshot;
 use serde::Serialize;
 
-/// Addresses of endpoints, and the labels of all samples from them.
+/// A group of targets: the addresses of endpoints, and the labels that Prometheus adds to every metric that
+/// it reads there.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct TargetGroup {
     targets: [String; 1],

@@ -92,15 +92,21 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
     Log { recent, span }
 }
 
-/// Returns the filter that `RUST_LOG` requests. Most events of the HTTP server and client libraries are left
-/// out by default, because they say nothing about the job.
+/// The directives before those of the user. Most events of the HTTP server's libraries are left out, because
+/// they say nothing about the job. The spans that name the task and the log of a line are always on.
+const DEFAULTS: &str =
+    "actix_server=warn,actix_http=off,pushpull::incarnation=error,pushpull::programs::logging=error";
+
+/// Returns the filter that `RUST_LOG` requests; `info` if it requests nothing, or if it is not a filter.
 fn filter(told: Option<&str>) -> Targets {
-    let with = |told: &str| format!("actix_server=warn,actix_http=off,{told}").parse::<Targets>().ok();
-    // An empty variable counts as unset, because a manifest may pass it without a value.
-    told.filter(|told| !told.trim().is_empty())
-        .and_then(with)
-        .or_else(|| with("info"))
-        .expect("'info' is a filter")
+    let with = |told: &str| format!("{DEFAULTS},{told}").parse::<Targets>().ok();
+    // To `Targets`, an empty directive means "errors only". A manifest may pass the variable without a value,
+    // and a list may end with a comma.
+    let directives =
+        told.unwrap_or_default().split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    let directives = directives.collect::<Vec<_>>().join(",");
+    let told = if directives.is_empty() { None } else { with(&directives) };
+    told.or_else(|| with("info")).expect("'info' is a filter")
 }
 
 /// Returns true when only JSON lines may be written to standard error.
@@ -117,9 +123,11 @@ mod tests {
 
     #[test]
     fn the_server_is_quiet_by_default() {
-        for (told, server, client, chief) in [
+        for (told, server, http, chief) in [
             (None, LevelFilter::WARN, LevelFilter::OFF, LevelFilter::INFO),
             (Some(""), LevelFilter::WARN, LevelFilter::OFF, LevelFilter::INFO),
+            (Some(","), LevelFilter::WARN, LevelFilter::OFF, LevelFilter::INFO),
+            (Some("info, ,pushpull_chief=debug,"), LevelFilter::WARN, LevelFilter::OFF, LevelFilter::DEBUG),
             (Some("debug"), LevelFilter::WARN, LevelFilter::OFF, LevelFilter::DEBUG),
             (
                 Some("actix_server=info,actix_http=info,warn"),
@@ -132,8 +140,7 @@ mod tests {
         ] {
             let filter = filter(told);
             let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
-            for (target, most) in
-                [("actix_server", server), ("actix_http", client), ("pushpull_chief", chief)]
+            for (target, most) in [("actix_server", server), ("actix_http", http), ("pushpull_chief", chief)]
             {
                 let enabled = levels.iter().filter(|level| filter.would_enable(target, level)).count();
                 let expected = levels.iter().filter(|level| **level <= most).count();

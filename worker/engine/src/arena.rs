@@ -1,5 +1,5 @@
-//! The working memory of a program: floats that begin on a cache line. It must not depend on the meaning of
-//! the floats.
+//! The working memory of a program: floats that begin on a cache line. It must not know what the floats
+//! stand for.
 
 use bytemuck::{Pod, Zeroable};
 

@@ -40,7 +40,8 @@ impl Executor {
     /// those of the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon as it is
     /// complete, in the program's [`gradient_order`](Program::gradient_order).
     ///
-    /// # Errors If a label is not one of the classes, or an id is not a row of its table. The gradients must
+    /// # Errors
+    /// If a label is not one of the classes, or an id is not a row of its table. The gradients must
     /// then not be used.
     ///
     /// # Panics

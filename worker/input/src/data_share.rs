@@ -20,7 +20,8 @@ impl DataShare {
     /// Returns the share of one worker in a set of `examples` examples. `worker` is its index, from 0 to
     /// `workers` − 1.
     ///
-    /// # Errors [`InputError::Share`] if `worker` is not below `workers`, or if there are fewer examples
+    /// # Errors
+    /// [`InputError::Share`] if `worker` is not below `workers`, or if there are fewer examples
     /// than workers; [`InputError::Extent`] if `examples` does not fit in a `u32`.
     pub fn new(worker: u32, workers: u32, examples: usize) -> Result<Self, InputError> {
         let examples = u32::try_from(examples).map_err(|_| InputError::Extent {

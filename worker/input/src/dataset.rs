@@ -57,7 +57,8 @@ impl Dataset {
     /// Creates a data set of images and their classes. The column `features` has the given `shape`,
     /// row-major, with values scaled from 0..255 to 0..1. The column `labels` is an `i32` scalar.
     ///
-    /// # Errors Those of [`new`](Self::new); and [`InputError::Label`] if a label is below 0, or if
+    /// # Errors
+    /// Those of [`new`](Self::new); and [`InputError::Label`] if a label is below 0, or if
     /// `classes` is given and a label is not below `classes`.
     pub fn images(
         shape: Shape,

@@ -73,7 +73,7 @@ pub enum InputError {
     },
     /// The file ends before the data that its header declares.
     #[error(
-        "{} ends too early: found {got} bytes from unpacked byte {offset} on, expected {expected}; \
+        "{} ends too early: found {got} bytes at offset {offset} of the unpacked data, expected {expected}; \
          fetch the file again",
         file.display()
     )]

@@ -131,7 +131,7 @@ impl Evaluator {
         mut told: Box<dyn FnMut(&EvaluationRecord)>,
     ) -> Result<(), EvaluatorError> {
         tokio::select! {
-            result = self.watch(&mut told) => result,
+            result = self.watch(&mut *told) => result,
             () = self.interrupt.cancelled() => {
                 tracing::info!("interrupted; the evaluations so far are in the store");
                 Ok(())

@@ -101,7 +101,8 @@ impl Filter {
 
     /// Clips the gradients as the job requires.
     ///
-    /// # Errors Returns the first variable whose gradient is not finite, if the job's settings require this
+    /// # Errors
+    /// Returns the first variable whose gradient is not finite, if the job's settings require this
     /// check.
     fn change(&mut self, gradients: &mut Gradients) -> Result<(), VariableId> {
         let GradientSpec { clip_value, clip_global_norm, not_finite } = self.spec;

@@ -1,4 +1,4 @@
-//! Functions of two numbers, element by element. This module must not depend on the meaning of the axes.
+//! Functions of two numbers, element by element. This module must not know what the axes stand for.
 
 use std::ops::Range;
 

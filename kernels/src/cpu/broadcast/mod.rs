@@ -1,5 +1,5 @@
 //! Arithmetic of two tensors by numpy's broadcasting rules, and the reverse: sums, means and maxima over
-//! axes. This module must not depend on the meaning of the axes.
+//! axes. This module must not know what the axes stand for.
 
 mod binary;
 mod reduction;

@@ -1,5 +1,5 @@
-//! Sums, means and maxima over the axes along which an operand is repeated. This module must not depend on
-//! the meaning of the axes.
+//! Sums, means and maxima over the axes along which an operand is repeated. This module must not know what
+//! the axes stand for.
 
 use pulp::{Simd, WithSimd};
 

@@ -17,7 +17,8 @@ impl Conv2d {
     /// Returns the convolution of images of the shape `input` (`[n, h, w, cin]`) with a kernel of the shape
     /// `kernel` (`[kh, kw, cin, cout]`); `stride` is `[vertical, horizontal]`.
     ///
-    /// # Errors If the shapes do not fit together, or if they require a slice that is too long.
+    /// # Errors
+    /// If the shapes do not fit together, or if they require a slice that is too long.
     pub fn new(
         input: [usize; 4],
         kernel: [usize; 4],
@@ -106,8 +107,8 @@ impl Conv2d {
         self.horizontal.padded * self.cin
     }
 
-    /// Returns the number of elements of one line of a window, which are contiguous in the padded image. It
-    /// is also the number of rows of one line of the kernel.
+    /// Returns the number of elements of one line of a window, which are contiguous in the padded image. In
+    /// the matrix of the kernel, each line of the window has the same number of rows.
     pub(super) fn run(&self) -> usize {
         self.horizontal.window * self.cin
     }

@@ -60,8 +60,8 @@ pub fn conv2d(
     });
 }
 
-/// Computes the gradient of [`conv2d`] without epilogue with respect to its images: `dst` is `[n, h, w,
-/// cin]`, and `dy` is the gradient of the output. `scratch` must have at least
+/// Computes the gradient of a [`conv2d`] that has no epilogue, with respect to the images: `dst` is `[n, h,
+/// w, cin]`, and `dy` is the gradient of the output. `scratch` must have at least
 /// [`input_grad_scratch`](Conv2d::input_grad_scratch) floats.
 ///
 /// # Panics

@@ -1,4 +1,4 @@
-//! Adagrad. This module must not depend on the meaning of the numbers.
+//! Adagrad. This module must not know what the numbers stand for.
 
 use super::{GradientTerms, update};
 

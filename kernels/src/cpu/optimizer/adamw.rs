@@ -1,5 +1,5 @@
-//! AdamW: Adam with a weight decay that does not pass through the moments. This module must not depend on
-//! the meaning of the numbers.
+//! AdamW: Adam with a weight decay that does not pass through the moments. This module must not know what
+//! the numbers stand for.
 
 use super::{AdamStep, GradientTerms, update};
 

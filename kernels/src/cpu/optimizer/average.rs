@@ -1,4 +1,4 @@
-//! An exponential moving average of values. This module must not depend on the meaning of the values.
+//! An exponential moving average of values. This module must not know what the values stand for.
 
 use super::super::dispatch::zip_map;
 use super::super::threads::Threads;

@@ -1,4 +1,4 @@
-//! RMSProp. This module must not depend on the meaning of the numbers.
+//! RMSProp. This module must not know what the numbers stand for.
 
 use super::{GradientTerms, update};
 

@@ -20,7 +20,8 @@ impl Pool2d {
     /// Returns the pooling of images of the shape `input` (`[n, h, w, c]`); `window` and `stride` are
     /// `[vertical, horizontal]`.
     ///
-    /// # Errors If the shapes do not fit together, if they require a slice that is too long, or if a window
+    /// # Errors
+    /// If the shapes do not fit together, if they require a slice that is too long, or if a window
     /// has more than 256 pixels.
     pub fn new(
         input: [usize; 4],

@@ -1,4 +1,4 @@
-//! Products of many matrices at once. This module must not depend on the meaning of the batch.
+//! Products of many matrices at once. This module must not know what the batch stands for.
 
 use super::Product;
 use super::geometry;

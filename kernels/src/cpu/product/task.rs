@@ -22,9 +22,9 @@ impl Job<'_> {
         (0..depth.max(1)).step_by(step).map(move |from| from..depth.min(from + step))
     }
 
-    /// Computes the rows `rows` and columns `cols` of the product in `tasks` tasks. `dst` has exactly these
-    /// rows and columns; if the product is flipped, they are the columns and rows of `dst`. `slots` has
-    /// [`Job::slot`] floats for each task.
+    /// Computes the rows `rows` and columns `cols` of the product in `tasks` tasks. `dst` holds exactly this
+    /// part of the product; if the product is flipped, `dst` holds it transposed. `slots` has [`Job::slot`]
+    /// floats for each task.
     pub fn share(
         &self,
         dst: Region<'_>,

@@ -23,7 +23,8 @@ enum Source {
 impl Segment {
     /// Returns the segment of `bytes` bytes that begins at byte `start` of a buffer.
     ///
-    /// # Panics If the range is not within the buffer, or if `start` is not a multiple of 4.
+    /// # Panics
+    /// If the range is not within the buffer, or if `start` is not a multiple of 4.
     pub fn new(buffer: Arc<Buffer>, start: usize, bytes: usize) -> Self {
         let all = buffer.len();
         Self::within(Source::Ready(buffer), all, start, bytes)
@@ -100,7 +101,8 @@ impl Segment {
 impl Promise {
     /// Returns the segment of `bytes` bytes that begins at byte `start` of the promised buffer.
     ///
-    /// # Panics If the range is not within the buffer, or if `start` is not a multiple of 4.
+    /// # Panics
+    /// If the range is not within the buffer, or if `start` is not a multiple of 4.
     pub fn segment(&self, start: usize, bytes: usize) -> Segment {
         Segment::within(Source::Promised(self.promised()), self.bytes(), start, bytes)
     }

@@ -123,7 +123,8 @@ impl ReconnectingClient {
     /// Sends a request and waits for the reply. Sends the request again if the connection breaks or no reply
     /// comes.
     ///
-    /// # Errors Returns an error if the peer refuses the request, if the peer is lost, or if the reply is
+    /// # Errors
+    /// Returns an error if the peer refuses the request, if the peer is lost, or if the reply is
     /// not an `R`.
     pub async fn call<R>(
         &self,

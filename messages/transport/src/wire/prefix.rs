@@ -51,7 +51,8 @@ impl Prefix {
 
     /// Decodes a prefix, and checks it against `limits`.
     ///
-    /// # Errors Returns the first fault in the order of the bytes: wrong first bytes, a different version,
+    /// # Errors
+    /// Returns the first fault in the order of the bytes: wrong first bytes, a different version,
     /// unknown flags, or a size beyond the limits.
     pub fn decode(bytes: &[u8; PREFIX_BYTES], limits: &Limits) -> Result<Self, WireError> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);

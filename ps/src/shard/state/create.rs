@@ -15,7 +15,7 @@ use crate::shard::cut::Restored;
 pub(super) struct Creating<R> {
     pub(super) create: Arc<CreateShard>,
     asker: Asker<R>,
-    /// Whether the caller has taken the request to read the values.
+    /// Whether the request that reads the values has already been handed to the caller.
     pub(super) requested: bool,
 }
 

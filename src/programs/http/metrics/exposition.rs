@@ -1,5 +1,5 @@
-//! Collects the samples of one scrape in families, and writes them as text. All families are defined in the
-//! table `FAMILIES`.
+//! Collects the samples of one scrape in families, and writes them as text. All families but
+//! those of the process are defined in the table `FAMILIES`.
 //!
 //! Wanted properties: (A) buckets are cumulative, and the last bucket equals the count; (B) no two samples
 //! of a family have the same labels; (C) a family without samples is left out.

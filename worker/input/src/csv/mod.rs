@@ -1,4 +1,4 @@
-//! CSV files: rows of delimited fields. This module must not depend on the meaning of the numbers or words.
+//! CSV files: rows of delimited fields. This module must not know what the numbers or words stand for.
 
 mod field;
 mod reader;

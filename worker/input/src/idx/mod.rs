@@ -90,7 +90,8 @@ impl IdxFile {
 
     /// Returns this file unchanged if it has `axes` axes.
     ///
-    /// # Errors [`InputError::Magic`] if the file has another number of axes. In the error, `expected`
+    /// # Errors
+    /// [`InputError::Magic`] if the file has another number of axes. In the error, `expected`
     /// describes the expected file.
     pub(super) fn with_axes(self, axes: u32, expected: &'static str) -> Result<Self, InputError> {
         if self.magic == MAGIC_U8 + axes {

@@ -74,7 +74,8 @@ impl Prefetch {
     /// Starts a thread that prepares the batches that `sampler` chooses from `dataset`. It keeps `ready`
     /// batches ready; `ready` is clamped to the range from 1 to [`READY_BATCHES_MAX`].
     ///
-    /// # Errors [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`] (this is
+    /// # Errors
+    /// [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`] (this is
     /// checked before the allocation); [`InputError::Thread`] if the operating system cannot start a thread.
     ///
     /// # Panics

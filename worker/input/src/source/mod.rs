@@ -78,7 +78,8 @@ fn describe_unmapped(spec: &DatasetSpec) -> Result<Description, InputError> {
 /// Returns `spec` with its files moved to another directory. For the two sets of a job use
 /// [`input_in_directory`], which also finds conflicts between the sets.
 ///
-/// # Errors [`InputError::NoFileName`] if a path does not end in a file name (for example, if it ends in
+/// # Errors
+/// [`InputError::NoFileName`] if a path does not end in a file name (for example, if it ends in
 /// `..`); [`InputError::SameFile`] if two files of different directories would get the same path.
 pub fn in_directory(spec: &DatasetSpec, directory: &Path) -> Result<DatasetSpec, InputError> {
     Moved::new(directory).dataset(spec)
@@ -86,7 +87,8 @@ pub fn in_directory(spec: &DatasetSpec, directory: &Path) -> Result<DatasetSpec,
 
 /// Returns the input of a job with all files moved to another directory.
 ///
-/// # Errors Those of [`in_directory`]; also [`InputError::SameFile`] if a file of the training set and a
+/// # Errors
+/// Those of [`in_directory`]; also [`InputError::SameFile`] if a file of the training set and a
 /// different file of the test set would get the same path.
 pub fn input_in_directory(input: &InputSpec, directory: &Path) -> Result<InputSpec, InputError> {
     let mut moved = Moved::new(directory);

@@ -1,5 +1,5 @@
-//! Reads and writes TFRecord files of `tf.train.Example`. This module must not depend on the meaning of the
-//! features.
+//! Reads and writes TFRecord files of `tf.train.Example`. This module must not know what the features stand
+//! for.
 
 mod columns;
 mod example;

@@ -86,7 +86,8 @@ impl Worker {
 
     /// Trains until the job's last step, then evaluates the model if the chief requests it.
     ///
-    /// # Errors If anything ends the worker early. The worker has then informed the chief, if the chief
+    /// # Errors
+    /// If anything ends the worker early. The worker has then informed the chief, if the chief
     /// could be reached.
     ///
     /// # Panics

@@ -151,6 +151,21 @@ async fn a_doubled_reply_is_ignored_once() {
 }
 
 #[tokio::test]
+async fn a_refused_call_is_not_sent_again() {
+    both(async |setup| {
+        let client = client(&setup, &Faults::none(), RETRY).await;
+        let refused = client.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
+        assert!(matches!(&refused, CallError::Refused { peer, .. } if *peer == PS), "{refused}");
+        let odd = client.call::<Registered>(push(1, 0), Payload::EMPTY).await.unwrap_err();
+        assert!(matches!(&odd, CallError::Unexpected { got: "Pushed", .. }), "{odd}");
+        assert_eq!(client.counters().snapshot().resends, 0);
+        // The connection is still good.
+        echoed(&client, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_reply_to_a_dropped_call_is_ignored() {
     both(async |setup| {
         let client = client(&setup, &Faults::none(), RETRY).await;
