@@ -15,7 +15,6 @@ pub(crate) fn incarnation() -> Incarnation {
 
 /// Returns the span of a task. Log lines within it name the task, even if several tasks run in one process.
 pub(crate) fn span_of(task: TaskId) -> Span {
-    // The span has the level ERROR, the highest one. A filter that accepts any line therefore also accepts
-    // the span.
-    tracing::error_span!("task", task = %task)
+    // The log's filter lets this target pass, whichever lines it accepts.
+    tracing::error_span!(target: "pushpull::spans", "task", task = %task)
 }

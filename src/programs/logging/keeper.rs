@@ -39,7 +39,7 @@ impl Keeper {
 
 /// Makes the span of a log. Lines within it name `task`, except those within the span of a different task.
 pub(super) fn span_of(task: &str, recent: &Arc<Recent>) -> Span {
-    let span = tracing::error_span!(parent: None, "log");
+    let span = tracing::error_span!(target: "pushpull::spans", parent: None, "log");
     span.with_subscriber(|(id, log)| {
         // An application that embeds this library may have installed a subscriber without a registry. In
         // that case no lines are kept for the endpoint.

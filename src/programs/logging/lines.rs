@@ -180,8 +180,12 @@ mod tests {
         let text = logged(Human::new("mnist", true), "info", two);
         assert!(text.contains(" mnist: "), "{text}");
         assert!(text.trim_end().ends_with(" WARN worker/1: slow"), "{text}");
-        let bad = logged(Human::new("mnist", true), "warn", two);
-        assert!(bad[8..].starts_with(" WARN worker/1: slow"), "{bad}");
+        // The task is named even if the filter accepts the lines of some modules only.
+        let own = concat!(module_path!(), "=warn");
+        for level in ["warn", own] {
+            let bad = logged(Human::new("mnist", true), level, two);
+            assert!(bad[8..].starts_with(" WARN worker/1: slow"), "{bad}");
+        }
         let unnamed = logged(Human::new("mnist", false), "info", || tracing::info!("hello"));
         assert!(unnamed[8..].starts_with(" hello"), "{unnamed}");
     }

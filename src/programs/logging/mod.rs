@@ -94,8 +94,7 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
 
 /// The directives before those of the user. Most events of the HTTP server's libraries are left out, because
 /// they say nothing about the job. The spans that name the task and the log of a line are always on.
-const DEFAULTS: &str =
-    "actix_server=warn,actix_http=off,pushpull::incarnation=error,pushpull::programs::logging=error";
+const DEFAULTS: &str = "actix_server=warn,actix_http=off,pushpull::spans=error";
 
 /// Returns the filter that `RUST_LOG` requests; `info` if it requests nothing, or if it is not a filter.
 fn filter(told: Option<&str>) -> Targets {
