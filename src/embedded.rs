@@ -25,6 +25,8 @@ use crate::threads::{run_on, threads_per_worker};
 /// How long the other tasks may keep running after the chief has ended. Normally they end by themselves,
 /// because the chief has told them that the job is over. Tasks that still run after this time are cancelled.
 const LEAVE: Duration = Duration::from_secs(5);
+/// The same after the chief has failed. It may have failed before it could tell anybody.
+const LEAVE_FAILED: Duration = Duration::from_millis(500);
 
 /// The settings of an embedded cluster, which [`run`](Self::run) starts. Any number of embedded clusters may
 /// run in one process.
@@ -79,7 +81,7 @@ struct Run<'a> {
     transport: InProcess,
     pool: BufferPool,
     observers: Arc<dyn Observers>,
-    /// Cancelled [`LEAVE`] after the chief has ended. Signals do not cancel it: only the chief reacts to a
+    /// Cancelled a while after the chief has ended. Signals do not cancel it: only the chief reacts to a
     /// signal, and the chief then stops the other tasks.
     leave: CancellationToken,
 }
@@ -177,7 +179,7 @@ impl Embedded {
         let chief = chief.with_hooks(self.hooks.iter().map(|make| make()));
         run.observers.lead(chief.view());
         let result = chief.run(listener).instrument(span_of(TaskId::CHIEF)).await;
-        let others = tasks.end(&run).await;
+        let others = tasks.end(&run, if result.is_ok() { LEAVE } else { LEAVE_FAILED }).await;
         // If the chief failed, its error is returned: the errors of the other tasks are only consequences.
         match result? {
             // Errors of other tasks are ignored here: a worker fails if it had not begun when the job was
@@ -233,12 +235,12 @@ impl Tasks {
         Ok(())
     }
 
-    /// Waits until all tasks have ended, and cancels those that still run after [`LEAVE`]. Returns the first
+    /// Waits until all tasks have ended, and cancels those that still run after `limit`. Returns the first
     /// error, in the order in which the tasks were started.
-    async fn end(self, run: &Run<'_>) -> anyhow::Result<()> {
+    async fn end(self, run: &Run<'_>, limit: Duration) -> anyhow::Result<()> {
         let leave = run.leave.clone();
         let patience = actix_rt::spawn(async move {
-            tokio::time::sleep(LEAVE).await;
+            tokio::time::sleep(limit).await;
             leave.cancel();
         });
         let mut all = Ok(());

@@ -88,9 +88,10 @@ impl Lifecycle {
         }
     }
 
-    /// Waits until the chief has stayed disconnected for the whole of `limit`.
+    /// Waits until the chief has stayed disconnected for the whole of `limit`. Returns at once if the chief
+    /// has never connected.
     pub(crate) async fn chief_leaves(&self, limit: Duration) {
-        loop {
+        while self.0.borrow().chief_seen {
             self.wait(|status| status.chief_connections == 0).await;
             if !self.wait_within(limit, |status| status.chief_connections > 0).await {
                 return;

@@ -208,7 +208,7 @@ impl Ps {
     }
 
     /// Waits for an interrupt, and then until the chief has disconnected or its time to save the job has
-    /// expired.
+    /// expired. A task that no chief has reached has nothing to save, and leaves at once.
     async fn drain(&self, interrupt: CancellationToken) {
         let PsConfig { drain_timeout, deserted_timeout, .. } = self.config;
         interrupt.cancelled().await;

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Program, Report, example, tool};
+use crate::harness::{Program, Report, mnist, tool};
 
 const ACCURACY_MIN: f64 = 0.97;
 /// The number of steps in 3 epochs of 60000 examples, in batches of 64.
 const STEPS: u64 = 2813;
 
 /// Returns the directory of MNIST, if it exists.
-fn mnist() -> Option<PathBuf> {
+fn data_dir() -> Option<PathBuf> {
     let data = match std::env::var_os("PUSHPULL_DATA_DIR") {
         Some(named) => named.into(),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data"),
@@ -40,18 +40,18 @@ fn trains_well(dir: &Path, command: &mut Command) {
 
 #[test]
 fn three_epochs_of_mnist_in_one_process() {
-    let Some(data) = mnist() else { return };
+    let Some(data) = data_dir() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let mut command = example();
+    let mut command = mnist();
     trains_well(dir.path(), command.args(["--epochs=3", "--workers=2", "--data-dir"]).arg(data));
 }
 
 #[test]
 fn three_epochs_of_mnist_in_many_processes() {
-    let Some(data) = mnist() else { return };
+    let Some(data) = data_dir() else { return };
     let dir = tempfile::tempdir().unwrap();
     let job = dir.path().join("job.json");
-    let mut command = example();
+    let mut command = mnist();
     command.args(["--epochs=3", "--data-dir"]).arg(data).arg("--export-job").arg(&job);
     Program::run(dir.path(), "export", &mut command).expect(0);
     let mut command = tool();

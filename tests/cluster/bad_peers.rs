@@ -9,7 +9,7 @@ use std::time::Duration;
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 
-use crate::harness::{Cluster, wait_for_version};
+use crate::harness::{Cluster, ENDLESS, wait_for_version};
 
 const CHIEF: TaskId = TaskId::CHIEF;
 const PS: TaskId = TaskId::ps(0);
@@ -69,11 +69,12 @@ fn a_port_that_one_of_ours_has() {
 
 #[test]
 fn a_worker_that_is_started_twice() {
-    let cluster = Cluster::new(1, 1, 1500);
+    let cluster = Cluster::new(1, 1, ENDLESS);
     let mut first = cluster.start_all();
     wait_for_version(&cluster, 20);
     let twice = "worker/0 is already connected: is the same task started twice?";
     cluster.start(WORKER).wait_within(PROMPT).expect_failure().says(twice);
+    cluster.stop(&mut first[0]);
     for program in &mut first {
         program.wait().expect(0);
     }
@@ -82,12 +83,13 @@ fn a_worker_that_is_started_twice() {
 
 #[test]
 fn a_worker_that_hosts_the_chief_and_is_started_twice() {
-    let cluster = Cluster::without_chief(1, 1, 1500);
+    let cluster = Cluster::without_chief(1, 1, ENDLESS);
     let mut first = cluster.start_all();
     wait_for_version(&cluster, 20);
     let in_use = format!("{} is already in use", cluster.address(WORKER));
     // The second process must not replace the report of the first one.
     cluster.start(WORKER).wait_within(PROMPT).expect_failure().says(&in_use);
+    cluster.stop(&mut first[1]);
     for program in &mut first {
         program.wait().expect(0);
     }
@@ -110,7 +112,7 @@ fn everybody_who_came_hears_who_did_not() {
         let cluster = Cluster::new(1, 2, 10);
         // The present tasks have the default timeout, so the chief times out first.
         let mut others = present.map(|task| cluster.start(task));
-        let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=5"]);
+        let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=2"]);
         let named = format!("these tasks are missing: {absent} at {}", cluster.address(absent));
         let ended = chief.wait().expect_failure().says(&named);
         for task in present {
@@ -154,7 +156,7 @@ fn moved(cluster: &Cluster, task: TaskId) -> ClusterSpec {
 #[test]
 fn a_worker_that_holds_another_cluster_spec() {
     let cluster = Cluster::new(1, 1, 10);
-    let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=5"]);
+    let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=2"]);
     let mut ps = cluster.start(PS);
     let mut command = cluster.role(WORKER);
     command.env("TF_CONFIG", moved(&cluster, PS).to_tf_config(WORKER));
@@ -172,7 +174,7 @@ fn a_worker_that_holds_another_cluster_spec() {
 fn a_ps_that_holds_another_cluster_spec() {
     let cluster = Cluster::new(1, 1, 10);
     let mut command = cluster.role(PS);
-    command.env("TF_CONFIG", moved(&cluster, WORKER).to_tf_config(PS)).arg("--start-timeout-s=5");
+    command.env("TF_CONFIG", moved(&cluster, WORKER).to_tf_config(PS)).arg("--start-timeout-s=2");
     let mut ps = cluster.spawn(PS, &mut command);
     ps.wait_for("serving");
     let reason =
@@ -187,7 +189,7 @@ fn a_task_that_was_started_with_another_graph() {
     let cluster = Cluster::new(1, 1, 10);
     cluster.job.edit(|job| job["graph"]["name"] = "another".into());
     let differs = |here: TaskId, there: TaskId| (format!("the graphs of {here} ("), format!("and {there} ("));
-    let mut ps = cluster.spawn(PS, cluster.example(PS).arg("--start-timeout-s=5"));
+    let mut ps = cluster.spawn(PS, cluster.example(PS).arg("--start-timeout-s=2"));
     ps.wait_for("serving");
     let (here, there) = differs(PS, CHIEF);
     let chief = cluster.start(CHIEF).wait_within(PROMPT).expect_failure();
@@ -197,7 +199,7 @@ fn a_task_that_was_started_with_another_graph() {
     let words = reason.last_line().split_once("the graphs of").expect("the reason").1.to_owned();
     ps.says(&words);
 
-    let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=5"]);
+    let mut chief = cluster.start_with(CHIEF, &["--start-timeout-s=2"]);
     let (here, there) = differs(CHIEF, WORKER);
     let mut command = cluster.example(WORKER);
     let worker = cluster.spawn(WORKER, command.arg("--model=cnn")).wait_within(PROMPT).expect_failure();

@@ -144,11 +144,7 @@ impl Observed {
         });
         wait_until(&format!("the endpoint of {name}"), PATIENCE, || TcpStream::connect(&address).ok());
         let endpoint = Endpoint(address);
-        wait_until(&format!("the first step of {name}"), PATIENCE, || {
-            let (status, job) = endpoint.ask("/job");
-            let job: Value = if status == 200 { serde_json::from_str(&job).unwrap() } else { return None };
-            job["step"].as_u64().filter(|&step| step > 0)
-        });
+        endpoint.wait_for_step();
         Self { name, endpoint, token, running }
     }
 
@@ -156,17 +152,6 @@ impl Observed {
         let config = self.endpoint.json("/config");
         let flags = config["flags"].as_array().expect("a list").iter();
         flags.filter(|flag| flag["name"] == name).map(|flag| flag["value"].clone()).next().expect("a flag")
-    }
-
-    /// Requests over HTTP that the job stop, and returns the status of the response.
-    fn stop(&self, token: &str) -> u16 {
-        let url = format!("http://{}/stop", self.endpoint.0);
-        let asked = ureq::post(url).header("Authorization", format!("Bearer {token}")).send_empty();
-        match asked {
-            Ok(answer) => answer.status().as_u16(),
-            Err(ureq::Error::StatusCode(status)) => status,
-            Err(error) => panic!("{}: {error}", self.name),
-        }
     }
 }
 
@@ -189,10 +174,10 @@ fn clusters_in_one_process_show_only_themselves() {
             .iter()
             .filter(|line| line["text"].as_str().is_some_and(|text| text.contains("worker registered")));
         assert_eq!(registered.count(), 1, "{}: {log}", own.name);
-        assert_eq!(own.stop(&other.token), 401, "the other one's token is refused");
+        assert_eq!(own.endpoint.stop(&other.token), 401, "the other one's token is refused");
     }
     for own in both {
-        assert_eq!(own.stop(&own.token), 202);
+        assert_eq!(own.endpoint.stop(&own.token), 202);
         own.running.join().expect("it does not panic").expect("it stops without an error");
     }
 }

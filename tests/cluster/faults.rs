@@ -90,10 +90,8 @@ fn a_bad_network_loses_and_doubles_no_gradient() {
     }
 }
 
-/// Returns a cluster whose model is narrow: faults are counted in frames, and long frames only take longer.
 fn cluster(steps: u64, flags: &[&str]) -> Cluster {
-    let flags = [&["--width=64"], flags].concat();
-    Cluster::with(1, 1, 2, |dir| Job::with(dir, steps, &flags))
+    Cluster::with(1, 1, 2, |dir| Job::with(dir, steps, flags))
 }
 
 #[test]

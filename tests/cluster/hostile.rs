@@ -17,7 +17,7 @@ use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 use pushpull_transport::wire::{Envelope, Limits, PREFIX_BYTES, Prefix, encode_head};
 use pushpull_transport::{CallError, Connection, DialError, Identity};
 
-use crate::harness::{Cluster, Program, wait_for_version, whisper};
+use crate::harness::{Cluster, ENDLESS, Job, Program, wait_for_version, whisper};
 
 const CHIEF: TaskId = TaskId::CHIEF;
 const PS: TaskId = TaskId::ps(0);
@@ -107,8 +107,10 @@ fn peak_bytes(program: &Program) -> u64 {
     kilobytes << 10
 }
 
+/// Stops the job, and waits until all tasks have ended. The chief is the first program.
 #[track_caller]
-fn all_end_well(programs: &mut [Program]) {
+fn all_end_well(cluster: &Cluster, programs: &mut [Program]) {
+    cluster.stop(&mut programs[0]);
     for program in programs {
         program.wait().expect(0);
     }
@@ -116,7 +118,7 @@ fn all_end_well(programs: &mut [Program]) {
 
 #[test]
 fn strangers_are_turned_away_while_training_goes_on() {
-    let cluster = Cluster::new(2, 2, 4000);
+    let cluster = Cluster::new(2, 2, ENDLESS);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let hello = frame(0, cluster.impostor().hello(PS));
@@ -134,7 +136,7 @@ fn strangers_are_turned_away_while_training_goes_on() {
         assert!(peak < 256 << 20, "{task} took {peak} bytes");
     }
     drop(idle);
-    all_end_well(&mut programs);
+    all_end_well(&cluster, &mut programs);
     for program in &programs[..2] {
         for (_, said) in strangers(&hello) {
             assert!(program.err().contains(said), "{said} in\n{}", program.err());
@@ -147,7 +149,7 @@ fn strangers_are_turned_away_while_training_goes_on() {
 
 #[test]
 fn peers_that_do_not_belong_here_hear_why() {
-    let cluster = Cluster::new(1, 1, 1500);
+    let cluster = Cluster::new(1, 1, ENDLESS);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let me = cluster.impostor();
@@ -169,7 +171,7 @@ fn peers_that_do_not_belong_here_hear_why() {
             }
         }
     }
-    all_end_well(&mut programs);
+    all_end_well(&cluster, &mut programs);
     cluster.finished();
     for program in &programs[..2] {
         assert!(program.err().contains("refused: the cluster specs of"), "{}", program.err());
@@ -198,7 +200,7 @@ fn refusal<R: std::fmt::Debug>(reply: Result<R, CallError>) -> String {
 
 #[test]
 fn a_forbidden_request_is_refused_and_changes_nothing() {
-    let cluster = Cluster::new(1, 1, 1500);
+    let cluster = Cluster::new(1, 1, ENDLESS);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let attack = async |client: Connection| {
@@ -243,14 +245,14 @@ fn a_forbidden_request_is_refused_and_changes_nothing() {
     };
     let refused = whisper(&cluster, PS, &cluster.impostor(), attack).expect("a worker is let in");
     assert!(programs.iter_mut().all(Program::is_running), "it trains while it is attacked");
-    all_end_well(&mut programs);
+    all_end_well(&cluster, &mut programs);
     let report = cluster.finished();
     assert_eq!(report.shards()[0]["refused"].as_u64(), Some(refused));
 }
 
 #[test]
 fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
-    let cluster = Cluster::new(1, 1, 1500);
+    let cluster = Cluster::new(1, 1, ENDLESS);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let attack = async |client: Connection| {
@@ -277,13 +279,13 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
         assert!(reason.contains("a later incarnation of worker/"), "{reason}");
     };
     whisper(&cluster, CHIEF, &cluster.impostor(), earlier).expect("a worker is let in");
-    all_end_well(&mut programs);
+    all_end_well(&cluster, &mut programs);
     cluster.finished();
 }
 
 #[test]
 fn bytes_after_a_good_hello_cost_one_connection() {
-    let cluster = Cluster::new(1, 1, 1500);
+    let cluster = Cluster::new(1, 1, ENDLESS);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let hello = frame(0, cluster.impostor().hello(PS));
@@ -311,7 +313,7 @@ fn bytes_after_a_good_hello_cost_one_connection() {
         say(&cluster.address(PS), &[&hello[..], &bytes].concat());
         programs[1].wait_for(expected);
     }
-    all_end_well(&mut programs);
+    all_end_well(&cluster, &mut programs);
     cluster.finished();
 }
 
@@ -350,7 +352,7 @@ fn promise(payload_bytes: u32) -> Vec<u8> {
 
 #[test]
 fn promises_of_large_payloads_cost_no_memory() {
-    let cluster = Cluster::new(1, 1, 1500);
+    let cluster = Cluster::new(1, 1, ENDLESS);
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let hello = frame(0, cluster.impostor().hello(PS));
@@ -365,13 +367,14 @@ fn promises_of_large_payloads_cost_no_memory() {
     let peak = peak_bytes(&programs[1]);
     assert!(peak < 256 << 20, "{peak} bytes");
     drop(open);
-    all_end_well(&mut programs);
+    all_end_well(&cluster, &mut programs);
     cluster.finished();
 }
 
 #[test]
 fn a_peer_that_never_reads_holds_nobody_up() {
-    let cluster = Cluster::new(1, 2, 1500);
+    // The answers must be larger than the buffers of a socket.
+    let cluster = Cluster::with(1, 1, 2, |dir| Job::with(dir, ENDLESS, &["--width=512"]));
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let digest = whisper(&cluster, PS, &cluster.impostor(), async |client: Connection| {
@@ -385,19 +388,17 @@ fn a_peer_that_never_reads_holds_nobody_up() {
         greedy.write_all(&frame(request, pull(digest))).expect("the ps reads");
     }
     let seen = wait_for_version(&cluster, 100);
-    wait_for_version(&cluster, seen.version.0 + 500);
-    all_end_well(&mut programs);
+    wait_for_version(&cluster, seen.version.0 + 200);
+    all_end_well(&cluster, &mut programs);
     cluster.finished();
     drop(greedy);
 }
 
 #[test]
 fn half_open_connections_do_not_hold_up_the_end() {
-    let cluster = Cluster::new(1, 1, 1500);
+    let cluster = Cluster::new(1, 1, ENDLESS);
     let mut programs = cluster.start_all();
-    // This is shortly before the end of the job, so the handshakes below are still unfinished when the job
-    // ends.
-    wait_for_version(&cluster, 1000);
+    wait_for_version(&cluster, 20);
     let hello = frame(0, cluster.impostor().hello(PS));
     let mut open = Vec::new();
     for address in [cluster.address(CHIEF), cluster.address(PS)] {
@@ -407,6 +408,8 @@ fn half_open_connections_do_not_hold_up_the_end() {
             open.push(stream);
         }
     }
+    // The handshakes are still unfinished when the job ends.
+    cluster.stop(&mut programs[0]);
     programs[0].wait_for(&format!("worker finished worker={WORKER}"));
     for program in &mut programs {
         program.wait_within(PROMPT).expect(0);

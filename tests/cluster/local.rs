@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{Job, PATIENCE, Program, Report, tool, wait_until};
+use crate::harness::{Endpoint, Job, PATIENCE, Program, Report, tool, wait_until};
 
 fn local(job: &Job, flags: &[&str]) -> Command {
     let mut command = tool();
@@ -36,9 +36,9 @@ fn is_gone(id: i32) -> bool {
     !Path::new(&format!("/proc/{id}")).exists()
 }
 
-/// Waits until training has begun, according to the chief's log.
+/// Waits until training has begun.
 fn wait_for_training(program: &mut Program) {
-    program.wait_for(" step ");
+    Endpoint::of_job(program).wait_for_step();
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn two_ps_and_three_workers_train_an_exported_job() {
 fn nobody_is_warned_of_a_job_that_goes_well() {
     let dir = tempfile::tempdir().unwrap();
     // The job is long enough for the workers to send one or two reports.
-    let job = Job::new(dir.path(), 1500);
+    let job = Job::new(dir.path(), 5000);
     let ended = Program::run(dir.path(), "local", &mut local(&job, &["--workers=2"])).expect(0);
     ended.does_not_say("WARN").does_not_say("ERROR");
 }

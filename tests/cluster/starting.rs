@@ -4,7 +4,7 @@
 use pushpull_messages::id::{JobName, TaskId};
 use rustix::process::Signal;
 
-use crate::harness::{Cluster, Program, example, role, wait_for_version};
+use crate::harness::{Cluster, ENDLESS, Program, example, role, wait_for_version};
 
 const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
@@ -156,7 +156,7 @@ fn a_worker_that_dies_before_the_start_may_come_again() {
 
 #[test]
 fn a_worker_that_dies_in_the_middle_may_come_again() {
-    let cluster = Cluster::new(2, 2, 3000);
+    let cluster = Cluster::new(2, 2, ENDLESS);
     let mut chief = cluster.start(TaskId::CHIEF);
     let ps = [cluster.start(PS), cluster.start(TaskId::ps(1))];
     let mut dies = cluster.start(WORKER);
@@ -166,6 +166,7 @@ fn a_worker_that_dies_in_the_middle_may_come_again() {
     chief.wait_for("worker lost; the others go on worker=worker/0");
     let mut again = cluster.start(WORKER);
     again.wait_for("ready: model");
+    cluster.stop(&mut chief);
     all_end_well([chief, again, lives].into_iter().chain(ps));
     cluster.finished();
 }

@@ -26,6 +26,10 @@ use tokio_util::sync::CancellationToken;
 /// A time limit that only a hanging test exceeds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long a task waits for a chief that has disconnected. Connections within a process do not break, so a
+/// chief that drops its connection does not come back.
+const DESERTED_TIMEOUT: Duration = Duration::from_millis(50);
+
 /// A ps task with two shards, and the means to connect to it, observe it and interrupt it.
 struct Task {
     transport: Arc<dyn Transport>,
@@ -45,7 +49,8 @@ impl Task {
         let cluster = ClusterSpec::new(addresses).unwrap();
         let transport: Arc<dyn Transport> = Arc::new(InProcess::new());
         let listener = transport.listen("p:1").await.unwrap();
-        let config = PsConfig { shards: 2, drain_timeout, ..PsConfig::default() };
+        let (shards, deserted_timeout) = (2, DESERTED_TIMEOUT);
+        let config = PsConfig { shards, drain_timeout, deserted_timeout, ..PsConfig::default() };
         let identity = identity(&cluster, TaskId::ps(0));
         let ps = Ps::start(config, identity, listener, &BufferPool::default()).unwrap();
         let (interrupt, view) = (CancellationToken::new(), ps.view());

@@ -74,7 +74,7 @@ fn standard_python_packages_read_checkpoints() {
     files.push(model.display().to_string());
     let read = python(&venv, READ_TENSORS, &files);
     let of = |name: &str| &read[name];
-    assert_eq!(of("model.safetensors|dense1/kernel")[0], serde_json::json!([784, 512]));
+    assert_eq!(of("model.safetensors|dense1/kernel")[0], serde_json::json!([784, 64]));
     assert_eq!(of("model.safetensors|dense1/kernel")[1], "float32");
     let halves =
         ["ps-0-shard-0.safetensors|dense1/kernel[0:392]", "ps-1-shard-0.safetensors|dense1/kernel[392:784]"];
@@ -84,7 +84,7 @@ fn standard_python_packages_read_checkpoints() {
     assert!((sum - whole).abs() < 1e-6 * (1.0 + whole.abs()), "{sum} and {whole}");
     for beside in ["average", "m", "v"] {
         let name = format!("{}:{beside}", halves[0]);
-        assert_eq!(of(&name)[0], serde_json::json!([392, 512]), "{name} in {read:#}");
+        assert_eq!(of(&name)[0], serde_json::json!([392, 64]), "{name} in {read:#}");
     }
     let seen = python(&venv, READ_EVENTS, &[events.display().to_string()]);
     let scalars = seen["scalars"].as_object().expect("scalars");

@@ -7,11 +7,11 @@ use super::{deterministic, saving, steps, undisturbed, verify, wait_for_save};
 
 #[test]
 fn a_killed_deterministic_job_resumes_bit_equal() {
-    const STEPS: u64 = 120;
+    const STEPS: u64 = 400;
     let expected = undisturbed(deterministic(2, 2, STEPS, &[]));
     let mut running = Running::of(deterministic(2, 2, STEPS, &["--save-steps=10"]), &[]);
     let mut last = 0;
-    for version in [35, 80] {
+    for version in [60, 200] {
         running.wait_for_version(version);
         let seen = wait_for_save(&mut running.chief, version - 25);
         running.kill_all();
@@ -32,7 +32,7 @@ fn a_killed_deterministic_job_resumes_bit_equal() {
 
 #[test]
 fn every_policy_makes_exactly_the_requested_updates() {
-    const STEPS: u64 = 200;
+    const STEPS: u64 = 600;
     let jobs = ["async", "bounded:1", "sync", "sync:1"].map(|mode| {
         let sync = format!("--sync={mode}");
         let cluster =
@@ -78,7 +78,7 @@ fn an_embedded_run_that_was_killed_goes_on() {
     let start = |name: &str, flags: &[&str]| {
         let report = dir.path().join(format!("{name}.json"));
         let mut command = example();
-        command.args(["--batch-size=16", "--steps=600", "--sync=sync", "--deterministic", "--threads=1"]);
+        command.args(["--batch-size=16", "--steps=1500", "--sync=sync", "--deterministic", "--threads=1"]);
         command.args(flags).arg("--report").arg(&report);
         (Program::start(dir.path(), name, &mut command), report)
     };

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::{Program, Running, example};
+use crate::harness::{ENDLESS, Program, Running, example};
 
 use super::{deterministic, directory, saving, steps, undisturbed, verify, wait_for_save};
 
 /// The time limit for a stopped job to be saved and for all tasks to end: the documented 25 s, and some time
 /// for a busy machine.
 const STATED: Duration = Duration::from_secs(30);
-const STEPS: u64 = 300;
+const STEPS: u64 = 1200;
 
 /// Waits until all tasks have ended, and checks that each has the status 0.
 #[track_caller]
@@ -29,10 +29,10 @@ fn a_job_stopped_repeatedly_is_bit_equal() {
     let expected = undisturbed(deterministic(2, 2, STEPS, &[]));
     let mut running = Running::of(deterministic(2, 2, STEPS, &[]), &[]);
     let directory = directory(running.cluster.dir());
-    for (version, signal) in [(40, Signal::TERM), (120, Signal::INT), (180, Signal::TERM)] {
+    for (version, signal) in [(160, Signal::TERM), (480, Signal::INT), (720, Signal::TERM)] {
         running.wait_for_version(version);
         // The last time, all tasks get the signal, the workers first. No task may leave before the others.
-        if version == 180 {
+        if version == 720 {
             let others = running.workers.iter_mut().chain(&mut running.ps);
             others.for_each(|program| program.signal(signal));
         }
@@ -69,26 +69,24 @@ fn all_tasks_may_be_told_at_once_under_every_policy() {
 
 #[test]
 fn a_ps_that_is_told_to_stop_ends_the_job_with_all_saved() {
-    // The job is long enough for the chief to notice the signal before the last step.
-    let mut running = Running::of(saving(2, 2, 3000, &[], &[]), &[]);
+    let mut running = Running::of(saving(2, 2, ENDLESS, &[], &[]), &[]);
     running.wait_for_version(30);
     running.ps[1].signal(Signal::TERM);
     all_leave(&mut running);
     assert!(running.chief.err().contains("ps/1"), "it says why: {}", running.chief.err());
     let mut running = running.all_again();
-    assert!(running.end_well_without(&[]).count("began") >= 30);
+    running.chief.wait_for("restored step-");
+    assert!(running.stop_well_without(&[]).count("began") >= 30);
 }
 
 #[test]
 fn a_worker_that_is_told_to_stop_leaves_with_nothing_lost() {
-    // A worker that is told to stop first waits, in case all tasks are being stopped. The job is long enough
-    // to continue after that.
-    let mut running = Running::of(saving(1, 2, 4000, &[], &[]), &[]);
+    let mut running = Running::of(saving(1, 2, ENDLESS, &[], &[]), &[]);
     running.wait_for_version(30);
     running.workers[1].signal(Signal::TERM);
     running.workers[1].wait_within(STATED).expect(0);
     running.chief.wait_for("worker was told to stop and left worker=worker/1");
-    running.end_well_without(&[1]);
+    running.stop_well_without(&[1]);
 }
 
 #[test]
@@ -98,7 +96,7 @@ fn an_embedded_run_is_stopped_and_goes_on() {
     let start = || {
         let mut command = example();
         command
-            .args(["--batch-size=16", "--steps=3000", "--save-steps=100"])
+            .args(["--batch-size=16", "--steps=10000", "--save-steps=100"])
             .arg(format!("--checkpoint-dir={}", saved.display()));
         Program::start(dir.path(), "example", &mut command)
     };
@@ -110,12 +108,12 @@ fn an_embedded_run_is_stopped_and_goes_on() {
     let mut program = start();
     program.wait_for(&format!("restored step-{step}-"));
     program.wait().expect(0);
-    assert_eq!(steps(&saved).last(), Some(&3000));
+    assert_eq!(steps(&saved).last(), Some(&10_000));
 }
 
 #[test]
 fn a_second_signal_still_ends_it_at_once() {
-    let mut running = Running::of(saving(1, 2, 1_000_000, &["--sync=sync"], &[]), &[]);
+    let mut running = Running::of(saving(1, 2, ENDLESS, &["--sync=sync"], &[]), &[]);
     running.wait_for_version(30);
     // The chief would wait for this worker, which is stopped.
     running.workers[0].signal(Signal::STOP);

@@ -7,10 +7,14 @@ use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use tempfile::TempDir;
 
+use super::endpoint::Endpoint;
 use super::job::Job;
 use super::ports::free_port;
 use super::program::{Program, example, role};
 use super::report::Report;
+
+/// The token with which a test may stop a job.
+const TOKEN: &str = "the-token-of-the-tests";
 
 /// The addresses, the job and the directory of a cluster. It has no processes until a test starts them.
 pub(crate) struct Cluster {
@@ -57,6 +61,7 @@ impl Cluster {
     pub(crate) fn role(&self, task: TaskId) -> Command {
         let mut command = role(task.job);
         command.env("TF_CONFIG", self.spec.to_tf_config(task)).args(self.usual(task));
+        command.env("PUSHPULL_HTTP_TOKEN", TOKEN);
         command
     }
 
@@ -106,6 +111,13 @@ impl Cluster {
 
     pub(crate) fn report_path(&self) -> PathBuf {
         self.dir().join("report.json")
+    }
+
+    /// Asks the chief to end the job early and well. A test can thus train for as long as it needs, on a
+    /// machine of any speed.
+    #[track_caller]
+    pub(crate) fn stop(&self, chief: &mut Program) {
+        assert_eq!(Endpoint::of(chief).stop(TOKEN), 202, "{}", chief.err());
     }
 
     /// Returns the report after checking its invariants.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::program::Program;
+use super::wait::{PATIENCE, wait_until};
 
 /// A task's endpoint, given by its address.
 #[derive(Clone, Debug)]
@@ -15,12 +16,33 @@ impl Endpoint {
     /// Waits until a program has logged the address of its endpoint, and returns the endpoint.
     #[track_caller]
     pub(crate) fn of(program: &mut Program) -> Self {
-        const SAID: &str = "observe this task at http://";
-        program.wait_for(SAID);
+        Self::after(program, "observe this task at http://")
+    }
+
+    /// Waits until a program, or one of several programs whose logs it merges, has logged the address of the
+    /// job's page. Returns that endpoint, which is the chief's.
+    #[track_caller]
+    pub(crate) fn of_job(program: &mut Program) -> Self {
+        Self::after(program, "the job's page is http://")
+    }
+
+    #[track_caller]
+    fn after(program: &mut Program, said: &str) -> Self {
+        program.wait_for(said);
         let log = program.err();
-        let (_, rest) = log.split_once(SAID).expect("it has been waited for");
+        let (_, rest) = log.split_once(said).expect("it has been waited for");
         let address: String = rest.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
         Self(address)
+    }
+
+    /// Waits until the job has made a step.
+    #[track_caller]
+    pub(crate) fn wait_for_step(&self) {
+        wait_until("the first step", PATIENCE, || {
+            let (status, job) = self.ask("/job");
+            let job: Value = if status == 200 { serde_json::from_str(&job).ok()? } else { return None };
+            job["step"].as_u64().filter(|&step| step > 0)
+        });
     }
 
     /// Requests a path, and returns the status and the body of the response.
@@ -45,6 +67,17 @@ impl Endpoint {
         let (status, body) = self.ask(path);
         assert_eq!(status, 200, "{path}: {body}");
         body
+    }
+
+    /// Requests that the job stop, and returns the status of the response.
+    #[track_caller]
+    pub(crate) fn stop(&self, token: &str) -> u16 {
+        let url = format!("http://{}/stop", self.0);
+        match ureq::post(&url).header("Authorization", format!("Bearer {token}")).send_empty() {
+            Ok(answer) => answer.status().as_u16(),
+            Err(ureq::Error::StatusCode(status)) => status,
+            Err(error) => panic!("{url}: {error}"),
+        }
     }
 
     #[track_caller]

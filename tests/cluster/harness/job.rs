@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::program::{Program, example};
+use super::program::{Program, WIDTH, mnist};
 
 /// A job file.
 pub(crate) struct Job {
@@ -15,10 +15,13 @@ pub(crate) struct Job {
 
 impl Job {
     /// Makes a job on generated digits, with small batches, `steps` steps, and additional flags of the
-    /// example.
+    /// example. The model is narrow, unless the flags contain a width.
     pub(crate) fn with(dir: &Path, steps: u64, flags: &[&str]) -> Self {
         let path = dir.join("job.json");
-        let mut command = example();
+        let mut command = mnist();
+        if !flags.iter().any(|flag| flag.starts_with("--width")) {
+            command.arg(WIDTH);
+        }
         command.args(["--batch-size=16", &format!("--steps={steps}")]).args(flags);
         command.arg("--export-job").arg(&path);
         Program::run(dir, "export", &mut command).expect(0);

@@ -21,7 +21,7 @@ pub(crate) use idx::TinyDigits;
 pub(crate) use job::Job;
 pub(crate) use model::write_model;
 pub(crate) use ports::free_port;
-pub(crate) use program::{Ended, Program, example, linear_regression, role, tool};
+pub(crate) use program::{Ended, Program, example, linear_regression, mnist, role, tool};
 pub(crate) use proxy::{Proxy, Rates};
 pub(crate) use report::Report;
 pub(crate) use running::{ENDLESS, Running};

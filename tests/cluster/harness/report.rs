@@ -61,7 +61,8 @@ impl Report {
         self.0["shards"].as_array().expect("shards is a list")
     }
 
-    /// Checks the invariants of a job that trained to its end: the keys of the report, V2, V3 and S2.
+    /// Checks the invariants of a job that ended without an error: the keys of the report, V2, V3 and S2. The
+    /// job made all `steps`, unless it was stopped.
     #[track_caller]
     pub(crate) fn holds(&self, steps: u64, ps: u64, workers: u64) {
         let keys: BTreeSet<&str> =
@@ -70,15 +71,23 @@ impl Report {
         assert_eq!(keys, expected);
         assert!(["mlp", "cnn"].contains(&self.text("model")));
         assert_eq!((self.count("ps"), self.count("workers")), (ps, workers));
-        assert_eq!((self.count("steps"), self.count("updates_applied")), (steps, steps));
+        assert_eq!(self.count("steps"), steps);
+        let requested = steps;
+        let steps = self.count("updates_applied");
+        match self.0["stopped"].is_null() {
+            true => assert_eq!(steps, requested),
+            false => assert!(steps < requested, "{steps} of {requested}, although it was stopped"),
+        }
         assert!(self.variables_crc32c() <= u64::from(u32::MAX));
         let began = self.count("began");
         // A job that had nothing left to train has no training loss and no speed.
         let trained = began < steps;
         assert!(!trained || self.number("seconds") > 0.0 && self.number("examples_per_second") > 0.0);
         for loss in ["train_loss", "test_loss"].into_iter().skip(usize::from(!trained)) {
-            // The loss of a random guess among ten classes is ln 10 = 2.3.
-            assert!((0.0..5.0).contains(&self.number(loss)), "{loss} in {:#}", self.0);
+            // The loss of a random guess among ten classes is ln 10 = 2.3. A job that was stopped after few
+            // steps may be worse.
+            let bound = if self.0["stopped"].is_null() { 5.0 } else { 100.0 };
+            assert!((0.0..bound).contains(&self.number(loss)), "{loss} in {:#}", self.0);
         }
         assert!((0.0..=1.0).contains(&self.number("test_accuracy")));
         assert_eq!(self.0["test_metrics"]["accuracy"], self.0["test_accuracy"]);

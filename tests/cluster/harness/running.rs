@@ -96,6 +96,13 @@ impl Running {
         self.cluster.finished()
     }
 
+    /// Stops the job, and then does the same as [`end_well_without`](Self::end_well_without).
+    #[track_caller]
+    pub(crate) fn stop_well_without(&mut self, gone: &[usize]) -> Report {
+        self.cluster.stop(&mut self.chief);
+        self.end_well_without(gone)
+    }
+
     /// Kills all running tasks at once.
     pub(crate) fn kill_all(&mut self) {
         let programs = [&mut self.chief].into_iter().chain(&mut self.ps).chain(&mut self.workers);

@@ -7,7 +7,7 @@ use crate::harness::{Cluster, Endpoint, Job, PATIENCE, Program, Proxy, Rates, fr
 
 #[test]
 fn counters_add_up_after_a_run_with_faults() {
-    let (cluster, ps) = (Cluster::with(1, 1, 2, |dir| Job::with(dir, 1500, &["--width=64"])), TaskId::ps(0));
+    let (cluster, ps) = (Cluster::with(1, 1, 2, |dir| Job::new(dir, 1500)), TaskId::ps(0));
     let behind = format!("127.0.0.1:{}", free_port());
     let proxy = Proxy::start(&cluster.address(ps), &behind, Rates::BAD, 7);
     let bind = format!("--bind={behind}");

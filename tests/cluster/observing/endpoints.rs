@@ -39,7 +39,9 @@ fn every_role_shows_what_it_does() {
     for (task, _) in cluster.spec.tasks() {
         let flags = if task == TaskId::CHIEF { &chief_flags[..] } else { &[] };
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        programs.push((task, cluster.start_with(task, &flags)));
+        let mut command = cluster.role(task);
+        command.args(flags).env_remove("PUSHPULL_HTTP_TOKEN");
+        programs.push((task, cluster.spawn(task, &mut command)));
     }
     let mut evaluator = role(JobName::Evaluator);
     evaluator.arg(format!("--checkpoint-dir={}", checkpoints.display()));

@@ -24,9 +24,9 @@ fn top(running: &Running, chief: &Endpoint) -> String {
 
 #[test]
 fn a_slow_worker_and_an_overloaded_shard_are_named() {
-    // With this batch size a step takes several milliseconds, so that no task is slow by chance. Each shard
-    // has two of the four layers.
-    let cluster = Cluster::with(1, 2, 3, |dir| Job::new(dir, ENDLESS));
+    // With this batch size and width a step takes several milliseconds, so that no task is slow by chance.
+    // Each shard has two of the four layers.
+    let cluster = Cluster::with(1, 2, 3, |dir| Job::with(dir, ENDLESS, &["--width=512"]));
     cluster.job.edit(|job| job["batch_size"] = 256.into());
     let mut running = Running::of(cluster, &["--lost-after-s=60"]);
     running.wait_for_version(50);

@@ -256,44 +256,51 @@ fn a_warm_start_takes_values_and_no_steps() {
     });
 }
 
-/// (C1): the store fails at each operation in turn. The last committed checkpoint stays valid, and the next
-/// run resumes from it and leaves no unfinished files.
-#[test]
-fn the_last_checkpoint_survives_any_store_failure() {
+/// (C1): the store fails at each operation in turn, before or after the effect of the operation. The last
+/// committed checkpoint stays valid, and the next run resumes from it and leaves no unfinished files.
+fn the_last_checkpoint_survives(late: bool) {
     let often = CheckpointConfig { save_steps: Some(1), ..config() };
-    for late in [false, true] {
-        for operations in 1.. {
-            let path = tempfile::tempdir().unwrap();
-            let inner = directory(&path);
-            let failing = FailingStore::new(inner.clone(), operations, late);
-            let store = Store::with(Arc::new(failing.clone()), location(&path));
-            let good = Store::with(inner, location(&path));
-            let left = block_on(async {
-                let lived = ChiefLife::new(store, often.clone()).await.live().await;
-                let (whole, _) = found(&good).await;
-                if let Some(last) = lived.status.last {
-                    assert!(
-                        whole.last() >= Some(&last.step.0),
-                        "(C1) {last} was committed, and there is {whole:?}"
-                    );
-                }
-                let newest = whole.last().copied();
-                let life = ChiefLife::new(good.clone(), often.clone()).await;
-                assert_eq!(life.begin().await.unwrap().start.from.map(|name| name.step.0), newest);
-                let lived = life.live().await;
-                assert_eq!(lived.last.unwrap().step, GlobalStep(10));
-                if newest != Some(10) {
-                    let (whole, unfinished) = found(&good).await;
-                    assert_eq!((whole.len().min(2), whole.last(), unfinished), (whole.len(), Some(&10), 0));
-                }
-                failing.left()
-            });
-            if left > 0 {
-                assert!(operations > 100, "{operations} operations were enough");
-                break;
+    for operations in 1.. {
+        let path = tempfile::tempdir().unwrap();
+        let inner = directory(&path);
+        let failing = FailingStore::new(inner.clone(), operations, late);
+        let store = Store::with(Arc::new(failing.clone()), location(&path));
+        let good = Store::with(inner, location(&path));
+        let left = block_on(async {
+            let lived = ChiefLife::new(store, often.clone()).await.live().await;
+            let (whole, _) = found(&good).await;
+            if let Some(last) = lived.status.last {
+                assert!(
+                    whole.last() >= Some(&last.step.0),
+                    "(C1) {last} was committed, and there is {whole:?}"
+                );
             }
+            let newest = whole.last().copied();
+            let life = ChiefLife::new(good.clone(), often.clone()).await;
+            assert_eq!(life.begin().await.unwrap().start.from.map(|name| name.step.0), newest);
+            let lived = life.live().await;
+            assert_eq!(lived.last.unwrap().step, GlobalStep(10));
+            if newest != Some(10) {
+                let (whole, unfinished) = found(&good).await;
+                assert_eq!((whole.len().min(2), whole.last(), unfinished), (whole.len(), Some(&10), 0));
+            }
+            failing.left()
+        });
+        if left > 0 {
+            assert!(operations > 100, "{operations} operations were enough");
+            break;
         }
     }
+}
+
+#[test]
+fn the_last_checkpoint_survives_failures_before_the_effect() {
+    the_last_checkpoint_survives(false);
+}
+
+#[test]
+fn the_last_checkpoint_survives_failures_after_the_effect() {
+    the_last_checkpoint_survives(true);
 }
 
 #[test]

@@ -307,33 +307,32 @@ proptest! {
         let cluster = Numbers(seed).cluster();
         let text = text(&cluster);
         let samples = samples(&text);
+        let lines: BTreeSet<&str> = text.lines().collect();
+        let parsed: Vec<_> = samples.iter().map(|(sample, &value)| (parts(sample), value)).collect();
+        let names: BTreeSet<&str> = parsed.iter().map(|((own, ..), _)| *own).collect();
         let mut histograms = 0;
         for &(name, kind, help) in FAMILIES {
-            let told = text.contains(&format!("# HELP {name} {help}\n"));
-            let some = samples.keys().any(|sample| {
-                let own = parts(sample).0;
-                own == name || kind == Kind::Histogram && own.strip_prefix(name).is_some_and(|rest| ["_sum", "_count", "_bucket"].contains(&rest))
-            });
+            let told = lines.contains(&*format!("# HELP {name} {help}"));
+            let of_histogram = || ["_sum", "_count", "_bucket"].iter().any(|end| names.contains(&*format!("{name}{end}")));
+            let some = names.contains(name) || kind == Kind::Histogram && of_histogram();
             prop_assert_eq!(told, some, "(C) {}", name);
             if kind != Kind::Histogram {
                 continue;
             }
             let bucket = format!("{name}_bucket");
-            let mut rows: BTreeMap<BTreeSet<&str>, Vec<(f64, f64)>> = BTreeMap::new();
-            for (sample, &count) in &samples {
-                if let (own, labels, Some(bound)) = parts(sample) && own == bucket {
-                    rows.entry(labels).or_default().push((bound, count));
+            let mut rows: BTreeMap<&BTreeSet<&str>, Vec<(f64, f64)>> = BTreeMap::new();
+            for ((own, labels, bound), count) in &parsed {
+                if let Some(bound) = bound && *own == bucket {
+                    rows.entry(labels).or_default().push((*bound, *count));
                 }
             }
+            let total_name = format!("{name}_count");
             for (labels, mut row) in rows {
                 histograms += 1;
                 row.sort_by(|one, other| one.0.total_cmp(&other.0));
                 prop_assert!(row.is_sorted_by(|one, other| one.0 < other.0 && one.1 <= other.1), "(A) {}", name);
-                let total = samples.iter().find(|(sample, _)| {
-                    let (own, its, _) = parts(sample);
-                    own == format!("{name}_count") && its == labels
-                });
-                prop_assert_eq!(row.last().map(|last| last.1), total.map(|total| *total.1), "(A) {}", name);
+                let total = parsed.iter().find(|((own, its, _), _)| *own == total_name && its == labels);
+                prop_assert_eq!(row.last().map(|last| last.1), total.map(|total| total.1), "(A) {}", name);
                 prop_assert_eq!(row.last().unwrap().0, f64::INFINITY);
             }
         }
