@@ -112,9 +112,8 @@ impl Pair {
     }
 }
 
-/// Waits until a virtual machine has returned freed memory to its host. The machine is slow to get such
-/// memory back. With this pause, the measurements of the ps and of the plain files both begin without that
-/// memory.
+/// Waits until a virtual machine has returned freed memory to its host. Getting this memory back is slow.
+/// Both the ps and the plain files are measured after such a wait, so that the comparison is fair.
 fn settle() {
     std::thread::sleep(Duration::from_secs(6));
 }

@@ -1,8 +1,8 @@
 //! Measures the cost of observation, with real processes. Training without endpoints alternates with
-//! training with idle endpoints and with a timeline. In a further job the endpoints get requests, and the
-//! page is open, but only in some intervals of time. `cargo bench --bench endpoints -- [--rounds N] [--steps
-//! N] [--rate N] [--trace-every N]`. The speed of that job is measured by the bytes that its tasks send over
-//! loopback, so no other program may use loopback. The clients' processor time is part of the cost.
+//! training with idle endpoints and with a timeline. A further job gets requests to its endpoints, and has
+//! its page open, but only in some intervals. `cargo bench --bench endpoints -- [--rounds N] [--steps N]
+//! [--rate N] [--trace-every N]`. The speed of the further job is measured by the bytes that its tasks send
+//! over loopback, so no other program may use loopback. The clients' processor time is part of the cost.
 
 mod support;
 
@@ -45,9 +45,8 @@ struct Args {
 
 /// The number of tasks of a job with one chief, one ps and two workers.
 const TASKS: u32 = 4;
-/// The length of one interval. [`ASKED`] defines a block of intervals, with and without requests. A block
-/// begins and ends without requests, so that a job that becomes slower affects both kinds of intervals
-/// equally.
+/// The length of one interval. [`ASKED`] says which intervals of a block have requests. A block begins and
+/// ends without requests, so that a gradual slowdown of the job affects both kinds of intervals equally.
 const WINDOW: Duration = Duration::from_secs(1);
 const ASKED: [bool; 4] = [false, true, true, false];
 
@@ -70,7 +69,8 @@ impl Asking {
         !self.over.load(Ordering::Relaxed)
     }
 
-    /// Requests the metrics of one endpoint at a steady rate. Reuses its connection until that fails.
+    /// Requests the metrics of one endpoint at a steady rate. Uses one connection until it fails, and then
+    /// opens a new one.
     fn ask(&self, address: &str, every: Duration) {
         while self.wait() {
             let Ok(mut stream) = TcpStream::connect(address) else { return };

@@ -255,8 +255,8 @@ fn images(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures, on several threads, kernels that are limited by memory bandwidth, and compares a chain with its
-/// single steps.
+/// Measures kernels that are limited by memory bandwidth, on one and on two threads. Also compares one chain
+/// of element-wise steps with a separate kernel for each step.
 fn memory(criterion: &mut Criterion) {
     use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Operand, Side, Step, Unary};
     let shape @ [rows, n] = [4096, 256];

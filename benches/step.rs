@@ -1,5 +1,5 @@
-//! Measures one training step on the CPU (forward, backward and sgd), without a cluster. Compares it with
-//! only the matrix products of that step, computed by the `gemm` crate; a convolution counts as a product of
+//! Measures one training step on the CPU (forward, backward and sgd), without a cluster. Compares the step
+//! with its matrix products alone, computed by the `gemm` crate; a convolution counts as a product of
 //! unrolled images. `cargo bench --bench step -- [--threads N] [--rounds N] [--peer 'COMMAND'] [--json
 //! FILE]`. COMMAND measures another system. It is run once per round and model, with the model's name as its
 //! last argument; its result is the last text `N ms` that it prints.
@@ -36,7 +36,7 @@ struct Args {
     /// Number of threads that compute one step
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Number of rounds for each model; in each round, its steps and its products alone are measured
+    /// Number of rounds for each model; each round measures the model's steps, and its matrix products alone
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Number of steps in each round
@@ -161,7 +161,7 @@ fn median(of: &mut [f64]) -> f64 {
     of[of.len() / 2]
 }
 
-/// The state of training, which a worker and a shard have together in a cluster.
+/// The state of training. In a cluster, a worker has one part of it and a shard the other.
 struct Training {
     executor: Executor,
     layout: Arc<Layout>,

@@ -1,8 +1,9 @@
 //! Shows user-defined hooks: one hook ends the job as soon as the loss is low enough, and another plots how
 //! a variable changes.
 //!
-//! `cargo run --release --example hooks -- --summary-dir events` fits a plane like the example
-//! `linear_regression`, and stops long before its last step. `tensorboard --logdir events` shows the plots.
+//! `cargo run --release --example hooks -- --summary-dir events` fits a plane, as the example
+//! `linear_regression` does. The job stops long before its last step. `tensorboard --logdir events` shows
+//! the plots.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! Fits a plane to noisy points by gradient descent. This is a complete program in about thirty lines.
 //!
-//! `cargo run --release --example linear_regression` trains on points that it generates. Their noise has the
-//! standard deviation 0.1, so no plane has a mean squared error much below 0.01. The measured error on test
-//! points is 0.0102.
+//! `cargo run --release --example linear_regression` trains on points that it generates. The noise in their
+//! labels has the standard deviation 0.1, so no plane has a mean squared error much below 0.01. The measured
+//! error on test points is 0.0102.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The incarnation of a task, which is a number that distinguishes one run of a task from earlier runs, and
+//! The incarnation of a task (a number that distinguishes one run of the task from its earlier runs), and
 //! the span of the task's log lines.
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -20,7 +20,7 @@ use trial::{Bench, Setting};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The number of workers of every job, except the last one of a round.
+/// The number of workers of every job except the last job of a round.
 const WORKERS: u32 = 3;
 /// The mode in which one of the workers is a backup worker: the slowest gradient of each step is dropped.
 const BACKUP: SyncSpec = SyncSpec::Sync { aggregate: Some(WORKERS - 1) };
@@ -67,7 +67,7 @@ struct Args {
 }
 
 /// Returns the settings of every job of a round. The last job has one worker less. The job with a backup
-/// worker should be as fast as this one.
+/// worker should be as fast as that last job.
 fn settings(modes: &[SyncSpec]) -> Vec<Setting> {
     let of_mode = |&sync: &SyncSpec| [false, true].map(|slowed| Setting { sync, workers: WORKERS, slowed });
     let alone = Setting { sync: SyncSpec::SYNC, workers: WORKERS - 1, slowed: false };

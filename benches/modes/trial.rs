@@ -59,8 +59,8 @@ pub(crate) struct Trial {
     /// The mean staleness of the gradients that were applied, in versions.
     pub staleness_mean: f64,
     pub staleness_max: u64,
-    /// The maximum number of steps by which a worker was behind the fastest worker when its gradient was
-    /// applied.
+    /// The maximum number of steps by which a worker was behind the fastest worker when the slower worker's
+    /// gradient was applied.
     pub steps_behind_max: u64,
 }
 

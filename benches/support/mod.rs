@@ -55,7 +55,7 @@ pub(crate) fn reported(folder: &Path) -> anyhow::Result<f64> {
     report["examples_per_second"].as_f64().context("the report has no examples_per_second")
 }
 
-/// Runs a command from [`local`] to its end. Returns the examples per second of training.
+/// Runs a command that [`local`] made, and waits for its end. Returns the examples per second of training.
 pub(crate) fn train(folder: &Path, mut local: Command) -> anyhow::Result<f64> {
     let status = local.env("RUST_LOG", "warn").status()?;
     if !status.success() {

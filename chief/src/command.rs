@@ -16,8 +16,8 @@ pub enum Command {
         /// The reason; printed in the report.
         reason: String,
     },
-    /// Ends the job before its last step so that another job can continue from there: this job is saved, but
-    /// not evaluated.
+    /// Ends the job before its last step so that another job can continue it: the job is saved, but not
+    /// evaluated.
     Drain {
         /// The reason; written to the log.
         reason: String,

@@ -48,7 +48,7 @@ pub trait Hook: Send {
         let _ = spans;
     }
 
-    /// Called when a checkpoint of this step is complete, with its name.
+    /// Called when a checkpoint is complete, with its step and its name.
     fn checkpoint(&mut self, step: GlobalStep, name: &str) {
         let _ = (step, name);
     }

@@ -17,11 +17,12 @@ pub struct JobProgress {
     pub last_step: GlobalStep,
     /// The number of gradients that are combined into one update.
     pub gradients_per_update: u32,
-    /// The mean of the last losses of the present workers; `None` before the first report.
+    /// The mean, over the present workers, of the last loss that each has reported; `None` before the first
+    /// report.
     pub loss: Option<f32>,
     /// The number of workers that train.
     pub workers: usize,
-    /// The workers that are missing; empty once the job has begun.
+    /// The workers that have not registered yet or are disconnected; empty once the job has begun.
     pub missing: Vec<TaskId>,
     /// The number of checkpoints that were made.
     pub saves: u64,
@@ -64,7 +65,7 @@ pub struct JobReport {
     pub gradients: u64,
     /// The number of steps that workers dropped because their gradients were not finite.
     pub skipped: u64,
-    /// The mean of the last losses of the workers that stayed to the end, each weighted equally; NaN if none
+    /// The unweighted mean, over the workers that stayed to the end, of the last loss of each; NaN if none
     /// of them has a finite loss. Workers that left or were lost do not count.
     pub train_loss: f32,
     /// The evaluation of the final variables on the test examples.

@@ -11,13 +11,13 @@ use crate::out_of_range::OutOfRange;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GradientSpec {
-    /// The largest absolute value of an element. Elements beyond this bound are clipped to it. `None`
-    /// disables clipping by value.
+    /// The largest absolute value that an element may have. Elements beyond this bound are clipped to it.
+    /// `None` disables clipping by value.
     #[serde(default)]
     pub clip_value: Option<f32>,
-    /// The largest Euclidean norm of all gradients together. If their norm is greater, all gradients are
-    /// scaled down so that the norm equals this bound (Pascanu et al., ICML 2013). `None` disables clipping
-    /// by norm.
+    /// The largest Euclidean norm that all gradients together may have. If their norm is greater, all
+    /// gradients are scaled down so that the norm equals this bound (Pascanu et al., ICML 2013). `None`
+    /// disables clipping by norm.
     #[serde(default)]
     pub clip_global_norm: Option<f32>,
     /// What happens if a gradient has NaN or infinite elements.

@@ -1,5 +1,5 @@
-//! Newtypes for every id and every kind of step. With separate types, the compiler rejects code that uses
-//! one in place of another.
+//! Newtypes for every id and every kind of step. Because each has a type of its own, the compiler rejects
+//! code that uses one kind in place of another.
 
 use std::fmt;
 use std::str::FromStr;

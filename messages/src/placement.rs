@@ -79,7 +79,7 @@ pub enum PlacementError {
     #[error("the placement has {0} shards, expected at most {SHARDS_MAX}: use fewer shards")]
     TooManyShards(usize),
     /// A shard is listed twice.
-    #[error("{0} is listed twice among the shards, expected each once")]
+    #[error("{0} is listed twice among the shards, expected each shard once")]
     DuplicateShard(ShardId),
     /// A slice is placed on a shard that is not in the placement's list.
     #[error("slice {slice} is on {shard}, expected one of the job's shards")]
@@ -108,7 +108,7 @@ pub enum PlacementError {
 }
 
 impl Placement {
-    /// Checks that the slices of each of the job's variables are disjoint and cover it (P1).
+    /// Checks that, for each of the job's variables, the slices are disjoint and cover the variable (P1).
     ///
     /// # Errors
     /// Returns the first fault found.
@@ -178,11 +178,11 @@ pub struct PlacementSpec {
     pub partitioner: PartitionerSpec,
 }
 
-/// A strategy that chooses the shard of the next slice.
+/// A strategy that chooses the shard for the next slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategySpec {
-    /// Assigns the variables to the shards in turn, in the order in which the variables were created.
+    /// Assigns the slices to the shards in turn, in the order in which the variables were created.
     #[default]
     RoundRobin,
     /// Chooses the shard to which the fewest bytes have been assigned so far.
@@ -196,12 +196,14 @@ pub enum PartitionerSpec {
     /// Makes one slice of each variable.
     #[default]
     None,
-    /// Splits a variable into a fixed number of slices, or one per row if it has fewer rows.
+    /// Splits a variable into a fixed number of slices, or into one slice per row if the variable has fewer
+    /// rows than that.
     Fixed {
         /// The number of slices; at least 1.
         slices: u32,
     },
-    /// Splits a variable into slices of at most `bytes`. A single row is never split, even if it is larger.
+    /// Splits a variable into slices of at most `bytes` bytes. A single row is never split, even if it is
+    /// larger.
     MaxSliceBytes {
         /// The maximum size of a slice, in bytes; at least 1.
         bytes: u64,

@@ -82,10 +82,11 @@ pub enum SummaryError {
         /// The size of the value, in bytes.
         bytes: usize,
     },
-    /// The number of bytes in the image does not match its height, width and channels.
+    /// The image has no pixels, its number of channels is not 1, 3 or 4, or its number of bytes does not
+    /// match its height, width and channels.
     #[error(
         "the image '{tag}' is {height}×{width} with {channels} channels and has {pixels} bytes, \
-         expected 1, 3 or 4 channels and one byte per pixel and channel"
+         expected at least one pixel, 1, 3 or 4 channels, and one byte per pixel and channel"
     )]
     Image {
         /// The tag.

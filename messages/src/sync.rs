@@ -111,8 +111,8 @@ impl TryFrom<String> for SyncSpec {
     }
 }
 
-/// What happens to the job if, before the last step, a worker is lost, is told to stop, or runs out of
-/// examples.
+/// What happens to the job if a worker is lost, is told to stop, or runs out of examples before the last
+/// step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaveSpec {

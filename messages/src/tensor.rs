@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The alignment, in bytes, at which every buffer and every segment within a payload begins.
+/// The alignment, in bytes, of the start of every buffer and of every segment within a payload.
 pub const ALIGNMENT: usize = 64;
 
 /// The type of a tensor's elements.

@@ -52,8 +52,7 @@ pub enum VariableError {
         "variable name '{0}' is not valid, expected 1 to {VARIABLE_NAME_BYTES_MAX} bytes of letters, digits, '_', '.', '-' and '/'"
     )]
     Name(String),
-    /// The shape has an extent of 0 or too many axes, or the variable makes the number of elements too
-    /// large.
+    /// The shape has an extent of 0 or too many axes, or the variables have too many elements.
     #[error(
         "variable '{name}' has shape {shape}, expected at most 8 extents, all at least 1, and at most 2^40 elements in all variables together"
     )]
@@ -72,7 +71,7 @@ pub enum VariableError {
         what: &'static str,
         /// The allowed values.
         expected: &'static str,
-        /// The value found, as text. With a float, an error about NaN would not equal itself.
+        /// The value found, as text. If it were a float, an error about NaN would not equal itself.
         value: String,
     },
 }
@@ -185,8 +184,8 @@ impl InitializerSpec {
     /// `Uniform`, `HeNormal` becomes `TruncatedNormal`, and the others are unchanged.
     ///
     /// A matrix `[in, out]` has the fan-in `in` and the fan-out `out`. A convolution's kernel `[height,
-    /// width, in, out]` has `height · width · in` and `height · width · out`. For a vector, both are its
-    /// length; for a scalar, both are 1.
+    /// width, in, out]` has the fan-in `height · width · in` and the fan-out `height · width · out`. For a
+    /// vector, the fan-in and the fan-out are its length; for a scalar, they are 1.
     #[must_use]
     pub fn resolve(&self, shape: &Shape) -> Self {
         match self {

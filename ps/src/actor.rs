@@ -16,7 +16,8 @@ use crate::shard::{Answer, Reader, ShardState};
 use crate::traced_reply::{Trace, TracedReply};
 use crate::view::{Publisher, Refresh};
 
-/// The capacity of a shard's mailbox, in requests. Each connection has its own, smaller limit.
+/// The capacity of a shard's mailbox, in requests. Each connection has its own, smaller limit on its
+/// requests in flight.
 const SHARD_REQUESTS_MAX: usize = 1 << 14;
 
 /// The actor that owns the slices of one shard.
@@ -27,15 +28,15 @@ pub(crate) struct Shard {
     publisher: Publisher,
     leaving: CancellationToken,
     on_panic: Box<dyn Fn(String) + Send>,
-    /// How long each write of the shard's part of a checkpoint took.
+    /// How long it took to write each of the shard's checkpoint files.
     saving: TimeHistogram,
     saves_failed: u64,
 }
 
 impl Shard {
-    /// Returns the actor around `state`. `checkpoints` reads and writes its files, and `clock` times traced
-    /// pushes. Once `leaving` is cancelled, the shard's snapshots say that the task is leaving. If the state
-    /// machine panics, which is a bug, `on_panic` is called once and the shard ends.
+    /// Returns the actor around `state`. `checkpoints` reads and writes the shard's files, and `clock` times
+    /// traced pushes. Once `leaving` is cancelled, the shard's snapshots say that the task is leaving. If
+    /// the state machine panics, which is a bug, `on_panic` is called once and the shard ends.
     pub(crate) fn new(
         state: ShardState<TracedReply>,
         checkpoints: Checkpoints,
@@ -61,7 +62,8 @@ impl Shard {
         }
     }
 
-    /// Returns a snapshot of the shard; `busy_us` excludes this query.
+    /// Returns a snapshot of the shard. `busy_us` is `None`, because taking the snapshot does not count as
+    /// being busy.
     fn snapshot(&self) -> ShardSnapshot {
         let actor = self.publisher.meter().snapshot(self.state.id(), self.state.stage().as_str());
         ShardSnapshot {

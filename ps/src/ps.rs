@@ -207,8 +207,8 @@ impl Ps {
         }
     }
 
-    /// Waits for an interrupt, and then until the chief has disconnected or its time to save the job has
-    /// expired. A task that no chief has reached has nothing to save, and leaves at once.
+    /// Waits for an interrupt, and then until the chief has disconnected or the time for saving the job has
+    /// expired. If the chief has never connected, there is nothing to save, and the second wait is left out.
     async fn drain(&self, interrupt: CancellationToken) {
         let PsConfig { drain_timeout, deserted_timeout, .. } = self.config;
         interrupt.cancelled().await;

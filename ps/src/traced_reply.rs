@@ -9,7 +9,8 @@ use pushpull_messages::observe::{Clock, Micros, PushTimes};
 use pushpull_transport::Reply;
 use pushpull_transport::buffer::Payload;
 
-/// A handle to answer a request. If the request is a traced push, adds the times to the answer.
+/// A handle to answer a request. If the request is a traced push, the handle adds the times of the push to
+/// the answer.
 #[derive(Debug)]
 pub(crate) struct TracedReply {
     reply: Reply,

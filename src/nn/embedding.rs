@@ -11,8 +11,8 @@ use super::layer::Identity;
 /// An embedding: i32 ids `[batch, …]` → `[batch, …, width]`. It looks up the row of each id in the variable
 /// `table` `[rows, width]`. The step fails if an id is not in the table.
 ///
-/// The initial values come from a normal distribution with the standard deviation 0.02, as in GPT-2. It does
-/// not depend on the size of the table, because each id selects only one row.
+/// The initial values come from a normal distribution with the standard deviation 0.02, as in GPT-2. The
+/// deviation does not depend on the size of the table, because each id selects only one row.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Embedding {

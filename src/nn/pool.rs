@@ -41,7 +41,7 @@ impl Pool {
     }
 
     /// Lets windows extend over the edges of the image, so that the output has h / stride rows and w /
-    /// stride columns, rounded up. Only pixels inside of the image contribute to the maximum or the mean.
+    /// stride columns, rounded up. Only pixels inside the image contribute to the maximum or the mean.
     pub fn same(mut self) -> Self {
         self.window.padding = Padding::Same;
         self

@@ -31,7 +31,7 @@ impl Residual {
         self
     }
 
-    /// Sets a layer that is applied to the shortcut. This is needed if the other layers change the shape.
+    /// Sets the layer that computes the shortcut from x. It is needed if the other layers change the shape.
     pub fn shortcut(mut self, layer: impl Layer + 'static) -> Self {
         self.shortcut = Some(Rc::new(layer));
         self

@@ -22,12 +22,13 @@ pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: 
 }
 
 /// Listens on the socket that the parent process has passed on. Without such a socket, listens at `bind` if
-/// it is given, and otherwise at this task's address in the cluster. `bind` is for hosts whose name in the
-/// cluster spec is not an address of their own.
+/// it is given, and otherwise at this task's address in the cluster. A host needs `bind` if its name in the
+/// cluster spec does not lead to an address of the host itself.
 ///
 /// # Errors
-/// Returns an error of one line if the address cannot be used. The error names the program that already uses
-/// the address, or a value for `--bind`.
+/// Returns an error of one line if the address cannot be used. If another program uses the address, the
+/// error names that program. If this host does not have the address and `bind` is `None`, the error suggests
+/// a value for `--bind`.
 pub(crate) async fn listen(
     tcp: &Tcp,
     config: &ClusterConfig,

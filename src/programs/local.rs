@@ -35,10 +35,11 @@ pub(crate) struct Local {
     pub workers: u32,
     /// The job file.
     pub job: PathBuf,
-    /// The chief's flags, without those that describe the cluster. The next two fields are such flags for
-    /// every ps and for every worker.
+    /// The chief's flags, without those that describe the cluster.
     pub chief_flags: Vec<String>,
+    /// The flags of every ps, also without those that describe the cluster.
     pub ps_flags: Vec<String>,
+    /// The flags of every worker, also without those that describe the cluster.
     pub worker_flags: Vec<String>,
     /// The format of all tasks' logs.
     pub log_format: LogFormat,
@@ -126,8 +127,8 @@ impl Sockets {
 }
 
 /// Waits until all children have ended, and returns one description for each failure. Passes the first
-/// signal on to the chief. Kills the children that still run [`LEAVE`] after the chief's end or after the
-/// signal.
+/// signal on to the chief. [`LEAVE`] after the chief has ended or the signal has arrived, kills the children
+/// that still run.
 async fn wait(
     children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
     running: &Running,

@@ -1,22 +1,23 @@
-//! Formats the staleness of gradients for people and for programs, from the histograms in the messages. This
-//! module must not depend on synchronisation policies.
+//! Formats histograms of the staleness of gradients, and of the steps by which workers were behind, for
+//! people and for programs. This module must not depend on synchronisation policies.
 
 use pushpull_messages::message::StalenessHistogram;
 use serde::Serialize;
 
-/// A bucket of a histogram: the number of gradients whose staleness is in a range.
+/// A bucket of a histogram: the number of gradients with a value in a range. The value is the gradient's
+/// staleness, or the number of steps by which its worker was behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bucket {
-    /// The least staleness of the range.
+    /// The least value of the range.
     pub from: u64,
-    /// The greatest staleness of the range.
+    /// The greatest value of the range.
     pub to: u64,
     /// The number of gradients.
     pub count: u64,
 }
 
-/// Returns all buckets from staleness 0 to the highest bucket that is not empty. Returns no buckets if
-/// nothing was counted.
+/// Returns all buckets from the bucket of the value 0 to the highest bucket that is not empty. Returns no
+/// buckets if nothing was counted.
 pub(super) fn buckets(histogram: &StalenessHistogram) -> Vec<Bucket> {
     let used = histogram.buckets.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
     let bucket = |(index, &count): (usize, &u64)| {

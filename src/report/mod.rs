@@ -60,7 +60,7 @@ pub struct Report {
     /// The crc32c of the bytes of all final variables, in order of their names. It does not depend on the
     /// placement.
     pub variables_crc32c: u32,
-    /// The counts of each shard, mainly of its pushes by verdict.
+    /// The part of the report about each shard: mainly the number of its pushes for each verdict.
     pub shards: Vec<ShardReport>,
 }
 
@@ -88,18 +88,18 @@ pub struct ShardReport {
     /// The number of pushes that were refused.
     pub refused: u64,
     /// The mean staleness of the applied gradients. The staleness of a gradient is the number of updates
-    /// that were applied after its worker read the values and before the gradient was applied.
+    /// that were applied after the worker had read the values and before the gradient was applied.
     pub staleness_mean: f64,
-    /// The greatest staleness of these gradients.
+    /// The greatest staleness of the applied gradients.
     pub staleness_max: u64,
-    /// The distribution of the staleness of these gradients.
+    /// The distribution of the staleness of the applied gradients.
     pub staleness_histogram: Vec<Bucket>,
     /// The mean, over the applied gradients, of the number of steps by which the pushing worker was behind
     /// the worker that was furthest ahead.
     pub steps_behind_mean: f64,
-    /// The greatest number of steps by which a worker was behind.
+    /// The greatest number of steps by which a pushing worker was behind the worker that was furthest ahead.
     pub steps_behind_max: u64,
-    /// The distribution of the number of steps behind, over the same gradients.
+    /// The distribution of the number of steps behind, over the applied gradients.
     pub steps_behind_histogram: Vec<Bucket>,
 }
 

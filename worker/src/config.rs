@@ -21,8 +21,8 @@ pub struct WorkerConfig {
     /// The number of virtual devices on the host's CPU. Each has a clone of the graph and computes a part of
     /// every batch.
     pub devices: usize,
-    /// If true, an operation that requests another device than that of its replica still runs on the
-    /// replica's device. If false, such an operation is an error.
+    /// If true, an operation still runs on its replica's device when it requests another device. If false,
+    /// such a request is an error.
     pub soft_placement: bool,
     /// If true, the worker logs the devices on which every operation runs.
     pub log_placement: bool,

@@ -27,7 +27,8 @@ pub(crate) struct Preparation {
     pub task: TaskId,
     /// The number of workers of the job.
     pub workers: u32,
-    /// The progress of earlier runs of this worker. The worker continues after the examples that they used.
+    /// The progress of earlier runs of this worker. The worker continues after the examples that those runs
+    /// used.
     pub resume: Resume,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct Prepared {
     pub train: Mapped,
     pub sampler: Sampler,
     pub replicas: Vec<Box<dyn Replica>>,
-    /// For each replica, the range of a batch's examples that it computes.
+    /// For each replica, the range of a batch's examples that the replica computes.
     pub parts: Vec<Range<usize>>,
     /// The number of examples in this worker's part of the data.
     pub examples: u32,
@@ -70,7 +71,8 @@ impl Preparation {
         Ok(Mapped::testing(load(&self.job.input.test, None)?, &self.job.input.map)?)
     }
 
-    /// Loads the test set, and creates for each device a clone of the graph that can evaluate it.
+    /// Loads the test set, and creates for each device a clone of the graph that can be evaluated on this
+    /// set.
     ///
     /// # Errors
     /// If the data cannot be used; if the model cannot be computed.

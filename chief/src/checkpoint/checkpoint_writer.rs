@@ -45,7 +45,7 @@ pub(crate) enum SaveError {
     /// A shard had already passed the requested version. The field is the version that the shard had
     /// reached.
     Late(Version),
-    /// The save failed, for the reason given as text.
+    /// The save failed; the text is the reason.
     Failed(String),
 }
 

@@ -25,8 +25,8 @@ pub struct CheckpointConfig {
     pub save_secs: Option<Duration>,
     /// How many of the newest checkpoints to keep.
     pub keep: usize,
-    /// Also keeps one checkpoint of each interval of this length forever, in addition to the `keep` newest
-    /// ones.
+    /// In addition to the `keep` newest checkpoints, keeps one checkpoint per interval of this length,
+    /// forever.
     pub keep_every: Option<Duration>,
     /// The choice of the checkpoint that the job begins with.
     pub restore: RestoreChoice,

@@ -105,7 +105,7 @@ pub enum RestoreError {
         /// The shape of the variable in the checkpoint; `None` if the checkpoint has no such variable.
         found: Option<Shape>,
     },
-    /// The job does not have a variable that should be renamed.
+    /// A variable that the warm start should rename is not in the job.
     #[error("warm start: the job has no variable '{0}' to rename")]
     UnknownVariable(String),
     /// No variable takes a value from the checkpoint.

@@ -8,7 +8,7 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
 use pushpull_storage::ManifestSpec;
 
-/// Returns the position at which each worker continues in its input, by the worker's index.
+/// Returns the position at which each worker continues in its input, indexed by worker.
 pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> Vec<Resume> {
     let (records, batch_size) = (&manifest.workers, u64::from(job.batch_size));
     let same = manifest.job.batch_size == job.batch_size

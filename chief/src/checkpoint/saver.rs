@@ -78,7 +78,7 @@ pub(crate) struct Saver {
 impl Saver {
     /// Creates the saver of a chief. New checkpoints carry the chief's incarnation number. If the clock was
     /// set back, the store may have checkpoints with the same number or a greater one. New checkpoints then
-    /// carry the next number, so that they count as the newest.
+    /// carry the number after the greatest one, so that they count as the newest.
     ///
     /// # Errors
     /// Returns an error if the store cannot be listed.
@@ -144,7 +144,7 @@ impl Saver {
         self.finish(ps, &start.placement, end).await
     }
 
-    /// Does what the schedule demands next, until this is done or a command changes the schedule. Returns
+    /// Carries out the schedule's next decision, or stops early if a command changes the schedule. Returns
     /// the [`End`] if a command ended the job.
     async fn save_next(
         &mut self,

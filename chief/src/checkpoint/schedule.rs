@@ -1,8 +1,8 @@
 //! Decides at which step the next checkpoint is made. Reads no clock; times count from the start of the job.
 //! Wanted properties: (A) no step is chosen twice; (B) every chosen step is after all steps seen so far, or
-//! is the job's first or last step; (C) with `save_steps`, each step between these two is a multiple of
-//! `save_steps` unless it was requested; (D) if shards repeatedly pass the chosen step before they learn of
-//! it, the margin grows until a save succeeds; (E) after a failed save, the next multiple is chosen only
+//! is the job's first or last step; (C) with `save_steps`, all other chosen steps are multiples of
+//! `save_steps`, unless they were requested; (D) if shards repeatedly pass the chosen step before they learn
+//! of it, the margin grows until a save succeeds; (E) after a failed save, the next multiple is chosen only
 //! when a shard has reached the failed step.
 
 use std::collections::BTreeSet;
@@ -45,16 +45,16 @@ pub(super) struct Schedule {
     trained: Option<Version>,
     /// The greatest version that any shard is known to have reached.
     seen: Version,
-    /// The chosen versions that are equal to `seen` or later.
+    /// The chosen versions that are not before `seen`.
     named: BTreeSet<Version>,
-    /// The version that a fresh job begins with, until it is saved or passed.
+    /// The version that a fresh job begins with; `None` after the first decision.
     first: Option<Version>,
     margin: u64,
     /// The time at which the next save is due; used only with `every`.
     due: Duration,
     /// The version of the last failed save. The shards may not have reached it yet.
     failed: Version,
-    /// Whether a save was requested, and no version has been chosen for it yet.
+    /// Whether a save was requested for which no version has been chosen yet.
     requested: bool,
     /// Whether the latest version was chosen because of a request.
     urgent: bool,

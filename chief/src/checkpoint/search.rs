@@ -1,7 +1,7 @@
 //! Searches for the checkpoint that a job begins with, from the newest to the oldest. Accesses no store.
 //! Wanted properties: (A) `latest-valid` takes the newest valid checkpoint, and reports broken newer ones;
 //! (B) if there is a checkpoint, valid or broken, only `none` lets a job begin with initial values; (C)
-//! `latest` and a step number take exactly the requested checkpoint, or none.
+//! `latest` and a step number never take another checkpoint than the requested one.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
@@ -23,12 +23,12 @@ pub(super) struct CheckpointSearch {
     /// The checkpoints that have not been examined yet, the newest last.
     left: Vec<CheckpointName>,
     broken: Vec<BrokenCheckpoint>,
-    /// The steps of all other checkpoints if a step was requested; listed in the error message.
+    /// If a step was requested: the steps of all other checkpoints, for the error message.
     others: Vec<GlobalStep>,
 }
 
 impl CheckpointSearch {
-    /// Begins a search among the checkpoints of these names, which include unfinished ones.
+    /// Begins a search among the checkpoints with these names; some of them may be unfinished.
     pub(super) fn new(restore: RestoreChoice, mut names: Vec<CheckpointName>, location: &str) -> Self {
         newest_first(&mut names);
         names.reverse();
@@ -59,7 +59,7 @@ impl CheckpointSearch {
     /// Accepts a valid checkpoint as the one to begin with.
     ///
     /// # Errors
-    /// Returns an error if the requested checkpoint is a newer one, which is broken.
+    /// Returns an error if a newer checkpoint was requested and is broken.
     pub(super) fn accept(&self, name: CheckpointName) -> Result<(), RestoreError> {
         match self.broken.first() {
             Some(broken) if self.restore != RestoreChoice::LatestValid => {

@@ -42,7 +42,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct InitialState {
     pub start: StartingPoint,
-    /// The position at which each worker continues in its input, by the worker's index.
+    /// The position at which each worker continues in its input, indexed by worker.
     pub resumes: Vec<Resume>,
 }
 

@@ -22,9 +22,10 @@ pub struct WarmStartConfig {
     /// The step of the checkpoint. If `None`, the newest valid checkpoint is taken.
     pub checkpoint: Option<GlobalStep>,
     /// A pattern for the names of the job's variables, such as `conv*/kernel`; `*` stands for any number of
-    /// characters. If `None`, all variables with the same name and shape in the checkpoint are taken.
+    /// characters. If `None`, all variables are selected that the checkpoint has with the same name and
+    /// shape.
     pub variables: Option<String>,
-    /// The variables with a different name in the checkpoint, as pairs of the name in the job and the name
+    /// The variables that have another name in the checkpoint. Each pair is the name in the job and the name
     /// in the checkpoint.
     pub rename: Vec<(String, String)>,
 }

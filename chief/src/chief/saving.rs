@@ -19,7 +19,7 @@ use crate::report::JobProgress;
 /// nothing.
 pub(super) struct Saving {
     /// The saver's future. After [`SaverCommand::End`] it makes the last checkpoint and ends. If the job
-    /// makes no checkpoints, it never ends.
+    /// makes no checkpoints, the future never ends.
     pub work: LocalBoxFuture<'static, Result<CheckpointName, String>>,
     pub commands: mpsc::UnboundedSender<SaverCommand>,
     pub status: watch::Receiver<SaveStatus>,

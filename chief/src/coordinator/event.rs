@@ -26,7 +26,7 @@ pub(crate) enum JobEvent {
     Created(Placement, JobStart),
     /// A checkpoint was committed, or a save failed.
     Saved(SaveStatus),
-    /// The chief is about to tell the shards the step to stop at. If `drains` is true, another job will
+    /// The chief is about to tell the shards at which step to stop. If `drains` is true, another job will
     /// continue from that step.
     Stop { reason: String, drains: bool },
     /// The shards have agreed on the step at which they stop.

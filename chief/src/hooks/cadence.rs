@@ -21,7 +21,7 @@ impl Cadence {
         Self { steps, time, last: None }
     }
 
-    /// Returns whether the action is due at this step and time. If it is due, records that it was done.
+    /// Returns whether the action is due at this step and time. If the action is due, records it as done.
     pub(crate) fn is_due(&mut self, step: u64, at: Duration) -> bool {
         let due = self.last.is_none_or(|(last_step, last_at)| {
             self.steps.is_some_and(|steps| step.saturating_sub(last_step) >= steps)

@@ -1,8 +1,8 @@
 //! Converts spans to OpenTelemetry spans; the pushes of a step and all its other spans form one trace. Sends
 //! nothing. Wanted properties: (A) the spans of a step's pushes are in one trace, even if different tasks
 //! report them, and each step has its own trace; (B) a parent is in the same trace as its child, and no span
-//! is its own ancestor; a parent contains its child in time, or it is a push that a shard handles in the
-//! child; (C) the amount of remembered data is bounded.
+//! is its own ancestor; a parent contains its child in time, unless it is a worker's push and its child is
+//! the handling of the push on a shard; (C) the amount of remembered data is bounded.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -17,10 +17,11 @@ use super::latest::Latest;
 pub(super) const COMPUTE: &str = "compute";
 /// The name of the worker's span from a push to its reply.
 pub(super) const PUSH: &str = "push";
-/// The name of the shard's span in which it applies a push.
+/// The name of the span in which a shard applies a push.
 pub(super) const APPLY: &str = "apply";
 
-/// The largest number of threads in all processes; further spans share the last thread of their process.
+/// The largest number of threads over all processes. Once it is reached, spans that need a further thread
+/// share one of the existing threads of their process; all spans of a new process share one thread.
 const THREADS_MAX: usize = 4096;
 /// The largest number of rows of one lane. Overlapping spans are drawn in different rows.
 const ROWS_MAX: usize = 8;

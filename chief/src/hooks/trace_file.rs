@@ -121,7 +121,7 @@ mod tests {
         std::fs::read_to_string(path).unwrap()
     }
 
-    /// Returns the span of the same thread that encloses an event.
+    /// Returns the span that encloses an event on the same thread.
     fn around<'a>(events: &'a [Value], event: &Value) -> &'a Value {
         let at = event["ts"].as_i64().unwrap();
         let here = |span: &&Value| {

@@ -69,7 +69,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Removes the current incarnation of a worker that has ended without reporting that it leaves.
+    /// Removes a worker whose current incarnation has ended without reporting that it leaves.
     pub(super) fn lose(&mut self, index: u32) -> Vec<Effect<R>> {
         let member = self.member(index);
         let training = matches!(member.state, MemberState::Training);
@@ -103,7 +103,8 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Returns the job to its training phase if this worker was evaluating, so that another worker evaluates.
+    /// Puts the job back into its training phase if this worker was evaluating, so that another worker
+    /// evaluates.
     fn stop_evaluating(&mut self, index: u32) {
         if matches!(self.phase, Phase::Evaluating(evaluator) if evaluator == index) {
             self.phase = Phase::Training;
@@ -156,7 +157,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Updates the job after a worker's training ended with `result`, after `steps` local steps.
+    /// Handles the end of a worker's training: it made `steps` local steps and ended with `result`.
     fn stop_training(&mut self, index: u32, result: TrainingResult, steps: LocalStep) -> Vec<Effect<R>> {
         let worker = TaskId::worker(index);
         match result {

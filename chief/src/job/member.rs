@@ -12,8 +12,8 @@ pub(super) struct Member<R> {
     pub lives: u64,
     /// The address of the worker's status server, if it has one.
     pub http: Option<String>,
-    /// The number of the latest connection of that incarnation. The worker repeats its unanswered requests
-    /// over this connection.
+    /// The number of the latest connection of the latest incarnation. The worker repeats its unanswered
+    /// requests over this connection.
     pub connection: u64,
     /// Whether the latest connection is broken. The worker may reconnect.
     pub away: bool,

@@ -75,7 +75,7 @@ pub(crate) struct TrainingOutcome {
 pub(crate) struct JobStart {
     /// The number of updates that have already been applied to the variables.
     pub step: GlobalStep,
-    /// The position at which each worker continues in its input, by the worker's index.
+    /// The position at which each worker continues in its input, indexed by worker.
     pub resumes: Vec<Resume>,
     /// Whether the job makes checkpoints.
     pub saves: bool,

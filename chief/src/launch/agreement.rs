@@ -31,8 +31,9 @@ impl StopAgreement {
         self.step
     }
 
-    /// Records the versions that the shards have replied with. Returns true if all of them stop at the step.
-    /// Otherwise [`step`](Self::step) returns a later step, and the caller must request that step.
+    /// Records the versions that the shards have replied with. Returns true if all shards stop at the
+    /// requested step. Otherwise [`step`](Self::step) returns a later step, and the caller must request that
+    /// step.
     pub(crate) fn update(&mut self, versions: &[Version]) -> bool {
         let seen = versions.iter().copied().max().unwrap_or_default();
         if seen.0 <= self.step.0 {

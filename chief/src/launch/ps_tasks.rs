@@ -110,7 +110,7 @@ impl PsTasks {
     }
 
     /// Waits until the ps tasks are about to be told to stop. After that, other code must not keep a client
-    /// of a task, because it would keep the connection open.
+    /// of a task, because the client would keep the connection open.
     pub(crate) async fn stopping(&self) {
         self.stops.cancelled().await;
     }

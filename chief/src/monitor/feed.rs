@@ -134,7 +134,7 @@ impl FeedReader {
         self.events.try_recv().ok()
     }
 
-    /// Returns the reports of each worker since the last call, by the worker's index.
+    /// Returns the reports of each worker since the last call, keyed by the worker's index.
     pub(crate) fn take_reports(&self) -> BTreeMap<u32, WorkerReport> {
         self.reports.lock().take()
     }

@@ -103,8 +103,9 @@ impl HookRunner {
         }
     }
 
-    /// Appends the worker's name to the tags if the job has several workers. TensorBoard then shows the plots
-    /// of all workers next to each other, in a group named after the tag: `loss/worker_1`.
+    /// Appends the worker's name to the tags if the job has several workers: `loss` becomes `loss/worker_1`.
+    /// TensorBoard then shows the plots of all workers next to each other, in a group named after the
+    /// original tag.
     fn tag(&self, worker: u32, summaries: &mut [SummarySpec]) {
         if self.workers > 1 {
             summaries.iter_mut().for_each(|summary| summary.tag.push_str(&format!("/worker_{worker}")));

@@ -108,7 +108,7 @@ impl ReportLedger {
         self.latest.iter().map(|(&worker, (_, latest))| (worker, latest.clone())).collect()
     }
 
-    /// Returns the reports of each worker since the last call, by the worker's index.
+    /// Returns the reports of each worker since the last call, keyed by the worker's index.
     pub(crate) fn take(&mut self) -> BTreeMap<u32, WorkerReport> {
         self.interval.take()
     }

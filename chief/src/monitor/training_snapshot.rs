@@ -21,7 +21,7 @@ pub struct TrainingSnapshot {
     pub progress: JobProgress,
     /// The snapshot of every shard; empty if some shards did not reply in time.
     pub shards: Vec<(ShardId, ShardSnapshot)>,
-    /// The reports of each worker since the previous snapshot, by the worker's index.
+    /// The reports of each worker since the previous snapshot, keyed by the worker's index.
     pub reports: BTreeMap<u32, WorkerReport>,
 }
 

@@ -32,7 +32,8 @@ impl Greedy {
         position
     }
 
-    /// Adds the bytes of a slice to the load of its shard. Slices with an explicit device count, too.
+    /// Adds the bytes of a slice to the load of its shard. A slice that has an explicit device is added,
+    /// too.
     ///
     /// The sum cannot overflow: a placement has at most 2^20 slices of at most 2^42 bytes.
     pub fn add(&mut self, position: usize, bytes: u64) {

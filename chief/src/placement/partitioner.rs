@@ -5,8 +5,8 @@ use pushpull_messages::id::VariableId;
 use pushpull_messages::placement::{PartitionerSpec, SliceSpec};
 use pushpull_messages::variable::VariableSpec;
 
-/// Returns the number of slices of a valid variable: from 1 to its number of rows. Allocates nothing, so
-/// that the slices of the whole job can be counted before any slice is created.
+/// Returns the number of slices of a valid variable: at least 1, and at most the variable's number of rows.
+/// Allocates nothing, so that the slices of the whole job can be counted before any slice is created.
 ///
 /// Adding a variable does not change the slices of other variables (D), because the result depends only on
 /// this variable and the number of shards.
@@ -31,8 +31,8 @@ pub(super) fn slices(partitioner: PartitionerSpec, variable: &VariableSpec, shar
     }
 }
 
-/// Returns the slices of one variable in the order of rows. Their numbers of rows differ by at most one, and
-/// larger slices come first.
+/// Returns the slices of one variable in the order of rows. The lengths of the slices differ by at most one
+/// row, and longer slices come first.
 pub(super) fn split(id: VariableId, variable: &VariableSpec, slices: u64) -> impl Iterator<Item = SliceSpec> {
     let (least, larger) = (variable.rows() as u64 / slices, variable.rows() as u64 % slices);
     let first_row = move |position: u64| position * least + position.min(larger);

@@ -1,5 +1,5 @@
-//! Combines partitioner, explicit devices and strategy into one placement. Works the same at the start of a
-//! job and after its shards have changed.
+//! Combines the partitioner, the explicit devices and the strategy into one placement, both at the start of
+//! a job and after its shards have changed.
 
 use std::collections::BTreeMap;
 
@@ -66,10 +66,10 @@ pub enum PlaceError {
 
 /// Decides how the variables are split into slices, and which shard owns each slice.
 ///
-/// An explicit device takes precedence over the strategy: all slices of the variable go to that shard. Round
-/// robin skips these slices, and greedy load balancing counts their bytes. Both strategies consider shard 0
-/// of every ps task first, then shard 1 of every task and so on, so that a model with few variables is
-/// spread over the hosts.
+/// If a variable has an explicit device, all its slices go to that shard, whatever the strategy. Round robin
+/// does not count these slices as turns; greedy load balancing counts their bytes as load of the shard. Both
+/// strategies consider shard 0 of every ps task first, then shard 1 of every task and so on, so that a model
+/// with few variables is spread over the hosts.
 ///
 /// # Errors
 /// Returns an error if a setting, a variable or a device is invalid, if there is no shard, if a shard is

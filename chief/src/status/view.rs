@@ -21,7 +21,7 @@ struct BoardContents {
     placement: Arc<Vec<PlacementRow>>,
 }
 
-/// The writing end of a chief's status. When it is dropped, the chief has ended.
+/// The writing end of a chief's status. When it is dropped, readers see that the chief has ended.
 #[derive(Debug)]
 pub(crate) struct StatusBoard {
     snapshots: watch::Sender<Arc<ChiefSnapshot>>,

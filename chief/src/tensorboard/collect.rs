@@ -175,8 +175,9 @@ fn add(sum: &mut StalenessHistogram, other: &StalenessHistogram) {
     sum.sum = sum.sum.saturating_add(other.sum);
 }
 
-/// Returns the histogram of the values that were recorded between two times. Its maximum is exact if it is
-/// the greatest value ever recorded; otherwise it is the upper end of the last used bucket.
+/// Returns the histogram of the values that were recorded between two times. The maximum is exact if it is
+/// the greatest value ever recorded; otherwise, it is at most the upper end of the last bucket that is not
+/// empty.
 fn difference(now: &StalenessHistogram, before: &StalenessHistogram) -> StalenessHistogram {
     let back = now.buckets.iter().zip(&before.buckets).any(|(now, before)| now < before);
     if back || now.sum < before.sum {
@@ -199,7 +200,7 @@ const fn greatest(bucket: usize) -> Option<u64> {
     if bucket == StalenessHistogram::BUCKETS - 1 { None } else { Some((1 << bucket) - 1) }
 }
 
-/// Returns a histogram in the form that is plotted: from the first bucket that is not empty to the last one.
+/// Returns a histogram in the form that is plotted, without the empty buckets at its beginning and its end.
 /// The sum of squares is computed from the middles of the buckets.
 fn distribution(histogram: &StalenessHistogram) -> HistogramSpec {
     let used = |count: &u64| *count > 0;

@@ -10,9 +10,9 @@ pub struct SummaryConfig {
     pub dir: PathBuf,
     /// The number of steps between two summaries of the job's own metrics.
     pub every_steps: Option<u64>,
-    /// The time between two summaries of the job's own metrics; values below about a second have no further
-    /// effect. A summary is due when `every_steps` or `every` has passed, whichever is first. Summaries that
-    /// workers and hooks plot are always written.
+    /// The time between two summaries of the job's own metrics; a value below about a second has the same
+    /// effect as a second. A summary is due when `every_steps` or `every` has passed, whichever is first.
+    /// Summaries that workers and hooks plot are always written.
     pub every: Option<Duration>,
 }
 

@@ -1,5 +1,5 @@
-//! The job's graph in the form that TensorBoard draws. Slashes in names separate scopes, and every node has
-//! the shape of its output for one worker's batch. Writes no file.
+//! The job's graph in the form that TensorBoard draws. Slashes in names separate scopes, and every node
+//! lists the shape of its output, as computed for one worker's batch. Writes no file.
 
 use std::collections::BTreeMap;
 
@@ -71,8 +71,8 @@ const fn operation(op: &Op) -> &'static str {
     }
 }
 
-/// Returns the attributes of an operation. `op` has the form of a job file: the name of the operation, and
-/// under it the attributes.
+/// Returns the attributes of an operation. `op` is the operation as a job file has it: its name, and under
+/// the name its attributes.
 fn numbers(op: &Json) -> impl Iterator<Item = (&String, &Json)> {
     op.as_object().into_iter().flat_map(|op| op.values()).filter_map(Json::as_object).flatten()
 }

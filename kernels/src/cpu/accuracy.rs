@@ -8,7 +8,7 @@ use super::labels::classes_of;
 /// A row is not counted if it contains a NaN or if its label is not a class.
 ///
 /// # Panics
-/// If `logits` does not have the same number of classes for each label.
+/// If the length of `logits` is not a multiple of the number of labels.
 #[track_caller]
 pub fn count_correct(logits: &[f32], labels: &[i32]) -> usize {
     let classes = classes_of(logits, labels);
@@ -19,15 +19,15 @@ pub fn count_correct(logits: &[f32], labels: &[i32]) -> usize {
     rows(logits, labels, classes).filter(|&row| correct(row)).count()
 }
 
-/// Returns the number of rows in which the label's logit is among the `k` largest. Precisely: a row counts
-/// if fewer than `k` of its logits are larger than the label's logit, or equal to it at a lower index.
-/// `logits` is `[rows, classes]`, `labels` is `[rows]`. If `k` is 1, the result is the same as that of
-/// [`count_correct`].
+/// Returns the number of rows in which the label's logit is among the `k` largest. Precisely: a logit ranks
+/// above another if it is larger, or if both are equal and its index is lower; a row counts if fewer than
+/// `k` logits rank above the label's logit. `logits` is `[rows, classes]`, `labels` is `[rows]`. If `k` is
+/// 1, the result is the same as that of [`count_correct`].
 ///
 /// A row is not counted if it contains a NaN or if its label is not a class.
 ///
 /// # Panics
-/// If `logits` does not have the same number of classes for each label.
+/// If the length of `logits` is not a multiple of the number of labels.
 #[track_caller]
 pub fn count_in_top_k(logits: &[f32], labels: &[i32], k: usize) -> usize {
     let classes = classes_of(logits, labels);

@@ -51,11 +51,11 @@ pub fn auc_counts(counts: &mut [f32], logits: &[f32], labels: &[i32]) -> Result<
 /// no negative examples.
 ///
 /// This is the statistic of Mann & Whitney 1947, divided by the number of pairs of a positive and a negative
-/// example. It equals the area under a curve with one point for each edge between bins, by the trapezoidal
-/// rule (Hanley & McNeil 1982). The error is at most half the fraction of pairs that share a bin.
+/// example. It equals the area that the trapezoidal rule gives for a curve with one point for each edge
+/// between bins (Hanley & McNeil 1982). The error is at most half the fraction of pairs that share a bin.
 ///
 /// # Panics
-/// If `counts` does not consist of two rows.
+/// If the length of `counts` is odd.
 #[track_caller]
 pub fn auc(counts: &[f64]) -> f64 {
     assert!(counts.len().is_multiple_of(2), "auc: {} counts are not two rows", counts.len());

@@ -12,7 +12,7 @@ pub struct AxisPart {
     pub len: usize,
 }
 
-/// Copies the `part` of `x`, which has the shape `shape`, to `dst`.
+/// Copies the `part` of `x` to `dst`; `x` has the shape `shape`.
 ///
 /// # Panics
 /// If a slice does not have the length that the shapes require, or the part is not inside the axis.
@@ -26,9 +26,9 @@ pub fn copy_part(dst: &mut [f32], x: &[f32], shape: &[usize], part: AxisPart) {
     }
 }
 
-/// Copies `src` into the `part` of `dst`, which has the shape `shape`, and leaves the rest of `dst`
-/// unchanged. Pasting tensors side by side concatenates them. Pasting a gradient into zeros is the gradient
-/// of [`copy_part`].
+/// Copies `src` into the `part` of `dst`, and leaves the rest of `dst` unchanged; `dst` has the shape
+/// `shape`. Pasting tensors side by side concatenates them. Pasting a gradient into zeros is the gradient of
+/// [`copy_part`].
 ///
 /// # Panics
 /// If a slice does not have the length that the shapes require, or the part is not inside the axis.

@@ -57,8 +57,8 @@ pub fn gather_rows(
     Ok(())
 }
 
-/// Adds the gradient of [`gather_rows`] with respect to the table to `dst`: computes `dst[ids[i], ·] += dy[i,
-/// ·]` for each `i` in order. `dst` is `[rows, width]`.
+/// Adds to `dst` the gradient of [`gather_rows`] with respect to the table: computes `dst[ids[i], ·] +=
+/// dy[i, ·]` for each `i` in order. `dst` is `[rows, width]`.
 ///
 /// # Errors
 /// If an id is not in `0..rows`; `dst` is left unchanged in that case.

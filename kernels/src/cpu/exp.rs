@@ -14,8 +14,8 @@ pub(super) fn exp(x: f32) -> f32 {
     /// Adding this constant to a small number rounds the number and leaves the integer in the low bits.
     /// Subtracting the constant again gives the rounded number.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2 as the sum of two numbers. The first has its upper bits, few enough that the product with `n` is
-    /// exact. The second has the rest.
+    /// ln 2 as the sum of two numbers. The first holds the upper bits of ln 2, so few that its product with
+    /// `n` is exact; the second holds the rest.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     // Beyond these bounds the result is infinity or 0. The comparisons leave a NaN unchanged.
     let x = if x > 90.0 { 90.0 } else { x };
@@ -41,7 +41,7 @@ fn power_of_two(n: i32) -> f32 {
 }
 
 /// Returns `1 / (1 + e⁻ˣ)`, with an error of at most 4 units in the last place. Below −88.7, where the exact
-/// value is less than 10⁻³⁸, it returns 0.
+/// value is less than 10⁻³⁸, the result is 0.
 #[inline(always)]
 pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
@@ -65,8 +65,8 @@ pub(super) fn tanh(x: f32) -> f32 {
 /// Returns the natural logarithm, with an error of at most 2 units in the last place. The logarithm of 0 is
 /// −∞; the logarithm of a negative number or a NaN is NaN.
 ///
-/// The method is that of Cephes' `logf` (Moshier): with `x = m · 2ⁿ` and `m` in √½..√2, a polynomial in `m −
-/// 1`.
+/// The method is that of Cephes' `logf` (Moshier): with `x = m · 2ⁿ` and `m` in √½..√2, `n · ln 2` is added
+/// to a polynomial in `m − 1`.
 #[inline(always)]
 pub(super) fn ln(x: f32) -> f32 {
     /// 2²³: the factor that makes a subnormal number normal.

@@ -29,11 +29,12 @@ impl Key {
 }
 
 /// Fills `dst` with a part of a sequence that is uniformly distributed on `[low, high)`, starting at element
-/// `first_index`. The distance between two possible numbers is 2⁻²⁴ of the interval's width.
+/// `first_index`. Neighbouring possible numbers differ by 2⁻²⁴ of the interval's width.
+///
+/// If both bounds are equal, every element has their value.
 ///
 /// # Panics
-/// If `low > high`, or if one of them is not finite. If both are equal, every element has their
-/// value.
+/// If `low > high`, or if one of them is not finite.
 #[track_caller]
 pub fn fill_uniform(dst: &mut [f32], key: Key, first_index: u64, low: f32, high: f32) {
     assert!(

@@ -1,9 +1,9 @@
 //! Reductions of slices to one number. This module must not know what the numbers stand for.
 //!
 //! All instruction sets add in the same order. In a block of 4096 elements, element `i` is added to partial
-//! sum `i % 64`, in `f32`. The partial sums are added to 64 totals in `f64`, which are added in order at the
-//! end. So only the slice determines the bits, and the rounding error does not grow with its length. A sum
-//! of squares uses `f64` throughout, and so is finite if all elements are.
+//! sum `i % 64`, in `f32`. Each block's partial sums are added to 64 totals in `f64`; at the end, the totals
+//! are added in order. So only the slice determines the bits, and the rounding error does not grow with the
+//! slice's length. A sum of squares uses `f64` throughout, so it is finite if all elements are finite.
 
 use pulp::{Simd, WithSimd};
 
@@ -13,7 +13,7 @@ use super::shape::expect_len;
 
 /// The number of partial sums: four AVX-512 registers, enough to hide the latency of addition.
 const LANES: usize = 64;
-/// The number of elements in a block, which are added in `f32`.
+/// The number of elements in a block. The elements of one block are added in `f32`.
 const BLOCK: usize = 4096;
 
 /// Returns `Σ x[i]`; 0 for an empty slice.
@@ -55,7 +55,7 @@ pub fn all_finite(x: &[f32]) -> bool {
     dispatch(LargestMagnitude { x }) < f32::INFINITY.to_bits()
 }
 
-/// Computes the sum over `i` of `term`, applied to the `i`-th elements of slices of equal length.
+/// Computes the sum of `term` over the elements of slices of equal length.
 struct Sum<'a, F, const R: usize> {
     inputs: [&'a [f32]; R],
     term: F,

@@ -1,8 +1,8 @@
 //! The rectifier `max(x, 0)` of one number, which element-wise kernels and epilogues use. This module must
 //! not depend on layers.
 
-/// Returns `max(x, 0)`, except that a NaN stays a NaN. Otherwise a diverged network would look like a dead
-/// network.
+/// Returns `max(x, 0)`, except that a NaN stays a NaN. If a NaN became 0, a diverged network would look like
+/// a dead network.
 #[inline(always)]
 pub(super) fn rectify(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }

@@ -4,7 +4,8 @@
 use super::broadcast::{Broadcast, Side};
 use super::shape::expect_len;
 
-/// Computes `dst` by repeating `x` from the shape of the operand at `side` to the shape of the result.
+/// Repeats the elements of `x`, which has the shape of the operand at `side`, to fill `dst`, which has the
+/// shape of the broadcast result.
 ///
 /// # Panics
 /// If a slice does not have the length that `shapes` requires.

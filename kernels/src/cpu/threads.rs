@@ -9,15 +9,15 @@ use std::ops::Range;
 pub enum Threads {
     /// The calling thread only.
     One,
-    /// The threads of the rayon pool in whose `install` the caller runs; holds their number. A small amount
-    /// of work stays on one thread.
+    /// The threads of the rayon pool in whose `install` the caller runs. The value is the number of these
+    /// threads. A small amount of work stays on one thread.
     Pool(usize),
 }
 
 impl Threads {
     /// Returns the number of tasks into which `work` should be divided. `least` is the least work for one
     /// task, in the same unit as `work`. There are several tasks for each thread, since other work may delay
-    /// a thread. Work that takes less time than waking a thread is a single task.
+    /// a thread. Work that takes less time than waking a thread becomes a single task.
     pub(super) fn tasks(self, work: usize, least: usize) -> usize {
         match self {
             Self::Pool(threads) if threads > 1 => threads.saturating_mul(4).min(work / least).max(1),
@@ -75,8 +75,9 @@ impl<R: Rows, const W: usize> Rows for [R; W] {
 /// The work of a task, given its parts of `W` slices and the range of its rows.
 type Work<'a, const W: usize> = dyn Fn([&mut [f32]; W], Range<usize>) + Sync + 'a;
 
-/// Divides `rows` rows into tasks and calls `work` with each task's part of every slice in `written` and the
-/// range of its rows. Each slice in `written` is paired with the number of elements in its rows.
+/// Divides `rows` rows into tasks. Calls `work` for each task, with the task's part of every slice in
+/// `written` and the range of the task's rows. Each slice in `written` is paired with the number of elements
+/// in one of its rows.
 pub(super) fn share_rows<const W: usize>(
     written: [(&mut [f32], usize); W],
     rows: usize,
@@ -90,7 +91,8 @@ pub(super) fn share_rows<const W: usize>(
     share(written, 0..rows, tasks, &|written, rows| work(written.map(|slice| slice.data), rows));
 }
 
-/// Divides `rows` into tasks and calls `work` with each task's part of `written` and its rows.
+/// Divides `rows` into tasks. Calls `work` for each task, with the task's part of `written` and the range of
+/// the task's rows.
 ///
 /// `work` is called through a pointer, so that the code that runs tasks is compiled once for all kernels.
 pub(super) fn share<R: Rows>(
@@ -139,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Tests the kernels that this module divides and that have no such test of their own.
+    /// Tests the kernels that use this module and have no such test in their own module.
     #[test]
     fn threads_do_not_change_the_bits() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();

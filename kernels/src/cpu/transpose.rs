@@ -65,12 +65,12 @@ pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], th
 #[derive(Clone, Copy)]
 struct Axis {
     size: usize,
-    /// The distance from one element to the next: `to` in the result, `from` in the source.
+    /// The distance from one element to the next along the axis: `to` in the result, `from` in the source.
     to: usize,
     from: usize,
 }
 
-/// Calls `f` for each index of `axes`, with its position in the result and its position in the source.
+/// Calls `f` for each index of `axes`, with the element's position in the result and in the source.
 fn for_each_index(axes: &[Axis], mut f: impl FnMut(usize, usize)) {
     let mut index = [0; Broadcast::MAX_RANK];
     let (mut to, mut from) = (0, 0);
@@ -95,7 +95,7 @@ fn for_each_index(axes: &[Axis], mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Moves a plane of one or two axes. The first of them is the last axis of the result.
+/// Moves a plane of one or two axes. `axes[0]` is the last axis of the result.
 fn move_plane(dst: &mut [f32], x: &[f32], axes: &[Axis]) {
     /// The side of a square block. The source and destination of a block both fit into the first-level
     /// cache.

@@ -31,7 +31,7 @@ pub enum BadGeometry {
         /// The number of input channels of the kernel.
         kernel: usize,
     },
-    /// A size overflows `usize`, or a slice cannot have that length.
+    /// A size overflows `usize`, or is greater than the maximum length of a slice.
     TooLarge,
 }
 
@@ -95,7 +95,7 @@ impl Axis {
     }
 
     /// Returns the part of window `at` that is inside the image: the range of offsets within the window, and
-    /// the position of the first offset in the image.
+    /// the position in the image of the first of these offsets.
     #[inline(always)]
     pub fn inside(&self, at: usize) -> (std::ops::Range<usize>, usize) {
         let start = at * self.stride;
@@ -105,7 +105,7 @@ impl Axis {
     }
 }
 
-/// Returns the product of `sizes`, if a slice of floats can have that length.
+/// Returns the product of `sizes` if a slice of floats can have this length, else an error.
 pub(super) fn volume(sizes: &[usize]) -> Result<usize, BadGeometry> {
     // The check counts a size of 0 as 1. Otherwise a 0 would hide an overflow of the other sizes, and
     // strides must not overflow either.

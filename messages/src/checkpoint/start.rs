@@ -12,8 +12,8 @@ pub enum StartSpec {
     /// The variables' initializers.
     #[default]
     Initialise,
-    /// The whole state in a checkpoint of the same variables: values, averages, slots, step and the records
-    /// of the workers.
+    /// The whole state from a checkpoint that has the same variables: values, averages, slots, step and the
+    /// records of the workers.
     Resume {
         /// The location of the checkpoint store, in the form that `Store::open` accepts.
         store: String,

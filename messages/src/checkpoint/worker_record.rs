@@ -24,7 +24,7 @@ pub struct WorkerRecord {
 
 impl WorkerRecord {
     /// Makes the record of a worker that took `drawn` batches in earlier runs of the job and has not pushed
-    /// in this one.
+    /// in this run.
     pub const fn new(worker: u32, drawn: u64) -> Self {
         let (incarnation, sequence) = (Incarnation(0), Sequence(0));
         Self { worker, incarnation, sequence, verdict: Verdict::Stopped, drawn }

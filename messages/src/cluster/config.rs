@@ -1,5 +1,5 @@
-//! The cluster of a process, and the task that the process runs. The flags and `TF_CONFIG`, from which both
-//! are read, are in other modules.
+//! The cluster of a process, and the task that the process runs. Other modules read the cluster and the task
+//! from the flags and `TF_CONFIG`.
 
 use super::TASKS_PER_JOB_MAX;
 use super::error::ClusterError;

@@ -54,7 +54,7 @@ pub enum ClusterError {
     ManyTasks {
         /// The job.
         job: JobName,
-        /// The number of its tasks.
+        /// The number of the job's tasks.
         tasks: usize,
     },
     /// A part of `--cluster-spec` is invalid.
@@ -110,7 +110,7 @@ pub enum ClusterError {
     NoTaskIndex {
         /// The job.
         job: JobName,
-        /// The number of its tasks; at least 2.
+        /// The number of the job's tasks; at least 2.
         tasks: usize,
     },
     /// The cluster does not have the job of this process.

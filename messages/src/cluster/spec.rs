@@ -98,7 +98,8 @@ impl ClusterSpec {
         JobName::ALL.into_iter().map(|job| (job, self.addresses(job))).filter(|(_, all)| !all.is_empty())
     }
 
-    /// Returns every task and its address: the chief, then ps tasks, workers and evaluators, each by index.
+    /// Returns every task and its address: the chief, then ps tasks, workers and evaluators. The tasks of a
+    /// job are ordered by index.
     pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Address)> {
         self.jobs().flat_map(|(job, addresses)| {
             (0u32..).zip(addresses).map(move |(index, address)| (TaskId::new(job, index), address))
@@ -132,8 +133,8 @@ impl ClusterSpec {
         self.to_flag().bytes().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
     }
 
-    /// Describes the first difference between this spec and another task's spec in one line; `None` if they
-    /// are equal.
+    /// Returns one line that describes the first difference between this spec and another task's spec, or
+    /// `None` if the specs are equal.
     pub fn difference(&self, there: &Self) -> Option<String> {
         JobName::ALL.into_iter().find_map(|job| {
             let (ours, theirs) = (self.addresses(job), there.addresses(job));

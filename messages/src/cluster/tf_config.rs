@@ -115,8 +115,8 @@ fn read_job((name, addresses): (String, Value)) -> Result<(JobName, Vec<String>)
     Ok((job, in_order.into_iter().enumerate().map(text).collect::<Result<_, _>>()?))
 }
 
-/// Returns the addresses, ordered by index, of a job that is given as a map from index to address. The map
-/// must have every index from 0 on.
+/// Returns the addresses, ordered by index, of a job that is given as a map from index to address. The
+/// indices must be 0, 1, 2 and so on, without gaps.
 fn in_order(job: JobName, sparse: Map<String, Value>) -> Result<Vec<Value>, ClusterError> {
     const CONTIGUOUS: &str = "a list, or a map from each index (0, 1, 2 and so on) to its 'host:port'";
     let key = || format!("cluster.{job}");

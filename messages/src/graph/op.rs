@@ -39,7 +39,7 @@ pub enum Op {
     /// a, b → a ∘ b, element by element. Shapes are broadcast as in NumPy: they are aligned at the last axis,
     /// and missing axes and axes of extent 1 are repeated.
     Binary(BinaryOp),
-    /// x → x without these axes: computes the sum, mean or maximum along them.
+    /// x → x without `axes`: computes the sum, mean or maximum along these axes.
     Reduce {
         /// Whether to compute the sum, the mean or the maximum.
         reduction: ReductionOp,
@@ -80,10 +80,10 @@ pub enum Op {
     /// matrix. An operand can be transposed first, which exchanges its last two axes; in the second form,
     /// this is possible only for the matrix.
     MatMul {
-        /// Whether the first operand is `[…, k, m]`.
+        /// Whether the first operand has the shape `[…, k, m]` and must be transposed first.
         #[serde(default)]
         transpose_a: bool,
-        /// Whether the second operand is `[…, n, k]`.
+        /// Whether the second operand has the shape `[…, n, k]` and must be transposed first.
         #[serde(default)]
         transpose_b: bool,
     },
@@ -133,7 +133,7 @@ pub enum Op {
     /// on the job's seed, the worker, the worker's step, the node and the element's position. If axis 0 is
     /// the batch, several devices therefore drop the same elements as a single device.
     Dropout {
-        /// The probability, from 0 to less than 1.
+        /// The probability that an element is set to 0; from 0 to less than 1.
         rate: f32,
     },
     /// x `[…, n]` → the same shape: computes exp(x) / Σ exp(x) in each row.
@@ -152,7 +152,7 @@ pub enum Op {
     /// logits `[…]`, labels f32 `[…]` from 0 to 1 → `[]`: the mean over all elements of −label · log p − (1
     /// − label) · log(1 − p), where p is sigmoid(logit).
     SigmoidCrossEntropy,
-    /// a, b of one shape → `[]`: the mean of (a − b)².
+    /// a and b of equal shape → `[]`: the mean of (a − b)².
     MeanSquaredError,
 
     /// logits `[…, classes]`, labels i32 `[…]` → `[]`: the fraction of rows in which the label's logit is

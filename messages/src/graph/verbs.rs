@@ -88,7 +88,7 @@ impl GraphBuilder {
         self.push("slice", Op::Slice { axis, start, length }, &[x])
     }
 
-    /// Computes a·b: `[…, m, k]`, `[…, k, n]` or `[k, n]` → `[…, m, n]`.
+    /// Computes a·b, where a is `[…, m, k]`, b is `[…, k, n]` or `[k, n]`, and the result is `[…, m, n]`.
     pub fn matmul(&mut self, a: NodeId, b: NodeId) -> NodeId {
         self.matmul_transposed(a, b, [false, false])
     }

@@ -1,5 +1,5 @@
 //! Columns of a data set. A column is a named tensor that every example has; this file defines the spec of a
-//! column and its elements in a batch.
+//! column, and the elements of a column for a batch of examples.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ impl ColumnSpec {
 }
 
 /// The elements of a column for a batch of examples. They are row-major with the axes `[examples,
-/// ..example]`, and have the type in the column's spec.
+/// ..example]`, and have the type that the column's spec states.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Column {
     /// The elements of a column of floats.
@@ -73,9 +73,9 @@ impl Column {
         }
     }
 
-    /// Changes the type and the number of elements. If the type stays the same, the memory is reused if it
-    /// is large enough, the existing values remain, and new elements are 0. If the type changes, all
-    /// elements are 0.
+    /// Changes the type and the number of elements. If the type stays the same, the existing values remain
+    /// and new elements are 0; memory that is large enough is reused. If the type changes, all elements are
+    /// 0.
     pub fn resize(&mut self, dtype: DType, elements: usize) {
         match (self, dtype) {
             (Self::F32(old), DType::F32) => old.resize(elements, 0.0),

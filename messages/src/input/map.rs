@@ -47,7 +47,7 @@ pub enum StageSpec {
         classes: u32,
     },
     /// Adds a border of zeros to images, `[height, width, channels]` of floats, and crops them to a window.
-    /// The window is at a random position in the training set and at the centre in the test set.
+    /// For the training set, the window is at a random position; for the test set, it is at the centre.
     RandomCrop {
         /// The width of the border on every side, in pixels.
         pad: u32,

@@ -11,11 +11,11 @@ pub enum ShardSpec {
     /// Divides by file if the number of files is a multiple of the number of workers, else by example.
     #[default]
     Auto,
-    /// Divides by file: worker w of n reads only the files whose position p in the list satisfies p mod n =
-    /// w.
+    /// Divides by file: worker w of n reads only the files whose position p in the list of files satisfies p
+    /// mod n = w.
     File,
-    /// Divides by example: worker w of n reads all files, and uses only the examples whose position p
-    /// satisfies p mod n = w.
+    /// Divides by example: worker w of n reads all files, and uses only the examples whose position p in the
+    /// data set satisfies p mod n = w.
     Data,
     /// Does not divide: every worker trains on all examples.
     Off,
@@ -25,7 +25,7 @@ pub enum ShardSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShuffleSpec {
-    /// A new random order in each epoch, in which all orders are equally likely.
+    /// A new random order in each epoch. All orders are equally likely.
     #[default]
     Full,
     /// The random order that results from a shuffle buffer. The value is the number of examples in the

@@ -18,7 +18,7 @@ pub const PREFETCH_MAX: u32 = 64;
 #[serde(deny_unknown_fields)]
 pub struct InputSpec {
     /// The training set. Each worker reads its own part of the set, shuffled with the job's seed. `repeat`
-    /// sets how many times.
+    /// sets how many times the worker reads it.
     pub train: DatasetSpec,
     /// The test set, which one worker reads once, in order, after training.
     pub test: DatasetSpec,
@@ -57,8 +57,8 @@ impl InputSpec {
         }
     }
 
-    /// Checks that messages can carry the spec, and everything else that can be checked without reading
-    /// files.
+    /// Checks everything about the spec that can be checked without reading files, including whether
+    /// messages can carry it.
     ///
     /// # Errors
     /// Returns the first fault found.

@@ -30,7 +30,7 @@ pub struct CreateShard {
     /// The synchronisation policy.
     pub sync: SyncSpec,
     /// Whether the gradients of an update are added in the order of the workers' indices, so that the sum
-    /// does not depend on the order in which they arrive.
+    /// does not depend on the order in which the gradients arrive.
     pub deterministic: bool,
     /// The number of workers in the job. Each worker counts as a member until it leaves, even if it has not
     /// joined yet.
@@ -45,8 +45,8 @@ pub struct CreateShard {
 }
 
 impl CreateShard {
-    /// Returns the size of the shard's values on the wire in bytes, including the padding that aligns each
-    /// slice to a cache line.
+    /// Returns the number of bytes that the shard's values take on the wire, including the padding that
+    /// aligns each slice to a cache line.
     pub fn bytes(&self) -> u64 {
         let slice_bytes = |slice: SliceSpec| {
             let bytes = slice.elements(&self.variables[slice.variable.index()]) as u64 * 4;

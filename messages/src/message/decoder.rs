@@ -1,8 +1,8 @@
 //! A decoder for MessagePack as `rmp_serde::to_vec_named` writes it. The bytes may be hostile, so the
 //! decoder does not reserve memory for a length before it reads the elements, and it bounds the nesting.
 //!
-//! The decoder is not generic over its source, so its largest part is compiled once. The decoder of
-//! `rmp_serde` is compiled again for every type, and made up half of this crate's machine code.
+//! The decoder is not generic over the source of the bytes, so its largest part is compiled only once. The
+//! decoder of `rmp_serde` is compiled again for every type, and made up half of this crate's machine code.
 
 use std::fmt;
 
@@ -195,8 +195,8 @@ impl Decoder<'_> {
     }
 }
 
-/// Defines `deserialize_*` methods for types that are always scalars, or always arrays or maps. They compile
-/// to less code than methods that accept every token.
+/// Defines `deserialize_*` methods for types that are always scalars, or always arrays or maps. These
+/// methods compile to less code than methods that accept every token.
 macro_rules! narrow {
     ($visit:ident: $($method:ident($($argument:ty),*))*) => {
         $(fn $method<V: Visitor<'de>>(self, $(_: $argument,)* visitor: V) -> Result<V::Value, DecodeError> {

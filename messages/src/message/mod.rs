@@ -65,7 +65,7 @@ fn no_payload(segments: &[u64]) -> Result<(), Invalid> {
 /// reasons, and the receiver refuses them.
 const REASON_BYTES_MAX: usize = 8 << 10;
 
-/// Returns `what` as text, truncated if it is too long for a reason.
+/// Returns `what` as the text of a reason. A text of more than [`REASON_BYTES_MAX`] bytes is truncated.
 fn reason(what: impl std::fmt::Display) -> String {
     let mut text = what.to_string();
     if text.len() > REASON_BYTES_MAX {
@@ -108,8 +108,8 @@ pub enum ContentError {
     },
 }
 
-/// The maximum depth of nested values in a header. No valid header comes near it; the bound prevents a stack
-/// overflow.
+/// The maximum depth of nested values in a header. No valid header comes near this depth; the bound prevents
+/// a stack overflow.
 const DEPTH_MAX: usize = 64;
 
 fn decode<T: Content>(kind: &'static str, bytes: &[u8], segments: &[u64]) -> Result<T, ContentError> {

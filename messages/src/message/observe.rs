@@ -20,8 +20,8 @@ impl Content for Observe {}
 pub struct ShardSnapshot {
     /// The number of updates that the shard has applied.
     pub version: Version,
-    /// The version at which the shard was created: the number of updates in the checkpoint that it started
-    /// from, or 0.
+    /// The version at which the shard was created: the number of updates in the checkpoint from which the
+    /// shard started, or 0.
     #[serde(default)]
     pub began: Version,
     /// The number of slices that the shard owns.
@@ -32,10 +32,10 @@ pub struct ShardSnapshot {
     pub pushes: ShardCounters,
     /// The number of pulls answered, including pushes whose reply carried the values.
     pub pulls: u64,
-    /// The staleness of the applied pushes, in versions of this shard.
+    /// The staleness of the pushes that were applied or held, in versions of this shard.
     pub staleness: StalenessHistogram,
-    /// The staleness of pushes in steps: how many steps the fastest worker was ahead of the sender when the
-    /// push arrived.
+    /// The staleness of the pushes that were applied or held, in steps: how many steps the fastest worker
+    /// was ahead of the sender when the push arrived.
     #[serde(default)]
     pub steps_behind: StalenessHistogram,
     /// The number of workers in the membership.
@@ -60,7 +60,7 @@ pub struct ShardSnapshot {
     /// The durations of updates, including the aggregation of gradients.
     #[serde(default)]
     pub applying: TimeHistogram,
-    /// The time taken to write each of the shard's checkpoint files.
+    /// The durations of writing the shard's checkpoint files.
     #[serde(default)]
     pub saving: TimeHistogram,
     /// The number of checkpoint files of the shard that could not be written.
@@ -85,7 +85,7 @@ pub struct ShardCounters {
     pub received: u64,
     /// The number of pushes that were each applied as an update of their own.
     pub applied: u64,
-    /// The number of pushes that were aggregated with others into one update.
+    /// The number of pushes that were held for an update that aggregates several pushes.
     #[serde(default)]
     pub held: u64,
     /// The number of pushes that arrived after the update for which they were meant.
@@ -110,11 +110,11 @@ impl ShardCounters {
     }
 }
 
-/// A histogram of the staleness of gradients at the time of their update.
+/// A histogram of the staleness of pushes, each measured when the push arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StalenessHistogram {
-    /// The counts. Bucket 0 counts staleness 0, bucket i counts 2^(i−1) to 2^i − 1, and the last bucket also
-    /// counts all greater values.
+    /// The counts. Bucket 0 counts staleness 0, bucket i counts the values from 2^(i−1) to 2^i − 1, and the
+    /// last bucket also counts all greater values.
     pub buckets: Buckets<{ StalenessHistogram::BUCKETS }>,
     /// The greatest staleness recorded.
     pub max: u64,

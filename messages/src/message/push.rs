@@ -35,8 +35,8 @@ pub struct Push {
     pub placement_digest: u32,
     /// The shard's version from which the gradients were computed.
     pub version: Version,
-    /// All slices of the shard, in the order of the payload segments. This order is the reverse of the
-    /// placement's, because the backward pass computes the gradients of the first variables last.
+    /// All slices of the shard, in the order of the payload segments. This order is the reverse of the order
+    /// in the placement, because the backward pass computes the gradients of the first variables last.
     pub slices: Vec<SliceId>,
     /// The number of batches that the worker has taken from its input so far, in all incarnations. A
     /// restored worker continues after these batches.
@@ -45,7 +45,7 @@ pub struct Push {
     /// Whether the reply must carry the values for the worker's next step. If so, the shard replies when the
     /// policy lets that step begin.
     pub pull: bool,
-    /// Whether the reply must carry the times of the push, because its step is traced.
+    /// Whether the worker's step is traced, so that the reply must carry the times of the push.
     #[serde(default)]
     pub traced: bool,
 }
@@ -81,8 +81,8 @@ pub enum Verdict {
 pub struct Pushed {
     /// The verdict on the push.
     pub verdict: Verdict,
-    /// The number of updates that the shard has applied by now. This is the version of the values in the
-    /// reply.
+    /// The number of updates that the shard has applied when it replies. This is the version of the values
+    /// in the reply.
     pub version: Version,
     /// The step at which the shard stops.
     pub last_step: GlobalStep,

@@ -17,7 +17,7 @@ pub enum RefusalCode {
     Mismatch,
     /// The message cannot be decoded, or this task does not accept messages of its kind.
     Malformed,
-    /// The push or pull does not fit the shard, for example because its slices differ. The shard is
+    /// The request does not fit the shard: for example, a push has other slices than the shard. The shard is
     /// unchanged.
     Misfit,
     /// The gradients have NaN or infinite elements. The shard is unchanged.
@@ -27,7 +27,7 @@ pub enum RefusalCode {
     /// The task cannot handle the request at the moment: its queue is full, or the checkpoint store has
     /// failed and may recover.
     Overloaded,
-    /// The peer has sent the same request again. The later copy will get the actual reply.
+    /// The peer has sent the same request again. The reply to the later copy is the actual reply.
     Superseded,
 }
 

@@ -42,7 +42,7 @@ pub struct Resume {
     /// The number of batches that the worker has taken so far. The random numbers of a step depend on this
     /// number.
     pub drawn: u64,
-    /// The number of examples of the worker's part of the training set that have been read so far.
+    /// The number of examples that the worker has read so far from its part of the training set.
     pub examples: u64,
 }
 

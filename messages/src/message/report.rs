@@ -10,8 +10,8 @@ use crate::observe::{Micros, Phases, SPANS_MAX, SpanSpec, WorkerSnapshot};
 use crate::placement::SHARDS_MAX;
 use crate::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
-/// The longest interval between two reports. If no report arrives for longer than this, the chief considers
-/// the worker silent.
+/// The longest allowed interval between two reports. It must be shorter than the 3 s without a report after
+/// which the chief considers a worker silent.
 pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(2);
 /// The shortest interval between two reports.
 pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(1);
@@ -21,8 +21,8 @@ pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(1);
 pub struct Report {
     /// The highest version that the worker has seen in a shard's reply.
     pub global_step: GlobalStep,
-    /// The report's number in this incarnation of the worker, from 1; 0 if unknown. A report that is sent
-    /// again because its reply was lost has the same number.
+    /// The report's number in this incarnation of the worker, from 1; 0 if unknown. If a report is sent
+    /// again because its reply was lost, it keeps its number.
     #[serde(default)]
     pub number: u64,
     /// The number of steps that the worker has taken.
@@ -98,7 +98,8 @@ pub struct Reported {
     /// The reason why the worker must stop before the job's last step; `None` if the worker continues.
     #[serde(default)]
     pub stop: Option<String>,
-    /// The time on the chief's clock at which the report arrived. The worker aligns its own clock with it.
+    /// The time on the chief's clock at which the report arrived. With this time, the worker aligns its own
+    /// clock with the chief's.
     #[serde(default)]
     pub clock_us: Micros,
 }

@@ -1,4 +1,5 @@
-//! The counts in the buckets of a histogram. The type that contains the counts defines the bounds and units.
+//! The counts in the buckets of a histogram. The histogram type that contains the counts defines the
+//! buckets' bounds and units.
 //!
 //! Properties: (A) the sum of the counts is the number of values recorded; (B) `since` undoes `add`.
 

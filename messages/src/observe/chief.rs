@@ -15,7 +15,7 @@ pub struct ChiefSnapshot {
     pub job: JobSummary,
     /// The phase of the job.
     pub phase: JobPhase,
-    /// The reason why the job is stopping, has failed or ends early; `None` in all other cases.
+    /// The reason why the job is stopping, has failed or ends early; otherwise `None`.
     pub reason: Option<String>,
     /// Whether the job has ended with an error.
     #[serde(default)]
@@ -258,8 +258,8 @@ pub struct ShardRow {
     pub slices: u64,
     /// The size of the slices, in bytes.
     pub bytes: u64,
-    /// The size, in bytes, of optimizer slots, moving averages and held gradients, which wait for the
-    /// gradients of other workers.
+    /// The size, in bytes, of the optimizer's slots, of the moving averages, and of the gradients that are
+    /// held until other workers' gradients arrive.
     pub more_bytes: u64,
     /// The number of pushes by verdict.
     pub pushes: ShardCounters,
@@ -267,7 +267,7 @@ pub struct ShardRow {
     pub pulls: u64,
     /// The mean staleness of all applied pushes, in versions of this shard.
     pub staleness: Option<f64>,
-    /// The number of pulls that wait until their step may begin.
+    /// The number of pulls that wait because the worker's next step may not begin yet.
     pub waiting: u32,
 }
 
@@ -286,8 +286,8 @@ pub struct Checkpoints {
     pub last_step: Option<GlobalStep>,
     /// The time since the newest checkpoint was committed, in milliseconds, if it was committed in this run.
     pub age_ms: Option<u64>,
-    /// The durations of saves, from the request to the commit. Each covers the slowest shard's file and the
-    /// manifest.
+    /// The durations of saves, from the request to the commit. Each duration includes writing the slowest
+    /// shard's file and the manifest.
     pub took: TimeHistogram,
 }
 
@@ -364,7 +364,7 @@ pub struct PlacementRow {
     pub variable: String,
     /// The variable's shape, such as `784x512`.
     pub shape: String,
-    /// The first row of the slice and its number of rows, along axis 0.
+    /// The index of the first row of the slice along axis 0, and the number of rows in the slice.
     pub rows: (u64, u64),
     /// The size of the slice, in bytes.
     pub bytes: u64,

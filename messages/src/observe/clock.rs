@@ -13,7 +13,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts a clock, whose time is 0 now.
+    /// Starts a clock at time 0.
     pub fn start() -> Self {
         Self { started: Instant::now() }
     }

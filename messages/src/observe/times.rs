@@ -72,8 +72,8 @@ impl TimeHistogram {
         self.mean().map(|mean| bound.map_or(mean, |bound| mean.min(bound)))
     }
 
-    /// Estimates the `q`-quantile by linear interpolation within its bucket. Returns `None` if nothing was
-    /// recorded.
+    /// Estimates the `q`-quantile by linear interpolation within the bucket that contains it. Returns `None`
+    /// if nothing was recorded.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         if count == 0 {

@@ -22,7 +22,7 @@ pub struct TraceSpec {
 }
 
 impl TraceSpec {
-    /// Returns true if a worker's step of this number, counted from 0, is traced.
+    /// Returns true if a worker traces its step `local_step`. Steps are counted from 0.
     pub const fn is_traced(&self, local_step: u64) -> bool {
         local_step.is_multiple_of(self.every)
     }

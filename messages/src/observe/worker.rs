@@ -64,8 +64,9 @@ pub struct Phases {
     pub compute: TimeHistogram,
     /// The checks and clipping of the gradients.
     pub filter: TimeHistogram,
-    /// The exchange with the shards, until the values for the next step have arrived. It includes the
-    /// network, the shards' queues, applying the update, and waiting for other workers.
+    /// The exchange with the shards, until the values for the next step have arrived. This includes the time
+    /// in the network and in the shards' queues, the time to apply the update, and the wait for other
+    /// workers.
     pub exchange: TimeHistogram,
     /// The hooks that run after the exchange.
     pub hooks: TimeHistogram,
@@ -130,14 +131,14 @@ impl VerdictCounters {
     }
 }
 
-/// The round-trip times of pushes to one shard. They include the network, the shard's queue, applying the
-/// update, and waiting for other workers if the policy requires it. A worker may begin to send a push while
-/// later gradients are still being computed, so a round trip starts only when all gradients of the push are
-/// ready.
+/// The round-trip times of pushes to one shard. They include the time in the network and in the shard's
+/// queue, the time to apply the update, and the wait for other workers if the policy requires it. A worker
+/// may begin to send a push before all of its gradients are computed. The time before they are ready is not
+/// a part of the round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundTrip {
     /// The shard that receives the pushes.
     pub shard: ShardId,
-    /// The times from the moment at which all gradients of a push are ready until its reply.
+    /// The times from the moment at which all gradients of a push are ready until the reply arrives.
     pub times: TimeHistogram,
 }

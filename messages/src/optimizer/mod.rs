@@ -41,7 +41,7 @@ pub struct OptimizerError {
     value: f32,
 }
 
-/// A checker of the numbers of one part of an update. The field is the part's name, for errors.
+/// A checker of the numbers of one part of an update. It holds the part's name for its errors.
 #[derive(Clone, Copy)]
 struct Numbers(&'static str);
 
@@ -96,7 +96,7 @@ impl UpdateSpec {
     /// Checks that every number is in range.
     ///
     /// # Errors
-    /// Returns the first number that is out of range.
+    /// Returns an error for the first number that is out of range.
     pub fn validate(&self) -> Result<(), OptimizerError> {
         self.optimizer.validate()?;
         self.schedule.validate()?;

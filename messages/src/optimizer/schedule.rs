@@ -60,7 +60,7 @@ impl ScheduleSpec {
     /// Checks that every number is in range.
     ///
     /// # Errors
-    /// Returns the first number that is out of range.
+    /// Returns an error for the first number that is out of range.
     pub fn validate(self) -> Result<(), OptimizerError> {
         let (of, every, factor) = match self {
             Self::Constant | Self::Cosine | Self::Linear => return Ok(()),
@@ -172,8 +172,8 @@ pub(super) mod tests {
             }
         }
 
-        /// Between two steps, a cosine and a linear schedule fall by at most their steepest slope, and an
-        /// exponential schedule falls by a fixed ratio.
+        /// From one step to the next, a cosine or linear schedule falls by at most the steepest slope of its
+        /// curve, and an exponential schedule falls by a fixed ratio.
         #[test]
         fn continuous_schedules_have_no_jumps(last_step in 1u64..1000, every in 1u64..100, factor in 0.01f32..1.0) {
             let slopes = [(ScheduleSpec::Cosine, std::f32::consts::FRAC_PI_2), (ScheduleSpec::Linear, 1.0)];

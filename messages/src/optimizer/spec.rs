@@ -1,5 +1,5 @@
-//! Optimizers and their hyperparameters. The shards apply the optimizers and create the slots that these
-//! need.
+//! Optimizers and their hyperparameters. The shards apply the optimizers and create the slots that the
+//! optimizers need.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,9 +77,9 @@ pub enum OptimizerSpec {
         /// A small term in the denominator that avoids division by 0.
         epsilon: f32,
     },
-    /// FTRL-proximal: McMahan et al., KDD 2013. An element's learning rate is divided by the square root of
-    /// the sum of its squared gradients. FTRL is meant for linear models, because it retains little of the
-    /// initial values.
+    /// FTRL-proximal: McMahan et al., KDD 2013. The learning rate of an element is divided by the square
+    /// root of the sum of the element's squared gradients. FTRL is meant for linear models: its first update
+    /// shrinks the initial values, and a deep network needs these values.
     Ftrl {
         /// The learning rate.
         learning_rate: f32,
@@ -159,7 +159,7 @@ impl OptimizerSpec {
     /// Checks that every number is in range.
     ///
     /// # Errors
-    /// Returns the first number that is out of range.
+    /// Returns an error for the first number that is out of range.
     pub fn validate(&self) -> Result<(), OptimizerError> {
         let numbers = Numbers(self.name());
         numbers.positive("learning_rate", self.learning_rate())?;
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// For each number of each optimizer, the error has the same name for the number as a job file.
+    /// For each number of each optimizer, the error uses the name that the number has in a job file.
     #[test]
     fn an_error_names_the_number_out_of_range() {
         for optimizer in usual() {

@@ -30,8 +30,8 @@ pub struct Catalog {
     store: Store,
 }
 
-/// Sorts names from the newest to the oldest. A checkpoint of a chief that was started later is newer, even
-/// if its step is smaller.
+/// Sorts names from the newest to the oldest. If two checkpoints were saved by different chiefs, the
+/// checkpoint of the chief that was started later counts as newer, even if its step is smaller.
 pub fn newest_first(names: &mut [CheckpointName]) {
     names.sort_unstable_by_key(|name| std::cmp::Reverse((name.life, name.step)));
 }
@@ -61,7 +61,7 @@ impl Catalog {
     /// Reads a checkpoint's manifest.
     ///
     /// # Errors
-    /// If the manifest is missing, cannot be read, is invalid, or belongs to another step.
+    /// If the manifest is missing, cannot be read, is invalid, or has a step that differs from the name.
     pub async fn manifest(&self, name: CheckpointName) -> Result<ManifestSpec, FileError> {
         let bytes = self.store.get(&name.manifest(), MANIFEST_BYTES_MAX).await?;
         let wrong = |error| FileError::Manifest { file: name.manifest(), error };

@@ -14,7 +14,7 @@ use pushpull_messages::id::{GlobalStep, SliceId, VariableId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement};
 
-/// The version of the manifest's format. There is only one so far.
+/// The version of the manifest's format. No other version exists so far.
 pub const FORMAT: u32 = 1;
 /// The largest size of a manifest, in bytes.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
@@ -39,8 +39,8 @@ pub struct ManifestSpec {
     pub workers: Vec<WorkerRecord>,
 }
 
-/// A range of consecutive bytes of a tensor in a file. The tensor is a part of one slice, and the range has
-/// some of the requested rows.
+/// A range of consecutive bytes of a tensor in a file. The tensor holds one part of a slice: its value, its
+/// average or a slot. The range holds some of the requested rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The file's name.
@@ -73,7 +73,7 @@ pub enum ManifestError {
         /// The checksum of the bytes read.
         got: u32,
     },
-    /// The manifest has an unknown format; holds its version.
+    /// The manifest has an unknown format; holds the format's version.
     #[error(
         "the manifest has format {0}, expected format {FORMAT}; use the version of pushpull that wrote it"
     )]

@@ -13,8 +13,8 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::location::without_passwords;
 
-/// The largest number of entries in a listing; further entries are ignored. A store with more entries was
-/// not written by this project.
+/// The largest number of entries in a listing; further entries are ignored. This project never writes so
+/// many entries.
 const LISTED_MAX: usize = 1 << 20;
 
 /// A store of named files. A file's name is its path in the store, such as `step-5-…/manifest.json`.
@@ -305,7 +305,8 @@ impl Store {
         }
     }
 
-    /// Deletes a folder and its contents, including the remainder of a save that failed.
+    /// Deletes a folder and its contents. If the store is a directory, this includes the half-written files
+    /// of a save that failed.
     ///
     /// # Errors
     /// If the store fails.
@@ -321,8 +322,8 @@ impl Store {
         self.sweep(folder).await
     }
 
-    /// Deletes a directory with its half-written files. The store gives these files temporary names and does
-    /// not list them, so they must be deleted with the directory.
+    /// If the store is a directory, deletes a folder with its half-written files. The store gives these
+    /// files temporary names and does not list them, so they must be deleted with the folder.
     async fn sweep(&self, folder: &str) -> Result<(), StoreError> {
         let root = self.location.strip_prefix("file://").unwrap_or(&self.location);
         if self.location.contains("://") && root.len() == self.location.len() {
@@ -376,7 +377,8 @@ impl Upload<'_> {
         finished.map(drop).map_err(|error| self.store.failed("write", &self.name, &error))
     }
 
-    /// Discards the upload. Parts that cannot be deleted now stay in the store until the folder is deleted.
+    /// Discards the upload. If the store fails to delete the parts, they stay: in a directory until the
+    /// folder is deleted, and in a bucket until the rules of the bucket remove them.
     pub async fn abort(mut self) {
         if let Err(error) = self.inner.abort().await {
             let location = without_passwords(&self.store.location);

@@ -35,8 +35,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Performs the handshake with the task `to` over a new link, and then starts a background task on the
-    /// current runtime, which carries the calls.
+    /// Performs the handshake with the task `to` over a new link, and then starts a background task that
+    /// carries the calls. The task runs on the current runtime.
     ///
     /// # Errors
     /// Returns an error if the peer refuses this task, or if the link breaks.
@@ -89,8 +89,8 @@ impl Connection {
         self.pending.reason()
     }
 
-    /// Sends a request and waits for the reply. If the number of requests in flight is at the limit of the
-    /// peer, first waits until one of them has been answered.
+    /// Sends a request and waits for the reply. If the number of requests in flight has reached the peer's
+    /// limit, first waits until one of them is answered.
     ///
     /// # Errors
     /// Returns an error if the peer refuses the request, if the connection is lost, or if the reply
@@ -114,9 +114,9 @@ impl Connection {
         (&mut request.reply).await.map_err(|_| self.lost(self.pending.reason()))
     }
 
-    /// Sends a request and waits for a reply of any kind. If no reply comes within a pause of `retry`, sends
-    /// the request again with a new id, and ignores a reply to the earlier copy. While the transport has not
-    /// taken all of a request, the request is not sent again.
+    /// Sends a request and waits for a reply of any kind. If no reply comes within the next pause that
+    /// `retry` defines, sends the request again with a new id, and ignores a reply to the earlier copy.
+    /// While the transport has not taken all of a request, the request is not sent again.
     ///
     /// # Errors
     /// Returns an error if the connection is lost.

@@ -19,7 +19,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Adds a message whose payload has this number of bytes.
+    /// Counts a message whose payload has `payload_bytes` bytes.
     pub(super) fn count(&self, payload_bytes: usize) {
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.payload_bytes.fetch_add(payload_bytes as u64, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl ConnectionCounters {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds a reply with a payload of this number of bytes, which took this time to write.
+    /// Counts a reply that took `took` to write and whose payload has `payload_bytes` bytes.
     pub(super) fn send(&self, payload_bytes: usize, took: Duration) {
         self.sent.count(payload_bytes);
         self.writing.record(took);

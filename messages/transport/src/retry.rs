@@ -20,12 +20,12 @@ const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 /// How a client deals with connections that break and replies that do not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryConfig {
-    /// How long the client tries to dial again after a connection broke; after this time, the peer counts as
-    /// lost. At most an hour. If zero, the client does not dial again.
+    /// How long the client tries to dial again after a connection has broken; after this time, the peer
+    /// counts as lost. At most an hour. If zero, the client does not dial again.
     pub redial_for: Duration,
     /// How long the client waits for a reply before it sends the request again, from 10 ms to 600 s. Each
     /// further wait is twice as long as the previous one, up to a minute. If the first wait is longer than a
-    /// minute, all waits have its length.
+    /// minute, all further waits are as long as the first.
     pub resend_after: Duration,
     /// The largest number of connections on which a request is sent. If all of them break, the request may
     /// be the cause, and another connection would break too.
@@ -63,7 +63,7 @@ impl RetryConfig {
         Ok(())
     }
 
-    /// Iterates over the times to wait for a reply, one before each repetition of the request.
+    /// Returns the times to wait for a reply, one before each repetition of the request.
     pub(crate) fn resend_pauses(&self) -> ExponentialBackoff {
         ExponentialBuilder::default()
             .with_min_delay(self.resend_after)

@@ -21,10 +21,11 @@ pub struct Peer {
     pub http: Option<String>,
 }
 
-/// A service that answers requests. The connection's own task calls it, so every method must hand long work
-/// to another thread or task and return at once.
+/// A service that answers requests. The tokio task of a connection calls the methods, so each method must
+/// hand long work to another thread or task and return at once.
 pub trait Service: Send + Sync + 'static {
-    /// Decides whether to accept a peer that belongs to the cluster, at the end of its handshake.
+    /// Decides, at the end of a peer's handshake, whether to accept the peer, which is known to belong to
+    /// the cluster.
     ///
     /// # Errors
     /// If the service refuses the peer.

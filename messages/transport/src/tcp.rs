@@ -48,15 +48,15 @@ impl Tcp {
         Self { pool, payload_crc: false, lost_after: LOST_AFTER }
     }
 
-    /// Sends a crc32c with every payload if `on`. TCP has its own checksum, but a weak one.
+    /// Sends a crc32c with every payload if `on` is true. TCP has a checksum of its own, but a weak one.
     #[must_use]
     pub fn with_payload_crc(mut self, on: bool) -> Self {
         self.payload_crc = on;
         self
     }
 
-    /// Sets how long a peer may be silent before it counts as lost; at least [`LOST_AFTER_MIN`]. An idle peer
-    /// sends a heartbeat every second.
+    /// Sets how long a peer may be silent before it counts as lost. A time below [`LOST_AFTER_MIN`] is
+    /// raised to that minimum. An idle peer sends a heartbeat every second.
     #[must_use]
     pub fn with_lost_after(mut self, lost_after: Duration) -> Self {
         self.lost_after = lost_after.max(LOST_AFTER_MIN);

@@ -1,4 +1,4 @@
-//! The trait of all transports, by which a task listens and dials.
+//! The trait of all transports. Through a transport, a task listens and dials.
 
 use futures_util::future::BoxFuture;
 
@@ -13,7 +13,7 @@ pub trait Transport: Send + Sync + 'static {
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, TransportError>>;
 
     /// Returns whether sending a frame may begin before all of its payload is ready. If false, promising a
-    /// buffer saves no time.
+    /// buffer that is not ready yet saves no time.
     fn streams(&self) -> bool;
 
     /// Opens a link to the task that listens at an address. The side that dials sends the first frame.

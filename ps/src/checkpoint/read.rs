@@ -245,8 +245,8 @@ async fn warm_start(
     Ok(Restored { slices, ..Restored::default() })
 }
 
-/// Reads the slices, with one reader for each kind of part. The same part of the next slice often begins in
-/// the block that this reader has cached, so the block is read only once.
+/// Reads the slices, with one reader for each kind of part (value, average, each slot). The next slice often
+/// begins in the block that a reader has cached for the slice before, so the block is read only once.
 async fn read_all(
     source: &Source,
     wanted: Vec<Wanted<'_>>,

@@ -1,5 +1,5 @@
-//! The thread that executes the shards' file requests. It executes one request at a time, because a disk is
-//! not faster with two. Other modules define the format of the files.
+//! The thread that executes the shards' file requests. It executes one request at a time, because a disk
+//! does not work faster on two requests at once. Other modules define the format of the files.
 
 use std::sync::Arc;
 
@@ -77,7 +77,8 @@ impl Checkpoints {
     /// `recipient_meter`.
     ///
     /// # Panics
-    /// If a shard has more than one read or more than one write in progress.
+    /// If the queue is full. This happens only if a shard has more than one read or more than one write in
+    /// progress.
     pub(crate) fn submit(
         &self,
         request: FileRequest,

@@ -39,8 +39,8 @@ impl Total {
 }
 
 impl Aggregate {
-    /// Returns an empty aggregate. If `in_order`, it sums in the order of workers, otherwise in the order of
-    /// arrival.
+    /// Returns an empty aggregate. It sums gradients in the order of workers if `in_order` is true, and
+    /// otherwise in the order of arrival.
     pub(super) fn new(in_order: bool) -> Self {
         Self { in_order, ..Self::default() }
     }

@@ -77,7 +77,7 @@ impl Contents {
         ShardCreated { slices: self.slices.len() as u64, bytes, version: self.version }
     }
 
-    /// Takes the snapshot of the current state that `save` will write. The snapshot shares all buffers with
+    /// Takes a snapshot of the current state, which `save` will write. The snapshot shares all buffers with
     /// the shard and copies none.
     pub(super) fn cut(&self, save: Save) -> Cut {
         debug_assert_eq!(save.at, self.version);
@@ -90,8 +90,8 @@ impl Contents {
         self.version.0 >= self.end.0
     }
 
-    /// Sets the step at which the shard stops to `step`, or to the job's last step if that is smaller. Does
-    /// nothing if the shard's version is already greater than `step`.
+    /// Makes the shard stop at `step`, or at the job's last step if that is smaller. Does nothing if the
+    /// shard's version is already greater than `step`.
     pub(super) fn stop_at(&mut self, step: GlobalStep) {
         if self.version.0 > step.0 {
             return;
@@ -101,8 +101,8 @@ impl Contents {
         self.reopened |= was_complete && !self.is_complete();
     }
 
-    /// Returns the values for a pull. If `averages`, returns the moving average instead of the value for each
-    /// slice that has one.
+    /// Returns the values for a pull. If `averages` is true, a slice that has a moving average is
+    /// represented by the average instead of the value.
     pub(super) fn values(&self, averages: bool) -> Values {
         let snapshot = if averages { Slice::averaged } else { Slice::snapshot };
         let ids = self.slices.iter().map(Slice::id).collect();
@@ -190,8 +190,9 @@ impl Contents {
         Ok(())
     }
 
-    /// Applies the sum of `count` gradients, which makes the next version. `gradients` has the slices in
-    /// reverse order of placement. The learning rate is multiplied by `learning_rate_factor`.
+    /// Applies the sum of `count` gradients, which makes the next version. `gradients` iterates over the
+    /// slices in the reverse order of the placement. The learning rate is multiplied by
+    /// `learning_rate_factor`.
     pub(super) fn apply<'a>(
         &mut self,
         gradients: impl Iterator<Item = &'a [f32]>,

@@ -1,9 +1,9 @@
 //! Remembers each worker's last push and its verdict, so that every push counts exactly once. Wanted
-//! properties: (A) a push is new once, and every retry is a duplicate with the first verdict; (B) pushes of
-//! one incarnation are accepted in order, without a gap; (C) a later incarnation numbers its pushes from 1,
-//! and pushes of earlier incarnations are then refused; (D) each worker has one entry; (E) a ledger made
-//! from another ledger's records equals that ledger; (F) the examples of a push count as drawn once its
-//! gradient is applied or stale, and not while it is held.
+//! properties: (A) a push is new only once; every retry is a duplicate and gets the first verdict; (B)
+//! pushes of one incarnation are accepted in order, without a gap; (C) a later incarnation numbers its
+//! pushes from 1, and pushes of earlier incarnations are then refused; (D) each worker has one entry; (E) a
+//! ledger made from another ledger's records equals that ledger; (F) the examples of a push count as drawn
+//! once its gradient is applied or stale, and not while it is held.
 
 use std::collections::BTreeMap;
 
@@ -27,12 +27,13 @@ pub(super) enum Delivery {
     New,
     /// The push repeats the worker's last push; holds the verdict on the last push.
     Duplicate(Verdict),
-    /// The push has any other number, or is from an ended incarnation; holds the reason for the refusal.
+    /// The push has neither the last number nor the next one, or is from an ended incarnation; holds the
+    /// reason for the refusal.
     OutOfOrder(String),
 }
 
 impl Ledger {
-    /// Returns how this push relates to the worker's earlier ones.
+    /// Returns how this push relates to the worker's earlier pushes.
     pub(super) fn classify(&self, id: &PushId) -> Delivery {
         let entry = self.records.get(&id.worker);
         if let Some(entry) = entry

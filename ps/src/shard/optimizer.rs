@@ -50,7 +50,7 @@ fn own(slot: &mut Arc<Buffer>) -> &mut [f32] {
     Arc::get_mut(slot).expect("a slot that is changed has one owner").as_f32_mut()
 }
 
-/// Computes the value after this update into `next`, and changes the slots in place.
+/// Writes the value after this update to `next`, and changes the slots in place.
 ///
 /// # Panics
 /// If the buffer of a slot is shared, or if the optimizer has a different number of slots.

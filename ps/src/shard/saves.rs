@@ -59,7 +59,7 @@ impl<R> Saves<R> {
         (next.save.at == version).then_some(&next.save)
     }
 
-    /// Stores the cut for the pending save, which is the one that [`due`](Self::due) returned.
+    /// Stores the cut of the next save, which [`due`](Self::due) has returned.
     pub(super) fn store(&mut self, cut: Cut) {
         self.next.as_mut().expect("a save is due").cut = Some(cut);
     }

@@ -1,9 +1,9 @@
 //! Bounded staleness (SSP): each push is applied as it arrives, and a worker may begin step t only when
-//! every member has pushed its step t − S − 1 (Ho et al., NIPS 2013). Wanted properties: (A) every push is
-//! applied; (B) when a member's gradient for step t is applied, no gradient of another member for a step
-//! after t + S has been applied (S2); (C) hence, if n members stay, a gradient is applied at most
-//! (n − 1)(2S + 1) versions after the version from which it was computed; (D) the slowest member never waits;
-//! (E) no worker waits for a worker that has left.
+//! every member has pushed its gradient for step t − S − 1 (Ho et al., NIPS 2013). Wanted properties: (A)
+//! every push is applied; (B) when a member's gradient for step t is applied, no other member's gradient for
+//! a step after t + S has been applied (S2); (C) hence, as long as the job has the same n members, a
+//! gradient is applied at most (n − 1)(2S + 1) versions after the version from which it was computed; (D)
+//! the slowest member never waits; (E) no worker waits for a worker that has left.
 
 use pushpull_messages::id::{GlobalStep, Version};
 

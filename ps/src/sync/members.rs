@@ -1,8 +1,8 @@
 //! The membership of a job, and each member's next step. The chief decides which worker leaves; workers join
 //! on their own. Wanted properties: (A) an incarnation of a worker ends when the chief decides so or a later
-//! one joins, and is then never a member again; (B) a member's next step never decreases; (C) a worker that
-//! has not joined yet counts as a member at step 0 until it leaves; (D) there is one entry per worker,
-//! however often it restarts.
+//! incarnation joins, and is then never a member again; (B) a member's next step never decreases; (C) a
+//! worker that has not joined yet counts as a member at step 0 until it leaves; (D) there is one entry per
+//! worker, however often it restarts.
 
 use pushpull_messages::id::{GlobalStep, Incarnation};
 
@@ -83,11 +83,12 @@ impl Members {
         }
     }
 
-    /// Accepts a request from this incarnation of a worker if it is a member. A worker that is still expected
-    /// becomes a member.
+    /// Accepts a request from this incarnation of a worker if the incarnation is a member. If the worker is
+    /// still expected, the incarnation becomes a member.
     ///
     /// # Errors
-    /// Returns the reason if this incarnation has ended or has not joined yet.
+    /// Returns the reason if this incarnation has ended, if it replaces an earlier one and has not
+    /// joined yet, or if the job has no such worker.
     pub(crate) fn admit(&mut self, worker: u32, incarnation: Incarnation) -> Result<(), String> {
         match self.member(worker)? {
             Member::Expected => {}
@@ -111,12 +112,12 @@ impl Members {
         Ok(())
     }
 
-    /// Makes this incarnation of a worker a member, if it is not one yet, and returns its next step. A
+    /// Makes this incarnation of a worker a member if it is not a member yet, and returns its next step. A
     /// worker that was still expected begins at step 0; any other new incarnation begins at the step that
     /// `first` returns.
     ///
     /// # Errors
-    /// Returns the reason if this incarnation has ended.
+    /// Returns the reason if this incarnation has ended, or if the job has no such worker.
     pub(crate) fn join(
         &mut self,
         worker: u32,

@@ -89,7 +89,8 @@ impl PsView {
         }
     }
 
-    /// Requests a snapshot from each shard, and waits until those that are not busy have published it.
+    /// Requests a snapshot from each shard, and waits until the shards that are not busy have published
+    /// theirs.
     async fn refresh(&self) {
         let recipients = match &*self.0.phase.lock() {
             Phase::Running { shards, .. } => shards.clone(),
@@ -100,8 +101,8 @@ impl PsView {
         join_all(shards.map(|(shard, recipient)| shard.refresh(recipient, deadline))).await;
     }
 
-    /// Returns the task's state, which depends on the stages of its shards, and the number of bytes in its
-    /// pool.
+    /// Returns the task's state and the number of bytes in its pool. The state depends on the stages of the
+    /// shards.
     fn state(&self, mut stages: impl Iterator<Item = Stage>) -> (TaskState, u64) {
         match &*self.0.phase.lock() {
             Phase::Ended { pool_bytes } => (TaskState::Ended, *pool_bytes),

@@ -20,7 +20,7 @@ use crate::shard::Stage;
 #[derive(Debug, actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct Refresh {
-    /// True while this request exists. No other request is made while this is true.
+    /// True while this request exists. As long as it is true, no other request is made.
     pending: Arc<AtomicBool>,
 }
 

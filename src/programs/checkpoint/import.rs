@@ -24,7 +24,7 @@ const NAMES_SHOWN: usize = 4;
 pub(crate) struct Import {
     pub name: CheckpointName,
     pub job: JobSpec,
-    /// The time of the save that is written to the manifest, in milliseconds since 1970.
+    /// The time that the manifest will give for the save, in milliseconds since 1970.
     pub saved_ms: u64,
     /// If true, tensors that the model does not have are ignored; if false, they are an error.
     pub allow_extra: bool,
@@ -52,8 +52,9 @@ enum Source {
 ///
 /// # Errors
 /// Returns an error if the file is not a safetensors file, if it lacks a variable or has one with the wrong
-/// shape or type, if it has tensors that the model does not have, or if the checkpoint cannot be written.
-/// After an error there is no checkpoint.
+/// shape or type, if `allow_extra` is false and it has tensors that the model does not have, if the
+/// step is beyond the job's last step, or if the checkpoint cannot be written. After an error there is no
+/// checkpoint.
 pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -> anyhow::Result<()> {
     let (name, last_step) = (what.name, what.job.last_step);
     ensure!(name.step <= last_step, "step {} is beyond the job's last step, {last_step}", name.step);

@@ -101,7 +101,7 @@ async fn verify_file(
     faults
 }
 
-/// Returns the entry that the manifest requires for a tensor in the header of a file.
+/// Returns the entry that a tensor must have in its file's header, according to the manifest.
 fn expected(manifest: &ManifestSpec, file: &FileSpec, tensor: &SavedTensorSpec) -> Option<FoundTensor> {
     let slice = manifest.placement.slices.get(tensor.slice.index())?.slice;
     let mut shape: Shape = manifest.job.graph.variables.get(slice.variable.index())?.shape.clone();
@@ -137,8 +137,8 @@ fn verify_header(manifest: &ManifestSpec, file: &FileSpec, found: &[FoundTensor]
     faults
 }
 
-/// Reads a tensor and compares its checksums. Returns a fault if a block is wrong. The fault describes the
-/// first wrong block, and says how many more blocks are wrong.
+/// Reads a tensor and compares the checksums of its blocks with those in the manifest. Returns a fault if a
+/// block is wrong. The fault describes the first wrong block, and says how many more blocks are wrong.
 async fn verify_tensor(
     store: &Store,
     name: CheckpointName,

@@ -66,7 +66,7 @@ impl Defaults {
     }
 
     /// Returns the command with these defaults. If the user selects a different optimizer, the default
-    /// learning rate is the usual one of that optimizer. The default length is dropped if the user gives the
+    /// learning rate is that optimizer's usual one. The default length is dropped if the user gives the
     /// length in the other unit: epochs instead of steps, or steps instead of epochs.
     pub(super) fn apply(self, command: Command) -> Command {
         let command = match self.length {

@@ -13,8 +13,8 @@ use crate::programs::http::{EndpointConfig, TOKEN_ENV, Token};
 use crate::programs::logging::{Log, LogFormat};
 use crate::programs::settings::CalledWith;
 
-/// The id of the endpoint's flag. Its parsed value also carries the settings of the whole command line to
-/// the endpoint.
+/// The id of the endpoint's flag. The flag's parsed value also carries the settings of the whole command
+/// line to the endpoint.
 const CARRIER: &str = "http_addr";
 
 /// The address to listen at, if any.

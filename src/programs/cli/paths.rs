@@ -11,8 +11,8 @@ use crate::report::partial;
 /// The name of the folder of event files in a checkpoint directory.
 const SUMMARIES: &str = "summaries";
 
-/// Returns the absolute path of the file in the value of `flag`. The path must be UTF-8, because a job file
-/// may contain it.
+/// Makes `path`, which is the value of `flag`, absolute. The path must be UTF-8, because a job file may
+/// contain it.
 pub(super) fn absolute(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
     let absolute =
         std::path::absolute(path).with_context(|| format!("{flag}: '{}' is not a path", path.display()))?;
@@ -25,8 +25,8 @@ pub(super) fn absolute(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Returns the location of checkpoints in the value of `flag`, which is a path or a URL. A path is made
-/// absolute, so that it does not depend on the working directory.
+/// Returns `place`, which is the value of `flag`, as a location of checkpoints: a path or a URL. A path is
+/// made absolute, so that it does not depend on the working directory.
 pub(super) fn located(flag: &str, place: &str) -> Result<String, Failure> {
     match place.split_once("://") {
         None => Ok(absolute(flag, place.as_ref())?.display().to_string()),

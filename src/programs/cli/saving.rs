@@ -20,8 +20,8 @@ use crate::programs::exit::Failure;
 
 /// The default time between two checkpoints.
 const SAVE_SECS: u64 = 600;
-/// The default of `--trace-every`: the timeline contains one in this many steps. With this default the cost
-/// of the timeline is negligible.
+/// The default of `--trace-every`: one in this many steps of each worker is recorded in the timeline. With
+/// this default the cost of the timeline is negligible.
 const TRACE_EVERY: u64 = 100;
 
 /// The flags of checkpoints, summaries, early stopping and the timeline.
@@ -54,7 +54,7 @@ pub(super) struct SavingArgs {
     /// at step 0
     #[arg(long, value_name = "DIR")]
     warm_start: Option<String>,
-    /// Step of the checkpoint for --warm-start [default: that of the latest complete one]
+    /// Step of the checkpoint for --warm-start [default: the step of the latest complete one]
     #[arg(long, value_name = "N", requires = "warm_start")]
     warm_start_step: Option<u64>,
     /// Pattern of the variables that --warm-start takes, such as 'conv*' [default: all]

@@ -1,4 +1,4 @@
-//! Runs the program of any task on the current thread, within the span of its log.
+//! Runs the program of any task on the current thread, within the span of the task's log.
 
 use tracing::Instrument;
 

@@ -15,7 +15,7 @@ pub(crate) struct About {
     version: &'static str,
     /// The tasks that the process runs.
     tasks: Vec<String>,
-    /// The addresses of all tasks of the cluster, for each job.
+    /// The addresses of all tasks of the cluster, for each job name, such as `ps`.
     cluster: BTreeMap<String, Vec<String>>,
     flags: Vec<Setting>,
     /// The host name of this process's task in the cluster spec; `None` if the process does not belong to a

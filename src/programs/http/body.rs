@@ -1,5 +1,5 @@
-//! The body of a response. All clients share its bytes. The bytes are passed to a connection in pieces, and
-//! only for a limited time. This module must not depend on the content.
+//! The body of a response. All clients share its bytes. The bytes are passed to each connection in pieces,
+//! and only for a limited time. This module must not depend on the content.
 //!
 //! Wanted properties: (A) the pieces together are the whole body, in order; (B) a body releases its bytes
 //! after [`SENT_WITHIN`].

@@ -70,7 +70,8 @@ impl Connections {
         Some(Place { came, all: self.clone(), end: None })
     }
 
-    /// Closes the connection with this serial number after [`LIFE`], unless it receives events.
+    /// Closes the connection with this serial number at once, unless it receives events. This function is
+    /// called [`LIFE`] after the connection was opened.
     fn end(&self, came: u64) {
         let mut known = self.known();
         if let Some(at) = known.open.iter().position(|own| own.came == came && !own.stays) {
@@ -78,8 +79,8 @@ impl Connections {
         }
     }
 
-    /// Returns true when the limit is first exceeded; the caller must then call `thin_out` until it returns
-    /// false.
+    /// Returns true if there are too many connections and no task is closing surplus ones yet. The caller
+    /// must then call `thin_out` until that returns false.
     pub(super) fn become_many(&self) -> bool {
         let mut known = self.known();
         let many = known.open.len() > CONNECTIONS_MAX;
@@ -89,11 +90,11 @@ impl Connections {
     /// Closes silent connections until the limit is met, as far as (B) and (C) allow. Returns true while
     /// there are still too many connections.
     ///
-    /// Wanted properties: (A) if more than [`CONNECTIONS_MAX`] connections remain after `thin_out`, all of
-    /// them either were used within [`GRACE`] or receive events; (B) `thin_out` closes a connection only if
-    /// there are too many, if it was last used at least [`GRACE`] ago, and if no other closable connection
-    /// has been silent for longer; (C) a connection that receives events is not closed; (D) every other
-    /// connection is closed [`LIFE`] after it was opened.
+    /// Wanted properties: (A) if more than [`CONNECTIONS_MAX`] connections remain after `thin_out`, each of
+    /// them was used within [`GRACE`] or receives events; (B) `thin_out` closes a connection only if there
+    /// are too many, if it was last used at least [`GRACE`] ago, and if no other closable connection has
+    /// been silent for longer; (C) a connection that receives events is not closed; (D) every other
+    /// connection is closed [`LIFE`] after it was opened, or earlier.
     pub(super) fn thin_out(&self, now: Instant) -> bool {
         let mut known = self.known();
         let too_many = known.open.len().saturating_sub(CONNECTIONS_MAX);

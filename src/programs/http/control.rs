@@ -16,7 +16,7 @@ use crate::programs::format::clean;
 
 /// The maximum length of a reason, in bytes.
 const REASON_MAX: usize = 1000;
-/// How long to wait for the body of the request, which states the reason.
+/// The time limit for the body of a request, which states the reason, to arrive.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Checks the token and passes the request on to the chief. The body may contain a reason.
@@ -54,8 +54,8 @@ fn tell(chief: &ChiefView, wish: Command) -> HttpResponse {
     refusal(StatusCode::CONFLICT, reason)
 }
 
-/// Returns the reason in the request's body. Returns a refusal as the error if the request does not carry
-/// the token, or if its body cannot be read.
+/// Returns the reason that the request's body states. If the request does not carry the token, or if its
+/// body cannot be read, the error is the refusal to send.
 async fn permit(
     request: &HttpRequest,
     token: Option<&Token>,

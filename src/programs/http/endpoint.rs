@@ -75,7 +75,7 @@ impl Endpoint {
         self.views.fail(task, reason.to_string());
     }
 
-    /// Ends the endpoint as soon as its linger time is over or `interrupt` is cancelled. The caller calls
+    /// Ends the endpoint after its linger time, or as soon as `interrupt` is cancelled. The caller calls
     /// this function when the tasks have ended.
     pub(crate) async fn close(self, interrupt: &CancellationToken) {
         let Some(server) = self.server else { return };

@@ -85,7 +85,7 @@ struct Told {
     snapshots: watch::Receiver<Arc<ChiefSnapshot>>,
     /// The time at which the last events were sent.
     last: Option<Instant>,
-    /// The time of the newest point of the curves that was sent, in milliseconds.
+    /// The time of the newest point of the curves that this client has received, in milliseconds.
     point: Option<u64>,
     /// The number of the newest log line that was sent.
     line: u64,
@@ -94,7 +94,7 @@ struct Told {
 }
 
 impl Told {
-    /// Waits for the next events and returns them. Returns `None` once the job's end has been sent.
+    /// Waits for the next events and returns them. Returns `None` if the job's end has been sent already.
     async fn next(&mut self) -> Option<Bytes> {
         if self.over {
             return None;

@@ -1,5 +1,6 @@
-//! The health of this process's tasks. One check says whether they are alive, for a supervisor that restarts
-//! them. The other check says whether they are ready for work, for programs that wait for them.
+//! The health of this process's tasks. One check says whether the tasks are alive, for a supervisor that
+//! restarts them. The other check says whether they are ready for work, for programs that wait until they
+//! are.
 
 use std::time::Duration;
 
@@ -33,8 +34,8 @@ pub(super) fn alive(seen: &Seen, failed: &[(TaskId, String)]) -> HttpResponse {
     told("ok", &complaints)
 }
 
-/// Answers 200 if all tasks are ready for work, and otherwise 503 with a list of the other tasks and the
-/// reasons.
+/// Answers 200 if all tasks are ready for work, and otherwise 503 with a list of the tasks that are not
+/// ready and the reasons.
 pub(super) fn ready(seen: &Seen) -> HttpResponse {
     let waiting = seen.tasks.iter().filter(|task| task.state != TaskState::Ready);
     let mut complaints: Vec<String> =

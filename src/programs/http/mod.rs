@@ -1,6 +1,6 @@
 //! The HTTP endpoint at which people, Prometheus and `pushpull top` observe a process. It runs on threads of
 //! its own. It requests snapshots from the tasks at most a few times a second, and serves them to all
-//! clients. This module must not depend on policies.
+//! clients. This module must not depend on synchronisation policies.
 
 mod about;
 mod actors;

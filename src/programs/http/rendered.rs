@@ -17,7 +17,7 @@ impl<T> Default for Rendered<T> {
 }
 
 impl<T> Rendered<T> {
-    /// Returns `shown(value)` as JSON on one line. Renders it only if `value` is not the same `Arc` as in
+    /// Returns `shown(value)` as JSON on one line. Renders the value only if it is not the same `Arc` as in
     /// the previous call.
     pub(super) fn of<S: Serialize>(&self, value: &Arc<T>, shown: impl FnOnce(&T) -> S) -> Bytes {
         let mut last = self.0.lock();

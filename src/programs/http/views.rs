@@ -1,7 +1,7 @@
 //! The tasks of this process that can be observed, and their last snapshots, which all clients share. This
 //! module must not depend on HTTP.
 //!
-//! Wanted properties: (A) each task is observed at most once in [`FRESH`], for any number of clients; (B) a
+//! Wanted properties: (A) each task is observed at most once per [`FRESH`], for any number of clients; (B) a
 //! client waits for at most [`PATIENCE`] plus [`FRESH`]. If a task does not answer in that time, its last
 //! snapshot is used.
 
@@ -100,7 +100,7 @@ impl Views {
         seen.borrow().clone()
     }
 
-    /// Requests snapshots from the tasks whenever a client waits for them. Never returns.
+    /// Requests snapshots from the tasks whenever a client waits for newer ones. Never returns.
     pub(super) async fn look(self) -> std::convert::Infallible {
         let mut last: Vec<Option<TaskSnapshot>> = Vec::new();
         loop {

@@ -9,7 +9,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
-/// The name of a task's span, and of its only field.
+/// The name of the span of a task. The only field of that span has the same name.
 const TASK: &str = "task";
 
 /// The message and the fields of an event or a span.
@@ -71,7 +71,7 @@ impl Visit for Fields {
 /// An extension of a span: the name of the task to which all events within the span belong.
 pub(super) struct OfTask(pub(super) String);
 
-/// Stores the name of the task in a new span, if the span is that of a task.
+/// If a new span is the span of a task, stores the task's name in it.
 pub(super) fn remember<S>(attributes: &Attributes<'_>, id: &Id, context: &Context<'_, S>)
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -86,7 +86,7 @@ where
     }
 }
 
-/// Returns the task of the innermost span that has one.
+/// Returns the task's name from the innermost span in which one is stored.
 pub(super) fn task_of<S>(scope: Option<Scope<'_, S>>) -> Option<String>
 where
     S: for<'a> LookupSpan<'a>,

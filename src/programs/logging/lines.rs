@@ -15,7 +15,7 @@ use super::fields::{Fields, task_of};
 /// The format for people: the time of day in UTC, the level unless it is INFO, the task, and the message.
 pub(super) struct Human {
     task: String,
-    /// True if lines name this process's own task.
+    /// True if a line outside of all task spans names this process's own task.
     names: bool,
 }
 

@@ -36,7 +36,7 @@ pub(crate) enum LogFormat {
 /// The log of one run, either of a task's process or of a cluster within a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
-    /// The last lines that were logged within [`Log::span`].
+    /// The last lines that this log has kept.
     pub(crate) recent: Arc<Recent>,
     span: Span,
 }
@@ -49,8 +49,8 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Returns the span of the run. Lines that are logged within it, or within its child spans, go only to
-    /// this log.
+    /// Returns the span of the run. Lines that are logged within the span, or within its child spans, go
+    /// only to this log. The span is [`Span::none`] if this log keeps all lines of the process, or no lines.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
@@ -61,8 +61,8 @@ pub(crate) fn start(task: &str, format: LogFormat) -> Log {
     start_with(task, format, true)
 }
 
-/// Starts the log of a cluster in a process that may run several clusters. The log keeps only the lines
-/// within its span.
+/// Starts the log of a cluster in a process that may run several clusters. The log keeps only the lines that
+/// are logged within [`Log::span`].
 pub(crate) fn start_within(task: &str, format: LogFormat) -> Log {
     start_with(task, format, false)
 }
@@ -92,11 +92,13 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
     Log { recent, span }
 }
 
-/// The directives before those of the user. Most events of the HTTP server's libraries are left out, because
-/// they say nothing about the job. The spans that name the task and the log of a line are always on.
+/// The filter directives that are put before those of the user. Most events of the HTTP server's libraries
+/// are left out, because they say nothing about the job. The spans that tell to which task and to which log
+/// a line belongs are always enabled.
 const DEFAULTS: &str = "actix_server=warn,actix_http=off,pushpull::spans=error";
 
-/// Returns the filter that `RUST_LOG` requests; `info` if it requests nothing, or if it is not a filter.
+/// Returns the filter for `told`, the value of `RUST_LOG`. If the value is missing, empty or not a valid
+/// filter, returns the filter for `info`.
 fn filter(told: Option<&str>) -> Targets {
     let with = |told: &str| format!("{DEFAULTS},{told}").parse::<Targets>().ok();
     // To `Targets`, an empty directive means "errors only". A manifest may pass the variable without a value,

@@ -37,8 +37,8 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    /// Draws frames until the job has ended or the chief is gone. Returns an error if the chief is gone and
-    /// the job had not ended.
+    /// Draws frames until the job has ended or the chief is gone. Returns an error if the first request
+    /// fails, or if the chief is gone although the job was not yet about to end.
     pub(crate) fn run(&self) -> Outcome {
         match self.draw() {
             // This is not a failure: the reader has closed the pipe because it needs no more output.
@@ -94,15 +94,16 @@ fn is_over(last: &ChiefSnapshot) -> bool {
     }
 }
 
-/// Counts one more failed request. Returns true when the chief counts as gone, which requires both bounds.
-/// With the bound on time alone, one failure could be enough if the interval between requests is long.
+/// Counts one more failed request. Returns true when the chief counts as gone: when both [`TRIES`] and
+/// [`GONE_AFTER`] are reached. With the time limit alone, two failures would be enough if the interval
+/// between requests is long.
 fn is_gone(silent: &mut Option<(Instant, u32)>) -> bool {
     let (since, tries) = silent.get_or_insert((Instant::now(), 0));
     *tries += 1;
     *tries >= TRIES && since.elapsed() >= GONE_AFTER
 }
 
-/// Returns true when the error is that the reader of the output has closed the pipe.
+/// Returns true if the error means that the reader of the output has closed the pipe.
 fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(|error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

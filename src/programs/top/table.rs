@@ -50,7 +50,7 @@ impl Cell {
     }
 }
 
-/// Rows that have a cell for each column.
+/// The columns of a table, and its rows, which have a cell for each column.
 #[derive(Debug)]
 pub(super) struct Table {
     columns: Vec<Column>,
@@ -72,8 +72,8 @@ impl Table {
         self.rows.len()
     }
 
-    /// Returns the heading and at most `rows` lines; if not all entries fit, the last line says how many are
-    /// left out.
+    /// Returns the heading and at most `rows` more lines. If not all rows of the table fit, the last line
+    /// says how many are left out.
     pub(super) fn lines(&self, columns: usize, rows: usize) -> Vec<Line> {
         let all = self.rows.len() <= rows;
         let shown = if all { self.rows.len() } else { rows.saturating_sub(1) };

@@ -1,5 +1,5 @@
-//! The working memory of a program: floats that begin on a cache line. It must not know what the floats
-//! stand for.
+//! The working memory of a program: floats that begin on a cache line. This module must not know what the
+//! floats stand for.
 
 use bytemuck::{Pod, Zeroable};
 

@@ -1,5 +1,5 @@
 //! Reverse-mode differentiation at compile time: appends the nodes of the backward pass to the nodes of the
-//! forward pass. It must not depend on fusion or memory.
+//! forward pass. This module must not depend on fusion or memory.
 
 use pushpull_kernels::cpu::{Binary, Broadcast, Extent, Reduction, Saved, Side, Unary};
 use pushpull_messages::graph::GraphSpec;
@@ -43,8 +43,8 @@ pub(super) fn differentiate(
     Ok(gradients)
 }
 
-/// The list of nodes, to which the backward pass is appended, and the adjoint of each forward node's first
-/// output.
+/// The list of nodes, to which the backward pass is appended. Also, for each forward node, the adjoint of
+/// its first output.
 struct Tape<'a> {
     ir: &'a mut Ir,
     graph: &'a GraphSpec,
@@ -91,7 +91,7 @@ impl Tape<'_> {
         self.adjoints[to.node] = Some(sum);
     }
 
-    /// Pushes a ∘ b with the shape `output`, to which both broadcast.
+    /// Pushes a ∘ b with the shape `output`, to which a and b are broadcast.
     fn binary(&mut self, op: Binary, a: Value, b: Value, output: Vec<usize>) -> Value {
         // An adjoint may have the same number of elements in another shape. For example, this happens after
         // a flatten.
@@ -109,7 +109,7 @@ impl Tape<'_> {
         self.push(Kernel::Unary(op), &[x], shape)
     }
 
-    /// Pushes the adjoint of an operand that was broadcast: the sum of `dy` over all positions at which the
+    /// Appends the adjoint of an operand that was broadcast: the sum of `dy` over all positions at which the
     /// operand was used.
     fn sum_to(&mut self, dy: Value, from: &[usize], operand: Value) -> Value {
         let to = self.shape(operand);

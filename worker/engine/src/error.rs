@@ -1,5 +1,5 @@
-//! The errors of compiling a graph and of running a step. Each error names the node. It must not depend on
-//! the contents of a batch.
+//! The errors of compiling a graph and of running a step. Each error names the node that it is about. This
+//! module must not depend on the contents of a batch.
 
 use pushpull_kernels::cpu::{BadGeometry, BadShapes, IdOutOfRange, LabelOutOfRange};
 use pushpull_messages::graph::GraphError;

@@ -1,5 +1,5 @@
 //! How one tensor is repeated within another one in a broadcast. Element-wise passes and the gradients of
-//! broadcasts need to know this. It must not depend on kernels.
+//! broadcasts need to know this. This module must not depend on kernels.
 
 use pushpull_kernels::cpu::Extent;
 

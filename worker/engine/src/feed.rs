@@ -1,4 +1,4 @@
-//! The data of one step. It must not depend on data sets or the order of examples.
+//! The data of one step. This module must not depend on data sets or the order of examples.
 
 use pushpull_messages::input::Column;
 

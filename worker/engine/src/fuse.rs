@@ -98,8 +98,8 @@ impl Fusion<'_> {
         }
     }
 
-    /// Merges this node into the kernel that computes `link.first`, if no other kernel reads that kernel's
-    /// output.
+    /// Merges this node into the kernel that computes `link.first`, if the two can be merged and no other
+    /// kernel reads that kernel's output.
     fn join(&mut self, position: usize, link: &Link) -> Option<Draft> {
         if self.readers.of(link.first) != 1 || link.first.output != 0 {
             return None;
@@ -164,8 +164,8 @@ enum Function {
 }
 
 impl Function {
-    /// Returns the step. `index` is the position of its operand among the operands of the pass; a step
-    /// without an operand ignores it.
+    /// Returns the step. `index` is the position of the step's operand among the operands of the pass; it is
+    /// ignored if the step has no operand.
     fn step(self, index: usize) -> Step {
         let operand = |extent| Operand { index, extent };
         match self {
@@ -177,7 +177,8 @@ impl Function {
     }
 }
 
-/// Returns all ways to treat a node as one step of a pass. A broadcast along an inner axis has no such way.
+/// Returns all ways to treat a node as one step of a pass. There is none for a broadcast along an inner
+/// axis.
 fn links(ir: &Ir, position: usize, node: &Node, inputs: &[Value]) -> Vec<Link> {
     let within = &node.outputs[0];
     let extent = |input: usize| extent(ir.shape(ir.nodes[position].inputs[input]), within);

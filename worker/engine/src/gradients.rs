@@ -1,5 +1,5 @@
-//! The memory into which the executor writes gradients. It must not depend on the owner of that memory or on
-//! the use of the gradients.
+//! The memory into which the executor writes gradients. This module must not depend on the owner of that
+//! memory or on the use of the gradients.
 
 use pushpull_messages::id::VariableId;
 

@@ -1,6 +1,6 @@
 //! The intermediate representation of a graph: kernels with resolved shapes, and the values that they pass
-//! on. Equal kernels with equal inputs share one node, so nothing is computed twice. It must not depend on
-//! memory.
+//! on. Equal kernels with equal inputs share one node, so nothing is computed twice. This module must not
+//! depend on memory.
 
 use std::collections::BTreeMap;
 
@@ -27,19 +27,19 @@ pub(super) enum Kernel {
 
     /// x → f(x).
     Unary(Unary),
-    /// The saved input or output of f, dy → dx.
+    /// Saved x or f(x), dy → dx.
     UnaryGrad(Unary),
     /// a, b → a ∘ b.
     Binary(Binary, Broadcast),
     /// The first value, the operands… → the result of applying the steps to the first value. Only fusion
     /// creates this kernel.
     Chain(Vec<Step>),
-    /// x → x reduced to the first of the two shapes.
+    /// x → x reduced to the first of the broadcast's two shapes.
     Reduce(Reduction, Broadcast),
     /// x, its maxima, the adjoint of the maxima → the adjoint of x. Equal maxima get equal parts of the
     /// adjoint.
     MaxGrad(Broadcast),
-    /// x → x repeated from the first shape to the second.
+    /// x → x repeated from the broadcast's first shape to its second one.
     Expand(Broadcast),
     /// x of the shape `[rows, n]` → the sum of its rows, `[n]`.
     SumRows,
@@ -58,7 +58,7 @@ pub(super) enum Kernel {
         shape: Vec<usize>,
         part: AxisPart,
     },
-    /// x → zeros of the shape `shape`, with x in place of the part.
+    /// x → zeros of the shape `shape`, in which x replaces the part `part`.
     Paste {
         shape: Vec<usize>,
         part: AxisPart,
@@ -66,8 +66,8 @@ pub(super) enum Kernel {
 
     /// a, b and, if the epilogue has one, a bias → epilogue(a · b).
     Product(Factors, Epilogue),
-    /// Several a, as many b → the product of each pair. The fields are the number of products, and the sizes
-    /// of one product.
+    /// Several matrices a, as many matrices b → the product of each pair. The fields are the number of
+    /// products, and the sizes of one product.
     BatchedProduct(usize, Factors),
     /// Table, ids → rows.
     Gather {
@@ -124,8 +124,8 @@ pub(super) enum Kernel {
     Dropout {
         rate: f32,
         stream: u64,
-        /// The number of elements in one example. With it, a device draws the random numbers that its
-        /// examples would get in the whole batch.
+        /// The number of elements in one example. With this number, a device draws for its examples the same
+        /// random numbers that they would get in the whole batch.
         example: usize,
     },
     /// x → y, for rows of `width` elements. If `causal` is true, the rows form square matrices, and row i of
@@ -174,8 +174,8 @@ pub(super) enum Kernel {
     AucCounts,
 }
 
-/// The sizes of the product of an `[m, k]` and a `[k, n]` matrix. A flag is true if that factor is stored
-/// transposed.
+/// The sizes of the product of an `[m, k]` and a `[k, n]` matrix. Each flag is true if the factor that it
+/// names is stored transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Factors {
     pub m: usize,
@@ -212,7 +212,7 @@ pub(super) struct Value {
 pub(super) struct Node {
     pub kernel: Kernel,
     pub inputs: Vec<Value>,
-    /// The shape of each output, counted in elements of 4 bytes.
+    /// The shape of each output, in elements of 4 bytes.
     pub outputs: Vec<Vec<usize>>,
     /// The node of the graph for which this node was created.
     pub origin: NodeId,

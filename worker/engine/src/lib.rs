@@ -1,6 +1,6 @@
 //! Compiles and runs a graph: lowers it to kernels, differentiates and fuses the kernels, plans their memory
-//! once, and executes them in one arena. It must not depend on input formats, parameter servers or actors,
-//! and starts no threads.
+//! once, and executes them in one arena. This crate must not depend on input formats, parameter servers or
+//! actors, and it starts no threads.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Lowers every operation of a graph to kernels, with the shapes for batches of one size. It must not depend
-//! on gradients, fusion or memory.
+//! Lowers every operation of a graph to kernels, with the shapes for batches of one size. This module must
+//! not depend on gradients, fusion or memory.
 
 use pushpull_kernels::cpu::{
     AxisPart, BadGeometry, Binary, Broadcast, Conv2d, Padding, Pool2d, Reduction, Unary,
@@ -203,8 +203,9 @@ impl Lowering<'_> {
         CompileError::Geometry { node: self.graph.label(id), error }
     }
 
-    /// Lowers a batch normalisation. The moving mean and variance are untrained variables. Their updates are
-    /// the values that the shards subtract from them: (1 − momentum) · (moving value − value of the batch).
+    /// Lowers a batch normalisation. The moving mean and variance are untrained variables. The update of
+    /// each is the value that its shard subtracts from it: (1 − momentum) · (moving value − value of the
+    /// batch).
     fn batch_norm(
         &mut self,
         id: NodeId,
@@ -267,8 +268,8 @@ impl Lowering<'_> {
     }
 }
 
-/// Returns the stride, limited to the size of the images. A larger stride would give one window too, but the
-/// arithmetic might overflow.
+/// Returns the stride, limited to the size of the images. A larger stride would also give a single window,
+/// but the arithmetic might overflow.
 fn stride([down, right]: [usize; 2], [_, height, width, _]: [usize; 4]) -> [usize; 2] {
     [down.min(height), right.min(width)]
 }

@@ -1,6 +1,6 @@
 //! Assigns memory to every value of a program: in the arena, in a gradient's buffer, or where the value is
-//! stored already. An element-wise pass overwrites its first input if no later read needs that input. It
-//! must not depend on operations.
+//! stored already. An element-wise pass or a dropout overwrites its first input if no later read needs that
+//! input. This module must not depend on operations.
 
 use std::ops::Range;
 
@@ -46,8 +46,9 @@ pub(super) struct Memory {
 }
 
 /// Assigns a place to every value. `results` are read at the end of a step. `gradients` are written to the
-/// gradients' own buffers. If no other kernel reads a gradient, it is computed there directly and not
-/// copied. The callback `scratch` returns the number of floats of scratch memory that a kernel needs.
+/// gradients' own buffers. If no kernel reads a gradient and its kernel has no other output, the gradient is
+/// computed directly in its buffer. Otherwise it is copied there. The callback `scratch` returns the number
+/// of floats of scratch memory that a kernel needs.
 pub(super) fn lay_out(
     ir: &Ir,
     fused: Fused,
@@ -216,8 +217,8 @@ fn place(
     }
 }
 
-/// Returns the value that an element-wise pass may overwrite. This is the first input, if it is as large as
-/// the output, occurs only once among the inputs, and is not read in a later step.
+/// Returns the input that an element-wise pass or a dropout may overwrite. This is the first input, if it is
+/// as large as the output, occurs only once among the inputs, and is not read later.
 fn written_over(ir: &Ir, step: &Draft, time: usize, last_read: &[Vec<usize>]) -> Option<Value> {
     let works_in_place = matches!(step.kernel, Kernel::Chain(_) | Kernel::Dropout { .. });
     let first = *step.inputs.first().filter(|_| works_in_place)?;

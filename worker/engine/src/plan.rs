@@ -1,5 +1,5 @@
 //! The memory plan: the place of each value in one arena. Values that are never needed at the same time may
-//! share memory. It must not depend on kernels.
+//! share memory. This module must not depend on kernels.
 //!
 //! Required properties: (A) two values that are needed at the same time do not overlap; (B) every value
 //! begins on a cache line; (C) the arena is at most as large as all values side by side.

@@ -1,5 +1,5 @@
 //! The arena while an instruction runs: the ranges that the instruction writes are split off, and the rest
-//! can be read. It must not depend on instructions.
+//! can be read. This module must not depend on instructions.
 
 use std::ops::Range;
 

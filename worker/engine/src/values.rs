@@ -1,5 +1,5 @@
-//! The source from which the executor reads the values of variables. It must not depend on the origin or the
-//! storage of the values.
+//! The source from which the executor reads the values of variables. This module must not depend on the
+//! origin or the storage of the values.
 
 use pushpull_messages::id::VariableId;
 

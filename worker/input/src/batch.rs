@@ -11,8 +11,8 @@ pub struct Batch {
     pub columns: Vec<Column>,
     /// The number of examples.
     pub examples: usize,
-    /// The position of the sampler after this batch. Save it after the training on this batch. `None` if no
-    /// sampler chose the batch.
+    /// The position of the sampler after this batch. Save this position after the training on this batch.
+    /// `None` if no sampler chose the batch.
     pub resume_at: Option<Position>,
 }
 

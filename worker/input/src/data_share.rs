@@ -6,8 +6,8 @@ use super::InputError;
 /// The part of a data set that one worker reads: the examples whose index modulo `workers` is `worker`, or
 /// all examples.
 ///
-/// Properties: (A) The shares of all workers are disjoint and cover the set. (B) The sizes of any two shares
-/// differ by at most 1.
+/// Properties of the shares from [`new`](Self::new): (A) The shares of all workers are disjoint and cover
+/// the set. (B) The sizes of any two shares differ by at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataShare {
     worker: u32,
@@ -17,8 +17,8 @@ pub struct DataShare {
 }
 
 impl DataShare {
-    /// Returns the share of one worker in a set of `examples` examples. `worker` is its index, from 0 to
-    /// `workers` − 1.
+    /// Returns the share of one worker in a set of `examples` examples. `worker` is the worker's index, from
+    /// 0 to `workers` − 1.
     ///
     /// # Errors
     /// [`InputError::Share`] if `worker` is not below `workers`, or if there are fewer examples
@@ -35,8 +35,9 @@ impl DataShare {
         Ok(Self { worker, begin: worker, step: workers, examples })
     }
 
-    /// Returns a share of all examples, for a worker that has its own files or for a job without sharding.
-    /// The index of the worker still determines the order, so each worker reads in a different order.
+    /// Returns a share that contains all examples, for a worker that has its own files or for a job without
+    /// sharding. The index of the worker still determines the order, so each worker reads in a different
+    /// order.
     ///
     /// # Errors
     /// The same as those of [`new`](Self::new).

@@ -1,4 +1,4 @@
-//! The description of a data set. This module must not depend on its examples or on its files.
+//! The description of a data set. This module must not depend on the contents of examples or of files.
 
 use pushpull_messages::input::ColumnSpec;
 

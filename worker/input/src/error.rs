@@ -84,8 +84,8 @@ pub enum InputError {
         offset: u64,
         /// The number of bytes that the part should have.
         expected: u64,
-        /// The number of bytes found. If a gzip file is too short for the declared data, this is the maximum
-        /// number of bytes to which it could unpack.
+        /// The number of bytes found. If the size of a gzip file alone shows that data are missing, this is
+        /// the maximum number of bytes that the file could contain.
         got: u64,
     },
     /// More bytes follow the data that the header declares.
@@ -151,9 +151,9 @@ pub enum InputError {
         /// The number of examples that the column would have had.
         examples: u64,
     },
-    /// The text is shorter than one window of tokens.
+    /// The part of the text that is cut into windows is shorter than one window and the token after it.
     #[error(
-        "the part of {text} for the windows has {got} bytes, expected at least {expected}: \
+        "the part of {text} that is cut into windows has {got} bytes, expected at least {expected}: \
          shorten the windows or read a larger part"
     )]
     ShortText {
@@ -192,7 +192,7 @@ pub enum InputError {
         /// The number of bytes requested.
         bytes: usize,
     },
-    /// A path does not end in a file name, so the file cannot be looked up in another directory.
+    /// A path does not end in a file name, so the file cannot be looked up in the data directory.
     #[error(
         "{} does not end in a file name, so it cannot be looked up in the data directory: name the file",
         path.display()
@@ -201,9 +201,9 @@ pub enum InputError {
         /// The path without a file name.
         path: PathBuf,
     },
-    /// Two files of a job would have the same path in the other directory.
+    /// Two files of a job would have the same path in the data directory.
     #[error(
-        "{} and {} would both be {}: give the files different names, or do not set a data directory",
+        "{} and {} would both be {} in the data directory: give the files different names, or do not set a data directory",
         first.display(), second.display(), moved.display()
     )]
     SameFile {
@@ -211,12 +211,13 @@ pub enum InputError {
         first: PathBuf,
         /// The second file.
         second: PathBuf,
-        /// The path that both would have.
+        /// The path that both files would have.
         moved: PathBuf,
     },
-    /// A column of a data set differs from its spec.
+    /// A column of a data set differs from its spec, or has the name of another column.
     #[error(
-        "column '{name}' of {examples} examples has {got}, expected {expected} per example and a unique name"
+        "column '{name}': found {got}, expected one column of that name, with {expected} for each of {examples} examples: \
+         correct the column or its name"
     )]
     Column {
         /// The name of the column.
@@ -225,7 +226,7 @@ pub enum InputError {
         expected: TensorSpec,
         /// The number of examples in the data set.
         examples: usize,
-        /// The elements found: their type and number.
+        /// What was found: the number and type of the elements, or another column of that name.
         got: String,
     },
     /// The data set has no column.
@@ -272,8 +273,8 @@ pub enum InputError {
     },
     /// The worker's index is not below the number of workers, or there are more workers than examples.
     #[error(
-        "worker {worker} of {workers} gets none of the {examples} examples, \
-         expected a worker below {workers} and at least one example per worker: use fewer workers or more data"
+        "worker {worker} of {workers} cannot get a share of {examples} examples, \
+         expected a worker index below {workers} and at least one example per worker: use fewer workers or more data"
     )]
     Share {
         /// The worker's index.
@@ -343,8 +344,8 @@ pub enum InputError {
     },
     /// The batches that are kept ready would take more memory than a worker may use for them.
     #[error(
-        "{batches} batches of {examples} examples would take {bytes} bytes, expected at most {max}: the widest column has \
-         {column} per example, and counts even if the model does not read it; use a smaller batch, a lower prefetch or \
+        "{batches} batches of {examples} examples would take {bytes} bytes, expected at most {max}: the widest column \
+         has {column} per example (a column that the model does not read counts, too); use a smaller batch, a lower prefetch or \
          fewer classes"
     )]
     ReadyBytes {
@@ -381,7 +382,7 @@ pub enum InputError {
     /// A saved position lies outside this worker's part of the data.
     #[error(
         "position {offset} in epoch {epoch} lies outside the worker's part of the data, expected an offset below {len}: \
-         it was saved with other data or another number of workers; use the same ones, or start a new job"
+         it was saved with other data or another number of workers; use the same data and number of workers, or start a new job"
     )]
     Position {
         /// The saved epoch.

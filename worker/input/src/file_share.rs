@@ -5,12 +5,12 @@ use pushpull_messages::input::{CsvSpec, DatasetSpec, ShardSpec, TfRecordSpec};
 
 use super::{DataShare, InputError};
 
-/// The part of a data set that one worker reads, by file or by example.
+/// The part of a data set that one worker reads: some of the files, some of the examples, or everything.
 ///
 /// (A) If the job shards by file or by example, the shares of all workers are disjoint and cover the set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileShare {
-    /// The data set. If sharding is by file, it consists of this worker's files only.
+    /// The data set. If the job shards by file, it consists of this worker's files only.
     pub dataset: DatasetSpec,
     worker: u32,
     workers: u32,
@@ -19,7 +19,8 @@ pub struct FileShare {
 }
 
 impl FileShare {
-    /// Returns the share of one worker under `policy`. `worker` is its index, from 0 to `workers` − 1.
+    /// Returns the share of one worker under `policy`. `worker` is the worker's index, from 0 to
+    /// `workers` − 1.
     ///
     /// # Errors
     /// [`InputError::FileShare`] if `policy` is [`ShardSpec::File`] and there are fewer files than workers.

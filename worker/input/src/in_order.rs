@@ -18,7 +18,7 @@ pub fn in_order(dataset: &Mapped, batch: usize) -> Result<InOrder<'_>, InputErro
     Ok(InOrder { dataset, batch, read: 0 })
 }
 
-/// An iterator over the batches of a test set, which [`in_order`] creates.
+/// The iterator that [`in_order`] returns: over the batches of a test set, in order.
 #[derive(Clone, Debug)]
 pub struct InOrder<'a> {
     dataset: &'a Mapped,

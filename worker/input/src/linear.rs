@@ -20,8 +20,8 @@ pub(super) fn columns(weights: usize) -> [ColumnSpec; 2] {
     [column(FEATURES, TensorSpec::f32([weights])), column(LABELS, TensorSpec::f32([]))]
 }
 
-/// Returns `examples` unchanged if a set may have this number of points with this number of `dimensions`, and
-/// [`InputError::Extent`] otherwise.
+/// Returns `examples` unchanged if a set may have `examples` points of `dimensions` dimensions each.
+/// Otherwise returns [`InputError::Extent`].
 pub(super) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError> {
     let max = (HELD_BYTES_MAX / 4 / (dimensions as u64 + 1)).min(u32::MAX.into());
     if dimensions > 0 && (1..=max).contains(&examples) {

@@ -18,7 +18,7 @@ impl SplitMix64 {
     /// indices.
     ///
     /// The numbers are mixed in order, so seed 1 with index 0 and seed 0 with index 1 give unrelated
-    /// streams. If two streams differ in only their last number, they begin in different states.
+    /// streams. Two streams whose numbers differ only in the last one begin in different states.
     pub fn stream(numbers: &[u64]) -> Self {
         Self { state: numbers.iter().fold(0, |state, &number| mix(state.wrapping_add(GAMMA) ^ number)) }
     }
@@ -31,8 +31,8 @@ impl SplitMix64 {
 
     /// Returns an integer from 0 to `end` − 1. All are equally likely.
     ///
-    /// Multiplies instead of dividing, and rejects the few values that would favour some integers. Source: D.
-    /// Lemire, "Fast random integer generation in an interval", 2019.
+    /// Multiplies instead of dividing, and rejects the few random values that would make some integers more
+    /// likely than others. Source: D. Lemire, "Fast random integer generation in an interval", 2019.
     ///
     /// # Panics
     /// If `end` is 0.

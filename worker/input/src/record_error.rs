@@ -26,7 +26,7 @@ pub enum RecordError {
         max: u64,
     },
     /// A label is not the number of a class.
-    #[error("the label is {label}, expected 0 to {max}: check that the file has this format")]
+    #[error("the label is {label}, expected 0 to {max}: correct the format in the spec, or the file")]
     Label {
         /// The label found.
         label: u8,

@@ -12,9 +12,9 @@ pub const HELD_BYTES_MAX: u64 = 4 << 30;
 /// A data set that grows by one example at a time.
 pub(super) struct Rows {
     columns: Vec<(ColumnSpec, Storage)>,
-    /// The number of elements per example of each column.
+    /// For each column, the number of elements in one example.
     elements: Vec<usize>,
-    /// The number of bytes per example of all columns together.
+    /// The number of bytes that one example takes in all columns together.
     bytes: u64,
     examples: u64,
     /// True if examples are stored; false if they are only counted.
@@ -44,8 +44,8 @@ impl Rows {
     /// Reserves memory for one more example. [`end`](Self::end) completes it.
     ///
     /// # Errors
-    /// [`InputError::Held`] if the set would exceed [`HELD_BYTES_MAX`]; [`InputError::NoRoom`] if the system
-    /// has no memory left.
+    /// [`InputError::Held`] if the stored examples would exceed [`HELD_BYTES_MAX`]; [`InputError::NoRoom`] if
+    /// the system has no memory left.
     pub(super) fn begin(&mut self) -> Result<(), InputError> {
         if self.keep && (self.examples + 1).saturating_mul(self.bytes) > HELD_BYTES_MAX {
             return Err(InputError::Held { examples: self.examples, bytes: self.bytes, max: HELD_BYTES_MAX });

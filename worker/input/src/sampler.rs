@@ -126,8 +126,8 @@ impl Sampler {
     /// Moves the sampler to a position that was saved by a sampler with the same seed and share.
     ///
     /// # Errors
-    /// [`InputError::Position`] if the offset is not below the share's length; the position is then
-    /// unchanged.
+    /// [`InputError::Position`] if the offset is not below the share's length; in this case, the sampler does
+    /// not move.
     pub fn restore(&mut self, position: Position) -> Result<(), InputError> {
         let Position { epoch, offset } = position;
         if offset >= self.share.len() {
@@ -275,8 +275,8 @@ mod tests {
             prop_assert_eq!(sorted, in_order);
         }
 
-        /// (E): the number of batches is that of all examples in n epochs, divided by `batch` and rounded
-        /// down.
+        /// (E): the number of batches in n epochs is the number of examples in n epochs, divided by `batch`
+        /// and rounded down.
         #[test]
         fn ends_after_the_last_full_batch(
             examples in 1usize..40, batch in 1usize..50, epochs in 1u64..5, restore: bool,

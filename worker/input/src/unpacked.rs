@@ -85,7 +85,7 @@ impl Unpacked {
         read_up_to(self, buffer).map_err(|source| self.error(source))
     }
 
-    /// Appends `expected` bytes to `data`, or fewer if the file ends before. Returns the number of bytes
+    /// Appends `expected` bytes to `data`, or fewer if the file ends earlier. Returns the number of bytes
     /// appended. Allocates memory as data arrives.
     pub(super) fn append(&mut self, expected: usize, data: &mut Vec<u8>) -> Result<usize, InputError> {
         let mut added = 0;
@@ -177,8 +177,8 @@ pub(super) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result
     Ok(filled)
 }
 
-/// Appends exactly `expected` bytes to `data`. Allocates memory as data arrives, so a false header costs no
-/// memory.
+/// Reads until `data` contains exactly `expected` bytes. Allocates memory as data arrives, so a header that
+/// declares too many bytes costs no memory.
 ///
 /// On an error, `data` contains the bytes that arrived. The error kinds `UnexpectedEof` (the input is too
 /// short) and `OutOfMemory` come from this function.

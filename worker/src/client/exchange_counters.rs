@@ -37,7 +37,8 @@ struct ExchangeCounts {
 }
 
 impl ExchangeCounters {
-    /// Creates the counters for these shards. `callers` holds one connection for each ps task.
+    /// Creates the counters of the pushes and pulls of `shards`. `callers` holds one connection for each ps
+    /// task.
     pub(crate) fn new(
         credits: Budget,
         shards: impl Iterator<Item = ShardId>,

@@ -100,7 +100,7 @@ impl Gradients {
     /// Converts the gradients to values of the variables. The elements remain the same, and are not copied.
     ///
     /// # Panics
-    /// If a gradient was promised and is complete.
+    /// If a gradient was promised and is already complete, because it may have been sent.
     pub fn into_values(self) -> Values {
         let whole = |buffer: Option<Buffer>| {
             Segment::whole(Arc::new(buffer.expect("a gradient that has not been sent")))

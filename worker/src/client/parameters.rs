@@ -254,7 +254,7 @@ impl Parameters {
         Ok(ShardReply { version, last_step, verdict: None, step, payload, push: None, trip: None })
     }
 
-    /// Records the round-trip time of each push, which starts when the push could be sent.
+    /// Records the round-trip time of each push, counted from when the push could be sent.
     fn record_round_trips(&self, replies: &mut [ShardReply]) {
         let task = |position: usize| self.layout.shards[position].shard.task();
         let trips = replies.iter().enumerate().map(|(position, reply)| (task(position), reply.trip));
@@ -296,7 +296,7 @@ struct ShardReply {
     last_step: GlobalStep,
     /// The verdict on the push; `None` after a pull.
     verdict: Option<Verdict>,
-    /// The number of the worker's next step in the reply to a pull; 0 after a push.
+    /// The number of the worker's next step, as the reply to a pull gives it; 0 after a push.
     step: GlobalStep,
     payload: Payload,
     /// The times of the push, if the step is traced.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::error::ReplicaError;
 
-/// Returns, for each of `devices` devices, its part of a batch of `examples` examples. The parts are
+/// Splits a batch of `examples` examples into one part for each of `devices` devices. The parts are
 /// consecutive ranges, and their sizes differ by at most 1.
 ///
 /// # Errors

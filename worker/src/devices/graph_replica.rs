@@ -29,7 +29,7 @@ impl GraphReplica {
     /// Compiles the graph.
     ///
     /// # Errors
-    /// If the graph cannot be compiled, or if the data lack one of its inputs.
+    /// If the graph cannot be compiled, or if the data lack one of the graph's inputs.
     pub fn new(config: ReplicaConfig<'_>) -> Result<Self, ReplicaError> {
         let ReplicaConfig { graph, examples, columns, compute, .. } = config;
         let program = Program::training(graph, examples, columns, compute.threads())?;
@@ -43,7 +43,7 @@ impl GraphReplica {
     }
 }
 
-/// A wrapper of gradients that calls `complete` for each gradient as soon as it is final.
+/// A wrapper of gradients that calls `complete` for each gradient as soon as that gradient is final.
 struct Announced<'a, 'c> {
     gradients: &'a mut Gradients,
     complete: &'a mut Complete<'c>,

@@ -1,5 +1,6 @@
 //! All devices of one worker. Each has a clone of the graph and computes a part of every batch. The worker
-//! sums the gradients of all devices and sends them in a single push. This module must not depend on shards.
+//! sums the gradients of all devices and sends the sums in a single push. This module must not depend on
+//! shards.
 
 mod batch_parts;
 mod compute;
@@ -36,7 +37,7 @@ pub(crate) struct Devices {
     /// The meter of each device, which counts and times the device's messages.
     meters: Vec<Arc<Meter>>,
     arbiters: Vec<Arbiter>,
-    /// For each device, the range of a batch's examples that it computes.
+    /// For each device, the range of a batch's examples that the device computes.
     parts: Vec<Range<usize>>,
 }
 

@@ -1,5 +1,5 @@
-//! A view of an evaluator. The evaluator updates the view after each checkpoint, and a reader needs no
-//! request to the task. This module must not depend on stores.
+//! A view of an evaluator. The evaluator updates the view after each checkpoint, so the view can be read
+//! without a request to the task. This module must not depend on stores.
 
 use std::sync::Arc;
 use std::time::Duration;

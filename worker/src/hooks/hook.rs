@@ -15,7 +15,8 @@ use crate::telemetry::Plots;
 /// A user-defined extension of one worker's training. The worker calls its hooks between two steps, and
 /// waits until each call returns.
 ///
-/// If a call returns an error, the worker and the job end; the text of the error is given as the reason.
+/// If a call returns an error, the worker and the job end, and the text of the error is reported as the
+/// reason.
 pub trait Hook: Send {
     /// Runs before the first step.
     ///

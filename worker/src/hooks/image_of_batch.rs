@@ -15,9 +15,9 @@ use crate::telemetry::Plots;
 
 /// A hook that plots the first example of a batch as `input/NAME` at regular intervals. It plots the first
 /// column of floats that has the shape of an image. This is `[height, width, channels]` with 1, 3 or 4
-/// channels and at least 2 pixels on each side, or `[height, width]` with at least 8 pixels on each side. An
-/// image with more than `SUMMARY_BYTES_MAX` elements does not count. If there is no such column, the hook
-/// does nothing.
+/// channels and at least 2 pixels on each side, or `[height, width]` with at least 8 pixels on each side. A
+/// shape with more than `SUMMARY_BYTES_MAX` elements does not count as an image. If there is no such column,
+/// the hook does nothing.
 #[derive(Clone, Debug)]
 pub struct ImageOfBatch {
     every: Duration,

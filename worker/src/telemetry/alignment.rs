@@ -1,15 +1,14 @@
 //! Estimates the offset of another task's clock from calls to that task. As in NTP (Mills, RFC 5905, 2010),
-//! the offset is that of the call with the shortest round trip. It must not depend on clocks or connections.
-//!
-//! Wanted properties: (A) the error of the estimate is at most half of the shortest round trip among the
-//! last [`CALLS_MAX`] calls, and 0 if both directions take equally long; (B) the times that `place` returns
-//! lie within the call; (C) their order is preserved.
+//! the offset is that of the call with the shortest round trip. This module must not depend on clocks or
+//! connections. Wanted properties: (A) the error of the estimate is at most half of the shortest round trip
+//! among the last [`CALLS_MAX`] calls, and 0 if both directions take equally long; (B) the times that
+//! `place` returns lie within the call; (C) their order is preserved.
 
 use std::collections::VecDeque;
 
 use pushpull_messages::observe::{Micros, PushTimes};
 
-/// The number of calls whose estimates are stored. Older estimates are dropped because clocks drift.
+/// The maximum number of calls whose estimates are stored. Older estimates are dropped because clocks drift.
 const CALLS_MAX: usize = 8;
 
 /// The estimated offset of another task's clock from this task's clock.
@@ -50,7 +49,8 @@ impl Alignment {
         self.calls.push_back(estimate);
     }
 
-    /// Returns the other task's clock minus this task's clock; `None` before the first call.
+    /// Returns the time on the other task's clock minus the time on this task's clock; `None` before the
+    /// first call.
     pub(crate) fn offset(&self) -> Option<Micros> {
         self.calls.iter().min_by_key(|estimate| estimate.round_trip).map(|estimate| estimate.offset)
     }
@@ -90,9 +90,9 @@ mod tests {
 
     use super::*;
 
-    /// Returns a call that begins at `at` on this task's clock, to a task whose clock is ahead by `ahead`.
-    /// `out`, `there` and `home` are the durations of the request, of the work on the other task, and of the
-    /// reply.
+    /// Returns a call to a task whose clock is ahead by `ahead`. The call begins at `at` on this task's
+    /// clock. `out`, `there` and `home` are the durations of the request, of the work on the other task, and
+    /// of the reply.
     fn call(at: Micros, ahead: Micros, [out, there, home]: [Micros; 3]) -> CallTimes {
         let received = at + out + ahead;
         CallTimes { sent: at, received, answered: received + there, back: at + out + there + home }

@@ -26,7 +26,7 @@ impl Gauge {
         Self { every, last: None }
     }
 
-    /// Returns true if the norm should be measured at `step`, and then records `step` as measured.
+    /// Returns true if the norm should be measured at `step`, and if so, records `step` as measured.
     pub(crate) fn is_due(&mut self, step: LocalStep, now: Instant) -> bool {
         let due = self.last.is_none_or(|(last, at)| {
             step.0.saturating_sub(last.0) >= STEPS && now.saturating_duration_since(at) >= self.every

@@ -27,7 +27,7 @@ struct LifeState {
     devices: Vec<Arc<Meter>>,
 }
 
-/// A guard that marks its task as ended when it is dropped, even if the task panics.
+/// A guard that, when dropped, marks its task as ended, even if the task panics.
 #[derive(Debug)]
 pub(crate) struct EndOfLife(Life);
 
@@ -38,7 +38,8 @@ impl Life {
         Self { now: Arc::new(Mutex::new(now)), interrupt }
     }
 
-    /// Returns a guard that marks the task as ended. The task holds it until it ends.
+    /// Returns a guard that marks the task as ended when the guard is dropped. The task holds the guard
+    /// until the task ends.
     pub(crate) fn end(&self) -> EndOfLife {
         EndOfLife(self.clone())
     }

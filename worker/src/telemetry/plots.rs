@@ -9,8 +9,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pushpull_messages::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
-/// Summaries that wait for the next report. Their number and bytes are limited to what a report can contain.
-/// Clones share the same summaries.
+/// Summaries that wait for the next report. Their number and their size are limited to what a report can
+/// contain. Clones share the same summaries.
 #[derive(Clone, Debug, Default)]
 pub struct Plots(Arc<Mutex<WaitingSummaries>>);
 

@@ -98,8 +98,8 @@ impl Reporter {
     }
 
     /// Sends a report in every interval `every` until all receivers of `stop` are dropped. Sets `stop` if
-    /// the chief tells the worker to stop. At the end, waits for the reply to the report in flight, and
-    /// sends all remaining summaries and spans.
+    /// the chief tells the worker to stop. If a report fails, returns at once, which closes `stop`. At the
+    /// end, waits for the reply to the report in flight, and sends all remaining summaries and spans.
     pub(crate) async fn run(mut self, stop: watch::Sender<Option<String>>, every: Duration) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -157,14 +157,14 @@ impl Reporter {
         let spans = self.unanswered[1] + self.sources.spans.len();
         if summaries + spans == 0 {
             tracing::debug!(
-                "the chief did not reply to the last report; it may lack the final counts of this worker"
+                "the chief may lack the final counts of this worker: it did not reply to the last report"
             );
             return;
         }
         tracing::warn!(
             summaries,
             spans,
-            "the chief did not reply to the last report; its summary and trace files may be incomplete"
+            "the chief's summary and trace files may be incomplete: it did not reply to the last report"
         );
     }
 

@@ -150,7 +150,7 @@ pub(crate) mod tests {
         })
     }
 
-    /// Checks that (A) holds in each lane of one step: its spans nest or do not overlap.
+    /// Checks that (A) holds in each lane of one step: the spans of a lane nest or do not overlap.
     fn check_lanes(spans: &[SpanSpec]) -> Result<(), TestCaseError> {
         let mut lanes: BTreeMap<(TaskId, &str), Vec<&SpanSpec>> = BTreeMap::new();
         for span in spans {
@@ -163,8 +163,8 @@ pub(crate) mod tests {
         Ok(())
     }
 
-    /// Checks that (B) holds for one push: its spans lie within it. If `whole`, checks that it has all its
-    /// parts.
+    /// Checks that (B) holds for one push: its spans lie within it. If `whole` is true, also checks that the
+    /// push has a span for each of its parts.
     fn check_push(
         spans: &[SpanSpec],
         push: &TracedPush,

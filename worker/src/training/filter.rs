@@ -22,8 +22,8 @@ pub(crate) struct Filter {
     variables: Vec<FilteredVariable>,
     dropped: u64,
     dropped_in_a_row: u32,
-    /// The norm of the last gradients before they were clipped by norm; `None` if the job does not clip by
-    /// norm.
+    /// The norm of the gradients that were filtered last, measured before they were clipped by norm; `None`
+    /// if the job does not clip by norm.
     norm: Option<f64>,
 }
 
@@ -54,9 +54,9 @@ impl Filter {
         self.dropped
     }
 
-    /// Returns the Euclidean norm of the last gradients before they were clipped by norm. If the job does
-    /// not clip by norm, measures the norm if `wanted` is true, and returns `None` otherwise. A norm that is
-    /// not finite is also returned as `None`.
+    /// Returns the Euclidean norm of the gradients that were filtered last, measured before they were
+    /// clipped by norm. If the job does not clip by norm, measures the norm of `gradients` if `wanted` is
+    /// true, and returns `None` otherwise. A norm that is not finite is also returned as `None`.
     pub(crate) fn norm(&self, gradients: &Gradients, wanted: bool) -> Option<f32> {
         let norm = self.norm.or_else(|| wanted.then(|| self.measure(gradients)))?;
         Some(norm as f32).filter(|norm| norm.is_finite())

@@ -20,8 +20,8 @@ use crate::hooks::{Hook, MakeHook, Start};
 use crate::preparation::{Preparation, Prepared, blocking};
 use crate::telemetry::{Journal, Life};
 
-/// The time that is added to the worker's limit for the start of the job. With it, the chief fails first;
-/// the chief's error names the missing tasks.
+/// The time that is added to the worker's limit for the start of the job. It lets the chief fail first,
+/// because the chief's error names the missing tasks.
 const CHIEF_FIRST: Duration = Duration::from_secs(10);
 
 /// The objects with which a registered worker trains.

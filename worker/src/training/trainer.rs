@@ -18,7 +18,8 @@ use crate::error::WorkerError;
 use crate::hooks::{Hook, StepContext, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
-/// The number of last steps over which the final loss of a worker is averaged.
+/// The maximum number of steps over which the final loss of a worker is averaged: the last ones whose
+/// gradients were applied or held.
 const LAST_LOSSES: usize = 100;
 
 /// The training loop, with the objects that it uses.
@@ -53,7 +54,7 @@ pub(super) struct Trained {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrainingProgress {
     pub local_step: LocalStep,
-    /// The mean loss over the last steps; NaN if no step was taken.
+    /// The mean loss over the last steps whose gradients were applied or held; NaN if there is no such step.
     pub loss: f32,
     /// The number of steps whose gradients were dropped; `local_step` does not count these steps.
     pub skipped: u64,

@@ -39,7 +39,7 @@ impl Cause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub finding: Finding,
-    /// The time for which the condition has lasted, if a single snapshot shows it; zero otherwise.
+    /// The time for which the condition has lasted, if a single snapshot shows this time; zero otherwise.
     pub lasted: Duration,
     pub cause: Cause,
 }

@@ -63,7 +63,8 @@ pub(crate) struct Overview {
     ps: BTreeMap<TaskId, PsStatus>,
     workers: BTreeMap<u32, WorkerHistory>,
     shards: BTreeMap<ShardId, ShardHistory>,
-    /// The number of updates on the most advanced shard, over the last seconds.
+    /// The total number of updates on the most advanced shard, as it was at several times in the last
+    /// seconds.
     steps: Window<u64>,
     /// The number of variables on each shard. A variable counts if the shard has at least one of its slices.
     variables: BTreeMap<ShardId, u64>,
@@ -83,7 +84,8 @@ pub(crate) struct Overview {
 }
 
 impl Overview {
-    /// Creates the overview of a job. `location` is the store of its checkpoints, if it makes any.
+    /// Creates the overview of a job. `location` is where the job stores its checkpoints; `None` if it makes
+    /// none.
     pub(crate) fn new(job: &JobSpec, identity: &Identity, location: Option<&str>) -> Self {
         let variables = &job.graph.variables;
         let summary = JobSummary {
@@ -290,7 +292,7 @@ impl Overview {
         }
     }
 
-    /// Returns whether the worker of this name is training.
+    /// Returns whether the worker with this name is training.
     fn trains(&self, name: &str) -> bool {
         let mut workers = self.workers.values().map(WorkerHistory::status);
         workers.any(|status| {

@@ -17,7 +17,7 @@ use super::peer_times::{PeerTimes, shown};
 const LATE: (f64, u64) = (2.0, 5_000);
 /// A shard that is busy for at least this fraction of the time counts as overloaded.
 const BUSY: f64 = 0.8;
-/// Messages pile up only if they wait for at least this time, in microseconds.
+/// Messages count as piled up only if they wait for at least this time, in microseconds.
 const WAIT_US: u64 = 5_000;
 /// A shard where messages pile up counts as overloaded if it is busy for at least this fraction of the time.
 /// At a less busy shard, messages wait only because many of them arrive at the same moment.

@@ -1,8 +1,8 @@
 //! The recent values of a count, and its rate of increase over the last seconds. Reads no clock.
 //!
 //! Wanted properties: (A) the stored counts cover the last seconds, or the last few increments if these are
-//! seconds apart, and their number is bounded; (B) every stored count was added at the stored time; (C) if
-//! no count was added for [`SPAN`], `ends` returns `None` and the rate is 0.
+//! seconds apart, and the number of stored counts is bounded; (B) every stored count was added at the stored
+//! time; (C) if no count was added for [`SPAN`], `ends` returns `None` and the rate is 0.
 
 use std::collections::VecDeque;
 use std::time::Duration;

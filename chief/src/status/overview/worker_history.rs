@@ -27,7 +27,7 @@ impl Counted for Arc<WorkerSnapshot> {
 pub(crate) struct WorkerHistory {
     status: MemberStatus,
     latest: Option<LatestReport>,
-    /// The snapshots of the last seconds from the current incarnation.
+    /// The snapshots that the worker's current incarnation has sent in the last seconds.
     past: Window<Arc<WorkerSnapshot>>,
     /// The usual time of each phase of a step in the current incarnation, in microseconds.
     usual_us: Vec<(String, u64)>,
@@ -58,7 +58,7 @@ impl WorkerHistory {
         self.status = status;
     }
 
-    /// Records the latest report, and adds the new part of it to `segment`.
+    /// Records the latest report, and adds to `segment` what the worker has done since the report before.
     pub(crate) fn report(&mut self, latest: &LatestReport, segment: &mut Segment) {
         let known = self.latest.as_ref().is_some_and(|known| known.at >= latest.at);
         if known || self.status.life != Some(latest.life) {
@@ -97,8 +97,8 @@ impl WorkerHistory {
         after.round_trips.iter().enumerate().map(since).collect()
     }
 
-    /// Returns the data for judging whether the worker holds up the others. `row` is its row at the time
-    /// `now`.
+    /// Returns the data for judging whether the worker holds up the others. `row` is the worker's row at the
+    /// time `now`.
     pub(crate) fn trainer<'a>(&'a self, now: Duration, row: &'a WorkerRow) -> Trainer<'a> {
         let last = self.past.last().map(|(_, last)| last);
         let at = last.and_then(|last| Some((last.phase.as_deref()?, Duration::from_micros(last.phase_us))));

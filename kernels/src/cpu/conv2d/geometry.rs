@@ -69,8 +69,8 @@ impl Conv2d {
     }
 
     /// Returns the number of floats of scratch memory that [`conv2d_input_grad`](super::conv2d_input_grad)
-    /// needs: the size of a transposed copy of the kernel and, if there is padding, of the gradient of the
-    /// padded images.
+    /// needs: the size of a transposed copy of the kernel, plus, if there is padding, the size of the
+    /// gradient with respect to the padded images.
     pub fn input_grad_scratch(&self) -> usize {
         // The sum cannot overflow, because both numbers are lengths of slices of floats, and so at most a
         // quarter of `isize::MAX`.
@@ -107,8 +107,9 @@ impl Conv2d {
         self.horizontal.padded * self.cin
     }
 
-    /// Returns the number of elements of one line of a window, which are contiguous in the padded image. In
-    /// the matrix of the kernel, each line of the window has the same number of rows.
+    /// Returns the number of elements of one line of a window, which are contiguous in the padded image.
+    /// This is also the number of rows of the kernel, seen as a matrix, that belong to one line of the
+    /// window.
     pub(super) fn run(&self) -> usize {
         self.horizontal.window * self.cin
     }
@@ -144,7 +145,8 @@ pub(super) struct Windows<'a> {
     /// The position of the next output pixel in its image.
     row: usize,
     col: usize,
-    /// The starts of the next pixel's padded image, of the first window in its row, and of its own window.
+    /// Three starts for the next output pixel: that of its padded image (`image`), of the first window in
+    /// its row (`line`), and of its own window (`at`).
     image: usize,
     line: usize,
     at: usize,

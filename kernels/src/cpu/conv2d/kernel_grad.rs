@@ -45,8 +45,8 @@ impl WithSimd for KernelGrad<'_> {
     }
 }
 
-/// Computes `Q` rows of the kernel's gradient from one image. `x` begins at the elements of the first window
-/// that these rows read.
+/// Computes `Q` rows of the kernel's gradient from one image. `x` begins at the first element that these
+/// rows read, which is in the first window.
 struct Tile<'a, 'b, const Q: usize> {
     dst: &'b mut [f32],
     x: &'a [f32],

@@ -21,7 +21,7 @@ use crate::cpu::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 /// If a label is not in `0..classes`.
 ///
 /// # Panics
-/// If `logits` does not have the same number of classes for each label.
+/// If the length of `logits` is not a multiple of the number of labels.
 #[track_caller]
 pub fn softmax_cross_entropy(
     logits: &[f32],
@@ -136,7 +136,7 @@ mod tests {
     use crate::cpu::tests::{assert_close, bits, floats};
     use crate::cpu::{count_correct, count_in_top_k};
 
-    /// Returns logits in ±`scale`, and valid labels.
+    /// Returns logits from −`scale` to `scale`, and valid labels.
     fn batch(rows: usize, classes: usize, scale: f32, seed: u32) -> (Vec<f32>, Vec<i32>) {
         let logits = floats(rows * classes, seed.into()).into_iter().map(|x| x * scale).collect();
         (logits, (0..rows).map(|row| ((row * 7 + seed as usize % 97) % classes) as i32).collect())

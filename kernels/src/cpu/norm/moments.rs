@@ -58,8 +58,8 @@ impl WithSimd for ColumnMoments<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        /// The columns and rows of a part. A part is read twice, for its means and for the differences from
-        /// them; it stays in the first-level cache, so that memory is read only once.
+        /// The numbers of columns and of rows in a part. A part is read twice, for its means and for the
+        /// differences from them; it stays in the first-level cache, so that memory is read only once.
         const COLS: usize = 64;
         const ROWS: usize = 64;
         let Self { mean, squares, x } = self;

@@ -103,13 +103,13 @@ impl Pool2d {
 /// The pixels of a window that are inside the image.
 #[derive(Clone, Copy)]
 pub(super) struct Pixels {
-    /// The position of the first of these pixels in the image.
+    /// The position in the image at which the first of these pixels begins.
     first: usize,
     line: usize,
     channels: usize,
     pub rows: usize,
     pub cols: usize,
-    /// The number of the first of these pixels within the window, which is `width` pixels wide.
+    /// The number that the first of these pixels has in the window; the window is `width` pixels wide.
     number: usize,
     width: usize,
 }

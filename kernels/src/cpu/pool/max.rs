@@ -10,8 +10,8 @@ use crate::cpu::shape::expect_len;
 use crate::cpu::threads::{Strided, Threads, share, share_rows};
 
 /// Computes the maximum of each channel in each window: `dst` is `[n, ho, wo, c]`, `x` is `[n, h, w, c]`.
-/// `argmax`, also `[n, ho, wo, c]`, gets the number of each maximum's pixel within its window, for the
-/// gradient. Pixels are counted row by row, with padding.
+/// The gradient needs to know which pixel had the maximum: `argmax`, also `[n, ho, wo, c]`, gets the number
+/// of this pixel within its window. Pixels are counted row by row, including those in the padding.
 ///
 /// If several pixels have the maximum, the first one counts. If the window contains a NaN, the maximum is
 /// NaN.

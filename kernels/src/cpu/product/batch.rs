@@ -52,8 +52,8 @@ pub fn batched_matmul_scratch(batch: usize, product: &Product, threads: Threads)
     }
 }
 
-/// Returns the number of tasks into which the batch is divided. If it is 1, each product may be divided
-/// among the threads instead.
+/// Returns the number of tasks into which the batch is divided. If the number is 1, each product may be
+/// divided among the threads instead.
 fn tasks(batch: usize, product: &Product, threads: Threads) -> usize {
     match threads {
         Threads::Pool(count) if batch >= count => {

@@ -23,8 +23,8 @@ pub(super) const FLOPS_PER_TASK: usize = 1 << 20;
 pub(super) const ALIGN: usize = 16;
 
 impl Product {
-    /// Returns the product of `a`, `[m, k]` (stored `[k, m]` with `transpose_a`), and `b`, `[k, n]` (stored
-    /// `[n, k]` with `transpose_b`).
+    /// Returns the shapes of the product of `a`, `[m, k]`, and `b`, `[k, n]`. With `transpose_a`, `a` is
+    /// stored as `[k, m]`; with `transpose_b`, `b` is stored as `[n, k]`.
     ///
     /// # Errors
     /// If the shapes require a slice that is too long.
@@ -67,9 +67,10 @@ impl Product {
 
     /// Returns true if the product is flipped: computed as `dstᵀ = bᵀ · aᵀ`, and stored transposed.
     ///
-    /// The right-hand matrix is read in vectors along its rows. If it is stored transposed, it must
-    /// therefore be transposed first. The product is flipped if transposing the left-hand matrix and the
-    /// result is less work.
+    /// The right-hand matrix, `b` or `aᵀ`, is read in vectors along its rows, so it must be transposed first
+    /// if it is stored transposed. The product is flipped if that is less work in total. The work includes
+    /// all transpositions (when flipped, also that of the result), and the unused part of the last vector of
+    /// each row.
     pub(super) fn is_flipped(&self) -> bool {
         let cost = |flipped: bool| {
             let cols = if flipped { self.m } else { self.n };

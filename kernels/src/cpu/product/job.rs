@@ -14,7 +14,7 @@ pub(super) struct Left<'a> {
     pub transposed: bool,
     pub rows: usize,
     pub depth: usize,
-    /// The first row of the whole matrix that is in the part.
+    /// The index that the first row of the part has in the whole matrix.
     pub first_row: usize,
     pub first_term: usize,
 }

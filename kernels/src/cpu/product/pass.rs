@@ -92,7 +92,8 @@ impl Pass<'_, '_> {
     }
 }
 
-/// The values from [`Start`] to which the terms of one tile are added.
+/// The values to which a pass adds the terms of one tile: those of [`Start`] in the first pass, and the old
+/// values in later passes.
 enum TileStart<'a, const P: usize> {
     Zero,
     Old,
@@ -129,8 +130,8 @@ impl<const P: usize> Rows<P> for Along<'_, P> {
     }
 }
 
-/// `P` rows of a matrix that is stored transposed: each stored row holds one element of each of them, next
-/// to each other.
+/// `P` rows of a matrix that is stored transposed: each stored row holds one element of each of these `P`
+/// rows, side by side.
 struct Across<'a> {
     data: &'a [f32],
     stride: usize,
@@ -159,8 +160,8 @@ struct Tile<'a, 'r, L, const P: usize> {
     row: usize,
     at: usize,
     left: L,
-    /// The rows of the right-hand matrix, at a distance of `stride` elements. The panel has their columns
-    /// from `from` on.
+    /// The rows of the right-hand matrix; their starts are `stride` elements apart. The panel consists of
+    /// the columns from `from` on.
     right: &'a [f32],
     stride: usize,
     from: usize,

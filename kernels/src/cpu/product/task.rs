@@ -138,8 +138,8 @@ impl WithSimd for Part<'_> {
     }
 }
 
-/// Returns the parts into which a flipped product is divided. Each part, given by its first column and row,
-/// is transposed and stored at once.
+/// Returns the first column and the first row of each part of a flipped product. The parts are computed,
+/// transposed and stored one after the other.
 #[inline(always)]
 fn flips(rows: &Range<usize>, cols: &Range<usize>) -> impl Iterator<Item = (usize, usize)> {
     cols.clone().step_by(PANEL).flat_map(|col| rows.clone().step_by(FLIP_ROWS).map(move |row| (col, row)))

@@ -33,8 +33,8 @@ pub(super) fn transpose<S: Simd>(
         return avx512::transpose(v4, dst, (src, src_stride), rows, cols);
     }
     let _ = simd;
-    /// The side of a square block. The source and destination of a block both fit into the first-level
-    /// cache.
+    /// The side of a square block, in elements. The source and destination of a block both fit into the
+    /// first-level cache.
     const BLOCK: usize = 8;
     for row in (0..rows).step_by(BLOCK) {
         for col in (0..cols).step_by(BLOCK) {
@@ -92,8 +92,8 @@ mod avx512 {
         }
     }
 
-    /// Returns the transposed square. Each of the four steps doubles the number of adjacent elements of a
-    /// column.
+    /// Returns the transposed square. Each of the four steps doubles the number of elements of a column that
+    /// are next to each other.
     #[inline(always)]
     fn transpose_square(simd: V4, x: [f32x16; SIDE]) -> [f32x16; SIDE] {
         let f = simd.avx512f;

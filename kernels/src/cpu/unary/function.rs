@@ -94,8 +94,8 @@ impl Unary {
     }
 }
 
-/// A loop that applies a [`Unary`]. It takes the function as a type parameter, and so is compiled separately
-/// for each function.
+/// A loop that applies a [`Unary`]. The loop takes the function as a type parameter, and so is compiled
+/// separately for each function.
 ///
 /// The functions are named functions instead of closures. A closure would have a different type in each
 /// caller, and so every loop over it would be compiled again.
@@ -189,8 +189,8 @@ fn leaky_grad(slope: f32) -> impl Fn(f32, f32) -> f32 + Copy + Sync {
 /// √(2/π), and the factor of the cube in Gelu.
 const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
 
-/// Computes Gelu with the sigmoid. `1 + tanh u` is twice the sigmoid of `2u`, and the sigmoid does not lose
-/// digits.
+/// Computes Gelu with the sigmoid. `1 + tanh u` is twice the sigmoid of `2u`, and for negative `u` only the
+/// sigmoid keeps all digits.
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
     x * gelu_gate(x)

@@ -23,7 +23,8 @@ pub struct Credit {
 }
 
 impl Budget {
-    /// Returns a budget of `bytes`, at least 1 KiB and at most 4 TiB.
+    /// Returns a budget of `bytes` bytes. A number below 1 KiB becomes 1 KiB, and a number above 4 TiB
+    /// becomes 4 TiB.
     pub fn new(bytes: u64) -> Self {
         let units_max = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).max(1);
         let units_max = units_max.min(Semaphore::MAX_PERMITS as u32);

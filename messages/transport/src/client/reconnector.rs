@@ -1,5 +1,5 @@
 //! Keeps a client connected: when the connection breaks, dials again for a bounded time. The client itself
-//! repeats the calls.
+//! sends the requests again.
 
 use std::sync::Arc;
 use std::time::Duration;

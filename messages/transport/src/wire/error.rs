@@ -23,7 +23,7 @@ pub enum WireError {
         /// The version of the peer.
         got: u16,
     },
-    /// The frame has flags that are unknown in this version; holds all flags.
+    /// The frame has flags that this version of the protocol does not know; holds all flags of the frame.
     #[error("unknown flags {0:#x} in a frame")]
     Flags(u32),
     /// A part of the frame is too large.
@@ -46,7 +46,8 @@ pub enum WireError {
         /// The checksum of the bytes that arrived.
         got: u32,
     },
-    /// The segments that the header lists do not add up to the payload's size in the prefix.
+    /// The sizes of the segments that the header lists do not add up to the payload size that the prefix
+    /// states.
     #[error("the header describes {described} payload bytes, but the frame has {got}")]
     Segments {
         /// The payload's size according to the segments, in bytes.

@@ -17,7 +17,7 @@ const SEGMENTS_MAX: usize = 1 << 20;
 /// A message with its payload, as any transport sends it.
 #[derive(Clone, Debug)]
 pub struct Envelope {
-    /// The id of the request. The message is the request or its answer.
+    /// The id of the request. An answer has the same id as the request that it answers.
     pub request: RequestId,
     /// The message.
     pub message: Message,
@@ -31,7 +31,8 @@ pub struct Envelope {
 struct Header<'a>(#[serde(deserialize_with = "segments")] Vec<u64>, #[serde(with = "raw")] &'a [u8]);
 
 /// Reads the list of segment lengths, and fails as soon as the list has too many elements. A length may take
-/// one byte on the wire but takes eight in memory, so the limit on the header's size is not enough.
+/// one byte on the wire but takes eight in memory, so the limit on the header's size does not limit the
+/// memory enough.
 fn segments<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
     struct Lengths;
 
@@ -79,10 +80,10 @@ pub struct FrameHead {
     pub starts: Vec<u64>,
 }
 
-/// Encodes a frame up to its payload. If `payload_crc`, reads the payload to compute its checksum.
+/// Encodes a frame up to its payload. If `payload_crc` is true, reads the payload to compute its checksum.
 ///
 /// # Errors
-/// Returns an error if the header is larger than any peer accepts.
+/// Returns an error if the header is larger than the largest header that a peer accepts.
 pub fn encode_head(envelope: &Envelope, payload_crc: bool) -> Result<FrameHead, WireError> {
     let segments = envelope.payload.segments();
     let lengths: Vec<u64> = segments.iter().map(|segment| segment.len() as u64).collect();

@@ -20,7 +20,7 @@ const CHECKED_BYTES: usize = PREFIX_BYTES - 4;
 pub struct Prefix {
     /// The kind of the message in the header.
     pub kind: u16,
-    /// The id of the request. The message is the request or its answer.
+    /// The id of the request. An answer has the same id as the request that it answers.
     pub request: RequestId,
     /// The size of the header in bytes.
     pub header_bytes: u32,

@@ -1,8 +1,8 @@
 //! The state of a shard: its contents, the waiting workers, and its counts. A push that fails a check
-//! changes no value. `R` is the caller's handle that sends an answer, because an answer may be due long
-//! after its request. The caller reads and writes files on request. Wanted properties: (V1) the version
-//! never decreases; (V2) every push is counted under exactly one verdict; (V3) exactly `last_step` updates
-//! are applied.
+//! changes no value. An answer may be due long after its request, so each request comes with a handle that
+//! sends the answer; `R` is the handle's type. The caller reads and writes files when the state machine
+//! requests it. Wanted properties: (V1) the version never decreases; (V2) every push is counted under
+//! exactly one verdict; (V3) exactly `last_step` updates are applied.
 
 mod create;
 mod files;
@@ -100,8 +100,8 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Sets the step at which the shard stops to the one that `stop` names, or to the job's last step if that
-    /// is smaller. Changes nothing if the shard's version is already greater.
+    /// Makes the shard stop at the step that `stop` names, or at the job's last step if that is smaller. The
+    /// end stays the same if the shard's version is already greater than the named step.
     pub fn stop_at(&mut self, stop: &StopAt, reply: R) -> Vec<Answer<R>> {
         let contents = match created(&mut self.contents, self.id) {
             Ok(contents) => contents,

@@ -39,8 +39,9 @@ impl<R> ShardState<R> {
         }
     }
 
-    /// Checks a pull. If the pull joins or names a step, updates the membership of its worker, and returns
-    /// the worker with its next step. If the pull only reads the latest values, returns `None` instead.
+    /// Checks a pull. If the pull is for joining the job or for a step, updates the membership of its
+    /// worker, and returns the worker with its next step. If the pull only reads the latest values, returns
+    /// `None` instead.
     fn begin_pull(
         &mut self,
         pull: &Pull,

@@ -1,5 +1,5 @@
 //! Samples of an evaluator: the number of its evaluations, and the results of the last evaluation. The
-//! chief's samples use the same code for the results of its evaluations.
+//! chief's own evaluations become samples through the same code.
 
 use pushpull_messages::message::MetricValue;
 use pushpull_messages::observe::EvaluatorSnapshot;

@@ -142,8 +142,8 @@ impl Samples<'_> {
         self.histogram(name, labels, bounds, staleness.buckets.as_slice(), staleness.sum as f64);
     }
 
-    /// Adds a histogram. `counts` has one count for each of `bounds`, the upper bounds of the buckets, and a
-    /// last count for all values above the last bound.
+    /// Adds a histogram. `bounds` are the upper bounds of the buckets. `counts` has one count for each
+    /// bound, and one more for all values above the last bound.
     fn histogram(
         &mut self,
         name: &str,

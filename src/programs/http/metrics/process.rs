@@ -95,8 +95,9 @@ pub(super) fn readings() -> Vec<Reading> {
     readings
 }
 
-/// Returns the time at which the system started, in seconds since 1970. It is read once: the system computes
-/// it from the clock, and a process whose start moves with the clock would look restarted.
+/// Returns the time at which the system started, in seconds since 1970. The time is read only once, because
+/// the system computes it from the clock: if it were read again after the clock was set, this process would
+/// seem to have restarted.
 fn system_start() -> Option<u64> {
     static START: OnceLock<Option<u64>> = OnceLock::new();
     *START.get_or_init(|| {

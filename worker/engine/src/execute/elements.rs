@@ -1,5 +1,5 @@
-//! Kernels that work on single elements, reduce them or move them. It must not depend on where values are
-//! stored.
+//! Kernels that work on single elements, reduce them or move them. This module must not depend on where
+//! values are stored.
 
 use pushpull_kernels::cpu::{self, Side, Step};
 

@@ -1,5 +1,5 @@
 //! Runs one instruction: calls its kernel on its inputs and outputs in memory. Also computes how much
-//! scratch memory a kernel needs. It must not depend on the graph.
+//! scratch memory a kernel needs. This module must not depend on the graph.
 
 mod elements;
 mod products;

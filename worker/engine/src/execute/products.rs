@@ -1,5 +1,5 @@
-//! Kernels that multiply: products, embeddings, convolutions and poolings. It must not depend on where
-//! values are stored.
+//! Kernels that multiply: products, embeddings, convolutions and poolings. This module must not depend on
+//! where values are stored.
 
 use pushpull_kernels::cpu::{self};
 

@@ -1,5 +1,5 @@
-//! Kernels that work on rows: normalisations, dropout and softmax. It must not depend on where values are
-//! stored.
+//! Kernels that work on rows: normalisations, dropout and softmax. This module must not depend on where
+//! values are stored.
 
 use pushpull_kernels::cpu::{self, Key};
 

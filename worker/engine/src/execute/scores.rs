@@ -1,4 +1,4 @@
-//! Kernels of losses and metrics. It must not depend on where values are stored.
+//! Kernels of losses and metrics. This module must not depend on where values are stored.
 
 use pushpull_kernels::cpu::{self};
 

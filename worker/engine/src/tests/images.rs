@@ -1,4 +1,4 @@
-//! Images, and the positions of every window's pixels in them. It must not depend on operations.
+//! Images, and the positions of every window's pixels in them. This module must not depend on operations.
 
 use pushpull_messages::graph::Padding;
 

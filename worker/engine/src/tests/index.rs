@@ -1,4 +1,4 @@
-//! Positions in a tensor, visited one by one. It must not depend on operations.
+//! Positions in a tensor, visited one by one. This module must not depend on operations.
 
 /// An iterator over all positions in a shape, in row-major order.
 pub(super) struct Index<'a> {

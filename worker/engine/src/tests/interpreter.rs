@@ -1,6 +1,6 @@
 //! The reference implementation for the tests of the engine. It computes the value of every node in f64, for
-//! one batch, by naive loops over the graph. It must not depend on kernels. Only the mask of a dropout comes
-//! from a kernel.
+//! one batch, by naive loops over the graph. This module must not depend on kernels. Only the mask of a
+//! dropout comes from a kernel.
 
 use pushpull_kernels::cpu::{self, Key};
 use pushpull_messages::graph::{BinaryOp, GraphSpec, Op, ReductionOp, UnaryOp};

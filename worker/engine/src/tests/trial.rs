@@ -1,5 +1,5 @@
 //! A graph with everything that it needs to run: data, values of its variables, and memory for its
-//! gradients. Runs the graph both compiled and interpreted. It must not depend on operations.
+//! gradients. Runs the graph both compiled and interpreted. This module must not depend on operations.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

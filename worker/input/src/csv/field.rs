@@ -13,7 +13,7 @@ const SHOWN_BYTES_MAX: usize = 40;
 /// A field that every row must have.
 pub(super) struct Field<'a> {
     pub(super) spec: &'a FieldSpec,
-    /// The position of the field in a row; set once the header has been read.
+    /// The position of the field in a row; set after the header, if any, has been read.
     pub(super) index: usize,
 }
 

@@ -1,6 +1,7 @@
 //! The strokes of the ten digits, in several styles. This is data only; `handwriting` distorts and draws it.
 
-/// A point on a stroke: the distance to the right and the distance down. A digit is about 1 high.
+/// A point on a stroke: its coordinates to the right and down, from the upper left corner of the digit. A
+/// digit is about 1 high.
 pub(super) type Point = (f32, f32);
 
 /// The strokes of one style of a digit. A stroke is a smooth curve through its points; a point that occurs

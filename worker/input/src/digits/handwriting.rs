@@ -1,6 +1,6 @@
 //! Draws handwritten digits: picks a style, distorts it and renders it as a small grey image.
-//! Uses only `+ − × ÷` and square roots, because only these give the same bits on every machine: no sine and
-//! no fused multiply-add.
+//! Uses only `+ − × ÷` and square roots, because other operations, such as a sine or a fused multiply-add, do
+//! not give the same bits on every machine.
 
 use pushpull_messages::tensor::Shape;
 
@@ -179,8 +179,8 @@ mod tests {
         assert!((0..20).all(|i| short.pixels(i) == long.pixels(i)));
     }
 
-    /// Compares a checksum (FNV-1a) with one computed earlier: the images must not depend on the machine or
-    /// the build profile.
+    /// Compares a checksum (FNV-1a) of the images with the expected one: the images must not depend on the
+    /// machine or the build profile.
     #[test]
     fn images_are_the_same_on_every_machine() {
         let set = Digits::draw(2026, 200).unwrap();

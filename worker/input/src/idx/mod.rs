@@ -149,7 +149,8 @@ impl IdxFile {
     }
 }
 
-/// Reads a big-endian number of the header. `offset` is its offset in the file, which an error names.
+/// Reads one big-endian number from the header. `offset` is where the number begins in the file; errors name
+/// this offset.
 fn read_u32(input: &mut impl Read, path: &Path, offset: u64) -> Result<u32, InputError> {
     let mut bytes = [0; 4];
     let truncated = |got| InputError::Truncated { file: path.to_path_buf(), offset, expected: 4, got };

@@ -1,5 +1,5 @@
 //! A data set together with its map stages. It fills batches in the form that a graph expects. This module
-//! must not depend on sharding, or on the use of a batch.
+//! must not depend on sharding, or on what a batch is used for.
 
 use std::sync::Arc;
 

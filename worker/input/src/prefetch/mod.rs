@@ -1,5 +1,5 @@
 //! Prepares batches ahead of time on a separate thread, so training steps do not wait for input. This module
-//! must not depend on the use of a batch.
+//! must not depend on what a batch is used for.
 
 use std::any::Any;
 use std::io;
@@ -96,7 +96,7 @@ impl Prefetch {
         })
     }
 
-    /// Starts a thread that calls `fill` until it returns an error.
+    /// Starts a thread that calls `fill` until `fill` returns an error or the receiver is closed.
     fn start_with(
         ready: usize,
         fill: impl FnMut(&mut Batch) -> Result<(), InputError> + Send + 'static,

@@ -14,7 +14,7 @@ use super::{
     windows,
 };
 
-/// The name of a generated text in errors.
+/// The name by which errors refer to a generated text.
 const BABBLE: &str = "the generated text";
 
 /// Loads all examples of `spec`. The columns are those that [`describe`] returns without map stages.

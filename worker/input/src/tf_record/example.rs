@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 
-/// An example of named features. The features are encoded in the order of their names, so equal examples have
-/// equal bytes.
+/// A training example (`tf.train.Example`): features by their names. The features are encoded in the order
+/// of their names, so equal examples have equal bytes.
 #[derive(Clone, PartialEq, Message)]
 pub struct Example {
     #[prost(message, optional, tag = "1")]

@@ -12,7 +12,7 @@ pub(super) struct Records {
     input: Unpacked,
     /// The number of records that have been read.
     number: u64,
-    /// The offset at which the last record begins, in unpacked bytes.
+    /// The offset at which the record that was read last begins, in unpacked bytes.
     offset: u64,
     data: Vec<u8>,
 }

@@ -22,7 +22,7 @@ fn columns(windows: &WindowsSpec) -> [ColumnSpec; 2] {
         .map(|name| ColumnSpec { name: name.to_owned(), example: TensorSpec::i32([windows.length as usize]) })
 }
 
-/// Returns the range of a text of `bytes` bytes that is read, and the number of windows in it.
+/// Returns which range of a text of `bytes` bytes is read, and the number of windows in this range.
 ///
 /// Properties: (A) Adjacent parts of a text share no byte: one part begins where the other ends. (B) A
 /// window and the token that follows it lie within one part.

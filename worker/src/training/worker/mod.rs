@@ -1,4 +1,5 @@
-//! The worker task, from its connection to the chief to its end. This module must not depend on steps.
+//! The worker task, from its connection to the chief to its end. This module must not depend on how a step
+//! is trained.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -242,8 +243,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Informs the chief why this worker leaves early, and returns the reason as an error. Returns `Ok` if
-    /// the worker was interrupted and the job saves checkpoints.
+    /// Informs the chief why this worker leaves early, and returns the reason as an error. Returns `Ok`
+    /// instead if the worker was interrupted, the job saves checkpoints and the chief has replied in time.
     async fn leave_early(
         &self,
         chief: &ReconnectingClient,

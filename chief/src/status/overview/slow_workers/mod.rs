@@ -1,9 +1,9 @@
 //! Finds workers that hold up the others. Reads no clock. Wanted properties: (A) if all workers are about
-//! equally fast, or all wait for the shards, no worker is found; (B) a worker is found to be slow if its own
-//! time for a step is at least 1.5 times that of the others and 2 ms longer, and no other worker is found;
-//! (C) a worker is found to be silent or stalled if it does not report, or stays much longer than usual in a
-//! phase other than the exchange, while the others do neither, even if no worker takes steps; no other
-//! worker is found; (D) a cause is unclear if the data do not show whether it applies.
+//! equally fast, or all wait for the shards, no worker is found; (B) a worker is found to be slow if its
+//! steps without the exchange take at least 1.5 times as long as those of the others and 2 ms longer; (C) a
+//! worker is found to be silent if only this worker does not report, and stalled if only this worker stays
+//! much longer than usual in a phase other than the exchange, even if no worker takes steps; (D) a cause is
+//! unclear if the data do not show whether it applies. (B) and (C): no other worker is found.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Trainer<'_> {
         format!("worker/{}", self.row.worker)
     }
 
-    /// Returns the time since the last report of the worker, if it is too long.
+    /// Returns the time since the last report of the worker, if that time is too long.
     fn silent(&self) -> Option<Duration> {
         self.row.reported_ms.map(Duration::from_millis).filter(|&silent| silent >= EVIDENCE_MIN)
     }
@@ -231,7 +231,7 @@ impl StepTimes {
         own.is_some() && self.own.median(own).is_some()
     }
 
-    /// Returns the reason if the worker takes much longer for its steps than the others.
+    /// Returns a text with the times if the worker takes much longer for its steps than the others.
     fn slower(&self, trainer: &Trainer<'_>) -> Option<String> {
         let slow_connection = || self.whole.as_ref()?.beyond(trainer.whole(), SLOW);
         let (time, usual) = self.own.beyond(trainer.own(), SLOW).or_else(slow_connection)?;
