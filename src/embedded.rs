@@ -19,13 +19,15 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use crate::collector::Collector;
 use crate::incarnation::{incarnation, span_of};
 use crate::threads::{run_on, threads_per_worker};
 
 /// How long the other tasks may keep running after the chief has ended. Normally they end by themselves,
 /// because the chief has told them that the job is over. Tasks that still run after this time are cancelled.
 const LEAVE: Duration = Duration::from_secs(5);
-/// The same after the chief has failed. It may have failed before it could tell anybody.
+/// The same time if the chief has failed. It is shorter, because a failed chief may not have told the other
+/// tasks that the job is over.
 const LEAVE_FAILED: Duration = Duration::from_millis(500);
 
 /// The settings of an embedded cluster, which [`run`](Self::run) starts. Any number of embedded clusters may
@@ -46,7 +48,7 @@ pub struct Embedded {
     pub hooks: Vec<MakeHook>,
 }
 
-/// Is notified when tasks of a cluster start or fail.
+/// An object that is notified when tasks of a cluster start or fail.
 pub(crate) trait Observers: Send + Sync {
     /// Adds a task that can be observed.
     fn add(&self, task: Arc<dyn Observed>);
@@ -120,7 +122,7 @@ impl Embedded {
     /// Trains a job to its end.
     ///
     /// # Errors
-    /// Returns an error if the job fails, or if `interrupt` is cancelled before its end.
+    /// Returns an error if the job fails, or if `interrupt` is cancelled before the job has ended.
     ///
     /// # Panics
     /// Panics outside of an actix system.
@@ -155,6 +157,15 @@ impl Embedded {
         self.run_observed(job, progress, interrupt, Arc::new(())).await
     }
 
+    /// Trains a job to its end, and keeps the end and the variables in `collector`.
+    pub(crate) async fn run_collected(&self, job: JobSpec, collector: &Collector) -> anyhow::Result<()> {
+        let (progress, _) = watch::channel(JobProgress::default());
+        let (interrupt, observers) = (CancellationToken::new(), Arc::new(()));
+        let end = self.run_with(job, progress, interrupt, observers, Some(collector)).await?;
+        collector.ended(end);
+        Ok(())
+    }
+
     /// Does the same as [`run_or_save`](Self::run_or_save), and also reports the tasks to `observers`.
     pub(crate) async fn run_observed(
         &self,
@@ -162,6 +173,17 @@ impl Embedded {
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
         observers: Arc<dyn Observers>,
+    ) -> anyhow::Result<JobEnd> {
+        self.run_with(job, progress, interrupt, observers, None).await
+    }
+
+    async fn run_with(
+        &self,
+        job: JobSpec,
+        progress: watch::Sender<JobProgress>,
+        interrupt: CancellationToken,
+        observers: Arc<dyn Observers>,
+        collector: Option<&Collector>,
     ) -> anyhow::Result<JobEnd> {
         let (transport, pool, leave) = (InProcess::new(), BufferPool::default(), CancellationToken::new());
         let run = Run { cluster: self.cluster()?, job: &job, transport, pool, observers, leave };
@@ -174,8 +196,14 @@ impl Embedded {
         }
         let listener = run.transport.listen(&run.address(TaskId::CHIEF)).await?;
         let (config, identity) = (self.chief_config.clone(), run.identity(TaskId::CHIEF));
-        let transport = Arc::new(run.transport.clone());
-        let chief = Chief::new(config, identity, transport, job.clone(), progress, interrupt);
+        let transport: Arc<dyn Transport> = Arc::new(run.transport.clone());
+        let before_stop = collector.map(|collector| {
+            collector.before_stop(&job, &identity, Arc::clone(&transport), run.pool.clone())
+        });
+        let mut chief = Chief::new(config, identity, transport, job.clone(), progress, interrupt);
+        if let Some(before_stop) = before_stop {
+            chief = chief.with_before_stop(before_stop);
+        }
         let chief = chief.with_hooks(self.hooks.iter().map(|make| make()));
         run.observers.lead(chief.view());
         let result = chief.run(listener).instrument(span_of(TaskId::CHIEF)).await;

@@ -1,9 +1,6 @@
 //! pushpull: trains a model on many hosts, with variables that live in shards on parameter server tasks.
-//!
-//! A model is a [`GraphSpec`], built with a [`GraphBuilder`] and the layers of [`nn`]. [`Embedded`] trains
-//! it in this process. The feature `programs`, which is on by default, adds [`TrainArgs`]. `TrainArgs` reads
-//! the flags that every example takes, and runs the job in this process or as one task of a cluster.
 
+#![doc = include_str!("../docs/src/guide/tutorial.md")]
 #![forbid(unsafe_code)]
 
 pub mod hooks;
@@ -11,20 +8,33 @@ pub mod nn;
 
 #[cfg(all(doctest, feature = "programs"))]
 mod book;
+mod cluster;
+mod collector;
 mod embedded;
+mod error;
 mod incarnation;
+mod job;
+mod model;
+pub mod prelude;
 #[cfg(feature = "programs")]
 mod programs;
 mod report;
 mod threads;
+mod train;
+mod trained;
 
+pub use cluster::Cluster;
 pub use embedded::Embedded;
+pub use error::Error;
 pub use hooks::Hooks;
+pub use job::Job;
+pub use model::{Examples, Model, Predictions, Tensor};
 #[cfg(feature = "programs")]
 pub use programs::{
     Defaults, Failure, Outcome, TrainArgs, chief_main, evaluator_main, local_main, main, main_from,
     main_with, ps_main, worker_main,
 };
+pub use pushpull_chief::checkpoint::CheckpointConfig;
 pub use pushpull_chief::tensorboard::{EventError, EventWriter, SummaryConfig};
 pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
 pub use pushpull_chief::{TrainingSnapshot, WorkerReport};
@@ -52,3 +62,4 @@ pub use pushpull_messages::variable::{DeviceSpec, InitializerSpec};
 pub use pushpull_ps::{PsConfig, PsError};
 pub use pushpull_worker::{WorkerConfig, WorkerError};
 pub use report::{Bucket, Report, ShardReport};
+pub use trained::Trained;

@@ -19,7 +19,7 @@ mod report;
 mod status;
 pub mod tensorboard;
 
-pub use chief::Chief;
+pub use chief::{BeforeStop, Chief, TrainedJob};
 pub use command::Command;
 pub use config::{ChiefConfig, RECONNECT_TIMEOUT_MAX};
 pub use error::ChiefError;

@@ -48,15 +48,25 @@ impl Failure {
 
 /// Prints the failure on one line, and returns the exit status.
 pub(crate) fn finish(outcome: Outcome) -> ExitCode {
-    let Err(failure) = outcome else { return ExitCode::SUCCESS };
+    ExitCode::from(told(outcome))
+}
+
+/// Prints the failure on one line, and ends the process with the exit status.
+pub(crate) fn exit_process(outcome: Outcome) -> ! {
+    std::process::exit(told(outcome).into())
+}
+
+/// Prints the failure, if there is one, and returns the exit status.
+fn told(outcome: Outcome) -> u8 {
+    let Err(failure) = outcome else { return 0 };
     match &failure {
         _ if logging::is_json() => tracing::error!("{failure}"),
         Failure::Usage(_) | Failure::Error(_) => eprintln!("error: {failure}"),
         Failure::Signal { .. } => eprintln!("{failure}"),
     }
-    ExitCode::from(match failure {
+    match failure {
         Failure::Usage(_) => 2,
         Failure::Error(_) => 1,
         Failure::Signal { number, .. } => 128 + number,
-    })
+    }
 }

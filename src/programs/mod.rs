@@ -16,6 +16,7 @@ mod settings;
 mod signals;
 mod top;
 
+pub(crate) use cli::train_from_env;
 pub use cli::{
     Defaults, TrainArgs, chief_main, evaluator_main, local_main, main, main_from, main_with, ps_main,
     worker_main,

@@ -21,6 +21,7 @@ use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
 use tracing::Instrument;
 
+use crate::collector::Collector;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::http::{About, Endpoint, EndpointConfig};
 use crate::programs::listen::{identity, listen};
@@ -62,13 +63,15 @@ impl Network {
     }
 }
 
-/// The job of a chief, and the settings with which it is run.
+/// The job of a chief, and the settings with which the chief runs the job.
 #[derive(Clone)]
 pub(crate) struct ChiefOrders<'a> {
     pub job: JobSpec,
     pub config: ChiefConfig,
     pub report: Option<&'a Path>,
     pub hooks: Vec<pushpull_chief::MakeHook>,
+    /// If given, receives the end of the job and its variables, instead of a report on standard output.
+    pub collector: Option<Collector>,
 }
 
 fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
@@ -128,8 +131,7 @@ async fn run_ps(
     }
 }
 
-/// Runs a worker task until the job has ended. If the cluster names no chief and this is worker 0, it also
-/// runs the chief.
+/// Runs a worker task until the job has ended. If the cluster names no chief, worker 0 also runs the chief.
 pub(crate) async fn worker(
     cluster: &ClusterConfig,
     network: &Network,
@@ -227,18 +229,31 @@ async fn run_chief(
     endpoint: &Endpoint,
     signals: &Signals,
 ) -> Outcome {
-    let ChiefOrders { job, config, report: path, hooks } = orders;
+    let ChiefOrders { job, config, report: path, hooks, collector } = orders;
     let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
     let (tell, told) = watch::channel(JobProgress::default());
     let shown = tokio::spawn(progress::show(told, job.batch_size).in_current_span());
     let transport = Arc::new(tcp.clone());
-    let chief = Chief::new(config, identity, transport, job.clone(), tell, signals.interrupt.clone())
+    let chief = Chief::new(config, identity.clone(), transport, job.clone(), tell, signals.interrupt.clone())
         .with_hooks(hooks.iter().map(|make| make()));
+    let chief = match &collector {
+        Some(collector) => {
+            let (transport, pool) = (Arc::new(tcp.clone()), BufferPool::default());
+            chief.with_before_stop(collector.before_stop(&job, &identity, transport, pool))
+        }
+        None => chief,
+    };
     endpoint.observers().lead(chief.view());
     let result = chief.run(listener).await;
     let _ = shown.await;
     match result {
-        Ok(end) => tell_end(&job, cluster.cluster(), end, path),
+        Ok(end) => match collector {
+            Some(collector) => {
+                collector.ended(end);
+                Ok(())
+            }
+            None => tell_end(&job, cluster.cluster(), end, path),
+        },
         Err(error) if error.is_interrupt() => {
             Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
         }

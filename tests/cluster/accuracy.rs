@@ -1,31 +1,13 @@
 //! Tests with the real MNIST data: the example reaches an accuracy of 97 %.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Program, Report, mnist, tool};
+use crate::harness::{Program, Report, mnist, mnist_dir, tool};
 
 const ACCURACY_MIN: f64 = 0.97;
 /// The number of steps in 3 epochs of 60000 examples, in batches of 64.
 const STEPS: u64 = 2813;
-
-/// Returns the directory of MNIST, if it exists.
-fn data_dir() -> Option<PathBuf> {
-    let data = match std::env::var_os("PUSHPULL_DATA_DIR") {
-        Some(named) => named.into(),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data"),
-    };
-    let found = [data.join("mnist"), data.clone()]
-        .into_iter()
-        .find(|directory| directory.join("train-images-idx3-ubyte.gz").exists());
-    if found.is_none() {
-        // This is written directly to stderr, because the test harness captures only printed output: the
-        // user must see that this was not tested.
-        let line = format!("SKIPPED: no MNIST in {}: set PUSHPULL_DATA_DIR\n", data.display());
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
-    }
-    found
-}
 
 #[track_caller]
 fn trains_well(dir: &Path, command: &mut Command) {
@@ -40,7 +22,7 @@ fn trains_well(dir: &Path, command: &mut Command) {
 
 #[test]
 fn three_epochs_of_mnist_in_one_process() {
-    let Some(data) = data_dir() else { return };
+    let Some(data) = mnist_dir() else { return };
     let dir = tempfile::tempdir().unwrap();
     let mut command = mnist();
     trains_well(dir.path(), command.args(["--epochs=3", "--workers=2", "--data-dir"]).arg(data));
@@ -48,7 +30,7 @@ fn three_epochs_of_mnist_in_one_process() {
 
 #[test]
 fn three_epochs_of_mnist_in_many_processes() {
-    let Some(data) = data_dir() else { return };
+    let Some(data) = mnist_dir() else { return };
     let dir = tempfile::tempdir().unwrap();
     let job = dir.path().join("job.json");
     let mut command = mnist();

@@ -24,6 +24,7 @@ mod hooks;
 mod hostile;
 mod input;
 mod leaving;
+mod library;
 mod local;
 mod modes;
 mod observing;

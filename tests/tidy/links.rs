@@ -240,8 +240,13 @@ fn unlisted(files: &[File]) -> Vec<String> {
 
 /// Returns those pages of the book, and the README, that contain Rust which is not compiled as a test.
 fn uncompiled(files: &[File]) -> Vec<String> {
-    let book = files.iter().find(|file| file.path == "src/book.rs").map_or("", |file| file.text.as_str());
-    let is_compiled = |path: &str| book.contains(&format!("include_str!(\"../{path}\")"));
+    // The documentation of the crate includes a page, too.
+    let includes = |file: &&File| ["src/book.rs", "src/lib.rs"].contains(&file.path.as_str());
+    let books: Vec<&File> = files.iter().filter(includes).collect();
+    let is_compiled = |path: &str| {
+        let item = format!("include_str!(\"../{path}\")");
+        books.iter().any(|book| book.text.contains(&item))
+    };
     let pages = files.iter().filter(|file| file.path.starts_with(BOOK) || file.path == "README.md");
     let with_rust = pages.filter(|page| page.text.lines().any(|line| line.starts_with("```rust")));
     with_rust.filter(|page| !is_compiled(&page.path)).map(|page| page.path.clone()).collect()

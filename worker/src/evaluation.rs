@@ -1,6 +1,6 @@
-//! An evaluation: computes the loss and the metrics over all test examples at given values of the variables.
-//! At the end of a job, these are the values after the last step, or their moving averages if the job
-//! maintains averages. This module must not depend on connections.
+//! Evaluates the model: computes the loss and the metrics over all test examples at given values of the
+//! variables. At the end of a job, these are the values after the last step, or their moving averages if the
+//! job maintains averages. This module must not depend on connections.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::error::WorkerError;
 
 /// The maximum number of examples in a batch of an evaluation. A job with smaller batches uses its own batch
 /// size for evaluations too.
-const BATCH_MAX: usize = 250;
+pub(crate) const BATCH_MAX: usize = 250;
 
 fn batch(job: &JobSpec) -> usize {
     (job.batch_size as usize).min(BATCH_MAX)
@@ -71,16 +71,11 @@ pub(crate) async fn evaluate_values(
             totals.add(results, examples);
         }
     }
-    let (loss, numbers) = totals.values();
-    let metrics = graph.metrics.iter().zip(numbers);
-    let metrics = metrics.map(|(metric, value)| MetricValue { name: metric.name.clone(), value }).collect();
-    let examples = totals.examples;
-    let variables_crc32c = checksum(job, values);
-    Ok(Evaluation { loss, metrics, examples, variables_crc32c })
+    Ok(totals.evaluation(graph, values))
 }
 
 /// The sums over the batches that have been evaluated.
-struct EvaluationTotals {
+pub(crate) struct EvaluationTotals {
     /// One entry for the loss, then one for each metric: how the results of several batches are combined,
     /// and the sum of the results so far.
     sums: Vec<(MetricKind, Vec<f64>)>,
@@ -88,7 +83,7 @@ struct EvaluationTotals {
 }
 
 impl EvaluationTotals {
-    fn new(graph: &GraphSpec) -> Self {
+    pub(crate) fn new(graph: &GraphSpec) -> Self {
         let metrics = graph.metrics.iter().map(|metric| graph.metric_kind(metric.node));
         let kinds = std::iter::once(MetricKind::Mean).chain(metrics);
         Self { sums: kinds.map(|kind| (kind, Vec::new())).collect(), examples: 0 }
@@ -96,7 +91,7 @@ impl EvaluationTotals {
 
     /// Adds the results of a batch of `examples` examples. `results` holds the loss, followed by the
     /// elements of each metric.
-    fn add(&mut self, mut results: &[f32], examples: usize) {
+    pub(crate) fn add(&mut self, mut results: &[f32], examples: usize) {
         for (kind, sum) in &mut self.sums {
             let (numbers, weight) = match kind {
                 MetricKind::Mean => (1, examples as f64),
@@ -108,6 +103,14 @@ impl EvaluationTotals {
             results = rest;
         }
         self.examples += examples as u64;
+    }
+
+    /// Returns the evaluation of all batches so far, which were computed at `values`.
+    pub(crate) fn evaluation(&self, graph: &GraphSpec, values: &Values) -> Evaluation {
+        let (loss, numbers) = self.values();
+        let metric = |(name, value): (&String, f32)| MetricValue { name: name.clone(), value };
+        let metrics = graph.metrics.iter().map(|metric| &metric.name).zip(numbers).map(metric).collect();
+        Evaluation { loss, metrics, examples: self.examples, variables_crc32c: checksum(graph, values) }
     }
 
     /// Returns the loss and every metric over all batches so far.
@@ -137,9 +140,8 @@ fn check_versions(
 }
 
 /// Returns the CRC-32C of the bytes of all variables, in the order of their names.
-fn checksum(job: &JobSpec, values: &Values) -> u32 {
-    let mut order: Vec<(&str, VariableId)> = job
-        .graph
+fn checksum(graph: &GraphSpec, values: &Values) -> u32 {
+    let mut order: Vec<(&str, VariableId)> = graph
         .variables
         .iter()
         .enumerate()

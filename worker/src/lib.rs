@@ -11,6 +11,7 @@ mod error;
 mod evaluation;
 mod evaluator;
 pub mod hooks;
+mod predictor;
 mod preparation;
 mod telemetry;
 mod training;
@@ -21,5 +22,6 @@ pub use devices::{Complete, Compute, GraphReplica, MakeReplica, Replica, Replica
 pub use error::WorkerError;
 pub use evaluator::{BestError, BestSpec, Evaluator, EvaluatorConfig, EvaluatorError, EvaluatorView, Goal};
 pub use hooks::{Hook, HookError, MakeHook, Start, StepContext, StepInfo};
+pub use predictor::Predictor;
 pub use telemetry::{Plots, WorkerView};
 pub use training::Worker;

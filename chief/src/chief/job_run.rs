@@ -25,7 +25,7 @@ use tracing::{debug, error, info, warn};
 
 use super::saving::Saving;
 use super::stopwatch::Stopwatch;
-use super::{Chief, end_reason};
+use super::{BeforeStop, Chief, TrainedJob, end_reason};
 use crate::checkpoint::{SaveStatus, Saver, SaverCommand, follow};
 use crate::command::CommandQueue;
 use crate::config::ChiefConfig;
@@ -59,6 +59,7 @@ pub(super) struct JobRun {
 /// The inputs of a run, and the hooks that are informed of them.
 pub(super) struct JobInputs {
     hooks: HookRunner,
+    before_stop: Option<BeforeStop>,
     commands: CommandQueue,
     feed: FeedReader,
     milestones: mpsc::UnboundedReceiver<Milestone>,
@@ -82,6 +83,7 @@ impl JobRun {
     pub(super) fn start(chief: Chief, board: &Rc<StatusBoard>) -> (Self, JobInputs) {
         let Chief { config, identity, transport, job, progress, interrupt, .. } = chief;
         let (mut hooks, commands, clock) = (chief.hooks, chief.commands, chief.clock);
+        let before_stop = chief.before_stop;
         let tasks = |job| identity.cluster.addresses(job).len() as u32;
         let (ps_tasks, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));
         let (milestone_sender, milestones) = mpsc::unbounded_channel();
@@ -122,7 +124,7 @@ impl JobRun {
             bell,
             feed,
         };
-        (run, JobInputs { hooks, commands, feed: reader, milestones, departures })
+        (run, JobInputs { hooks, before_stop, commands, feed: reader, milestones, departures })
     }
 
     /// Serves the workers' connections.
@@ -169,6 +171,13 @@ impl JobRun {
         let saves = *saving.status.borrow();
         self.coordinator.do_send(JobEvent::Saved(saves));
         let result = self.conclude(training, last.as_ref(), &saving).await;
+        if let (Ok(JobEnd::Completed(report)), Some(call)) = (&result, inputs.before_stop.take()) {
+            // The same placement was made when the shards were created.
+            match self.ps.place(&self.job) {
+                Ok(placement) => call(TrainedJob { placement, step: report.steps }).await,
+                Err(error) => warn!("the variables cannot be read: {error}"),
+            }
+        }
         self.stop(&result, server).await;
         publisher.stop().await;
         last_update.update(true).await;

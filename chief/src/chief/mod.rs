@@ -10,9 +10,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
-use pushpull_messages::id::TaskId;
+use pushpull_messages::id::{GlobalStep, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{Clock, TaskState};
+use pushpull_messages::placement::Placement;
 use pushpull_storage::Store;
 use pushpull_transport::{Identity, Listener, Transport};
 use tokio::sync::watch;
@@ -27,6 +28,19 @@ use crate::report::{JobEnd, JobProgress};
 use crate::status::{ChiefView, StatusBoard};
 use job_run::JobRun;
 
+/// What is known of a job that was trained and evaluated, while its variables are still on the ps tasks.
+#[derive(Clone, Debug)]
+pub struct TrainedJob {
+    /// The shard of each slice of each variable.
+    pub placement: Placement,
+    /// The number of updates in the variables.
+    pub step: GlobalStep,
+}
+
+/// A function that the chief calls once, after the job was trained and evaluated and before the ps tasks are
+/// told to stop. It can still read the variables; the chief itself carries no tensors.
+pub type BeforeStop = Box<dyn FnOnce(TrainedJob) -> LocalBoxFuture<'static, ()>>;
+
 /// A chief task that has not been started yet.
 pub struct Chief {
     config: ChiefConfig,
@@ -37,6 +51,7 @@ pub struct Chief {
     /// Cancelled when a signal asks the job to stop.
     interrupt: CancellationToken,
     hooks: Vec<Box<dyn Hook>>,
+    before_stop: Option<BeforeStop>,
     commands: CommandQueue,
     board: StatusBoard,
     clock: Clock,
@@ -57,7 +72,28 @@ impl Chief {
         let identity = Identity { task: TaskId::CHIEF, ..identity };
         let (hooks, commands) = (Vec::new(), CommandQueue::new());
         let (board, clock) = (StatusBoard::new(), Clock::start());
-        Self { config, identity, transport, job, progress, interrupt, hooks, commands, board, clock }
+        let before_stop = None;
+        Self {
+            config,
+            identity,
+            transport,
+            job,
+            progress,
+            interrupt,
+            hooks,
+            before_stop,
+            commands,
+            board,
+            clock,
+        }
+    }
+
+    /// Sets a function that is called before the ps tasks of a trained job are told to stop. The job ends
+    /// when the function's future has ended.
+    #[must_use]
+    pub fn with_before_stop(mut self, call: BeforeStop) -> Self {
+        self.before_stop = Some(call);
+        self
     }
 
     /// Adds hooks to the job.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::GraphError;
 use super::op::Op;
-use super::spec::{GraphSpec, MetricSpec, NodeSpec};
+use super::spec::{GraphSpec, MetricSpec, NodeSpec, OutputSpec};
 use crate::device::OpDeviceSpec;
 use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
@@ -68,6 +68,7 @@ impl GraphBuilder {
             nodes: Vec::new(),
             loss: NodeId(0),
             metrics: Vec::new(),
+            outputs: Vec::new(),
         };
         Self {
             graph,
@@ -93,8 +94,8 @@ impl GraphBuilder {
 
     /// Records `device` as the requested device of the operations that `build` adds. This does not move any
     /// operation: every device of a worker runs its own clone of all operations. The worker compares each of
-    /// its devices with the request. If a device does not match, the worker logs a warning and continues if
-    /// soft placement is enabled; otherwise, it refuses the job.
+    /// its devices with the request. If a device does not match and soft placement is enabled, the worker
+    /// logs a warning and continues. If soft placement is disabled, the worker refuses the job.
     pub fn on_op_device<T>(&mut self, device: OpDeviceSpec, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.op_device.replace(device);
         let built = build(self);
@@ -277,6 +278,12 @@ impl GraphBuilder {
     /// Returns the number of axes of a node's output, including the batch; 0 after an error.
     pub fn rank(&self, node: NodeId) -> usize {
         self.tensor(node).map_or(0, |tensor| tensor.shape.rank())
+    }
+
+    /// Adds a tensor that predictions return, such as the scores of each class. Its first axis must be the
+    /// batch.
+    pub fn output(&mut self, name: &str, node: NodeId) {
+        self.graph.outputs.push(OutputSpec { name: name.to_owned(), node });
     }
 
     /// Returns the graph that minimises `loss`. `metrics` are the names and nodes of values that are

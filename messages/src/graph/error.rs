@@ -37,7 +37,7 @@ pub enum GraphError {
         /// The name that occurs twice.
         name: String,
     },
-    /// The spec of a variable is invalid on its own.
+    /// The spec of a variable is invalid, however the graph uses the variable.
     #[error(transparent)]
     Variable(#[from] VariableError),
     /// Two different layers have the same name.
@@ -69,7 +69,7 @@ pub enum GraphError {
         layer: String,
         /// A description of the tensors to which the layer can be applied.
         expected: String,
-        /// The tensors found, for a batch of 2.
+        /// A description of the tensors found, with their shapes for a batch of 2 examples.
         got: String,
     },
     /// No node has this name.
@@ -83,7 +83,7 @@ pub enum GraphError {
     NotBefore {
         /// The node.
         node: String,
-        /// The node that it takes as an input.
+        /// The node that `node` takes as an input.
         input: NodeId,
     },
     /// A node has more or fewer inputs than its operation takes.
@@ -134,6 +134,16 @@ pub enum GraphError {
         /// A description of the output found.
         got: String,
     },
+    /// An output is not a node of the graph, or the node does not return one f32 row for each example.
+    #[error(
+        "output '{output}' must be a node that returns an f32 tensor whose first axis is the batch: {got}"
+    )]
+    NotOfExamples {
+        /// The name of the output.
+        output: String,
+        /// A description of what the node returns.
+        got: String,
+    },
     /// No node reads this variable, so it would have no gradient.
     #[error("variable '{0}' is not used by any node: use it or remove it")]
     UnusedVariable(String),
@@ -154,7 +164,8 @@ pub enum GraphError {
     NotFinite {
         /// The node.
         node: String,
-        /// The value, as text. With a float, an error about NaN would not equal itself.
+        /// The value, as text. If the value were stored as a float, an error about NaN would not equal
+        /// itself.
         value: String,
     },
 }

@@ -21,4 +21,4 @@ pub use error::GraphError;
 pub use geometry::{Padding, Stride, Window};
 pub use limits::{INPUTS_MAX, METRICS_MAX, NODES_MAX, RANK_MAX, TENSOR_ELEMENTS_MAX};
 pub use op::{Arity, Op};
-pub use spec::{GraphSpec, MetricKind, MetricSpec, NodeSpec};
+pub use spec::{GraphSpec, MetricKind, MetricSpec, NodeSpec, OutputSpec};

@@ -31,6 +31,9 @@ pub struct GraphSpec {
     /// The metrics that are evaluated together with the loss.
     #[serde(default)]
     pub metrics: Vec<MetricSpec>,
+    /// The tensors that a prediction returns, such as the scores of each class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<OutputSpec>,
 }
 
 /// A node of the graph: an operation and its inputs.
@@ -57,6 +60,16 @@ pub struct MetricSpec {
     /// The metric's name.
     pub name: String,
     /// The node that computes the metric for one batch: an f32 scalar, or the output of [`Op::AucCounts`].
+    pub node: NodeId,
+}
+
+/// A tensor that a prediction returns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputSpec {
+    /// The output's name.
+    pub name: String,
+    /// The node that computes the output: an f32 tensor whose first axis is the batch.
     pub node: NodeId,
 }
 
@@ -96,6 +109,7 @@ impl GraphSpec {
             ),
             ("variables", NODES_MAX, self.variables.len()),
             ("metrics", METRICS_MAX, self.metrics.len()),
+            ("outputs", METRICS_MAX, self.outputs.len()),
         ] {
             if count > max {
                 return Err(GraphError::TooMany { what, max, count });
@@ -105,6 +119,7 @@ impl GraphSpec {
         unique("variable", self.variables.iter().map(|variable| variable.name.as_str()))?;
         unique("node", self.nodes.iter().map(|node| node.name.as_str()))?;
         unique("metric", self.metrics.iter().map(|metric| metric.name.as_str()))?;
+        unique("output", self.outputs.iter().map(|output| output.name.as_str()))?;
         let mut elements = 0usize;
         for variable in &self.variables {
             variable.validate()?;
@@ -140,7 +155,41 @@ impl GraphSpec {
                 }
             }
         }
+        for OutputSpec { name, node } in &self.outputs {
+            let got = match tensors.get(node.index()) {
+                Some(TensorSpec { shape, dtype: DType::F32 }) if shape.0.first() == Some(&batch) => continue,
+                Some(other) => format!("{} returns {other}", self.label(*node)),
+                None => format!("{} is not in the graph", self.label(*node)),
+            };
+            return Err(GraphError::NotOfExamples { output: name.clone(), got });
+        }
         Ok(())
+    }
+
+    /// Returns the part of a valid graph that its outputs need, without the loss and the metrics. The nodes
+    /// keep their names, and the variables their names and ids. A prediction runs this part, so it needs no
+    /// labels.
+    #[must_use]
+    pub fn prediction(&self) -> Self {
+        let mut needed = vec![false; self.nodes.len()];
+        self.outputs.iter().for_each(|output| needed[output.node.index()] = true);
+        for position in (0..self.nodes.len()).rev() {
+            if needed[position] {
+                self.nodes[position].inputs.iter().for_each(|input| needed[input.index()] = true);
+            }
+        }
+        let mut ids = vec![NodeId(0); self.nodes.len()];
+        let mut nodes = Vec::new();
+        for (position, node) in self.nodes.iter().enumerate().filter(|(position, _)| needed[*position]) {
+            ids[position] = NodeId(nodes.len() as u32);
+            // The inputs of a node come before it, so their new ids are known.
+            let inputs = node.inputs.iter().map(|input| ids[input.index()]).collect();
+            nodes.push(NodeSpec { inputs, ..node.clone() });
+        }
+        let output = |output: &OutputSpec| OutputSpec { node: ids[output.node.index()], ..output.clone() };
+        let outputs = self.outputs.iter().map(output).collect();
+        let (name, variables) = (self.name.clone(), self.variables.clone());
+        Self { name, variables, nodes, loss: NodeId(0), metrics: Vec::new(), outputs }
     }
 
     pub(super) fn validate_links(&self, id: NodeId, used: &mut BTreeSet<usize>) -> Result<(), GraphError> {

@@ -16,7 +16,7 @@ use pushpull_messages::tensor::Shape;
 
 /// The largest size of a file's header in bytes, as the format defines it.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
-/// The size, in bytes, of the field with the header's length. The field is before the header.
+/// The size, in bytes, of the field that precedes the header and holds the header's length.
 const LENGTH_BYTES: u64 = 8;
 /// The smallest size of an upload's part, in bytes. No store requires larger parts, and larger parts would
 /// only take more memory.
@@ -100,7 +100,7 @@ pub enum FileError {
 }
 
 /// Returns the beginning of a file: the length of the header, and the header. The header lists the tensors
-/// in the order in which they follow it.
+/// in the order in which the file contains them.
 fn header(
     tensors: &[(String, Shape)],
     metadata: HashMap<String, String>,
@@ -296,6 +296,18 @@ impl Checksums {
 /// # Errors
 /// If the file is missing, truncated, or not in the safetensors format.
 pub async fn read_header(store: &Store, name: &str) -> Result<Vec<FoundTensor>, FileError> {
+    Ok(read_header_with_metadata(store, name).await?.0)
+}
+
+/// Reads the header of a file. Returns its tensors in the order of the file, and its metadata, which are
+/// texts by their keys.
+///
+/// # Errors
+/// The same as those of [`read_header`].
+pub async fn read_header_with_metadata(
+    store: &Store,
+    name: &str,
+) -> Result<(Vec<FoundTensor>, HashMap<String, String>), FileError> {
     let format = |reason: String| FileError::Format { file: name.to_owned(), reason };
     let size = store.size(name).await?;
     if size < LENGTH_BYTES {
@@ -309,6 +321,7 @@ pub async fn read_header(store: &Store, name: &str) -> Result<Vec<FoundTensor>, 
     let first = LENGTH_BYTES + length;
     let text = store.read(name, LENGTH_BYTES..first).await?;
     let metadata: Metadata = serde_json::from_slice(&text).map_err(|error| format(told(&error)))?;
+    let texts = metadata.metadata().clone().unwrap_or_default();
     let tensors = metadata.tensors();
     let last = tensors.values().map(|info| info.data_offsets.1 as u64).max();
     // This is checked before anything is added to an offset, because an offset may have any value.
@@ -329,5 +342,5 @@ pub async fn read_header(store: &Store, name: &str) -> Result<Vec<FoundTensor>, 
         })
         .collect();
     found.sort_by_key(|tensor| tensor.offset);
-    Ok(found)
+    Ok((found, texts))
 }

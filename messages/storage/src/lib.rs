@@ -1,4 +1,4 @@
-//! Checkpoints: the store, the layout of their files, and the catalog. A ps writes the files, the chief
+//! Checkpoints: the store, the layout of the files, and the catalog. A ps task writes the files, the chief
 //! commits them, and another job reads them. This crate does not decide when a checkpoint is saved or how
 //! long it is retained.
 //!
@@ -23,7 +23,10 @@ mod tests;
 
 pub use catalog::{Catalog, CheckpointState, missing_file, newest_first};
 pub use evaluation::{EVALUATIONS, EvaluationRecord, RECORD_BYTES_MAX, RecordError};
-pub use file::{FileError, FileWriter, FoundTensor, NewTensor, WrittenTensor, read_header, write_file};
+pub use file::{
+    FileError, FileWriter, FoundTensor, NewTensor, WrittenTensor, read_header, read_header_with_metadata,
+    write_file,
+};
 pub use location::without_passwords;
 pub use manifest::{FORMAT, Index, MANIFEST_BYTES_MAX, ManifestError, ManifestSpec, Piece, block_checksums};
 pub use read::{PieceReader, read_piece};

@@ -40,6 +40,6 @@ impl JobArgs {
         let report = self.report.as_deref();
         report.map_or(Ok(()), |path| check_writable("--report", "the report", path))?;
         let (config, hooks) = (self.saving.apply(config)?, self.saving.hooks(&[])?);
-        Ok(ChiefOrders { job: read_job(job)?, config, report, hooks })
+        Ok(ChiefOrders { job: read_job(job)?, config, report, hooks, collector: None })
     }
 }

@@ -1,4 +1,4 @@
-//! The flags that every example takes. They run the example's model in this process or as a task of a
+//! The flags that every example takes. With them, the example's model runs in this process or as a task of a
 //! cluster.
 
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use pushpull_chief::{ChiefConfig, JobProgress};
-use pushpull_input::{describe, input_in_directory};
+use pushpull_input::input_in_directory;
 use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
-use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::id::{GlobalStep, JobName, TaskId};
 use pushpull_messages::input::InputSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
@@ -27,6 +27,7 @@ use super::task::run;
 use super::updates::UpdateArgs;
 use crate::embedded::Embedded;
 use crate::hooks::Hooks;
+use crate::job::Length;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::http::{About, Endpoint};
 use crate::programs::logging::{self, Log};
@@ -183,8 +184,8 @@ impl TrainArgs {
         format!("{length} of {}, {}", self.batch_size, self.update.plan())
     }
 
-    /// Returns the number of workers that train. They are those of `cluster`, or those of the embedded
-    /// cluster if `cluster` is `None`.
+    /// Returns the number of workers that train: the workers of `cluster`, or those of the embedded cluster
+    /// if `cluster` is `None`.
     fn workers(&self, cluster: Option<&ClusterConfig>) -> u32 {
         let listed = cluster.map(|cluster| cluster.cluster().addresses(JobName::Worker).len() as u32);
         listed.or(self.workers).unwrap_or(2)
@@ -197,16 +198,11 @@ impl TrainArgs {
             Some(directory) => input_in_directory(&input, &absolute("--data-dir", directory)?)?,
             None => input,
         };
-        let last_step = match self.steps {
-            Some(steps) => steps,
-            None => {
-                let epochs = self.epochs.expect("one of steps and epochs has a default");
-                let examples = describe(&input.train, &input.map)?.examples.saturating_mul(epochs);
-                let batches = u64::from(self.update.sync().gradients_per_update(workers));
-                examples.div_ceil(u64::from(self.batch_size) * batches)
-            }
+        let length = match self.steps {
+            Some(steps) => Length::Steps(steps),
+            None => Length::Epochs(self.epochs.expect("one of steps and epochs has a default")),
         };
-        let job = JobSpec {
+        let mut job = JobSpec {
             batch_size: self.batch_size,
             placement: PlacementSpec {
                 strategy: match self.placement {
@@ -216,8 +212,9 @@ impl TrainArgs {
                 partitioner: self.partitioner,
             },
             seed: self.seed,
-            ..self.update.apply(JobSpec::new(graph, input, last_step))
+            ..self.update.apply(JobSpec::new(graph, input, 1))
         };
+        job.last_step = GlobalStep(length.steps(&job, workers)?);
         job.validate().map_err(Failure::usage)?;
         Ok(job)
     }
@@ -258,7 +255,13 @@ impl TrainArgs {
         let orders = if leads {
             let job = self.job(graph, input, self.workers(Some(cluster)))?;
             let (config, report) = (self.chief_config()?, self.report.as_deref());
-            Some(ChiefOrders { job, config, report, hooks: self.saving.hooks(&hooks.chief)? })
+            Some(ChiefOrders {
+                job,
+                config,
+                report,
+                hooks: self.saving.hooks(&hooks.chief)?,
+                collector: None,
+            })
         } else {
             None
         };

@@ -131,11 +131,8 @@ fn between_zero_and_one(text: &str) -> Result<f32, String> {
 }
 
 impl UpdateArgs {
-    pub(super) const fn sync(&self) -> SyncSpec {
-        self.sync
-    }
-
-    /// Returns the learning rate that the flag or the example sets, or else the usual one of the optimizer.
+    /// Returns the learning rate that the flag or the example sets, or else the optimizer's usual learning
+    /// rate.
     fn learning_rate(&self) -> f32 {
         self.learning_rate.unwrap_or_else(|| self.optimizer.learning_rate())
     }

@@ -68,7 +68,8 @@ pub(crate) fn linear_regression() -> Command {
     example_called("linear_regression")
 }
 
-fn example_called(name: &str) -> Command {
+/// Returns the command of an example.
+pub(crate) fn example_called(name: &str) -> Command {
     let programs = Path::new(env!("CARGO_BIN_EXE_pushpull")).parent().expect("a program lies in a directory");
     let example = programs.join("examples").join(name);
     assert!(

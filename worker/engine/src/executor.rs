@@ -35,10 +35,10 @@ impl Executor {
 
     /// Runs a training program forward and backward, and returns the loss.
     ///
-    /// The loss is the mean over the program's examples. The gradients are those of this mean times the
-    /// fraction of the batch that the program computes. Therefore the gradients of several devices add up to
-    /// those of the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon as it is
-    /// complete, in the program's [`gradient_order`](Program::gradient_order).
+    /// The loss is the mean over the program's examples. The gradients are those of this mean, multiplied by
+    /// the fraction of the whole batch that the program computes. The gradients of several devices therefore
+    /// add up to those of the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon
+    /// as it is complete, in the program's [`gradient_order`](Program::gradient_order).
     ///
     /// # Errors
     /// If a label is not one of the classes, or an id is not a row of its table. The gradients must
@@ -60,7 +60,8 @@ impl Executor {
         Ok(self.results[0])
     }
 
-    /// Runs an evaluation program, and returns the loss, followed by the elements of each metric.
+    /// Runs an evaluation program, and returns the loss, followed by the elements of each metric. Runs a
+    /// prediction program, and returns the elements of each output, row-major.
     ///
     /// # Errors
     /// If a label is not one of the classes, or an id is not a row of its table.
@@ -103,6 +104,11 @@ impl Executor {
             match place {
                 Place::Arena(range) => results.extend_from_slice(&arena[range.clone()]),
                 Place::Variable(variable) => results.extend_from_slice(values.variable(*variable)),
+                Place::Column(column) => {
+                    let first = feed.first * elements / program.batch;
+                    let numbers = feed.columns[*column].f32().expect("an output is of floats");
+                    results.extend_from_slice(&numbers[first..first + elements]);
+                }
                 other => unreachable!("{other:?} of {elements} is no result"),
             }
         }

@@ -1,8 +1,8 @@
 //! A compiled graph, for batches of one size on one device: the instructions in order, and the place of
-//! every value. It must not depend on the data.
+//! every value. This module must not depend on the data.
 
 use pushpull_kernels::cpu::Threads;
-use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::graph::{GraphSpec, OutputSpec};
 use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::DType;
@@ -23,6 +23,7 @@ pub struct Program {
     /// The size of the arena, in floats.
     pub(super) arena: usize,
     /// The place and the number of elements of each result: the loss, then each metric in the graph's order.
+    /// In a prediction, the results are the outputs in the graph's order.
     pub(super) results: Vec<(Place, usize)>,
     /// The variables whose gradients are zero, because the loss does not depend on them.
     pub(super) unused: Vec<VariableId>,
@@ -85,6 +86,33 @@ impl Program {
         };
         let results: Vec<(Value, usize)> = nodes.map(result).collect();
         Self::new(graph, batch, columns, threads, &ir, &results, &[])
+    }
+
+    /// Compiles every output of the graph, for batches of `batch` examples with these columns. Inputs that no
+    /// output needs, such as labels, need no column.
+    ///
+    /// # Errors
+    /// If the graph cannot be compiled.
+    pub fn prediction(
+        graph: &GraphSpec,
+        batch: usize,
+        columns: &[ColumnSpec],
+        threads: Threads,
+    ) -> Result<Self, CompileError> {
+        graph.validate(batch)?;
+        let part = graph.prediction();
+        let Lowered { ir, values, .. } = lower(&part, batch, columns, Mode::Evaluation)?;
+        let result = |output: &OutputSpec| {
+            let value = values[output.node.index()];
+            (value, ir.elements(value))
+        };
+        let results: Vec<(Value, usize)> = part.outputs.iter().map(result).collect();
+        Self::new(&part, batch, columns, threads, &ir, &results, &[])
+    }
+
+    /// Returns the number of elements of each result, in the order of the results.
+    pub fn result_elements(&self) -> impl Iterator<Item = usize> + '_ {
+        self.results.iter().map(|&(_, elements)| elements)
     }
 
     fn new(

@@ -88,6 +88,18 @@ impl Dataset {
         self.examples
     }
 
+    /// Returns a data set of the first `count` examples; of all examples if there are fewer.
+    ///
+    /// # Errors
+    /// [`InputError::Extent`] if `count` is 0.
+    pub fn first(&self, count: usize) -> Result<Self, InputError> {
+        let count = count.min(self.examples);
+        let columns = self.columns.iter().zip(&self.storage);
+        let columns =
+            columns.map(|(spec, (elements, storage))| (spec.clone(), storage.first(count, *elements)));
+        Self::new(count, columns.collect())
+    }
+
     /// Returns the specs of the columns, in the order of a batch's columns; at least one.
     pub fn columns(&self) -> &[ColumnSpec] {
         &self.columns

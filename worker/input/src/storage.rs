@@ -54,6 +54,18 @@ impl Storage {
         }
     }
 
+    /// Returns the storage of the first `examples` examples of `elements` elements each.
+    pub(super) fn first(&self, examples: usize, elements: usize) -> Self {
+        let all = examples * elements;
+        match self {
+            Self::Pixels(bytes) => Self::Pixels(bytes[..all].to_vec()),
+            Self::Bytes(bytes) => Self::Bytes(bytes[..all].to_vec()),
+            Self::F32(values) => Self::F32(values[..all].to_vec()),
+            Self::I32(values) => Self::I32(values[..all].to_vec()),
+            Self::Windows { .. } => self.clone(),
+        }
+    }
+
     /// Returns the number of bytes that one element takes in memory.
     pub(super) const fn element_bytes(&self) -> u64 {
         match self {

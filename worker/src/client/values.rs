@@ -49,8 +49,8 @@ pub enum ValuesError {
 }
 
 impl Values {
-    /// Creates values from one segment for each variable.
-    pub(crate) const fn new(variables: Vec<Segment>) -> Self {
+    /// Creates values from one segment for each variable, in the order of the variables' ids.
+    pub const fn new(variables: Vec<Segment>) -> Self {
         Self { variables }
     }
 

@@ -220,3 +220,56 @@ fn the_square_of_a_scalar_needs_no_sum() {
     let graph = finish(g, x).unwrap();
     assert!(!graph.nodes.iter().any(|node| matches!(node.op, Op::Reduce { .. })));
 }
+
+#[test]
+fn an_output_has_a_row_for_each_example() {
+    let with = |name: &str, of: fn(&mut GraphBuilder, NodeId) -> NodeId| {
+        let mut g = GraphBuilder::new("outputs");
+        let x = g.input("x", [3]);
+        let node = of(&mut g, x);
+        g.output(name, node);
+        finish(g, x)
+    };
+    let graph = with("scores", |g, x| g.relu(x)).unwrap();
+    assert_eq!(graph.outputs[0].name, "scores");
+    let read: GraphSpec = serde_json::from_str(&serde_json::to_string(&graph).unwrap()).unwrap();
+    assert_eq!(read, graph);
+    for (refused, expected) in [
+        (with("", |g, x| g.relu(x)), "output 0 has an invalid name"),
+        (
+            with("sum", |g, x| g.l2_loss(x)),
+            "output 'sum' must be a node that returns an f32 tensor whose first",
+        ),
+        (with("far", |_, _| NodeId(99)), "output 'far' must be a node"),
+        (with("labels", |g, _| g.labels("labels")), "output 'labels' must be a node"),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_graph_without_outputs_is_written_as_before() {
+    let mut g = GraphBuilder::new("plain");
+    let x = g.input("x", [3]);
+    let graph = finish(g, x).unwrap();
+    assert!(!serde_json::to_string(&graph).unwrap().contains("outputs"));
+}
+
+#[test]
+fn a_prediction_needs_neither_labels_nor_loss() {
+    let mut g = GraphBuilder::new("prediction");
+    let x = g.input("x", [3]);
+    let labels = g.labels("labels");
+    let kernel = g.variable("kernel", [3, 4], InitializerSpec::Zeros);
+    let logits = g.matmul(x, kernel);
+    g.output("logits", logits);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    let accuracy = g.accuracy(logits, labels);
+    let graph = g.finish(loss, &[("accuracy", accuracy)]).unwrap();
+    let part = graph.prediction();
+    let names: Vec<&str> = part.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["x", "kernel", &graph.nodes[logits.index()].name]);
+    assert_eq!((part.outputs[0].node, part.metrics.len()), (NodeId(2), 0));
+    assert_eq!(part.variables, graph.variables);
+}

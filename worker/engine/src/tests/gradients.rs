@@ -2,20 +2,23 @@
 //! compiled program gives the results of the interpreter, although it fuses kernels and overwrites values.
 //!
 //! Tolerances: for a loss, 10⁻⁴ of its magnitude (but at least 10⁻⁴); for a gradient, 3·10⁻⁴ of the largest
-//! gradient of the graph (but at least 3·10⁻⁵). This is the accuracy of f32 for numbers below 100. The finite
-//! differences themselves are accurate to 10⁻⁸.
+//! gradient of the graph (but at least 3·10⁻⁵). This is the accuracy of f32 for numbers below 100. The
+//! finite differences themselves are accurate to 10⁻⁸.
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use pushpull_messages::graph::{GraphBuilder, GraphSpec, Op, Padding, Stride, Window};
-use pushpull_messages::id::VariableId;
-use pushpull_messages::input::Column;
+use pushpull_kernels::cpu::Threads;
+use pushpull_messages::graph::{GraphBuilder, GraphSpec, Op, OutputSpec, Padding, Stride, Window};
+use pushpull_messages::id::{NodeId, VariableId};
+use pushpull_messages::input::{Column, ColumnSpec};
+use pushpull_messages::tensor::{DType, TensorSpec};
 use pushpull_messages::variable::InitializerSpec;
 
 use super::interpreter::Pass;
 use super::random_graph::{Choice, KINDS, RandomGraph};
 use super::trial::{Bounds, Numbers, Trained, Trial};
+use crate::{Executor, Feed, Program};
 
 /// The step of a central difference.
 const STEP: f64 = 1e-5;
@@ -127,6 +130,46 @@ fn check_evaluation(trial: &Trial) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Predicts up to three nodes of the trial's graph, and compares them with the interpreter. The data have
+/// only the columns that the prediction needs.
+fn check_prediction(mut trial: Trial, picks: [prop::sample::Index; 3]) -> Result<(), TestCaseError> {
+    let examples = trial.batch.examples;
+    let tensors = trial.graph.infer(examples).unwrap();
+    let fits = |tensor: &TensorSpec| tensor.dtype == DType::F32 && tensor.shape.0.first() == Some(&examples);
+    let nodes: Vec<NodeId> =
+        (0..tensors.len()).filter(|&node| fits(&tensors[node])).map(|node| NodeId(node as u32)).collect();
+    prop_assert!(!nodes.is_empty(), "every graph has an input");
+    let chosen: BTreeSet<NodeId> = picks.iter().map(|pick| nodes[pick.index(nodes.len())]).collect();
+    trial.graph.outputs =
+        chosen.iter().map(|&node| OutputSpec { name: format!("output {node}"), node }).collect();
+    let part = trial.graph.prediction();
+    prop_assert!(part.nodes.iter().all(|node| trial.graph.find(&node.name).is_some()));
+    let needed = |column: &ColumnSpec| part.find(&column.name).is_some();
+    let (columns, fed): (Vec<_>, Vec<_>) =
+        trial.columns.iter().cloned().zip(trial.batch.columns.clone()).filter(|(own, _)| needed(own)).unzip();
+    let program = Program::prediction(&trial.graph, examples, &columns, Threads::One).unwrap();
+    let elements: Vec<usize> = program.result_elements().collect();
+    let mut executor = Executor::new(program);
+    let results = executor.evaluate(Feed::whole(&fed, examples), &trial.values()).unwrap();
+    prop_assert_eq!(results.len(), elements.iter().sum::<usize>());
+    let expected = trial.interpret(Pass::Evaluation).values;
+    let mut rest = results;
+    for (node, elements) in chosen.into_iter().zip(elements) {
+        let (own, others) = rest.split_at(elements);
+        rest = others;
+        prop_assert_eq!(own.len(), expected[node.index()].len());
+        for (&got, &wanted) in own.iter().zip(&expected[node.index()]) {
+            let error = (f64::from(got) - wanted).abs();
+            let label = trial.graph.label(node);
+            prop_assert!(
+                error <= 1e-4 * (1.0 + wanted.abs()) || error.is_nan(),
+                "{label}: {got}, not {wanted}"
+            );
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn any_choices(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Choice>> {
     prop::collection::vec((0..KINDS, any::<[u8; 6]>()), length)
 }
@@ -165,6 +208,21 @@ proptest! {
         let trial = Trial::smooth(&graph, &bounds, examples, seed);
         prop_assume!(trial.is_some());
         check_evaluation(&trial.unwrap())?;
+    }
+
+    #[test]
+    fn random_graphs_predict_as_the_interpreter_does(
+        choices in any_choices(1..14),
+        end: [u8; 6],
+        examples in 1usize..4,
+        seed: u64,
+        picks: [prop::sample::Index; 3],
+    ) {
+        let drawn = RandomGraph::new(examples, false).draw(&choices, end);
+        let (graph, bounds) = RandomGraph::measure(drawn, examples);
+        let trial = Trial::smooth(&graph, &bounds, examples, seed);
+        prop_assume!(trial.is_some());
+        check_prediction(trial.unwrap(), picks)?;
     }
 }
 

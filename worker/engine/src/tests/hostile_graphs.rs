@@ -145,7 +145,14 @@ fn start() -> GraphSpec {
     ] {
         nodes.push(node(name.into(), Op::Input { example }));
     }
-    GraphSpec { name: "wild".into(), variables, nodes, loss: NodeId(0), metrics: Vec::new() }
+    GraphSpec {
+        name: "wild".into(),
+        variables,
+        nodes,
+        loss: NodeId(0),
+        metrics: Vec::new(),
+        outputs: Vec::new(),
+    }
 }
 
 fn any_graph() -> impl Strategy<Value = GraphSpec> {

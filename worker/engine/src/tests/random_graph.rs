@@ -45,6 +45,7 @@ impl RandomGraph {
             nodes: Vec::new(),
             loss: NodeId(0),
             metrics: Vec::new(),
+            outputs: Vec::new(),
         };
         let (pool, bounds, norms) = (Vec::new(), Bounds::new(), Vec::new());
         let (shapes, of_data) = (Vec::new(), Vec::new());

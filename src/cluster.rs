@@ -1,0 +1,39 @@
+//! The cluster that a job is trained on.
+
+use crate::embedded::Embedded;
+
+/// The cluster that a [`Job`](crate::Job) is trained on.
+#[derive(Clone)]
+pub struct Cluster(pub(crate) Kind);
+
+#[derive(Clone)]
+pub(crate) enum Kind {
+    Embedded(Box<Embedded>),
+    #[cfg(feature = "programs")]
+    Env,
+}
+
+impl Cluster {
+    /// Returns a cluster in this process, with `ps` ps tasks and `workers` workers that share the machine's
+    /// cores. To change more settings, convert an [`Embedded`] into a cluster.
+    pub fn embedded(ps: u32, workers: u32) -> Self {
+        Embedded::new(ps, workers).into()
+    }
+
+    /// Returns the cluster that the environment variable `TF_CONFIG` describes, in which this process is one
+    /// task. Every process of the cluster calls this function in the same program.
+    ///
+    /// Only the process that hosts the chief gets a [`Trained`](crate::Trained) back: the task `chief`, or
+    /// worker 0 if the cluster has no chief. All other processes train or serve **and end within
+    /// [`Job::train`](crate::Job::train)**, with the exit status of the role programs.
+    #[cfg(feature = "programs")]
+    pub const fn from_env() -> Self {
+        Self(Kind::Env)
+    }
+}
+
+impl From<Embedded> for Cluster {
+    fn from(embedded: Embedded) -> Self {
+        Self(Kind::Embedded(Box::new(embedded)))
+    }
+}

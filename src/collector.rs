@@ -1,0 +1,110 @@
+//! Keeps the end of a job, and reads the variables of a trained job before its ps tasks stop.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pushpull_chief::{BeforeStop, JobEnd, JobReport, TrainedJob};
+use pushpull_messages::id::TaskId;
+use pushpull_messages::job::JobSpec;
+use pushpull_transport::buffer::BufferPool;
+use pushpull_transport::{Identity, Transport};
+use pushpull_worker::{ClientConfig, ClientError, Parameters, Values, WorkerConfig};
+
+use crate::error::Error;
+
+/// How long to wait for a connection to a ps task when the variables are read.
+const REACHED_WITHIN: Duration = Duration::from_secs(10);
+
+/// The values of all variables of a trained job.
+#[derive(Clone)]
+pub(crate) struct Collected {
+    /// The values after the last update.
+    pub values: Arc<Values>,
+    /// The moving averages, if the job keeps them. Untrained variables have no average; theirs are values.
+    pub averages: Option<Arc<Values>>,
+}
+
+#[derive(Default)]
+struct Contents {
+    end: Option<JobEnd>,
+    values: Option<Result<Collected, String>>,
+}
+
+/// Collects what a run leaves behind. All clones share the contents.
+#[derive(Clone, Default)]
+pub(crate) struct Collector(Arc<Mutex<Contents>>);
+
+impl Collector {
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records how the job ended.
+    pub(crate) fn ended(&self, end: JobEnd) {
+        self.contents().end = Some(end);
+    }
+
+    /// Returns the function that reads the variables through the ps tasks of `identity`'s cluster, before
+    /// these tasks are told to stop.
+    pub(crate) fn before_stop(
+        &self,
+        job: &JobSpec,
+        identity: &Identity,
+        transport: Arc<dyn Transport>,
+        pool: BufferPool,
+    ) -> BeforeStop {
+        let (collector, job) = (self.clone(), job.clone());
+        let identity = Identity { task: TaskId::CHIEF, ..identity.clone() };
+        Box::new(move |trained| {
+            Box::pin(async move {
+                let collected = collect(&job, &identity, &transport, &pool, trained).await;
+                collector.contents().values = Some(collected.map_err(|error| error.to_string()));
+            })
+        })
+    }
+
+    /// Returns the report and the variables of the trained job.
+    ///
+    /// # Errors
+    /// Returns an error if the job was stopped before it was trained, or if its variables could not be read.
+    pub(crate) fn take(self) -> Result<(JobReport, Collected), Error> {
+        let mut contents = self.contents();
+        let report = match contents.end.take() {
+            Some(JobEnd::Completed(report)) => report,
+            Some(JobEnd::Saved { step, checkpoint, reason }) => {
+                let text = format!(
+                    "stopped at step {step} ({reason}); saved as {checkpoint}: train the same job again to resume"
+                );
+                return Err(Error::Training(text));
+            }
+            None => return Err(Error::Training("the job ended without a report: see the log".into())),
+        };
+        match contents.values.take() {
+            Some(Ok(collected)) => Ok((report, collected)),
+            Some(Err(reason)) => Err(Error::Training(format!(
+                "the job was trained, but its variables cannot be read: {reason}"
+            ))),
+            None => Err(Error::Training("the job was trained, but its variables were not read".into())),
+        }
+    }
+}
+
+async fn collect(
+    job: &JobSpec,
+    identity: &Identity,
+    transport: &Arc<dyn Transport>,
+    pool: &BufferPool,
+    trained: TrainedJob,
+) -> Result<Collected, ClientError> {
+    let TrainedJob { placement, .. } = trained;
+    let variables = &job.graph.variables;
+    // The ps tasks have just been in use. If one is gone now, it does not come back with its values.
+    let config = ClientConfig { start_timeout: REACHED_WITHIN, ..WorkerConfig::default().client() };
+    let parameters = Parameters::connect(transport, identity, &placement, variables, pool, config).await?;
+    let values = parameters.pull(false).await?.values;
+    let averages = match job.average {
+        Some(_) => Some(parameters.pull(true).await?.values),
+        None => None,
+    };
+    Ok(Collected { values, averages })
+}

@@ -1,0 +1,91 @@
+//! Examples in memory, for predictions and evaluations.
+
+use std::sync::Arc;
+
+use pushpull_input::{Dataset, Storage, load};
+use pushpull_messages::input::{ColumnSpec, DatasetSpec};
+use pushpull_messages::tensor::{DType, Shape, TensorSpec};
+
+use crate::error::Error;
+
+/// Examples in memory: named columns that all have one row for each example. There is at least one example.
+#[derive(Clone, Debug)]
+pub struct Examples {
+    set: Arc<Dataset>,
+}
+
+impl Examples {
+    /// Reads the data set that `spec` describes, such as the test set of a job's input.
+    ///
+    /// # Errors
+    /// Returns an error if a file is missing, damaged or too large.
+    pub fn read(spec: &DatasetSpec) -> Result<Self, Error> {
+        Ok(Self { set: Arc::new(load(spec, None)?) })
+    }
+
+    /// Makes examples from one column of floats. `shape` is the shape of one example, and `values` holds the
+    /// examples one after the other, each row-major.
+    ///
+    /// # Errors
+    /// Returns an error if there is no example, or if `values` does not hold a whole number of examples.
+    pub fn f32(column: &str, shape: impl Into<Shape>, values: Vec<f32>) -> Result<Self, Error> {
+        Self::of(column, TensorSpec::f32(shape), values.len(), Storage::F32(values))
+    }
+
+    /// Makes examples from one column of integers, such as tokens or labels. `shape` and `values` are as in
+    /// [`f32`](Self::f32).
+    ///
+    /// # Errors
+    /// The same as those of [`f32`](Self::f32).
+    pub fn i32(column: &str, shape: impl Into<Shape>, values: Vec<i32>) -> Result<Self, Error> {
+        let example = TensorSpec { shape: shape.into(), dtype: DType::I32 };
+        Self::of(column, example, values.len(), Storage::I32(values))
+    }
+
+    /// Adds the columns of `other`, which has the same number of examples.
+    ///
+    /// # Errors
+    /// Returns an error if the numbers of examples differ, or if both have a column of the same name.
+    pub fn with(&self, other: &Self) -> Result<Self, Error> {
+        let columns = [&self.set, &other.set].into_iter().flat_map(|set| {
+            let storage =
+                |column: &ColumnSpec| set.storage(&column.name).expect("a column is stored").clone();
+            set.columns().iter().map(move |column| (column.clone(), storage(column)))
+        });
+        Ok(Self { set: Arc::new(Dataset::new(self.len(), columns.collect())?) })
+    }
+
+    fn of(column: &str, example: TensorSpec, elements: usize, storage: Storage) -> Result<Self, Error> {
+        let examples = elements / example.shape.elements().max(1);
+        let column = ColumnSpec { name: column.to_owned(), example };
+        Ok(Self { set: Arc::new(Dataset::new(examples, vec![(column, storage)])?) })
+    }
+
+    /// Returns the first `count` examples; all examples if there are fewer.
+    ///
+    /// # Errors
+    /// Returns an error if `count` is 0.
+    pub fn first(&self, count: usize) -> Result<Self, Error> {
+        Ok(Self { set: Arc::new(self.set.first(count)?) })
+    }
+
+    /// Returns the number of examples.
+    #[expect(clippy::len_without_is_empty, reason = "there is at least one example")]
+    pub fn len(&self) -> usize {
+        self.set.len()
+    }
+
+    /// Returns the integers of a column, for example the label of each example; `None` if there is no such
+    /// column of integers.
+    pub fn integers(&self, column: &str) -> Option<Vec<i32>> {
+        let position = self.set.columns().iter().position(|own| own.name == column)?;
+        let all: Vec<u32> = (0..self.len() as u32).collect();
+        let mut columns = Vec::new();
+        self.set.fill(&all, &mut columns);
+        columns.swap_remove(position).i32().map(<[i32]>::to_vec)
+    }
+
+    pub(super) fn dataset(&self) -> Arc<Dataset> {
+        Arc::clone(&self.set)
+    }
+}

@@ -1,0 +1,144 @@
+//! The file of a model: a safetensors file whose metadata contain the graph and the map stages.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::input::MapSpec;
+use pushpull_messages::variable::VariableSpec;
+use pushpull_storage::{FoundTensor, NewTensor, Store, read_header_with_metadata, write_file};
+use pushpull_transport::buffer::{Buffer, Segment};
+use pushpull_worker::Values;
+use serde::{Deserialize, Serialize};
+
+use super::{Blueprint, Model};
+use crate::error::Error;
+
+/// The key of the metadata that hold the [`Card`] of a model.
+const KEY: &str = "pushpull";
+/// The number of bytes that are read at once.
+const BLOCK_BYTES: u64 = 8 << 20;
+
+/// What the file says of the model besides its values, as JSON.
+#[derive(Serialize, Deserialize)]
+struct Card {
+    graph: GraphSpec,
+    #[serde(default)]
+    map: Vec<MapSpec>,
+    batch_size: usize,
+}
+
+/// Returns the store of the file's directory, and the file's name in it.
+fn located(path: &Path) -> Result<(PathBuf, String), Error> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name =
+        name.ok_or_else(|| Error::Model(format!("{}: expected the path of a file", path.display())))?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = std::path::absolute(directory).map_err(Error::model)?;
+    Ok((directory, name.to_owned()))
+}
+
+/// Runs `task` on a thread and a runtime of its own, because the caller may be in a runtime already.
+fn block_on<T: Send>(task: impl Future<Output = Result<T, Error>> + Send) -> Result<T, Error> {
+    std::thread::scope(|scope| {
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.map_err(Error::model)?.block_on(task)
+        };
+        scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+pub(super) fn save(model: &Model, path: &Path) -> Result<(), Error> {
+    let (directory, name) = located(path)?;
+    let Blueprint { graph, map, batch_size } = model.blueprint.clone();
+    let card = Card { graph, map, batch_size };
+    let card = serde_json::to_string(&card).map_err(Error::model)?;
+    let tensors =
+        model.graph().variables.iter().zip(model.values()).map(|(variable, (_, tensor))| NewTensor {
+            name: variable.name.clone(),
+            shape: variable.shape.clone(),
+            // The elements are copied, because the model stays usable while the file is written.
+            bytes: vec![Bytes::from(
+                tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>(),
+            )],
+        });
+    let (tensors, metadata) = (tensors.collect(), HashMap::from([(KEY.to_owned(), card)]));
+    block_on(async move {
+        let store = Store::create(&directory.to_string_lossy()).map_err(Error::model)?;
+        write_file(&store, &name, tensors, metadata).await.map_err(Error::model)?;
+        Ok(())
+    })
+}
+
+pub(super) fn load(path: &Path, graph: Option<GraphSpec>) -> Result<Model, Error> {
+    let (directory, name) = located(path)?;
+    let shown = path.display().to_string();
+    block_on(async move {
+        let store = Store::open(&directory.to_string_lossy()).map_err(Error::model)?;
+        let (found, metadata) = read_header_with_metadata(&store, &name).await.map_err(Error::model)?;
+        let blueprint = match graph {
+            Some(graph) => Blueprint { graph, map: Vec::new(), batch_size: 250 },
+            None => blueprint(&shown, &metadata)?,
+        };
+        let found: HashMap<&str, &FoundTensor> = found.iter().map(|own| (own.name.as_str(), own)).collect();
+        // All tensors are checked before the first is read, so that a wrong file costs no time and no memory.
+        let mut chosen = Vec::new();
+        for variable in &blueprint.graph.variables {
+            chosen.push(check(&shown, variable, found.get(variable.name.as_str()).copied())?);
+        }
+        let mut variables = Vec::with_capacity(chosen.len());
+        for tensor in chosen {
+            variables.push(Segment::whole(Arc::new(read(&store, &name, tensor).await?)));
+        }
+        Model::new(blueprint, Arc::new(Values::new(variables)))
+    })
+}
+
+/// Reads the graph and the map stages from the metadata of a file.
+fn blueprint(shown: &str, metadata: &HashMap<String, String>) -> Result<Blueprint, Error> {
+    let card = metadata.get(KEY).ok_or_else(|| {
+        Error::Model(format!(
+            "{shown} does not contain the graph of its model: use Model::load_with and give the graph"
+        ))
+    })?;
+    let card: Card = serde_json::from_str(card).map_err(|error| {
+        Error::Model(format!("{shown}: the description of the model is invalid: {error}"))
+    })?;
+    card.graph.validate(1)?;
+    let Card { graph, map, batch_size } = card;
+    Ok(Blueprint { graph, map, batch_size: batch_size.max(1) })
+}
+
+/// Checks that a tensor is the value of a variable.
+fn check<'a>(
+    shown: &str,
+    variable: &VariableSpec,
+    found: Option<&'a FoundTensor>,
+) -> Result<&'a FoundTensor, Error> {
+    let VariableSpec { name, shape, .. } = variable;
+    match found {
+        None => Err(Error::Model(format!("{shown} has no tensor '{name}', expected F32 {shape}"))),
+        Some(tensor)
+            if tensor.dtype != "F32" || tensor.shape != *shape || tensor.bytes != variable.bytes() =>
+        {
+            let (dtype, got) = (&tensor.dtype, &tensor.shape);
+            Err(Error::Model(format!("{shown}: tensor '{name}' is {dtype} {got}, expected F32 {shape}")))
+        }
+        Some(tensor) => Ok(tensor),
+    }
+}
+
+async fn read(store: &Store, name: &str, tensor: &FoundTensor) -> Result<Buffer, Error> {
+    let mut buffer = Buffer::zeroed(tensor.bytes as usize);
+    let (mut at, end) = (0, tensor.bytes);
+    while at < end {
+        let next = end.min(at + BLOCK_BYTES);
+        let block = store.read(name, tensor.offset + at..tensor.offset + next).await.map_err(Error::model)?;
+        buffer.as_bytes_mut()[at as usize..next as usize].copy_from_slice(&block);
+        at = next;
+    }
+    Ok(buffer)
+}

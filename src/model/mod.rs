@@ -1,0 +1,156 @@
+//! A trained model in this process: the values of its variables, predictions, evaluations and its file.
+//! Needs no cluster.
+
+mod examples;
+mod file;
+mod predictions;
+mod tensor;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use pushpull_input::Mapped;
+use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::id::VariableId;
+use pushpull_messages::input::MapSpec;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Evaluation;
+use pushpull_worker::{Predictor, Values};
+
+pub use self::examples::Examples;
+pub use self::predictions::Predictions;
+pub use self::tensor::Tensor;
+use crate::error::Error;
+use crate::threads::threads_per_worker;
+
+/// What a model needs besides its values: the graph, and how the data are prepared for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Blueprint {
+    pub graph: GraphSpec,
+    /// The map stages of the job's input. They also apply to examples that the model predicts.
+    pub map: Vec<MapSpec>,
+    /// The number of examples in a batch of an evaluation.
+    pub batch_size: usize,
+}
+
+impl Blueprint {
+    pub(crate) fn of(job: &JobSpec) -> Self {
+        let (graph, map) = (job.graph.clone(), job.input.map.clone());
+        Self { graph, map, batch_size: job.batch_size as usize }
+    }
+}
+
+/// A model with the values of its variables. It can be shared between threads; one thread at a time
+/// predicts.
+pub struct Model {
+    blueprint: Blueprint,
+    values: Arc<Values>,
+    predictor: Mutex<Predictor>,
+}
+
+impl Model {
+    pub(crate) fn new(blueprint: Blueprint, values: Arc<Values>) -> Result<Self, Error> {
+        let predictor = Predictor::new(blueprint.graph.clone(), Arc::clone(&values), threads_per_worker(1));
+        let predictor = Mutex::new(predictor.map_err(Error::model)?);
+        Ok(Self { blueprint, values, predictor })
+    }
+
+    /// Reads a model that [`save`](Self::save) has written.
+    ///
+    /// # Errors
+    /// Returns an error if the file is missing or damaged, or was not written by pushpull. Use
+    /// [`load_with`](Self::load_with) for a file that another program has written.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        file::load(path.as_ref(), None)
+    }
+
+    /// Reads the values of `graph` from a safetensors file. The file must have one `F32` tensor for each
+    /// variable, with the variable's name and shape. Other tensors are ignored.
+    ///
+    /// # Errors
+    /// Returns an error if the graph is invalid, or if the file is missing, damaged, or lacks a variable.
+    pub fn load_with(graph: GraphSpec, path: impl AsRef<Path>) -> Result<Self, Error> {
+        graph.validate(1)?;
+        file::load(path.as_ref(), Some(graph))
+    }
+
+    /// Writes the model as a safetensors file: one `F32` tensor for each variable. The file's metadata
+    /// contain the graph, so that [`load`](Self::load) needs nothing else. The file is replaced only when
+    /// the new one is complete.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        file::save(self, path.as_ref())
+    }
+
+    /// Returns the graph.
+    pub const fn graph(&self) -> &GraphSpec {
+        &self.blueprint.graph
+    }
+
+    /// Returns the value of the variable called `name`, such as `dense1/kernel`; `None` if the model has no
+    /// such variable.
+    pub fn value(&self, name: &str) -> Option<Tensor<'_>> {
+        self.values().find(|(own, _)| *own == name).map(|(_, tensor)| tensor)
+    }
+
+    /// Returns the name and the value of every variable, in the order of the graph.
+    pub fn values(&self) -> impl Iterator<Item = (&str, Tensor<'_>)> {
+        self.graph().variables.iter().zip(0..).map(|(variable, id)| {
+            let values = self.values.variable(VariableId(id));
+            (variable.name.as_str(), Tensor::new(&variable.shape.0, values))
+        })
+    }
+
+    /// Computes the graph's outputs for these examples. The examples pass through the map stages of the
+    /// job's input first, except for random ones. They need no labels.
+    ///
+    /// # Errors
+    /// Returns an error if the graph has no output, or if the examples do not fit the model.
+    pub fn predict(&self, examples: &Examples) -> Result<Predictions, Error> {
+        let graph = self.graph();
+        if graph.outputs.is_empty() {
+            let text = format!(
+                "the model '{}' has no output to predict: name one with GraphBuilder::output before the graph is \
+                 finished",
+                graph.name
+            );
+            return Err(Error::Model(text));
+        }
+        let outputs = self.lock().predict(&self.mapped(examples)?).map_err(Error::model)?;
+        let names = graph.outputs.iter().map(|output| output.name.clone());
+        Predictions::new(graph, names.zip(outputs), examples.len())
+    }
+
+    /// Computes the loss and every metric over these examples. With the job's test set, the results have the
+    /// same bits as those in the job's report.
+    ///
+    /// # Errors
+    /// Returns an error if the examples do not fit the model.
+    pub fn evaluate(&self, examples: &Examples) -> Result<Evaluation, Error> {
+        let mapped = self.mapped(examples)?;
+        self.lock().evaluate(&mapped, self.blueprint.batch_size).map_err(Error::model)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Predictor> {
+        // A panic leaves nothing half done that the next prediction would use.
+        self.predictor.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Applies the map stages to the columns that the examples have.
+    fn mapped(&self, examples: &Examples) -> Result<Mapped, Error> {
+        let set = examples.dataset();
+        let has = |stage: &&MapSpec| set.columns().iter().any(|column| column.name == stage.column);
+        let map: Vec<MapSpec> = self.blueprint.map.iter().filter(has).cloned().collect();
+        Ok(Mapped::testing(set, &map)?)
+    }
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Model('{}', {} variables)", self.graph().name, self.graph().variables.len())
+    }
+}

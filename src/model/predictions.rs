@@ -1,0 +1,58 @@
+//! The results of a prediction.
+
+use pushpull_messages::graph::GraphSpec;
+
+use super::Tensor;
+use crate::error::Error;
+
+/// The outputs of a model for some examples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Predictions {
+    /// For each output, its name, its shape including the examples, and its elements.
+    outputs: Vec<(String, Vec<usize>, Vec<f32>)>,
+}
+
+impl Predictions {
+    /// Makes the predictions for `examples` examples from the elements of each output.
+    pub(super) fn new(
+        graph: &GraphSpec,
+        outputs: impl Iterator<Item = (String, Vec<f32>)>,
+        examples: usize,
+    ) -> Result<Self, Error> {
+        let tensors = graph.infer(1)?;
+        let outputs = outputs.zip(&graph.outputs).map(|((name, values), output)| {
+            let mut shape = tensors[output.node.index()].shape.0.clone();
+            shape[0] = examples;
+            (name, shape, values)
+        });
+        Ok(Self { outputs: outputs.collect() })
+    }
+
+    /// Returns the output called `name`: a tensor whose first axis is the examples. Returns `None` if the
+    /// model has no such output.
+    pub fn output(&self, name: &str) -> Option<Tensor<'_>> {
+        self.iter().find(|(own, _)| *own == name).map(|(_, tensor)| tensor)
+    }
+
+    /// Returns the name and the tensor of every output, in the order in which the graph names them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Tensor<'_>)> {
+        self.outputs.iter().map(|(name, shape, values)| (name.as_str(), Tensor::new(shape, values)))
+    }
+
+    /// Returns the index of the greatest element of each row of the output called `name`: for scores of
+    /// classes, the predicted class of each example. The first of several equal elements counts. Returns
+    /// `None` if the model has no such output.
+    pub fn classes(&self, name: &str) -> Option<Vec<usize>> {
+        let scores = self.output(name)?;
+        let greatest = |row: &[f32]| {
+            let mut best = 0;
+            for (index, score) in row.iter().enumerate() {
+                if score.total_cmp(&row[best]).is_gt() {
+                    best = index;
+                }
+            }
+            best
+        };
+        Some((0..scores.shape[0]).filter_map(|index| scores.row(index)).map(greatest).collect())
+    }
+}

@@ -1,0 +1,80 @@
+//! Trains a job of the library as one task of the cluster that the environment describes. The settings have
+//! the defaults of the flags.
+
+use clap::Parser;
+use pushpull_chief::ChiefConfig;
+use pushpull_messages::id::JobName;
+use pushpull_ps::PsConfig;
+use pushpull_worker::WorkerConfig;
+
+use super::flags::ClusterArgs;
+use super::observe::ObserveArgs;
+use super::task::run;
+use crate::collector::Collector;
+use crate::error::Error;
+use crate::job::Job;
+use crate::programs::exit::{Failure, Outcome, exit_process};
+use crate::programs::roles::ChiefOrders;
+use crate::programs::{logging, roles};
+use crate::threads::threads_per_worker;
+use crate::trained::Trained;
+
+/// The settings that are read from the environment.
+#[derive(Debug, Parser)]
+struct EnvArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    observe: ObserveArgs,
+}
+
+/// Trains `job`, and returns its result in the process that hosts the chief. Ends every other process.
+pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
+    let args = EnvArgs::try_parse_from(["pushpull"]).map_err(|error| Error::Cluster(error.to_string()))?;
+    let resolved = args.cluster.resolve().map_err(|failure| Error::Cluster(failure.to_string()))?;
+    let Some(config) = resolved else {
+        return Err(Error::Cluster(
+            "Cluster::from_env: no cluster is given, expected TF_CONFIG with a cluster and a task".into(),
+        ));
+    };
+    let task = config.task();
+    let log = logging::start(&task.to_string(), args.observe.log_format());
+    let endpoint = args.observe.endpoint(&log).map_err(|failure| Error::Cluster(failure.to_string()))?;
+    let network = args.cluster.network(endpoint);
+    let (graph, start_timeout) = (Some(job.graph()), args.cluster.start_timeout());
+    let worker = WorkerConfig {
+        threads: threads_per_worker(1),
+        start_timeout,
+        hooks: job.hooks.worker.clone(),
+        ..Default::default()
+    };
+    let leads = task.job == JobName::Chief || config.hosts_chief();
+    if !leads {
+        let outcome = match task.job {
+            JobName::Ps => {
+                let ps = PsConfig { start_timeout, ..Default::default() };
+                run(&log, roles::ps(&config, &network, ps, graph))
+            }
+            JobName::Worker => run(&log, roles::worker(&config, &network, worker, graph, None)),
+            _ => {
+                Err(Failure::usage(format!("{task}: run the evaluator with the program pushpull-evaluator")))
+            }
+        };
+        exit_process(outcome);
+    }
+    let workers = config.cluster().addresses(JobName::Worker).len() as u32;
+    let (spec, collector) = (job.spec(workers)?, Collector::default());
+    let orders = ChiefOrders {
+        job: spec.clone(),
+        config: ChiefConfig { start_timeout, checkpoint: job.checkpoints.clone(), ..Default::default() },
+        report: None,
+        hooks: job.hooks.chief.clone(),
+        collector: Some(collector.clone()),
+    };
+    let outcome: Outcome = match task.job {
+        JobName::Chief => run(&log, roles::chief(&config, &network, orders)),
+        _ => run(&log, roles::worker(&config, &network, worker, graph, Some(orders))),
+    };
+    outcome.map_err(|failure| Error::Training(failure.to_string()))?;
+    Trained::new(&spec, config.cluster(), collector)
+}

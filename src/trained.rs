@@ -1,0 +1,91 @@
+//! The result of a job: its report and its variables.
+
+use std::path::Path;
+
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Evaluation;
+
+use crate::collector::{Collected, Collector};
+use crate::error::Error;
+use crate::model::{Blueprint, Examples, Model, Predictions, Tensor};
+use crate::report::Report;
+
+/// A trained job: its report, and its model with the values of all variables.
+#[derive(Debug)]
+pub struct Trained {
+    /// The report of the job.
+    pub report: Report,
+    /// The model with the values after the last update.
+    latest: Model,
+    /// The model with the moving averages, if the job keeps them.
+    averaged: Option<Model>,
+}
+
+impl Trained {
+    pub(crate) fn new(job: &JobSpec, cluster: &ClusterSpec, collector: Collector) -> Result<Self, Error> {
+        let (report, Collected { values, averages }) = collector.take()?;
+        let blueprint = Blueprint::of(job);
+        let averaged = averages.map(|averages| Model::new(blueprint.clone(), averages)).transpose()?;
+        Ok(Self {
+            report: Report::new(job, cluster, &report),
+            latest: Model::new(blueprint, values)?,
+            averaged,
+        })
+    }
+
+    /// Returns the model that the job's last evaluation used: with the moving averages if the job keeps
+    /// them, and otherwise with the values after the last update.
+    pub const fn model(&self) -> &Model {
+        match &self.averaged {
+            Some(averaged) => averaged,
+            None => &self.latest,
+        }
+    }
+
+    /// Does the same as [`model`](Self::model), and drops everything else.
+    pub fn into_model(self) -> Model {
+        self.averaged.unwrap_or(self.latest)
+    }
+
+    /// Returns the value of a variable after the last update; `None` if the model has no variable called
+    /// `name`.
+    pub fn value(&self, name: &str) -> Option<Tensor<'_>> {
+        self.latest.value(name)
+    }
+
+    /// Returns the name and the value after the last update of every variable, in the order of the graph.
+    pub fn values(&self) -> impl Iterator<Item = (&str, Tensor<'_>)> {
+        self.latest.values()
+    }
+
+    /// Returns the moving average of a variable; `None` if the job keeps no averages, or if the model has no
+    /// variable called `name`.
+    pub fn average(&self, name: &str) -> Option<Tensor<'_>> {
+        self.averaged.as_ref()?.value(name)
+    }
+
+    /// Computes the outputs of [`model`](Self::model) for these examples.
+    ///
+    /// # Errors
+    /// The same as those of [`Model::predict`].
+    pub fn predict(&self, examples: &Examples) -> Result<Predictions, Error> {
+        self.model().predict(examples)
+    }
+
+    /// Computes the loss and every metric of [`model`](Self::model) over these examples.
+    ///
+    /// # Errors
+    /// The same as those of [`Model::evaluate`].
+    pub fn evaluate(&self, examples: &Examples) -> Result<Evaluation, Error> {
+        self.model().evaluate(examples)
+    }
+
+    /// Writes [`model`](Self::model) as a safetensors file, which [`Model::load`] reads.
+    ///
+    /// # Errors
+    /// The same as those of [`Model::save`].
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.model().save(path)
+    }
+}

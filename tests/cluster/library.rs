@@ -1,0 +1,109 @@
+//! Tests of the library as a program uses it: the example `embedded` trains in one process or as one task of
+//! a cluster, predicts, and saves the model.
+
+use std::path::Path;
+use std::process::Command;
+
+use pushpull::{Examples, GraphBuilder, GraphSpec, Model};
+use pushpull_messages::id::TaskId;
+use serde_json::{Value, json};
+
+use crate::harness::{Cluster, Program, example_called, mnist_dir, write_model};
+
+/// Returns what a line of the program says, for example the labels.
+fn said<'a>(out: &'a str, what: &str) -> &'a str {
+    let line = out.lines().find_map(|line| line.strip_prefix(what));
+    line.unwrap_or_else(|| panic!("no '{what}' in {out}")).trim()
+}
+
+/// Checks what the program that got the trained model has printed, and loads the model that it saved.
+#[track_caller]
+fn check(out: &str, dir: &Path, accuracy_min: f64) -> Model {
+    let accuracy: f64 = said(out, "test accuracy").trim_end_matches(" %").parse().expect("a number");
+    assert!(accuracy >= accuracy_min, "{accuracy} %");
+    let list = |what| serde_json::from_str::<Vec<i32>>(said(out, what)).expect("a list of classes");
+    let (predicted, labels) = (list("predicted"), list("labels"));
+    assert_eq!((predicted.len(), labels.len()), (10, 10));
+    let right = predicted.iter().zip(&labels).filter(|(one, other)| one == other).count();
+    assert!(right >= 8, "{predicted:?} for {labels:?}");
+    let model = Model::load(dir.join("digits.safetensors")).expect("the model was saved");
+    assert_eq!(model.value("hidden/kernel").expect("a variable").shape, [784, 128]);
+    model
+}
+
+fn tutorial(dir: &Path, mnist: Option<&Path>) -> Command {
+    let mut command = example_called("embedded");
+    command.current_dir(dir).args(mnist);
+    command
+}
+
+#[test]
+fn the_tutorial_trains_mnist_in_one_process() {
+    let Some(mnist) = mnist_dir() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let ended = Program::run(dir.path(), "tutorial", &mut tutorial(dir.path(), Some(&mnist))).expect(0);
+    check(&ended.out, dir.path(), 96.0);
+}
+
+#[test]
+fn the_tutorial_trains_on_four_processes() {
+    let mnist = mnist_dir();
+    let cluster = Cluster::new(1, 2, 1);
+    let start = |task: TaskId| {
+        let mut command = tutorial(cluster.dir(), mnist.as_deref());
+        cluster.spawn(task, command.env("TF_CONFIG", cluster.spec.to_tf_config(task)))
+    };
+    let mut programs: Vec<Program> = cluster.spec.tasks().map(|(task, _)| start(task)).collect();
+    let ended: Vec<_> = programs.iter_mut().map(|program| program.wait().expect(0)).collect();
+    check(&ended[0].out, cluster.dir(), 96.0);
+    for other in &ended[1..] {
+        assert_eq!(other.out, "", "only the chief's process goes on after the training");
+    }
+}
+
+#[test]
+fn a_worker_that_hosts_the_chief_gets_the_model() {
+    let cluster = Cluster::without_chief(1, 1, 1);
+    let start = |task: TaskId| {
+        let mut command = tutorial(cluster.dir(), None);
+        cluster.spawn(task, command.env("TF_CONFIG", cluster.spec.to_tf_config(task)))
+    };
+    let [mut ps, mut worker] = [TaskId::ps(0), TaskId::worker(0)].map(start);
+    let ended = worker.wait().expect(0);
+    ps.wait().expect(0);
+    check(&ended.out, cluster.dir(), 96.0);
+}
+
+#[test]
+fn a_task_of_a_cluster_needs_its_description() {
+    let dir = tempfile::tempdir().unwrap();
+    for (config, expected) in [("{}", "no cluster is given, expected TF_CONFIG"), ("{", "TF_CONFIG")] {
+        let mut command = tutorial(dir.path(), None);
+        let ended = Program::run(dir.path(), "tutorial", command.env("TF_CONFIG", config)).expect(1);
+        assert!(ended.last_line().contains(expected), "{}", ended.err);
+    }
+}
+
+fn plane() -> GraphSpec {
+    let mut g = GraphBuilder::new("plane");
+    let x = g.input("features", [2]);
+    let kernel = g.variable("plane/kernel", [2, 1], pushpull::InitializerSpec::Zeros);
+    let x = g.matmul(x, kernel);
+    g.output("height", x);
+    let loss = g.l2_loss(x);
+    g.finish(loss, &[]).expect("a graph")
+}
+
+#[test]
+fn a_model_that_python_wrote_is_predicted_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    let job: Value = json!({ "graph": serde_json::to_value(plane()).expect("a graph is JSON") });
+    write_model(&path, &job, 0.5);
+    let model = Model::load_with(plane(), &path).expect("the names and shapes are right");
+    let examples = Examples::f32("features", [2], vec![1.0, 2.0, -3.0, 0.0]).expect("two examples");
+    let predictions = model.predict(&examples).expect("they fit");
+    assert_eq!(predictions.output("height").expect("an output").values, [1.5, -1.5]);
+    let error = Model::load(&path).expect_err("the file does not say which graph").to_string();
+    assert!(error.contains("Model::load_with"), "{error}");
+}
