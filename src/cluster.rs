@@ -15,7 +15,8 @@ pub(crate) enum Kind {
 
 impl Cluster {
     /// Returns a cluster in this process, with `ps` ps tasks and `workers` workers that share the machine's
-    /// cores. To change more settings, convert an [`Embedded`] into a cluster.
+    /// cores. To change more settings, convert an [`Embedded`] into a cluster. A signal ends the process as
+    /// usual, so a job with checkpoints resumes from the last one that was saved before.
     pub fn embedded(ps: u32, workers: u32) -> Self {
         Embedded::new(ps, workers).into()
     }
@@ -25,7 +26,9 @@ impl Cluster {
     ///
     /// Only the process that hosts the chief gets a [`Trained`](crate::Trained) back: the task `chief`, or
     /// worker 0 if the cluster has no chief. All other processes train or serve **and end within
-    /// [`Job::train`](crate::Job::train)**, with the exit status of the role programs.
+    /// [`Job::train`](crate::Job::train)**, with the exit status of the role programs. Like these programs,
+    /// each process logs to standard error, handles signals, and shows itself over HTTP on a free port of
+    /// loopback.
     #[cfg(feature = "programs")]
     pub const fn from_env() -> Self {
         Self(Kind::Env)
@@ -35,5 +38,17 @@ impl Cluster {
 impl From<Embedded> for Cluster {
     fn from(embedded: Embedded) -> Self {
         Self(Kind::Embedded(Box::new(embedded)))
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Kind::Embedded(embedded) => {
+                write!(f, "Cluster::embedded({}, {})", embedded.ps, embedded.workers)
+            }
+            #[cfg(feature = "programs")]
+            Kind::Env => f.write_str("Cluster::from_env()"),
+        }
     }
 }

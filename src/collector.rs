@@ -8,7 +8,7 @@ use pushpull_messages::id::TaskId;
 use pushpull_messages::job::JobSpec;
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, Transport};
-use pushpull_worker::{ClientConfig, ClientError, Parameters, Values, WorkerConfig};
+use pushpull_worker::{ClientConfig, Parameters, Values, WorkerConfig};
 
 use crate::error::Error;
 
@@ -44,6 +44,13 @@ impl Collector {
         self.contents().end = Some(end);
     }
 
+    /// Returns whether the job was trained and its variables were read. An error of another task then does
+    /// not matter any more.
+    pub(crate) fn is_complete(&self) -> bool {
+        let contents = self.contents();
+        matches!((&contents.end, &contents.values), (Some(JobEnd::Completed(_)), Some(Ok(_))))
+    }
+
     /// Returns the function that reads the variables through the ps tasks of `identity`'s cluster, before
     /// these tasks are told to stop.
     pub(crate) fn before_stop(
@@ -58,7 +65,7 @@ impl Collector {
         Box::new(move |trained| {
             Box::pin(async move {
                 let collected = collect(&job, &identity, &transport, &pool, trained).await;
-                collector.contents().values = Some(collected.map_err(|error| error.to_string()));
+                collector.contents().values = Some(collected);
             })
         })
     }
@@ -72,10 +79,7 @@ impl Collector {
         let report = match contents.end.take() {
             Some(JobEnd::Completed(report)) => report,
             Some(JobEnd::Saved { step, checkpoint, reason }) => {
-                let text = format!(
-                    "stopped at step {step} ({reason}); saved as {checkpoint}: train the same job again to resume"
-                );
-                return Err(Error::Training(text));
+                return Err(Error::Saved { step: step.0, checkpoint: checkpoint.to_string(), reason });
             }
             None => return Err(Error::Training("the job ended without a report: see the log".into())),
         };
@@ -95,15 +99,24 @@ async fn collect(
     transport: &Arc<dyn Transport>,
     pool: &BufferPool,
     trained: TrainedJob,
-) -> Result<Collected, ClientError> {
-    let TrainedJob { placement, .. } = trained;
+) -> Result<Collected, String> {
+    let TrainedJob { placement, step } = trained;
     let variables = &job.graph.variables;
     // The ps tasks have just been in use. If one is gone now, it does not come back with its values.
     let config = ClientConfig { start_timeout: REACHED_WITHIN, ..WorkerConfig::default().client() };
-    let parameters = Parameters::connect(transport, identity, &placement, variables, pool, config).await?;
-    let values = parameters.pull(false).await?.values;
+    let parameters = Parameters::connect(transport, identity, &placement, variables, pool, config)
+        .await
+        .map_err(|error| error.to_string())?;
+    let pull = async |averages| {
+        let exchange = parameters.pull(averages).await.map_err(|error| error.to_string())?;
+        match exchange.versions.iter().find(|version| version.0 != step.0) {
+            Some(version) => Err(format!("a shard is at version {version} after the job, expected {step}")),
+            None => Ok(exchange.values),
+        }
+    };
+    let values = pull(false).await?;
     let averages = match job.average {
-        Some(_) => Some(parameters.pull(true).await?.values),
+        Some(_) => Some(pull(true).await?),
         None => None,
     };
     Ok(Collected { values, averages })

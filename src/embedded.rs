@@ -161,8 +161,7 @@ impl Embedded {
     pub(crate) async fn run_collected(&self, job: JobSpec, collector: &Collector) -> anyhow::Result<()> {
         let (progress, _) = watch::channel(JobProgress::default());
         let (interrupt, observers) = (CancellationToken::new(), Arc::new(()));
-        let end = self.run_with(job, progress, interrupt, observers, Some(collector)).await?;
-        collector.ended(end);
+        self.run_with(job, progress, interrupt, observers, Some(collector)).await?;
         Ok(())
     }
 
@@ -207,6 +206,9 @@ impl Embedded {
         let chief = chief.with_hooks(self.hooks.iter().map(|make| make()));
         run.observers.lead(chief.view());
         let result = chief.run(listener).instrument(span_of(TaskId::CHIEF)).await;
+        if let (Some(collector), Ok(end)) = (collector, &result) {
+            collector.ended(end.clone());
+        }
         let others = tasks.end(&run, if result.is_ok() { LEAVE } else { LEAVE_FAILED }).await;
         // If the chief failed, its error is returned: the errors of the other tasks are only consequences.
         match result? {

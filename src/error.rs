@@ -3,10 +3,9 @@
 use pushpull_input::InputError;
 use pushpull_messages::graph::GraphError;
 use pushpull_messages::job::JobError;
-use pushpull_messages::optimizer::OptimizerError;
 
 /// An error of the library. Its text is one line that says what was expected, what was found, and what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The graph is invalid.
@@ -15,21 +14,43 @@ pub enum Error {
     /// A setting of the job is out of range.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// A setting of the optimizer is out of range.
-    #[error(transparent)]
-    Optimizer(#[from] OptimizerError),
     /// The data cannot be read, or do not fit the model.
     #[error(transparent)]
     Input(#[from] InputError),
     /// The model's file cannot be read or written, or the model cannot be computed.
     #[error("{0}")]
     Model(String),
-    /// The job failed, or was stopped before its last step and saved.
+    /// The job was told to stop before its last step, and was saved.
+    #[error("stopped at step {step} ({reason}); saved as {checkpoint}: train the same job again to resume")]
+    Saved {
+        /// The number of updates in the checkpoint.
+        step: u64,
+        /// The name of the checkpoint.
+        checkpoint: String,
+        /// The reason why the job stopped.
+        reason: String,
+    },
+    /// A signal ended the job before its last step.
+    #[error("{reason}")]
+    Interrupted {
+        /// A description of the work that was not finished.
+        reason: String,
+        /// The signal's number.
+        number: u8,
+    },
+    /// The job failed.
     #[error("{0}")]
     Training(String),
     /// The cluster cannot be used, for example because its description is missing or invalid.
     #[error("{0}")]
     Cluster(String),
+}
+
+/// Shows the text, because a `main` that returns an error prints this form.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -32,7 +32,8 @@ impl Length {
             Self::Epochs(epochs) => {
                 let examples = describe(&job.input.train, &job.input.map)?.examples.saturating_mul(epochs);
                 let batches = u64::from(job.sync.gradients_per_update(workers));
-                Ok(examples.div_ceil(u64::from(job.batch_size.max(1)) * batches))
+                // A wrong number of examples or workers is reported when the whole job is checked.
+                Ok(examples.div_ceil((u64::from(job.batch_size) * batches).max(1)))
             }
         }
     }
@@ -146,6 +147,14 @@ impl Job {
     /// Returns the graph.
     pub const fn graph(&self) -> &GraphSpec {
         &self.spec.graph
+    }
+}
+
+/// Makes a job that trains to the spec's last step.
+impl From<JobSpec> for Job {
+    fn from(spec: JobSpec) -> Self {
+        let length = Length::Steps(spec.last_step.0);
+        Self { spec, length, hooks: Hooks::new(), checkpoints: None }
     }
 }
 

@@ -38,7 +38,7 @@ pub use pushpull_chief::checkpoint::CheckpointConfig;
 pub use pushpull_chief::tensorboard::{EventError, EventWriter, SummaryConfig};
 pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
 pub use pushpull_chief::{TrainingSnapshot, WorkerReport};
-pub use pushpull_input::{Example, TfRecordWriter};
+pub use pushpull_input::{Example, InputError, TfRecordWriter};
 #[cfg(feature = "programs")]
 pub use pushpull_messages::cluster::ClusterFlags;
 pub use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};

@@ -18,24 +18,32 @@ impl Job {
         match cluster.0 {
             Kind::Embedded(embedded) => self.train_embedded(*embedded),
             #[cfg(feature = "programs")]
-            Kind::Env => crate::programs::train_from_env(&self),
+            Kind::Env => on_own_thread(|| crate::programs::train_from_env(&self)),
         }
     }
 
     fn train_embedded(self, mut embedded: Embedded) -> Result<Trained, Error> {
-        let job = self.spec(embedded.workers)?;
         let cluster = embedded.cluster().map_err(|error| Error::Cluster(format!("{error:#}")))?;
+        let job = self.spec(embedded.workers)?;
         embedded.hooks.extend(self.hooks.chief);
         embedded.worker_config.hooks.extend(self.hooks.worker);
         embedded.chief_config.checkpoint = self.checkpoints.or(embedded.chief_config.checkpoint);
         let (collector, spec) = (Collector::default(), job.clone());
         let kept = collector.clone();
-        // The cluster runs on a thread of its own, because the caller may be in an asynchronous runtime.
-        let run = move || actix_rt::System::new().block_on(embedded.run_collected(spec, &kept));
-        let ended = std::thread::scope(|scope| scope.spawn(run).join());
-        ended
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .map_err(|error| Error::Training(format!("{error:#}")))?;
+        on_own_thread(move || actix_rt::System::new().block_on(embedded.run_collected(spec, &kept)))
+            .or_else(|error| match collector.is_complete() {
+                true => {
+                    tracing::warn!("a task failed after the job was trained: {error:#}");
+                    Ok(())
+                }
+                false => Err(Error::Training(format!("{error:#}"))),
+            })?;
         Trained::new(&job, &cluster, collector)
     }
+}
+
+/// Runs `work` on a thread of its own, because the caller may be in an asynchronous runtime.
+fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let ended = std::thread::scope(|scope| scope.spawn(work).join());
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

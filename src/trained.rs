@@ -26,10 +26,10 @@ impl Trained {
     pub(crate) fn new(job: &JobSpec, cluster: &ClusterSpec, collector: Collector) -> Result<Self, Error> {
         let (report, Collected { values, averages }) = collector.take()?;
         let blueprint = Blueprint::of(job);
-        let averaged = averages.map(|averages| Model::new(blueprint.clone(), averages)).transpose()?;
+        let averaged = averages.map(|averages| Model::new(blueprint.clone(), averages));
         Ok(Self {
             report: Report::new(job, cluster, &report),
-            latest: Model::new(blueprint, values)?,
+            latest: Model::new(blueprint, values),
             averaged,
         })
     }

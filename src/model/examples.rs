@@ -56,7 +56,8 @@ impl Examples {
     }
 
     fn of(column: &str, example: TensorSpec, elements: usize, storage: Storage) -> Result<Self, Error> {
-        let examples = elements / example.shape.elements().max(1);
+        // A shape without elements, or with too many, is refused below.
+        let examples = elements / example.shape.checked_elements().unwrap_or(0).max(1);
         let column = ColumnSpec { name: column.to_owned(), example };
         Ok(Self { set: Arc::new(Dataset::new(examples, vec![(column, storage)])?) })
     }
@@ -78,11 +79,7 @@ impl Examples {
     /// Returns the integers of a column, for example the label of each example; `None` if there is no such
     /// column of integers.
     pub fn integers(&self, column: &str) -> Option<Vec<i32>> {
-        let position = self.set.columns().iter().position(|own| own.name == column)?;
-        let all: Vec<u32> = (0..self.len() as u32).collect();
-        let mut columns = Vec::new();
-        self.set.fill(&all, &mut columns);
-        columns.swap_remove(position).i32().map(<[i32]>::to_vec)
+        self.set.integers(column)
     }
 
     pub(super) fn dataset(&self) -> Arc<Dataset> {

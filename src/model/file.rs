@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::input::MapSpec;
+use pushpull_messages::job::BATCH_SIZE_MAX;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_storage::{FoundTensor, NewTensor, Store, read_header_with_metadata, write_file};
 use pushpull_transport::buffer::{Buffer, Segment};
@@ -18,6 +19,8 @@ use crate::error::Error;
 
 /// The key of the metadata that hold the [`Card`] of a model.
 const KEY: &str = "pushpull";
+/// The maximum number of map stages in a file.
+const STAGES_MAX: usize = 1024;
 /// The number of bytes that are read at once.
 const BLOCK_BYTES: u64 = 8 << 20;
 
@@ -35,6 +38,15 @@ fn located(path: &Path) -> Result<(PathBuf, String), Error> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name =
         name.ok_or_else(|| Error::Model(format!("{}: expected the path of a file", path.display())))?;
+    // The store would write other characters in another form, and another program would not find the file.
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    if !name.chars().all(plain) || path.to_str().is_none_or(|path| path.contains("://")) {
+        let text = format!(
+            "{}: expected a path of this machine whose file name has only letters, digits, '.', '_' and '-'",
+            path.display()
+        );
+        return Err(Error::Model(text));
+    }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let directory = std::path::absolute(directory).map_err(Error::model)?;
     Ok((directory, name.to_owned()))
@@ -80,6 +92,8 @@ pub(super) fn load(path: &Path, graph: Option<GraphSpec>) -> Result<Model, Error
         let store = Store::open(&directory.to_string_lossy()).map_err(Error::model)?;
         let (found, metadata) = read_header_with_metadata(&store, &name).await.map_err(Error::model)?;
         let blueprint = match graph {
+            // A file of this library says how the data are prepared, and that holds for any graph.
+            Some(graph) if metadata.contains_key(KEY) => Blueprint { graph, ..blueprint(&shown, &metadata)? },
             Some(graph) => Blueprint { graph, map: Vec::new(), batch_size: 250 },
             None => blueprint(&shown, &metadata)?,
         };
@@ -93,7 +107,7 @@ pub(super) fn load(path: &Path, graph: Option<GraphSpec>) -> Result<Model, Error
         for tensor in chosen {
             variables.push(Segment::whole(Arc::new(read(&store, &name, tensor).await?)));
         }
-        Model::new(blueprint, Arc::new(Values::new(variables)))
+        Ok(Model::new(blueprint, Arc::new(Values::new(variables))))
     })
 }
 
@@ -107,9 +121,18 @@ fn blueprint(shown: &str, metadata: &HashMap<String, String>) -> Result<Blueprin
     let card: Card = serde_json::from_str(card).map_err(|error| {
         Error::Model(format!("{shown}: the description of the model is invalid: {error}"))
     })?;
-    card.graph.validate(1)?;
     let Card { graph, map, batch_size } = card;
-    Ok(Blueprint { graph, map, batch_size: batch_size.max(1) })
+    graph.validate(1)?;
+    let invalid =
+        |reason: String| Error::Model(format!("{shown}: the description of the model is invalid: {reason}"));
+    if map.len() > STAGES_MAX {
+        return Err(invalid(format!("{} map stages, expected at most {STAGES_MAX}", map.len())));
+    }
+    map.iter().try_for_each(MapSpec::validate).map_err(|error| invalid(error.to_string()))?;
+    if !(1..=BATCH_SIZE_MAX as usize).contains(&batch_size) {
+        return Err(invalid(format!("batch_size {batch_size}, expected 1 to {BATCH_SIZE_MAX}")));
+    }
+    Ok(Blueprint { graph, map, batch_size })
 }
 
 /// Checks that a tensor is the value of a variable.

@@ -9,7 +9,7 @@ mod tensor;
 mod tests;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 
 use pushpull_input::Mapped;
 use pushpull_messages::graph::GraphSpec;
@@ -47,14 +47,13 @@ impl Blueprint {
 pub struct Model {
     blueprint: Blueprint,
     values: Arc<Values>,
-    predictor: Mutex<Predictor>,
+    /// Created at the first use, because it starts threads.
+    predictor: OnceLock<Predictor>,
 }
 
 impl Model {
-    pub(crate) fn new(blueprint: Blueprint, values: Arc<Values>) -> Result<Self, Error> {
-        let predictor = Predictor::new(blueprint.graph.clone(), Arc::clone(&values), threads_per_worker(1));
-        let predictor = Mutex::new(predictor.map_err(Error::model)?);
-        Ok(Self { blueprint, values, predictor })
+    pub(crate) const fn new(blueprint: Blueprint, values: Arc<Values>) -> Self {
+        Self { blueprint, values, predictor: OnceLock::new() }
     }
 
     /// Reads a model that [`save`](Self::save) has written.
@@ -106,7 +105,8 @@ impl Model {
     }
 
     /// Computes the graph's outputs for these examples. The examples pass through the map stages of the
-    /// job's input first, except for random ones. They need no labels.
+    /// job's input first, except for random ones. They need no labels. The outputs for a data set have the
+    /// bits that its evaluation computes; for other sets of examples, the last bits may differ.
     ///
     /// # Errors
     /// Returns an error if the graph has no output, or if the examples do not fit the model.
@@ -120,7 +120,10 @@ impl Model {
             );
             return Err(Error::Model(text));
         }
-        let outputs = self.lock().predict(&self.mapped(examples)?).map_err(Error::model)?;
+        let outputs = self
+            .predictor()?
+            .predict(&self.mapped(examples)?, self.blueprint.batch_size)
+            .map_err(Error::model)?;
         let names = graph.outputs.iter().map(|output| output.name.clone());
         Predictions::new(graph, names.zip(outputs), examples.len())
     }
@@ -132,12 +135,17 @@ impl Model {
     /// Returns an error if the examples do not fit the model.
     pub fn evaluate(&self, examples: &Examples) -> Result<Evaluation, Error> {
         let mapped = self.mapped(examples)?;
-        self.lock().evaluate(&mapped, self.blueprint.batch_size).map_err(Error::model)
+        self.predictor()?.evaluate(&mapped, self.blueprint.batch_size).map_err(Error::model)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Predictor> {
-        // A panic leaves nothing half done that the next prediction would use.
-        self.predictor.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn predictor(&self) -> Result<&Predictor, Error> {
+        if let Some(predictor) = self.predictor.get() {
+            return Ok(predictor);
+        }
+        let (graph, values) = (self.blueprint.graph.clone(), Arc::clone(&self.values));
+        let new = Predictor::new(graph, values, threads_per_worker(1)).map_err(Error::model)?;
+        // Another thread may have been faster. Its predictor is then used, and this one is dropped.
+        Ok(self.predictor.get_or_init(|| new))
     }
 
     /// Applies the map stages to the columns that the examples have.

@@ -1,6 +1,6 @@
 //! The results of a prediction.
 
-use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::graph::{GraphSpec, OutputSpec};
 
 use super::Tensor;
 use crate::error::Error;
@@ -20,12 +20,20 @@ impl Predictions {
         examples: usize,
     ) -> Result<Self, Error> {
         let tensors = graph.infer(1)?;
-        let outputs = outputs.zip(&graph.outputs).map(|((name, values), output)| {
+        let output = |((name, values), output): ((String, Vec<f32>), &OutputSpec)| {
             let mut shape = tensors[output.node.index()].shape.0.clone();
             shape[0] = examples;
-            (name, shape, values)
-        });
-        Ok(Self { outputs: outputs.collect() })
+            if shape.iter().product::<usize>() != values.len() {
+                let text = format!(
+                    "output '{name}' has {} elements for {examples} examples, expected the shape {shape:?}: its rows \
+                     must not depend on the number of examples in a batch",
+                    values.len()
+                );
+                return Err(Error::Model(text));
+            }
+            Ok((name, shape, values))
+        };
+        Ok(Self { outputs: outputs.zip(&graph.outputs).map(output).collect::<Result<_, _>>()? })
     }
 
     /// Returns the output called `name`: a tensor whose first axis is the examples. Returns `None` if the
@@ -40,15 +48,15 @@ impl Predictions {
     }
 
     /// Returns the index of the greatest element of each row of the output called `name`: for scores of
-    /// classes, the predicted class of each example. The first of several equal elements counts. Returns
-    /// `None` if the model has no such output.
+    /// classes, the predicted class of each example. The first of several equal elements counts, and NaN
+    /// never counts. Returns `None` if the model has no such output.
     pub fn classes(&self, name: &str) -> Option<Vec<usize>> {
         let scores = self.output(name)?;
         let greatest = |row: &[f32]| {
-            let mut best = 0;
-            for (index, score) in row.iter().enumerate() {
-                if score.total_cmp(&row[best]).is_gt() {
-                    best = index;
+            let (mut best, mut highest) = (0, f32::NEG_INFINITY);
+            for (index, &score) in row.iter().enumerate() {
+                if score > highest {
+                    (best, highest) = (index, score);
                 }
             }
             best

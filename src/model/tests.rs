@@ -49,10 +49,6 @@ fn test_set() -> Examples {
     Examples::read(&points(1, 300)).unwrap()
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
-}
-
 #[test]
 fn a_job_returns_its_report_and_its_values() {
     let trained = trained();
@@ -93,11 +89,12 @@ fn a_prediction_has_the_bits_of_the_evaluation() {
         let row = features[example * 3..(example + 1) * 3].to_vec();
         let one = Examples::f32("features", [3], row).unwrap();
         let alone = trained.predict(&one).unwrap();
-        assert_eq!(bits(alone.output("height").unwrap().values), bits(heights.row(example).unwrap()));
+        let (alone, among) = (alone.output("height").unwrap().values[0], heights.row(example).unwrap()[0]);
+        assert!((alone - among).abs() < 1e-5, "{alone} and {among}");
         assert!(trained.evaluate(&one).is_err(), "an evaluation needs labels");
         let labelled = one.with(&Examples::f32("labels", [], vec![0.0]).unwrap()).unwrap();
         let evaluation = trained.evaluate(&labelled).unwrap();
-        assert_eq!(bits(&[evaluation.metrics[0].value]), bits(heights.row(example).unwrap()), "{example}");
+        assert_eq!(evaluation.metrics[0].value.to_bits(), alone.to_bits(), "{example}");
     }
 }
 
@@ -145,7 +142,7 @@ fn model() -> Model {
         pushpull_transport::buffer::Segment::whole(Arc::new(buffer))
     });
     let values = Arc::new(Values::new(values.collect()));
-    Model::new(Blueprint { graph, map: Vec::new(), batch_size: 20 }, values).unwrap()
+    Model::new(Blueprint { graph, map: Vec::new(), batch_size: 20 }, values)
 }
 
 fn refusal(path: &Path) -> String {
@@ -174,6 +171,77 @@ fn a_file_that_does_not_fit_is_named() {
     assert!(refusal(&path).contains("not a safetensors file"), "{}", refusal(&path));
 }
 
+/// Replaces the description of the model in a file, and writes the file again.
+fn with_card(path: &Path, change: impl FnOnce(&mut serde_json::Value)) {
+    let bytes = std::fs::read(path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let (header, tensors) = bytes[8..].split_at(length);
+    let mut header: serde_json::Value = serde_json::from_slice(header).unwrap();
+    let mut card = serde_json::from_str(header["__metadata__"]["pushpull"].as_str().unwrap()).unwrap();
+    change(&mut card);
+    header["__metadata__"]["pushpull"] = card.to_string().into();
+    let header = header.to_string();
+    let length = (header.len() as u64).to_le_bytes();
+    std::fs::write(path, [&length[..], header.as_bytes(), tensors].concat()).unwrap();
+}
+
+#[test]
+fn a_hostile_description_is_refused() {
+    use serde_json::json;
+    let crop =
+        |size: [u32; 2]| json!([{"column": "features", "stage": {"random_crop": {"pad": 0, "size": size}}}]);
+    let nan = json!([{"column": "features", "stage": {"standardise": {"mean": [0.0], "stddev": [0.0]}}}]);
+    let hostile: [(&str, serde_json::Value); 6] = [
+        ("map", crop([1, 0])),
+        ("map", nan),
+        ("map", json!(vec![json!({"column": "x", "stage": {"one_hot": {"classes": 2}}}); 2000])),
+        ("batch_size", json!(0)),
+        ("batch_size", json!(1u64 << 40)),
+        ("graph", json!({})),
+    ];
+    for (key, value) in hostile {
+        let (_dir, path) = saved(&model());
+        with_card(&path, |card| card[key] = value);
+        let refused = refusal(&path);
+        assert!(refused.contains("description of the model is invalid"), "{key}: {refused}");
+    }
+    let (_dir, path) = saved(&model());
+    with_card(&path, |card| card["graph"]["outputs"][0]["node"] = json!(77));
+    assert!(refusal(&path).contains("output 'height'"), "{}", refusal(&path));
+    with_card(&path, |_| ());
+}
+
+#[test]
+fn a_file_name_that_another_program_would_not_find_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["m[1].safetensors", "m%.safetensors", "a b"] {
+        let refused = model().save(dir.path().join(name)).unwrap_err().to_string();
+        assert!(refused.contains("letters, digits"), "{refused}");
+    }
+    assert!(model().save("s3://bucket/model").is_err());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn many_threads_predict_at_once() {
+    let model = model();
+    let counts = [1, 2, 300, 7, 251, 300];
+    let predict = |count: &usize| model.predict(&test_set().first(*count).unwrap()).unwrap();
+    let expected: Vec<Predictions> = counts.iter().map(predict).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(counts.iter().map(predict).collect::<Vec<_>>(), expected));
+        }
+    });
+}
+
+#[test]
+fn a_program_in_a_runtime_trains_too() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let trained = runtime.block_on(async { job().steps(3).train(Cluster::embedded(1, 1)) });
+    assert_eq!(trained.unwrap().report.updates_applied, 3);
+}
+
 #[test]
 fn what_cannot_be_predicted_is_said() {
     let model = model();
@@ -183,6 +251,7 @@ fn what_cannot_be_predicted_is_said() {
     assert!(model.predict(&other).unwrap_err().to_string().contains("features"));
     assert!(Examples::f32("features", [3], vec![1.0; 4]).is_err(), "not a whole number of examples");
     assert!(Examples::f32("features", [3], Vec::new()).is_err());
+    assert!(Examples::f32("features", [usize::MAX, 2], vec![1.0]).is_err());
     assert!(test_set().first(0).is_err());
     assert!(other.with(&other).is_err(), "two columns of one name");
     assert!(other.with(&Examples::i32("labels", [], vec![1, 2]).unwrap()).is_err(), "one example and two");
@@ -191,7 +260,7 @@ fn what_cannot_be_predicted_is_said() {
     let mut graph = graph();
     graph.outputs.clear();
     let blueprint = Blueprint { graph, map: Vec::new(), batch_size: 20 };
-    let silent = Model::new(blueprint, Arc::clone(&model.values)).unwrap();
+    let silent = Model::new(blueprint, Arc::clone(&model.values));
     assert!(silent.predict(&test_set()).unwrap_err().to_string().contains("GraphBuilder::output"));
 }
 
@@ -200,7 +269,7 @@ fn map_stages_apply_to_predictions_too() {
     let model = model();
     let stages = vec![MapSpec::new("features", StageSpec::Scale { factor: 2.0, offset: 0.0 })];
     let blueprint = Blueprint { map: stages, ..model.blueprint.clone() };
-    let scaling = Model::new(blueprint, Arc::clone(&model.values)).unwrap();
+    let scaling = Model::new(blueprint, Arc::clone(&model.values));
     let features = [0.25, -0.5, 1.0];
     let of = |model: &Model, factor: f32| {
         let scaled = features.iter().map(|value| value * factor).collect();
@@ -208,7 +277,8 @@ fn map_stages_apply_to_predictions_too() {
     };
     assert_eq!(of(&scaling, 1.0), of(&model, 2.0));
     let (_dir, path) = saved(&scaling);
-    assert_eq!(of(&Model::load(path).unwrap(), 1.0), of(&model, 2.0));
+    assert_eq!(of(&Model::load(&path).unwrap(), 1.0), of(&model, 2.0));
+    assert_eq!(of(&Model::load_with(graph(), &path).unwrap(), 1.0), of(&model, 2.0));
 }
 
 #[test]
@@ -223,6 +293,10 @@ fn the_first_of_equal_scores_is_the_class() {
     assert_eq!(predictions.output("s").unwrap().shape, [2, 3]);
     assert_eq!(predictions.classes("s"), Some(vec![1, 0]));
     assert_eq!(predictions.classes("t"), None);
+    let rows = vec![-0.0, 0.0, f32::NAN, f32::NAN, -2.0, -1.0];
+    let predictions = Predictions::new(&graph, std::iter::once(("s".to_owned(), rows)), 2).unwrap();
+    assert_eq!(predictions.classes("s"), Some(vec![0, 2]));
+    assert!(Predictions::new(&graph, std::iter::once(("s".to_owned(), vec![1.0; 5])), 2).is_err());
 }
 
 #[test]
@@ -233,6 +307,7 @@ fn settings_that_are_out_of_range_are_refused() {
         assert!(bad.train(Cluster::embedded(1, 1)).is_err());
     }
     assert!(matches!(job().train(Cluster::embedded(0, 1)), Err(Error::Cluster(_))));
+    assert!(matches!(job().train(Cluster::embedded(1, 0)), Err(Error::Cluster(_))));
     let missing = DatasetSpec::Cifar10 { files: vec!["/nowhere/data.bin".into()] };
     let nowhere = Job::new(graph(), InputSpec::new(missing.clone(), missing)).train(Cluster::embedded(1, 1));
     assert!(nowhere.unwrap_err().to_string().contains("/nowhere/data.bin"));

@@ -1,12 +1,11 @@
 //! Computes predictions and evaluations at given values of the variables, on the calling thread. This module
 //! must not depend on connections or actors.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pushpull_engine::{Executor, Feed, Program};
-use pushpull_input::{Mapped, in_order};
+use pushpull_input::{Batch, Mapped, in_order};
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::message::Evaluation;
@@ -16,22 +15,34 @@ use crate::devices::{Compute, ReplicaError};
 use crate::error::WorkerError;
 use crate::evaluation::{BATCH_MAX, EvaluationTotals};
 
+/// The maximum number of compiled graphs that are kept for the next call: those of a full batch and of a last
+/// batch, for predictions and for evaluations.
+const KEPT_MAX: usize = 4;
+
 /// What a compiled graph computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Prediction,
     Evaluation,
 }
 
-/// A model with the values of its variables. The graph is compiled at its first use, separately for each
-/// batch size.
+/// A compiled graph with its memory, and what it was compiled for.
+struct Compiled {
+    purpose: Purpose,
+    examples: usize,
+    columns: Vec<ColumnSpec>,
+    executor: Executor,
+}
+
+/// A model with the values of its variables. Several threads may use it at once. The graph is compiled at its
+/// first use, separately for each batch size.
 pub struct Predictor {
     graph: GraphSpec,
     values: Arc<Values>,
     compute: Compute,
-    /// The columns that the executors were compiled for.
-    columns: Vec<ColumnSpec>,
-    executors: BTreeMap<(Purpose, usize), Executor>,
+    /// The compiled graphs that no call uses now, the most recently used last. A call takes one out, because
+    /// no lock may be held while the threads compute: a thread that waits for them may run another call.
+    kept: Mutex<Vec<Compiled>>,
 }
 
 impl Predictor {
@@ -40,73 +51,92 @@ impl Predictor {
     /// # Errors
     /// If the operating system cannot start the threads.
     pub fn new(graph: GraphSpec, values: Arc<Values>, threads: usize) -> Result<Self, WorkerError> {
-        let compute = Compute::new(threads, 1)?;
-        Ok(Self { graph, values, compute, columns: Vec::new(), executors: BTreeMap::new() })
+        Ok(Self { graph, values, compute: Compute::new(threads, 1)?, kept: Mutex::default() })
     }
 
-    /// Computes every output of the graph for all examples, in batches of at most 250 examples. Returns the
-    /// elements of each output, row-major, in the order of the graph's outputs. Normalisations use their
-    /// moving statistics, and dropout keeps all elements, as in an evaluation.
+    /// Computes every output of the graph for all examples, in the batches of [`evaluate`](Self::evaluate).
+    /// Returns the elements of each output, row-major, in the order of the graph's outputs. Normalisations
+    /// use their moving statistics, and dropout keeps all elements, as in an evaluation. The last bits of a
+    /// row may depend on the size of its batch.
     ///
     /// # Errors
     /// If the data lack a column that an output needs, or do not fit the model.
-    pub fn predict(&mut self, set: &Mapped) -> Result<Vec<Vec<f32>>, WorkerError> {
+    pub fn predict(&self, set: &Mapped, batch_size: usize) -> Result<Vec<Vec<f32>>, WorkerError> {
         let mut outputs = vec![Vec::new(); self.graph.outputs.len()];
-        for batch in in_order(set, set.len().min(BATCH_MAX))? {
-            let (executor, values, compute) =
-                self.prepared(Purpose::Prediction, batch.examples, set.columns())?;
-            let elements: Vec<usize> = executor.program().result_elements().collect();
-            let feed = Feed::whole(&batch.columns, batch.examples);
-            let computed = compute.run(|| executor.evaluate(feed, values)).map_err(ReplicaError::from)?;
-            let mut rest = computed;
-            for (output, elements) in outputs.iter_mut().zip(elements) {
-                let (own, others) = rest.split_at(elements);
-                output.extend_from_slice(own);
-                rest = others;
-            }
+        for batch in in_order(set, batch_size.min(BATCH_MAX))? {
+            self.run(Purpose::Prediction, &batch, set.columns(), |elements, mut results| {
+                for (output, elements) in outputs.iter_mut().zip(elements) {
+                    let (own, others) = results.split_at(elements);
+                    output.extend_from_slice(own);
+                    results = others;
+                }
+            })?;
         }
         Ok(outputs)
     }
 
     /// Computes the loss and every metric over all examples, in batches of `batch_size` examples, or of 250
     /// if `batch_size` is greater. With the batch size of a job, the results have the same bits as the job's
-    /// own evaluation.
+    /// own evaluation on a processor of the same kind.
     ///
     /// # Errors
     /// If the data lack an input of the graph, or do not fit the model.
-    pub fn evaluate(&mut self, set: &Mapped, batch_size: usize) -> Result<Evaluation, WorkerError> {
+    pub fn evaluate(&self, set: &Mapped, batch_size: usize) -> Result<Evaluation, WorkerError> {
         let mut totals = EvaluationTotals::new(&self.graph);
         for batch in in_order(set, batch_size.min(BATCH_MAX))? {
-            let (executor, values, compute) =
-                self.prepared(Purpose::Evaluation, batch.examples, set.columns())?;
-            let feed = Feed::whole(&batch.columns, batch.examples);
-            let results = compute.run(|| executor.evaluate(feed, values)).map_err(ReplicaError::from)?;
-            totals.add(results, batch.examples);
+            let add = |_: Vec<usize>, results: &[f32]| totals.add(results, batch.examples);
+            self.run(Purpose::Evaluation, &batch, set.columns(), add)?;
         }
         Ok(totals.evaluation(&self.graph, &self.values))
     }
 
-    /// Returns the executor for batches of this size, and what it computes with.
-    fn prepared(
-        &mut self,
+    /// Runs the graph on one batch. Passes the number of elements of each result, and the elements, to
+    /// `told`.
+    fn run(
+        &self,
+        purpose: Purpose,
+        batch: &Batch,
+        columns: &[ColumnSpec],
+        told: impl FnOnce(Vec<usize>, &[f32]),
+    ) -> Result<(), ReplicaError> {
+        let examples = batch.examples;
+        let mut compiled = match self.take(purpose, examples, columns) {
+            Some(compiled) => compiled,
+            None => self.compile(purpose, examples, columns)?,
+        };
+        let elements = compiled.executor.program().result_elements().collect();
+        let feed = Feed::whole(&batch.columns, examples);
+        let results = self.compute.run(|| compiled.executor.evaluate(feed, &*self.values))?;
+        told(elements, results);
+        let mut kept = self.kept.lock();
+        kept.push(compiled);
+        if kept.len() > KEPT_MAX {
+            kept.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Takes a compiled graph out of those that are kept, if one fits.
+    fn take(&self, purpose: Purpose, examples: usize, columns: &[ColumnSpec]) -> Option<Compiled> {
+        let mut kept = self.kept.lock();
+        let fits = |own: &Compiled| {
+            (own.purpose, own.examples) == (purpose, examples) && own.columns.as_slice() == columns
+        };
+        let position = kept.iter().position(fits)?;
+        Some(kept.remove(position))
+    }
+
+    fn compile(
+        &self,
         purpose: Purpose,
         examples: usize,
         columns: &[ColumnSpec],
-    ) -> Result<(&mut Executor, &Values, &Compute), ReplicaError> {
-        if self.columns != columns {
-            self.executors.clear();
-            self.columns = columns.to_vec();
-        }
-        let executor = match self.executors.entry((purpose, examples)) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                let compile = match purpose {
-                    Purpose::Prediction => Program::prediction,
-                    Purpose::Evaluation => Program::evaluation,
-                };
-                entry.insert(Executor::new(compile(&self.graph, examples, columns, self.compute.threads())?))
-            }
+    ) -> Result<Compiled, ReplicaError> {
+        let compile = match purpose {
+            Purpose::Prediction => Program::prediction,
+            Purpose::Evaluation => Program::evaluation,
         };
-        Ok((executor, &self.values, &self.compute))
+        let executor = Executor::new(compile(&self.graph, examples, columns, self.compute.threads())?);
+        Ok(Compiled { purpose, examples, columns: columns.to_vec(), executor })
     }
 }

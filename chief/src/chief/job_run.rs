@@ -38,6 +38,9 @@ use crate::monitor::{Feed, FeedReader, HookEvent, HookRunner, ShardMonitor};
 use crate::report::{JobEnd, JobProgress};
 use crate::status::{Overview, Publisher, PublisherTask, StatusBoard, publish};
 
+/// The time limit for the function that is called before the ps tasks stop.
+const BEFORE_STOP: Duration = Duration::from_secs(600);
+
 /// The state of a running job that all parts of the chief share.
 pub(super) struct JobRun {
     config: ChiefConfig,
@@ -174,7 +177,16 @@ impl JobRun {
         if let (Ok(JobEnd::Completed(report)), Some(call)) = (&result, inputs.before_stop.take()) {
             // The same placement was made when the shards were created.
             match self.ps.place(&self.job) {
-                Ok(placement) => call(TrainedJob { placement, step: report.steps }).await,
+                Ok(placement) => {
+                    let call =
+                        tokio::time::timeout(BEFORE_STOP, call(TrainedJob { placement, step: report.steps }));
+                    tokio::select! {
+                        read = call => if read.is_err() {
+                            warn!("the variables were not read within {} s", BEFORE_STOP.as_secs());
+                        },
+                        () = self.interrupt.cancelled() => warn!("interrupted while the variables were read"),
+                    }
+                }
                 Err(error) => warn!("the variables cannot be read: {error}"),
             }
         }

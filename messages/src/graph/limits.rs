@@ -6,6 +6,8 @@ pub const NODES_MAX: usize = 1 << 16;
 pub const INPUTS_MAX: usize = 1 << 18;
 /// The maximum number of metrics in a graph.
 pub const METRICS_MAX: usize = 1024;
+/// The maximum number of outputs of a graph.
+pub const OUTPUTS_MAX: usize = 64;
 /// The maximum number of elements in one node's output.
 pub const TENSOR_ELEMENTS_MAX: usize = 1 << 32;
 /// The maximum number of axes of a tensor.

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::error::GraphError;
-use super::limits::{INPUTS_MAX, METRICS_MAX, NODES_MAX};
+use super::limits::{INPUTS_MAX, METRICS_MAX, NODES_MAX, OUTPUTS_MAX};
 use super::op::Op;
 use crate::device::OpDeviceSpec;
 use crate::id::NodeId;
-use crate::tensor::{DType, TensorSpec};
+use crate::tensor::{DType, Shape, TensorSpec};
 use crate::variable::{VARIABLE_ELEMENTS_MAX, VARIABLE_NAME_BYTES_MAX, VariableError, VariableSpec};
 
 /// A graph: a model as data. Each node refers only to earlier nodes, so the graph has no cycles and can run
@@ -109,7 +109,7 @@ impl GraphSpec {
             ),
             ("variables", NODES_MAX, self.variables.len()),
             ("metrics", METRICS_MAX, self.metrics.len()),
-            ("outputs", METRICS_MAX, self.outputs.len()),
+            ("outputs", OUTPUTS_MAX, self.outputs.len()),
         ] {
             if count > max {
                 return Err(GraphError::TooMany { what, max, count });
@@ -155,9 +155,30 @@ impl GraphSpec {
                 }
             }
         }
+        self.validate_outputs(batch, &tensors)
+    }
+
+    /// Checks that each output has one row for each example, and that the shape of a row does not depend on
+    /// the number of examples. `tensors` are those for a batch of `batch` examples.
+    fn validate_outputs(&self, batch: usize, tensors: &[TensorSpec]) -> Result<(), GraphError> {
+        if self.outputs.is_empty() {
+            return Ok(());
+        }
+        // A graph may fit only one batch size. Its outputs are then checked for this size alone.
+        let larger = self.infer(batch + 1).ok();
         for OutputSpec { name, node } in &self.outputs {
+            let grows = |shape: &Shape| match larger.as_ref().and_then(|larger| larger.get(node.index())) {
+                Some(more) => {
+                    more.shape.0.first() == Some(&(batch + 1)) && more.shape.0.get(1..) == shape.0.get(1..)
+                }
+                None => true,
+            };
             let got = match tensors.get(node.index()) {
-                Some(TensorSpec { shape, dtype: DType::F32 }) if shape.0.first() == Some(&batch) => continue,
+                Some(TensorSpec { shape, dtype: DType::F32 })
+                    if shape.0.first() == Some(&batch) && grows(shape) =>
+                {
+                    continue;
+                }
                 Some(other) => format!("{} returns {other}", self.label(*node)),
                 None => format!("{} is not in the graph", self.label(*node)),
             };

@@ -65,7 +65,11 @@ impl MapSpec {
         Self { column: column.to_owned(), stage }
     }
 
-    pub(super) fn validate(&self) -> Result<(), InputSpecError> {
+    /// Checks the settings of the stage.
+    ///
+    /// # Errors
+    /// If a number is out of range.
+    pub fn validate(&self) -> Result<(), InputSpecError> {
         InputSpecError::name(|| "a map stage's column".into(), &self.column)?;
         let what = |what: &str| format!("{what} of column '{}'", self.column);
         let limit = EXAMPLE_ELEMENTS_MAX as u32;

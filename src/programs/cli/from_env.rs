@@ -30,7 +30,10 @@ struct EnvArgs {
 
 /// Trains `job`, and returns its result in the process that hosts the chief. Ends every other process.
 pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
-    let args = EnvArgs::try_parse_from(["pushpull"]).map_err(|error| Error::Cluster(error.to_string()))?;
+    let args = EnvArgs::try_parse_from(["pushpull"]).map_err(|error| {
+        let text = error.to_string();
+        Error::Cluster(text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
+    })?;
     let resolved = args.cluster.resolve().map_err(|failure| Error::Cluster(failure.to_string()))?;
     let Some(config) = resolved else {
         return Err(Error::Cluster(
@@ -75,6 +78,13 @@ pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
         JobName::Chief => run(&log, roles::chief(&config, &network, orders)),
         _ => run(&log, roles::worker(&config, &network, worker, graph, Some(orders))),
     };
-    outcome.map_err(|failure| Error::Training(failure.to_string()))?;
+    match outcome {
+        Err(failure) if collector.is_complete() => {
+            tracing::warn!("a task failed after the job was trained: {failure}");
+        }
+        Err(Failure::Signal { reason, number }) => return Err(Error::Interrupted { reason, number }),
+        Err(failure) => return Err(Error::Training(failure.to_string())),
+        Ok(()) => {}
+    }
     Trained::new(&spec, config.cluster(), collector)
 }

@@ -48,6 +48,7 @@ fn run(graph: &GraphSpec, examples: usize, how: u8) {
         .collect();
     let training = Program::training(graph, examples, &columns, Threads::One);
     let evaluation = Program::evaluation(graph, examples, &columns, Threads::One);
+    let prediction = Program::prediction(graph, examples, &columns, Threads::One);
     let elements = |column: &ColumnSpec| column.example.shape.elements() * examples;
     let variables: usize = graph.variables.iter().map(|variable| variable.shape.elements()).sum();
     if variables > ELEMENTS_MAX || columns.iter().any(|column| elements(column) > ELEMENTS_MAX) {
@@ -77,10 +78,10 @@ fn run(graph: &GraphSpec, examples: usize, how: u8) {
         let told = gradients.told;
         assert!(!ran || told == order, "{told:?} was told, and should be {order:?}");
     }
-    if let Ok(program) = evaluation
-        && program.arena_bytes() <= 4 * ELEMENTS_MAX
-    {
-        let _ = Executor::new(program).evaluate(feed, &values);
+    for program in [evaluation, prediction].into_iter().flatten() {
+        if program.arena_bytes() <= 4 * ELEMENTS_MAX {
+            let _ = Executor::new(program).evaluate(feed, &values);
+        }
     }
 }
 

@@ -130,7 +130,10 @@ impl Program {
         let fused = fuse(ir, &targets);
         let Memory { instructions, arena, results: places } =
             lay_out(ir, fused, &values, gradients, |kernel| scratch(kernel, threads));
-        if arena > ARENA_ELEMENTS_MAX {
+        let results_elements =
+            results.iter().fold(0usize, |sum, &(_, elements)| sum.saturating_add(elements));
+        let arena_and_results = arena.saturating_add(results_elements);
+        if arena_and_results > ARENA_ELEMENTS_MAX {
             let elements = |instruction: &&Instruction| match instruction.outputs.first() {
                 Some(Place::Arena(range)) => range.len(),
                 _ => 0,
@@ -139,7 +142,7 @@ impl Program {
             return Err(CompileError::TooLarge {
                 what: if gradients.is_empty() { "evaluating" } else { "training on" },
                 examples: batch,
-                elements: arena,
+                elements: arena_and_results,
                 node: largest.map_or_else(|| "none".into(), |instruction| graph.label(instruction.origin)),
             });
         }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use pushpull_messages::input::ColumnSpec;
-use pushpull_messages::tensor::{Shape, TensorSpec};
+use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 
 use super::{Column, InputError, Storage};
 
@@ -109,6 +109,20 @@ impl Dataset {
     pub fn storage(&self, name: &str) -> Option<&Storage> {
         let column = self.columns.iter().position(|column| column.name == name)?;
         Some(&self.storage[column].1)
+    }
+
+    /// Returns the elements of all examples of a column of integers; `None` if there is no such column.
+    pub fn integers(&self, name: &str) -> Option<Vec<i32>> {
+        let column = self.columns.iter().position(|column| column.name == name)?;
+        let (elements, storage) = &self.storage[column];
+        if storage.dtype() != DType::I32 {
+            return None;
+        }
+        let mut all = vec![0; self.examples * elements];
+        for (example, row) in (0..).zip(all.chunks_exact_mut(*elements)) {
+            storage.fill_i32(example, row);
+        }
+        Some(all)
     }
 
     /// Returns the stored elements of the column at `position`.

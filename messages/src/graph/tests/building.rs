@@ -242,6 +242,11 @@ fn an_output_has_a_row_for_each_example() {
         ),
         (with("far", |_, _| NodeId(99)), "output 'far' must be a node"),
         (with("labels", |g, _| g.labels("labels")), "output 'labels' must be a node"),
+        (with("pairs", |g, x| g.matmul_transposed(x, x, [false, true])), "output 'pairs' must be a node"),
+        (
+            with("kernel", |g, _| g.variable("kernel", [2, 3], InitializerSpec::Zeros)),
+            "output 'kernel' must be a node",
+        ),
     ] {
         let error = refused.unwrap_err();
         assert!(error.contains(expected), "{error}");

@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use pushpull_messages::graph::{
-    Arity, BinaryOp, GraphSpec, MetricSpec, NodeSpec, Op, Padding, ReductionOp, Stride, UnaryOp, Window,
+    Arity, BinaryOp, GraphSpec, MetricSpec, NodeSpec, Op, OutputSpec, Padding, ReductionOp, Stride, UnaryOp,
+    Window,
 };
 use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::input::ColumnSpec;
@@ -212,6 +213,18 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
             .map(|(position, node)| MetricSpec { name: format!("m{position}"), node })
             .collect();
         graph.loss = loss;
+        // Most nodes have a row for each example. The last output repeats the first one.
+        let output = |(position, end): (usize, &prop::sample::Index)| OutputSpec {
+            name: format!("o{position}"),
+            node: NodeId(end.index(graph.nodes.len()) as u32),
+        };
+        graph.outputs = ends.iter().chain(&ends[..1]).enumerate().map(output).collect();
+        if graph.validate(EXAMPLES).is_err() {
+            graph.outputs.retain(|output| tensors[output.node.index()].shape.0.first() == Some(&EXAMPLES));
+        }
+        if graph.validate(EXAMPLES).is_err() {
+            graph.outputs.clear();
+        }
         graph
     })
 }
@@ -234,6 +247,7 @@ fn run(graph: &GraphSpec, seed: u64) -> bool {
         let threads = pushpull_kernels::cpu::Threads::One;
         let _ = Program::training(graph, EXAMPLES, &columns, threads);
         let _ = Program::evaluation(graph, EXAMPLES, &columns, threads);
+        let _ = Program::prediction(graph, EXAMPLES, &columns, threads);
         return false;
     }
     let bound = 1 + seed as usize % 3;
@@ -252,6 +266,12 @@ fn run(graph: &GraphSpec, seed: u64) -> bool {
         && program.arena_bytes() <= ARENA_BYTES_MAX
     {
         ran |= Executor::new(program).evaluate(feed, &values).is_ok();
+    }
+    let threads = pushpull_kernels::cpu::Threads::One;
+    if let Ok(program) = Program::prediction(graph, EXAMPLES, &trial.columns, threads)
+        && program.arena_bytes() <= ARENA_BYTES_MAX
+    {
+        let _ = Executor::new(program).evaluate(feed, &values);
     }
     ran
 }
