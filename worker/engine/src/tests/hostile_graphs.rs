@@ -213,20 +213,20 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
             .map(|(position, node)| MetricSpec { name: format!("m{position}"), node })
             .collect();
         graph.loss = loss;
-        // Most nodes have a row for each example. The last output repeats the first one.
-        let output = |(position, end): (usize, &prop::sample::Index)| OutputSpec {
-            name: format!("o{position}"),
-            node: NodeId(end.index(graph.nodes.len()) as u32),
-        };
-        graph.outputs = ends.iter().chain(&ends[..1]).enumerate().map(output).collect();
-        if graph.validate(EXAMPLES).is_err() {
-            graph.outputs.retain(|output| tensors[output.node.index()].shape.0.first() == Some(&EXAMPLES));
-        }
-        if graph.validate(EXAMPLES).is_err() {
-            graph.outputs.clear();
-        }
+        add_outputs(&mut graph, &ends);
         graph
     })
+}
+
+/// Adds outputs to a graph, as far as they are valid. The last output repeats the first one.
+fn add_outputs(graph: &mut GraphSpec, ends: &[prop::sample::Index]) {
+    for (position, end) in ends.iter().chain(&ends[..1]).enumerate() {
+        let node = NodeId(end.index(graph.nodes.len()) as u32);
+        graph.outputs.push(OutputSpec { name: format!("o{position}"), node });
+        if graph.validate(EXAMPLES).is_err() {
+            graph.outputs.pop();
+        }
+    }
 }
 
 /// Compiles and runs the graph as far as possible, on data that mostly fit. Returns true if a program ran.
