@@ -16,8 +16,8 @@ use actix_web::web::Bytes;
 use tokio::time::{Sleep, sleep};
 
 /// The time limit for a client to read a response. Without a limit, a client that reads very slowly could
-/// keep the bytes in memory for ever.
-const SENT_WITHIN: Duration = Duration::from_secs(10);
+/// keep the bytes in memory for ever. It is shorter in tests, which wait for it.
+const SENT_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 4 } else { 10 });
 /// The number of bytes that are passed to a connection at a time.
 const PIECE: usize = 16 << 10;
 
