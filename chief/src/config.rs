@@ -23,6 +23,9 @@ pub struct ChiefConfig {
     pub leave_timeout: Duration,
     /// The time that a worker has to reconnect after its connection broke, before it counts as lost.
     pub reconnect_timeout: Duration,
+    /// The time limit for the function of
+    /// [`Chief::with_before_stop`](crate::Chief::with_before_stop).
+    pub before_stop_timeout: Duration,
     /// The policy for repairing broken connections to ps tasks. By default, the chief stops retrying before
     /// the workers do.
     pub retry: RetryConfig,
@@ -45,6 +48,7 @@ impl Default for ChiefConfig {
             start_timeout: Duration::from_secs(300),
             leave_timeout: Duration::from_secs(10),
             reconnect_timeout: Duration::from_secs(3),
+            before_stop_timeout: Duration::from_secs(600),
             retry: RetryConfig { redial_for: Duration::from_secs(3), ..Default::default() },
             log_placement: false,
             checkpoint: None,

@@ -63,7 +63,7 @@ fn a_page_outside_the_summary_is_noticed() {
 #[test]
 fn rust_in_the_book_is_compiled() {
     hold(
-        "A page with Rust needs an item in src/book.rs, so that its examples are compiled and run. Add the item:",
+        "A page with Rust needs an item in src/book.rs or src/lib.rs, so that its examples are compiled and run. Add the item:",
         &uncompiled(&tree::texts()),
     );
 }
@@ -75,6 +75,8 @@ fn rust_that_is_not_compiled_is_noticed() {
     let files = [File::new("src/book.rs", book), page("docs/src/a.md"), page("docs/src/b.md"), page("b.md")];
     assert_eq!(uncompiled(&files), ["docs/src/b.md"]);
     assert_eq!(uncompiled(&files[1..]), ["docs/src/a.md", "docs/src/b.md"]);
+    let library = [File::new("src/lib.rs", book), page("docs/src/a.md")];
+    assert_eq!(uncompiled(&library), Vec::<String>::new());
 }
 
 #[test]

@@ -38,9 +38,6 @@ use crate::monitor::{Feed, FeedReader, HookEvent, HookRunner, ShardMonitor};
 use crate::report::{JobEnd, JobProgress};
 use crate::status::{Overview, Publisher, PublisherTask, StatusBoard, publish};
 
-/// The time limit for the function that is called before the ps tasks stop.
-const BEFORE_STOP: Duration = Duration::from_secs(600);
-
 /// The state of a running job that all parts of the chief share.
 pub(super) struct JobRun {
     config: ChiefConfig,
@@ -175,20 +172,7 @@ impl JobRun {
         self.coordinator.do_send(JobEvent::Saved(saves));
         let result = self.conclude(training, last.as_ref(), &saving).await;
         if let (Ok(JobEnd::Completed(report)), Some(call)) = (&result, inputs.before_stop.take()) {
-            // The same placement was made when the shards were created.
-            match self.ps.place(&self.job) {
-                Ok(placement) => {
-                    let call =
-                        tokio::time::timeout(BEFORE_STOP, call(TrainedJob { placement, step: report.steps }));
-                    tokio::select! {
-                        read = call => if read.is_err() {
-                            warn!("the variables were not read within {} s", BEFORE_STOP.as_secs());
-                        },
-                        () = self.interrupt.cancelled() => warn!("interrupted while the variables were read"),
-                    }
-                }
-                Err(error) => warn!("the variables cannot be read: {error}"),
-            }
+            self.call_before_stop(call, report.steps).await;
         }
         self.stop(&result, server).await;
         publisher.stop().await;
@@ -366,6 +350,25 @@ impl JobRun {
             warn!(%checkpoint, "the job failed, but its training was saved");
         }
         result
+    }
+
+    /// Calls the function that reads the variables of the trained job. The function has a time limit, and a
+    /// signal ends it.
+    async fn call_before_stop(&self, call: BeforeStop, step: GlobalStep) {
+        // The same placement was made when the shards were created.
+        let placement = match self.ps.place(&self.job) {
+            Ok(placement) => placement,
+            Err(error) => return warn!("the variables cannot be read: {error}"),
+        };
+        let limit = self.config.before_stop_timeout;
+        tokio::select! {
+            read = tokio::time::timeout(limit, call(TrainedJob { placement, step })) => {
+                if read.is_err() {
+                    warn!("the variables were not read within {} s", limit.as_secs());
+                }
+            }
+            () = self.interrupt.cancelled() => warn!("interrupted while the variables were read"),
+        }
     }
 
     /// Tells all tasks that the job has ended, and waits until the workers have left.

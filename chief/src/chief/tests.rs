@@ -1,8 +1,10 @@
 //! Whole runs of the chief. The ps task is a fake that only counts updates, and the workers only send
 //! messages.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, LocalStep};
 use pushpull_messages::message::{
@@ -58,8 +60,14 @@ impl TestRun {
     /// Starts a chief, and waits until both workers train. Calls `first` with the view of the chief before
     /// the workers register.
     async fn training_after(path: &TempDir, config: ChiefConfig, first: impl FnOnce(&ChiefView)) -> Self {
-        let mut run = Self::start(path, config).await;
+        let run = Self::start(path, config, None).await;
         first(&run.view);
+        run.begin().await
+    }
+
+    /// Registers both workers, and waits until they train.
+    async fn begin(mut self) -> Self {
+        let run = &mut self;
         let workers = vec![run.cluster.worker(0, 1).await, run.cluster.worker(1, 1).await];
         let register = workers.iter().map(|worker| worker.call::<Registered>(Register {}, Payload::EMPTY));
         let registered = futures_util::future::try_join_all(register).await.unwrap();
@@ -67,18 +75,22 @@ impl TestRun {
         let ready = workers.iter().map(|worker| worker.call::<Go>(Ready {}, Payload::EMPTY));
         futures_util::future::try_join_all(ready).await.unwrap();
         run.progress.wait_for(|progress| progress.running).await.unwrap();
-        Self { workers, ..run }
+        Self { workers, ..self }
     }
 
-    /// Starts a chief without workers.
-    async fn start(path: &TempDir, config: ChiefConfig) -> Self {
+    /// Starts a chief without workers. The chief calls `before_stop`, if it is given, before the ps tasks
+    /// stop.
+    async fn start(path: &TempDir, config: ChiefConfig, before_stop: Option<BeforeStop>) -> Self {
         let store = Store::create(path.path().to_str().unwrap()).unwrap();
         let cluster = FakeCluster::new(job(), store).await;
         let transport: Arc<dyn Transport> = Arc::new(cluster.transport.clone());
         let interrupt = CancellationToken::new();
         let (sender, progress) = watch::channel(JobProgress::default());
         let identity = cluster.identity.clone();
-        let chief = Chief::new(config, identity, transport, job(), sender, interrupt.clone());
+        let mut chief = Chief::new(config, identity, transport, job(), sender, interrupt.clone());
+        if let Some(before_stop) = before_stop {
+            chief = chief.with_before_stop(before_stop);
+        }
         let (view, commands) = (chief.view(), chief.commands.for_hooks());
         let listener = cluster.transport.listen("chief0:1").await.unwrap();
         let ended = tokio::task::spawn_local(chief.run(listener));
@@ -279,7 +291,7 @@ fn a_command_before_the_training_is_not_lost() {
         assert_eq!(report.last_checkpoint.unwrap().step, GlobalStep(end));
 
         // If the training has not begun yet, a drain ends the job at once.
-        let run = TestRun::start(&path, config(&path, PATIENCE)).await;
+        let run = TestRun::start(&path, config(&path, PATIENCE), None).await;
         assert!(run.view.command(Command::Drain { reason: "no more".into() }));
         assert_eq!(saved(run.end().await).1, "no more");
     });
@@ -383,5 +395,53 @@ fn a_checkpoint_is_saved_on_command() {
         }
         assert!(newest(&path).await > Some(3));
         drop(run.interrupt);
+    });
+}
+
+/// Returns a function that never ends. It stores what it is called with.
+fn endless() -> (Rc<RefCell<Vec<TrainedJob>>>, BeforeStop) {
+    let seen = Rc::<RefCell<Vec<TrainedJob>>>::default();
+    let kept = Rc::clone(&seen);
+    let call = move |trained| {
+        kept.borrow_mut().push(trained);
+        std::future::pending().boxed_local()
+    };
+    (seen, Box::new(call))
+}
+
+#[test]
+fn reading_the_variables_cannot_hold_up_the_end() {
+    for interrupted in [false, true] {
+        block_on(async {
+            let path = tempfile::tempdir().unwrap();
+            let before_stop_timeout = if interrupted { 10 * PATIENCE } else { Duration::from_millis(20) };
+            let config = ChiefConfig { before_stop_timeout, ..config(&path, PATIENCE) };
+            let (seen, call) = endless();
+            let run = TestRun::start(&path, config, Some(call)).await.begin().await;
+            assert!(seen.borrow().is_empty(), "it is called at the end");
+            run.cluster.ps.train(1000);
+            run.finish(TrainingResult::Completed).await;
+            if interrupted {
+                while seen.borrow().is_empty() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                run.interrupt.cancel();
+            }
+            let Ok(JobEnd::Completed(_)) = run.end().await else { panic!("it is complete") };
+            let seen = seen.borrow();
+            assert_eq!((seen.len(), seen[0].step, seen[0].placement.shards.len()), (1, GlobalStep(10), 2));
+        });
+    }
+}
+
+#[test]
+fn the_variables_of_a_failed_job_are_not_read() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let (seen, call) = endless();
+        let run = TestRun::start(&path, config(&path, PATIENCE), Some(call)).await.begin().await;
+        run.finish(TrainingResult::Failed("no data".into())).await;
+        assert!(run.end().await.is_err());
+        assert!(seen.borrow().is_empty());
     });
 }

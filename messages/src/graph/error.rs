@@ -9,10 +9,10 @@ use crate::variable::{VARIABLE_NAME_BYTES_MAX, VariableError};
 /// An error in a graph. The message names the node, the layer or the variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// The graph has too many nodes, inputs, variables or metrics.
+    /// The graph has too many nodes, inputs, variables, metrics or outputs.
     #[error("the graph has {count} {what}, expected at most {max}")]
     TooMany {
-        /// The kind of item that the graph has too many of: nodes, inputs, variables or metrics.
+        /// The kind of item that the graph has too many of, such as nodes or outputs.
         what: &'static str,
         /// The largest number allowed.
         max: usize,
@@ -26,7 +26,7 @@ pub enum GraphError {
     Name {
         /// The kind of item that has the name: a node, a metric, a variable or the graph.
         what: &'static str,
-        /// The position in the list of nodes, metrics or variables; 0 for the graph.
+        /// The position in the list of items of this kind; 0 for the graph.
         position: usize,
     },
     /// Two nodes, two variables or two metrics have the same name.

@@ -2,7 +2,7 @@
 //! every value. This module must not depend on the data.
 
 use pushpull_kernels::cpu::Threads;
-use pushpull_messages::graph::{GraphSpec, OutputSpec};
+use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::DType;
@@ -78,14 +78,8 @@ impl Program {
         threads: Threads,
     ) -> Result<Self, CompileError> {
         graph.validate(batch)?;
-        let Lowered { ir, values, .. } = lower(graph, batch, columns, Mode::Evaluation)?;
         let nodes = std::iter::once(graph.loss).chain(graph.metrics.iter().map(|metric| metric.node));
-        let result = |node: NodeId| {
-            let value = values[node.index()];
-            (value, ir.elements(value))
-        };
-        let results: Vec<(Value, usize)> = nodes.map(result).collect();
-        Self::new(graph, batch, columns, threads, &ir, &results, &[])
+        Self::forward(graph, nodes, batch, columns, threads)
     }
 
     /// Compiles every output of the graph, for batches of `batch` examples with these columns. Inputs that no
@@ -101,13 +95,25 @@ impl Program {
     ) -> Result<Self, CompileError> {
         graph.validate(batch)?;
         let part = graph.prediction();
-        let Lowered { ir, values, .. } = lower(&part, batch, columns, Mode::Evaluation)?;
-        let result = |output: &OutputSpec| {
-            let value = values[output.node.index()];
+        let nodes = part.outputs.iter().map(|output| output.node);
+        Self::forward(&part, nodes, batch, columns, threads)
+    }
+
+    /// Compiles these nodes of a graph, without gradients.
+    fn forward(
+        graph: &GraphSpec,
+        nodes: impl Iterator<Item = NodeId>,
+        batch: usize,
+        columns: &[ColumnSpec],
+        threads: Threads,
+    ) -> Result<Self, CompileError> {
+        let Lowered { ir, values, .. } = lower(graph, batch, columns, Mode::Evaluation)?;
+        let result = |node: NodeId| {
+            let value = values[node.index()];
             (value, ir.elements(value))
         };
-        let results: Vec<(Value, usize)> = part.outputs.iter().map(result).collect();
-        Self::new(&part, batch, columns, threads, &ir, &results, &[])
+        let results: Vec<(Value, usize)> = nodes.map(result).collect();
+        Self::new(graph, batch, columns, threads, &ir, &results, &[])
     }
 
     /// Returns the number of elements of each result, in the order of the results.

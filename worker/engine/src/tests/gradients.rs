@@ -175,6 +175,13 @@ pub(super) fn any_choices(length: std::ops::Range<usize>) -> impl Strategy<Value
     prop::collection::vec((0..KINDS, any::<[u8; 6]>()), length)
 }
 
+/// Draws a graph with metrics, and data for it. Returns `None` if the data are too near to a kink.
+fn measured_trial(choices: &[Choice], end: [u8; 6], examples: usize, seed: u64) -> Option<Trial> {
+    let drawn = RandomGraph::new(examples, false).draw(choices, end);
+    let (graph, bounds) = RandomGraph::measure(drawn, examples);
+    Trial::smooth(&graph, &bounds, examples, seed)
+}
+
 /// Configures the number of cases. A case that is too near to a kink is rejected and checks nothing.
 /// Therefore at most one rejection is allowed for every five cases.
 fn cases(cases: u32) -> ProptestConfig {
@@ -204,9 +211,7 @@ proptest! {
         examples in 1usize..4,
         seed: u64,
     ) {
-        let drawn = RandomGraph::new(examples, false).draw(&choices, end);
-        let (graph, bounds) = RandomGraph::measure(drawn, examples);
-        let trial = Trial::smooth(&graph, &bounds, examples, seed);
+        let trial = measured_trial(&choices, end, examples, seed);
         prop_assume!(trial.is_some());
         check_evaluation(&trial.unwrap())?;
     }
@@ -219,9 +224,7 @@ proptest! {
         seed: u64,
         picks: [prop::sample::Index; 3],
     ) {
-        let drawn = RandomGraph::new(examples, false).draw(&choices, end);
-        let (graph, bounds) = RandomGraph::measure(drawn, examples);
-        let trial = Trial::smooth(&graph, &bounds, examples, seed);
+        let trial = measured_trial(&choices, end, examples, seed);
         prop_assume!(trial.is_some());
         check_prediction(trial.unwrap(), picks)?;
     }
