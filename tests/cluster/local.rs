@@ -38,7 +38,7 @@ fn is_gone(id: i32) -> bool {
 
 /// Waits until training has begun.
 fn wait_for_training(program: &mut Program) {
-    Endpoint::of_job(program).wait_for_step();
+    Endpoint::of_job(program).wait_for_step(1);
 }
 
 #[test]

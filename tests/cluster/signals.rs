@@ -189,7 +189,7 @@ fn a_signal_ends_an_embedded_run() {
         let mut command = example();
         command.args(["--batch-size=16", "--epochs=1000000", "--report"]).arg(&path);
         let mut program = Program::start(dir.path(), "example", &mut command);
-        Endpoint::of(&mut program).wait_for_step();
+        Endpoint::of(&mut program).wait_for_step(1);
         program.signal(signal);
         program.wait_within(PROMPT).expect(status).says("interrupted at step");
         assert!(!path.exists());

@@ -13,6 +13,8 @@ use super::ports::free_port;
 use super::program::{Program, example, role};
 use super::report::Report;
 
+/// The number of steps after which a model has learnt enough for the checks of a report.
+const LEARNT: u64 = 300;
 /// The token with which a test may stop a job.
 const TOKEN: &str = "the-token-of-the-tests";
 
@@ -117,7 +119,9 @@ impl Cluster {
     /// machine of any speed.
     #[track_caller]
     pub(crate) fn stop(&self, chief: &mut Program) {
-        assert_eq!(Endpoint::of(chief).stop(TOKEN), 202, "{}", chief.err());
+        let endpoint = Endpoint::of(chief);
+        endpoint.wait_for_step(LEARNT);
+        assert_eq!(endpoint.stop(TOKEN), 202, "{}", chief.err());
     }
 
     /// Returns the report after checking its invariants.

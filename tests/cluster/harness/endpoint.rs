@@ -35,13 +35,13 @@ impl Endpoint {
         Self(address)
     }
 
-    /// Waits until the job has made a step.
+    /// Waits until the job has made at least this number of steps.
     #[track_caller]
-    pub(crate) fn wait_for_step(&self) {
-        wait_until("the first step", PATIENCE, || {
+    pub(crate) fn wait_for_step(&self, at_least: u64) {
+        wait_until(&format!("step {at_least}"), PATIENCE, || {
             let (status, job) = self.ask("/job");
             let job: Value = if status == 200 { serde_json::from_str(&job).ok()? } else { return None };
-            job["step"].as_u64().filter(|&step| step > 0)
+            job["step"].as_u64().filter(|&step| step >= at_least)
         });
     }
 
